@@ -19,14 +19,13 @@ using namespace test;
 
 namespace {
 
-template <class M>
-using ArenaOf = TaggedArena<typename M::Driver>;
+using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("blocks are aligned, disjoint and usable", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "blocks"};
+TEST_CASE("blocks are aligned, disjoint and usable" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "blocks"};
     std::vector<std::pair<Address, std::size_t>> blocks;
     const std::vector<std::pair<std::size_t, std::size_t>> wanted{
         {1, 256},         {255, 256},       {257, 512},     {6'912, 256},         {4_KiB, 4_KiB}, {100'000, 64_KiB},
@@ -52,35 +51,35 @@ TEST_CASE_TEMPLATE("blocks are aligned, disjoint and usable", M, MEMSAVER_TEST_M
     CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
 }
 
-TEST_CASE_TEMPLATE("small blocks share pages", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "small"};
+TEST_CASE("small blocks share pages" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "small"};
     for (int i = 0; i < 4096; ++i) (void)arena.allocate(4_KiB);
     CHECK(arena.usage().used_bytes == 16_MiB);
     CHECK(arena.usage().mapped_bytes <= 32_MiB);
     CHECK(machine.driver.outstanding().handles <= 8);
 }
 
-TEST_CASE_TEMPLATE("a large block takes what it needs in few handles", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "large"};
+TEST_CASE("a large block takes what it needs in few handles" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "large"};
     (void)arena.allocate(301_MiB);
     CHECK(machine.driver.outstanding().handles == 1);
     CHECK(arena.usage().mapped_bytes == 302_MiB);
 }
 
-TEST_CASE_TEMPLATE("reserve takes memory at once", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "reserved", {}, {.reserve = 100_MiB}};
+TEST_CASE("reserve takes memory at once" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "reserved", {}, {.reserve = 100_MiB}};
     CHECK(arena.usage().mapped_bytes == 100_MiB);
     const auto creates = machine.driver.calls(Call::create);
     for (int i = 0; i < 10; ++i) (void)arena.allocate(10_MiB);
     CHECK(machine.driver.calls(Call::create) == creates);
 }
 
-TEST_CASE_TEMPLATE("what cannot be meant is refused, and the arena stays usable", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "strict", {}, {.capacity = 64_MiB}};
+TEST_CASE("what cannot be meant is refused, and the arena stays usable" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "strict", {}, {.capacity = 64_MiB}};
     const auto refused = [&](std::size_t bytes, std::size_t alignment) {
         const std::string text = text_of<Misuse>([&] { (void)arena.allocate(bytes, alignment); });
         CHECK(contains(text, "strict"));
@@ -101,9 +100,9 @@ TEST_CASE_TEMPLATE("what cannot be meant is refused, and the arena stays usable"
     CHECK(arena.allocate(8_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("addresses that were given back are capacity again", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "cycle", {}, {.capacity = 64_MiB}};
+TEST_CASE("addresses that were given back are capacity again" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "cycle", {}, {.capacity = 64_MiB}};
     for (int i = 0; i < 8; ++i) {
         void* const block = arena.allocate(48_MiB + static_cast<std::size_t>(i) * 2_MiB);
         arena.deallocate(block, already_idle);
@@ -112,9 +111,9 @@ TEST_CASE_TEMPLATE("addresses that were given back are capacity again", M, MEMSA
     }
 }
 
-TEST_CASE_TEMPLATE("out of memory names what was needed and what was free, and passes", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "full"};
+TEST_CASE("out of memory names what was needed and what was free, and passes" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "full"};
     void* const first = arena.allocate(8_MiB);
     write_pattern(machine.driver, first, 8_MiB, 1);
     {
@@ -135,9 +134,9 @@ TEST_CASE_TEMPLATE("out of memory names what was needed and what was free, and p
     CHECK(arena.allocate(128_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("growth falls back to the exact need", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "tight"};
+TEST_CASE("growth falls back to the exact need" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "tight"};
     (void)arena.allocate(64_MiB); // the next step would be 32 MiB
     machine.driver.fail({.call = Call::create, .nth = 1, .kind = StatusKind::out_of_memory});
     (void)arena.allocate(3_MiB);
@@ -146,22 +145,22 @@ TEST_CASE_TEMPLATE("growth falls back to the exact need", M, MEMSAVER_TEST_MACHI
     CHECK(machine.driver.handle_bytes() == 68_MiB);
 }
 
-TEST_CASE_TEMPLATE("the margin stays free", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the margin stays free" * on_machines) {
+    const Checked machine;
     const std::size_t free = machine.free_bytes();
-    ArenaOf<M> arena{machine.driver, "modest", {}, {.margin = free - 40_MiB}};
+    ArenaOf arena{machine.driver, "modest", {}, {.margin = free - 40_MiB}};
     (void)arena.allocate(8_MiB);
     CHECK_THROWS_AS((void)arena.allocate(40_MiB), OutOfMemory);
     CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
     CHECK(arena.allocate(16_MiB) != nullptr);
-    ArenaOf<M> none{machine.driver, "leaves everything", {}, {.margin = std::numeric_limits<std::size_t>::max()}};
+    ArenaOf none{machine.driver, "leaves everything", {}, {.margin = std::numeric_limits<std::size_t>::max()}};
     CHECK_THROWS_AS((void)none.allocate(1), OutOfMemory);
     CHECK(none.usage().mapped_bytes == 0);
 }
 
-TEST_CASE_TEMPLATE("allocating from many threads gives disjoint blocks", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "threads"};
+TEST_CASE("allocating from many threads gives disjoint blocks" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "threads"};
     std::vector<std::vector<std::pair<Address, std::size_t>>> mine(4);
     std::vector<std::thread> threads;
     for (std::size_t t = 0; t < mine.size(); ++t) {
@@ -184,10 +183,9 @@ TEST_CASE_TEMPLATE("allocating from many threads gives disjoint blocks", M, MEMS
     CHECK(arena.usage().blocks == all.size());
 }
 
-TEST_CASE_TEMPLATE("a large block does not wait over small ones that others free meanwhile", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "small frees"};
+TEST_CASE("a large block does not wait over small ones that others free meanwhile" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "small frees"};
     std::vector<void*> small;
     for (int i = 0; i < 1024; ++i) small.push_back(arena.allocate(64_KiB));
     const auto free_some = [&] { // 5 MiB, for which another small block would wait
@@ -206,10 +204,9 @@ TEST_CASE_TEMPLATE("a large block does not wait over small ones that others free
     machine.driver.on_call({});
 }
 
-TEST_CASE_TEMPLATE("a large block waits for the device once, however much others free meanwhile", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "large frees"};
+TEST_CASE("a large block waits for the device once, however much others free meanwhile" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "large frees"};
     std::vector<void*> small;
     const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;
     for (std::size_t i = 0; i < count; ++i) small.push_back(arena.allocate(64_KiB));
@@ -227,9 +224,9 @@ TEST_CASE_TEMPLATE("a large block waits for the device once, however much others
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
 
-TEST_CASE_TEMPLATE("a small block waits once over what other threads free in their shards", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "another shard"};
+TEST_CASE("a small block waits once over what other threads free in their shards" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "another shard"};
     std::vector<void*> small;
     const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;
     std::thread other{[&] {

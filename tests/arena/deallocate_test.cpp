@@ -17,14 +17,13 @@ using namespace test;
 
 namespace {
 
-template <class M>
-using ArenaOf = TaggedArena<typename M::Driver>;
+using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("an idle block is handed out again at once", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "idle"};
+TEST_CASE("an idle block is handed out again at once" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "idle"};
     for (const std::size_t bytes : {std::size_t{256}, std::size_t{70'000}, std::size_t{2_MiB}, std::size_t{40_MiB}}) {
         void* const first = arena.allocate(bytes);
         arena.deallocate(first, already_idle);
@@ -36,11 +35,11 @@ TEST_CASE_TEMPLATE("an idle block is handed out again at once", M, MEMSAVER_TEST
     CHECK(arena.usage().used_bytes == 0);
 }
 
-TEST_CASE_TEMPLATE("neighbours grow together, in whatever order they are freed", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("neighbours grow together, in whatever order they are freed" * on_machines) {
+    const Checked machine;
     for (const std::vector<std::size_t>& order :
          std::vector<std::vector<std::size_t>>{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 0, 2}, {2, 0, 3, 1}}) {
-        ArenaOf<M> arena{machine.driver, "merge", {}, {.capacity = 32_MiB, .reserve = 32_MiB}};
+        ArenaOf arena{machine.driver, "merge", {}, {.capacity = 32_MiB, .reserve = 32_MiB}};
         std::vector<void*> blocks;
         for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(8_MiB));
         for (const std::size_t i : order) arena.deallocate(blocks[i], already_idle);
@@ -49,11 +48,11 @@ TEST_CASE_TEMPLATE("neighbours grow together, in whatever order they are freed",
 }
 
 TEST_CASE("a plainly freed block waits for the whole device") {
-    const Checked<HostMachine2G> machine;
-    HeldStream busy{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream busy{host_of(machine.driver)};
     {
         // Enough free memory, so that waiting is not worthwhile.
-        ArenaOf<HostMachine2G> arena{machine.driver, "busy", {}, {.reserve = 64_MiB}};
+        ArenaOf arena{machine.driver, "busy", {}, {.reserve = 64_MiB}};
         void* const block = arena.allocate(2_MiB);
         arena.deallocate(block); // returns although the device is busy
         CHECK(arena.usage().blocks == 0);
@@ -63,11 +62,11 @@ TEST_CASE("a plainly freed block waits for the whole device") {
 }
 
 TEST_CASE("a block freed with a stream waits for that stream alone") {
-    const Checked<HostMachine2G> machine;
-    HeldStream mine{machine.driver.inner()};
-    HeldStream other{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream mine{host_of(machine.driver)};
+    HeldStream other{host_of(machine.driver)};
     {
-        ArenaOf<HostMachine2G> arena{machine.driver, "stream"};
+        ArenaOf arena{machine.driver, "stream"};
         void* const block = arena.allocate(2_MiB);
         arena.deallocate(block, mine.get());
         CHECK(arena.allocate(2_MiB) != block);
@@ -80,10 +79,10 @@ TEST_CASE("a block freed with a stream waits for that stream alone") {
 }
 
 TEST_CASE("a stream that cannot be marked leaves the block as it is, and says why") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());
-    ArenaOf<HostMachine2G> arena{machine.driver, "unmarked"};
+    ArenaOf arena{machine.driver, "unmarked"};
     void* const block = arena.allocate(2_MiB);
     machine.driver.fail({.call = Call::open_event, .kind = StatusKind::out_of_memory});
     CHECK_THROWS_AS(arena.deallocate(block, stream), OutOfMemory);
@@ -98,35 +97,35 @@ TEST_CASE("a stream that cannot be marked leaves the block as it is, and says wh
 }
 
 TEST_CASE("memory that waits for the device is used before the arena says that it is full") {
-    const Checked<HostMachine2G> machine;
-    ArenaOf<HostMachine2G> arena{machine.driver, "fenced", {}, {.capacity = 8_MiB}};
+    const Checked machine{host_machine};
+    ArenaOf arena{machine.driver, "fenced", {}, {.capacity = 8_MiB}};
     void* const block = arena.allocate(8_MiB);
     arena.deallocate(block);
     CHECK(arena.allocate(8_MiB) == block);
     CHECK(machine.driver.calls(Call::drain) >= 1);
 }
 
-TEST_CASE_TEMPLATE("freeing over and over does not grow the arena", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "churn"};
+TEST_CASE("freeing over and over does not grow the arena" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "churn"};
     for (int i = 0; i < 2000; ++i) arena.deallocate(arena.allocate(100'000));
     for (int i = 0; i < 200; ++i) arena.deallocate(arena.allocate(3_MiB));
     CHECK(arena.usage().mapped_bytes <= 96_MiB + small_change(machine.driver));
 }
 
-TEST_CASE_TEMPLATE("null is given back for nothing", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "null"};
+TEST_CASE("null is given back for nothing" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "null"};
     arena.deallocate(nullptr);
     arena.deallocate(nullptr, already_idle);
     arena.deallocate(nullptr, StreamRef{});
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("foreign, interior and freed pointers are told apart", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "mine"};
-    ArenaOf<M> other{machine.driver, "other"};
+TEST_CASE("foreign, interior and freed pointers are told apart" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "mine"};
+    ArenaOf other{machine.driver, "other"};
     auto* const large = static_cast<unsigned char*>(arena.allocate(3_MiB));
     auto* const small = static_cast<unsigned char*>(arena.allocate(1000));
     void* const foreign = other.allocate(1_MiB);
@@ -153,9 +152,9 @@ TEST_CASE_TEMPLATE("foreign, interior and freed pointers are told apart", M, MEM
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("the first byte of a chunk that small blocks share is not a block", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "chunk"};
+TEST_CASE("the first byte of a chunk that small blocks share is not a block" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "chunk"};
     void* const first = arena.allocate(256);
     void* const second = arena.allocate(256);
     arena.deallocate(first, already_idle);
@@ -164,9 +163,9 @@ TEST_CASE_TEMPLATE("the first byte of a chunk that small blocks share is not a b
     CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
 }
 
-TEST_CASE_TEMPLATE("blocks may be freed by another thread", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "elsewhere"};
+TEST_CASE("blocks may be freed by another thread" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "elsewhere"};
     std::vector<void*> blocks;
     for (int i = 0; i < 200; ++i) blocks.push_back(arena.allocate(i % 2 == 0 ? 1000 : 300'000));
     std::thread{[&] {

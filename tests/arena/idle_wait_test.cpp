@@ -16,7 +16,7 @@ using namespace test;
 
 namespace {
 
-using Machine = FaultyDriver<HostDriver>;
+using Machine = MachineDriver;
 using ArenaOn = TaggedArena<Machine>;
 constexpr std::chrono::nanoseconds none{0};
 constexpr std::chrono::hours far{1};
@@ -31,9 +31,9 @@ void let_go_when_waited_for(const Machine& driver, HeldStream& work, Call call) 
 } // namespace
 
 TEST_CASE("already_idle asks nothing, and what takes nothing waits for nobody") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "idle"};
-    const HeldStream work{machine.driver.inner()};
+    const HeldStream work{host_of(machine.driver)};
     const auto asked = [&] {
         std::uint64_t calls = 0;
         for (const Call call : {Call::open_event, Call::record, Call::record_device, Call::query, Call::wait,
@@ -52,10 +52,10 @@ TEST_CASE("already_idle asks nothing, and what takes nothing waits for nobody") 
 }
 
 TEST_CASE("a wait is one, with and without an end to its patience") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "waits"};
     (void)arena.allocate(2_MiB);
-    HeldStream work{machine.driver.inner()};
+    HeldStream work{host_of(machine.driver)};
     std::optional<std::chrono::nanoseconds> timeout;
     Call call = Call::wait;
     SUBCASE("without") {}
@@ -70,10 +70,10 @@ TEST_CASE("a wait is one, with and without an end to its patience") {
 }
 
 TEST_CASE("patience that ended before it began is none, however long ago") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "hurried"};
     (void)arena.allocate(2_MiB);
-    HeldStream work{machine.driver.inner()};
+    HeldStream work{host_of(machine.driver)};
     for (const std::chrono::nanoseconds timeout : {none, std::chrono::nanoseconds::min()}) {
         CHECK_THROWS_AS((void)arena.pause({.timeout = timeout}), NotIdle);
         CHECK_THROWS_AS((void)arena.trim({.order = after(work.get()), .timeout = timeout}), NotIdle);
@@ -83,12 +83,12 @@ TEST_CASE("patience that ended before it began is none, however long ago") {
 }
 
 TEST_CASE("after(...) waits for the streams and events that it names, and for no other") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "ordered"};
     (void)arena.allocate(2_MiB);
-    HeldStream named{machine.driver.inner()};
-    HeldStream marked{machine.driver.inner()};
-    const HeldStream other{machine.driver.inner()};
+    HeldStream named{host_of(machine.driver)};
+    HeldStream marked{host_of(machine.driver)};
+    const HeldStream other{host_of(machine.driver)};
     EventRef event;
     REQUIRE(machine.driver.open_event(marked.get(), event).ok());
     REQUIRE(machine.driver.record(event, marked.get()).ok());
@@ -103,8 +103,8 @@ TEST_CASE("after(...) waits for the streams and events that it names, and for no
 }
 
 TEST_CASE("the default stream is a stream as well") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
     ArenaOn arena{machine.driver, "default"};
     (void)arena.allocate(2_MiB);
     bool done = false;

@@ -16,15 +16,15 @@ using namespace test;
 
 namespace {
 
-template <class M, class Policy = Discard>
-using ArenaOf = TaggedArena<typename M::Driver, Policy>;
+template <class Policy = Discard>
+using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("pages go and come back; the table of an extent's states" * on_machines) {
+    const Checked machine;
     const std::size_t before = machine.free_bytes();
-    ArenaOf<M, Zero> arena{machine.driver, "table"};
+    ArenaOf<Zero> arena{machine.driver, "table"};
     CHECK(arena.usage().state == "empty");
 
     // Active: allocates, deallocates, has nothing to resume.
@@ -80,18 +80,18 @@ TEST_CASE_TEMPLATE("pages go and come back; the table of an extent's states", M,
     CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
 }
 
-TEST_CASE_TEMPLATE("an arena without memory pauses and resumes", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "nothing"};
+TEST_CASE("an arena without memory pauses and resumes" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "nothing"};
     CHECK(arena.pause().released_bytes == 0);
     CHECK(arena.resume().mapped_bytes == 0);
     CHECK(arena.trim().released_bytes == 0);
     CHECK(arena.bytes_to_resume() == 0);
 }
 
-TEST_CASE_TEMPLATE("the bytes of paused memory cannot be reached", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "gone"};
+TEST_CASE("the bytes of paused memory cannot be reached" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "gone"};
     void* const block = arena.allocate(2_MiB);
     (void)arena.pause();
     StreamRef stream;
@@ -104,9 +104,9 @@ TEST_CASE_TEMPLATE("the bytes of paused memory cannot be reached", M, MEMSAVER_T
     CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("a policy for this once", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "once"};
+TEST_CASE("a policy for this once" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "once"};
     void* const block = arena.allocate(2_MiB);
     (void)arena.pause({.bytes = Discard{.poison = static_cast<unsigned char>(0xEE)}});
     CHECK(arena.resume().restored_bytes != 0);
@@ -116,10 +116,9 @@ TEST_CASE_TEMPLATE("a policy for this once", M, MEMSAVER_TEST_MACHINES) {
     CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
-TEST_CASE_TEMPLATE("batches that were paused under different policies come back as each says", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "mixed"};
+TEST_CASE("batches that were paused under different policies come back as each says" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "mixed"};
     void* const first = arena.allocate(2_MiB);
     (void)arena.pause();
     void* const second = arena.allocate(2_MiB);
@@ -132,9 +131,9 @@ TEST_CASE_TEMPLATE("batches that were paused under different policies come back 
     CHECK(all_are(machine.driver, third, 2_MiB, 0x22));
 }
 
-TEST_CASE_TEMPLATE("a discard can be proven", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "poisoned", Discard{.poison = static_cast<unsigned char>(0xA5)}};
+TEST_CASE("a discard can be proven" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "poisoned", Discard{.poison = static_cast<unsigned char>(0xA5)}};
     void* const block = arena.allocate(3_MiB);
     write_pattern(machine.driver, block, 3_MiB, 9);
     CHECK(arena.pause().saved_bytes == 0);
@@ -145,9 +144,9 @@ TEST_CASE_TEMPLATE("a discard can be proven", M, MEMSAVER_TEST_MACHINES) {
 // --- What a pause waits for: on host memory, where a stream can be held ---
 
 TEST_CASE("a pause that would have to wait too long changes nothing") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
-    ArenaOf<HostMachine2G> arena{machine.driver, "patient"};
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
+    ArenaOf<> arena{machine.driver, "patient"};
     void* const block = arena.allocate(2_MiB);
     write_pattern(machine.driver, block, 2_MiB, 1);
     StreamRef stream;
@@ -173,9 +172,9 @@ TEST_CASE("a pause that would have to wait too long changes nothing") {
 }
 
 TEST_CASE("after(stream) waits for that stream only") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
-    ArenaOf<HostMachine2G> arena{machine.driver, "ordered"};
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
+    ArenaOf<> arena{machine.driver, "ordered"};
     void* const block = arena.allocate(2_MiB);
     StreamRef mine;
     StreamRef other;
@@ -206,9 +205,9 @@ TEST_CASE("after(stream) waits for that stream only") {
 }
 
 TEST_CASE("by default a pause waits for the whole device") {
-    const Checked<NastyHostMachine> machine; // where work runs only when waited for
-    const HostDriver& host = machine.driver.inner();
-    ArenaOf<NastyHostMachine> arena{machine.driver, "default"};
+    const Checked machine{nasty_machine}; // where work runs only when waited for
+    const HostDriver host = host_of(machine.driver);
+    ArenaOf<> arena{machine.driver, "default"};
     void* const block = arena.allocate(2_MiB);
     StreamRef stream;
     REQUIRE(host.open_stream(stream).ok());
@@ -220,9 +219,9 @@ TEST_CASE("by default a pause waits for the whole device") {
 }
 
 TEST_CASE("a pause does not hold up allocations, which come from fresh memory") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
-    ArenaOf<HostMachine2G> arena{machine.driver, "meanwhile"};
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
+    ArenaOf<> arena{machine.driver, "meanwhile"};
     void* const block = arena.allocate(2_MiB);
     void* const freed = arena.allocate(2_MiB);
     StreamRef stream;
@@ -250,9 +249,9 @@ TEST_CASE("a pause does not hold up allocations, which come from fresh memory") 
 }
 
 TEST_CASE("one operation at a time: another one's patience can end") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
-    ArenaOf<HostMachine2G> arena{machine.driver, "turns"};
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
+    ArenaOf<> arena{machine.driver, "turns"};
     (void)arena.allocate(2_MiB);
     StreamRef stream;
     REQUIRE(host.open_stream(stream).ok());
@@ -269,9 +268,9 @@ TEST_CASE("one operation at a time: another one's patience can end") {
 }
 
 TEST_CASE("a stream that is being captured cannot be waited for") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
-    ArenaOf<HostMachine2G> arena{machine.driver, "captured"};
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
+    ArenaOf<> arena{machine.driver, "captured"};
     (void)arena.allocate(2_MiB);
     StreamRef stream;
     REQUIRE(host.open_stream(stream).ok());
@@ -285,10 +284,9 @@ TEST_CASE("a stream that is being captured cannot be waited for") {
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE_TEMPLATE("addresses and bytes of blocks that were freed while paused are free at the next pause", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
+TEST_CASE("addresses and bytes of blocks that were freed while paused are free at the next pause" * on_machines) {
+    const Checked machine;
+    ArenaOf<HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
     void* const kept = arena.allocate(8_MiB);
     write_pattern(machine.driver, kept, 8_MiB, 1);
     (void)arena.pause();
@@ -304,7 +302,7 @@ TEST_CASE_TEMPLATE("addresses and bytes of blocks that were freed while paused a
 }
 
 TEST_CASE("large handles go while later bytes are still being saved, where only the device can keep them from it") {
-    using Driver = FaultyDriver<HostDriver>;
+    using Driver = MachineDriver;
     const auto first_release = [](const HostBackup& policy) { // and the last wait, in call order
         const Driver driver{HostDriver{256_MiB, {.granularity = 64_KiB}}};
         std::size_t call = 0;

@@ -14,14 +14,14 @@ using namespace test;
 
 namespace {
 
-template <class M, class Policy = Discard>
-using ArenaOf = TaggedArena<typename M::Driver, Policy>;
+template <class Policy = Discard>
+using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("addresses and bytes over many cycles, odd sizes among them", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "cycles"};
+TEST_CASE("addresses and bytes over many cycles, odd sizes among them" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "cycles"};
     const std::vector<std::size_t> sizes{1, 6'912, 256, 100'001, 2_MiB, 3_MiB + 5, 9_MiB, 70'000};
     std::vector<void*> blocks;
     for (const std::size_t bytes : sizes) blocks.push_back(arena.allocate(bytes));
@@ -40,9 +40,9 @@ TEST_CASE_TEMPLATE("addresses and bytes over many cycles, odd sizes among them",
     }
 }
 
-TEST_CASE_TEMPLATE("neighbours come back behind one handle", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "joined"};
+TEST_CASE("neighbours come back behind one handle" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "joined"};
     for (int i = 0; i < 32; ++i) (void)arena.allocate(2_MiB);
     CHECK(machine.driver.outstanding().handles > 1);
     (void)arena.pause();
@@ -50,9 +50,9 @@ TEST_CASE_TEMPLATE("neighbours come back behind one handle", M, MEMSAVER_TEST_MA
     CHECK(machine.driver.outstanding().handles == 1);
 }
 
-TEST_CASE_TEMPLATE("extents without live blocks are not brought back", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "dropped"};
+TEST_CASE("extents without live blocks are not brought back" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "dropped"};
     void* const kept = arena.allocate(32_MiB);
     void* const freed = arena.allocate(32_MiB);
     void* const freed_before = arena.allocate(32_MiB);
@@ -68,9 +68,9 @@ TEST_CASE_TEMPLATE("extents without live blocks are not brought back", M, MEMSAV
     CHECK(has_pattern(machine.driver, kept, 32_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("freeing everything while paused leaves nothing to resume", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "all freed"};
+TEST_CASE("freeing everything while paused leaves nothing to resume" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "all freed"};
     std::vector<void*> blocks;
     for (std::size_t i = 0; i < 100; ++i) blocks.push_back(arena.allocate(1000 * (i + 1)));
     (void)arena.pause();
@@ -82,10 +82,10 @@ TEST_CASE_TEMPLATE("freeing everything while paused leaves nothing to resume", M
     CHECK(arena.usage().paused_bytes == 0);
 }
 
-TEST_CASE_TEMPLATE("freeing one of two while paused, then resuming, keeps the other", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("freeing one of two while paused, then resuming, keeps the other" * on_machines) {
+    const Checked machine;
     for (const std::size_t bytes : {std::size_t{4'000}, std::size_t{1_MiB}, std::size_t{20_MiB}}) {
-        ArenaOf<M, Zero> arena{machine.driver, "pair"};
+        ArenaOf<Zero> arena{machine.driver, "pair"};
         void* const first = arena.allocate(bytes);
         void* const second = arena.allocate(bytes);
         (void)arena.pause();
@@ -101,9 +101,9 @@ TEST_CASE_TEMPLATE("freeing one of two while paused, then resuming, keeps the ot
     }
 }
 
-TEST_CASE_TEMPLATE("without room nothing changes, and with room it succeeds", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "no room"};
+TEST_CASE("without room nothing changes, and with room it succeeds" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "no room"};
     void* const first = arena.allocate(100_MiB);
     void* const second = arena.allocate(100_MiB);
     (void)arena.pause();
@@ -135,9 +135,9 @@ TEST_CASE_TEMPLATE("without room nothing changes, and with room it succeeds", M,
     CHECK(has_pattern(machine.driver, active, 4_MiB, 4));
 }
 
-TEST_CASE_TEMPLATE("all memory is taken before any is mapped or filled", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "order"};
+TEST_CASE("all memory is taken before any is mapped or filled" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "order"};
     std::vector<void*> blocks; // not adjacent, so that they are not restored behind one handle
     for (int i = 0; i < 6; ++i) blocks.push_back(arena.allocate(32_MiB));
     for (std::size_t i = 0; i < blocks.size(); i += 2) arena.deallocate(blocks[i], already_idle);
@@ -157,18 +157,18 @@ TEST_CASE_TEMPLATE("all memory is taken before any is mapped or filled", M, MEMS
     CHECK(machine.driver.outstanding().handles >= 3);
 }
 
-TEST_CASE_TEMPLATE("after a resume every stream sees the bytes", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "visible"};
+TEST_CASE("after a resume every stream sees the bytes" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "visible"};
     void* const block = arena.allocate(16_MiB);
     (void)arena.pause();
     (void)arena.resume();
     for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on its own stream
 }
 
-TEST_CASE_TEMPLATE("with nothing to bring back, a margin is no reason to refuse", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "margin", Discard{}, {.margin = 256_MiB}};
+TEST_CASE("with nothing to bring back, a margin is no reason to refuse" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "margin", Discard{}, {.margin = 256_MiB}};
     (void)arena.allocate(2_MiB);
     const Ballast ballast{machine.driver, 120_MiB};
     CHECK(arena.resume().tags.empty());
@@ -177,13 +177,13 @@ TEST_CASE_TEMPLATE("with nothing to bring back, a margin is no reason to refuse"
     CHECK_THROWS_AS((void)arena.resume(), OutOfMemory);
 }
 
-TEST_CASE_TEMPLATE("what was kept goes with its last block, whichever pause kept it", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("what was kept goes with its last block, whichever pause kept it" * on_machines) {
     for (const bool retain : {true, false}) {
         for (const bool another_pause : {true, false}) { // with its own policy, whose block stays live
             CAPTURE(retain);
             CAPTURE(another_pause);
-            const Checked<M> machine;
-            ArenaOf<M, HostBackup> arena{machine.driver, "kept", HostBackup{.retain = retain, .threads = 1}};
+            const Checked machine;
+            ArenaOf<HostBackup> arena{machine.driver, "kept", HostBackup{.retain = retain, .threads = 1}};
             void* const block = arena.allocate(32_MiB);
             (void)arena.pause();
             CHECK(machine.driver.pinned_bytes() >= 32_MiB);

@@ -18,25 +18,25 @@ using namespace test;
 
 namespace {
 
-template <class M, class Policy = Discard>
-using ArenaOf = TaggedArena<typename M::Driver, Policy>;
+template <class Policy = Discard>
+using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("an arena can be moved", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> first{machine.driver, "moved"};
+TEST_CASE("an arena can be moved" * on_machines) {
+    const Checked machine;
+    ArenaOf<> first{machine.driver, "moved"};
     void* const block = first.allocate(1_MiB);
-    ArenaOf<M> second{std::move(first)};
+    ArenaOf<> second{std::move(first)};
     CHECK(second.tag() == "moved");
     CHECK(second.driver() == machine.driver);
     second.deallocate(block);
     CHECK(second.usage().blocks == 0);
 }
 
-TEST_CASE_TEMPLATE("after close every use is Misuse, and the memory is the device's", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "closed"};
+TEST_CASE("after close every use is Misuse, and the memory is the device's" * on_machines) {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "closed"};
     void* const block = arena.allocate(1_MiB);
     (void)arena.pause();
     void* const other = arena.allocate(1_MiB);
@@ -55,22 +55,22 @@ TEST_CASE_TEMPLATE("after close every use is Misuse, and the memory is the devic
     arena.close(); // again: a no-op
 }
 
-TEST_CASE_TEMPLATE("impossible options are Misuse, and leave nothing behind", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.capacity = ~std::size_t{0}}}), Misuse);
-    CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.capacity = 4_MiB, .reserve = 8_MiB}}), Misuse);
-    CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.capacity = 8_GiB, .reserve = ~std::size_t{0} - 5}}), Error);
+TEST_CASE("impossible options are Misuse, and leave nothing behind" * on_machines) {
+    const Checked machine;
+    CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = ~std::size_t{0}}}), Misuse);
+    CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = 4_MiB, .reserve = 8_MiB}}), Misuse);
+    CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = 8_GiB, .reserve = ~std::size_t{0} - 5}}), Error);
     CHECK(machine.driver.everything_given_back());
     {
         const std::size_t free = machine.free_bytes();
-        CHECK_THROWS_AS((ArenaOf<M>{machine.driver, "x", {}, {.reserve = free + 64_MiB}}), OutOfMemory);
+        CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.reserve = free + 64_MiB}}), OutOfMemory);
     }
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE_TEMPLATE("usage describes the arena", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "row", {}, {.capacity = 1_GiB}};
+TEST_CASE("usage describes the arena" * on_machines) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "row", {}, {.capacity = 1_GiB}};
     (void)arena.allocate(1000);
     const ArenaUsage row = arena.usage();
     CHECK(row.tag == "row");
@@ -86,23 +86,23 @@ TEST_CASE_TEMPLATE("usage describes the arena", M, MEMSAVER_TEST_MACHINES) {
     CHECK(row.backed_up_bytes == 0);
 }
 
-TEST_CASE_TEMPLATE("the capacity counts pages; by default there is none, and no address", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> odd{machine.driver, "odd", {}, {.capacity = 3_MiB}};
+TEST_CASE("the capacity counts pages; by default there is none, and no address" * on_machines) {
+    const Checked machine;
+    ArenaOf<> odd{machine.driver, "odd", {}, {.capacity = 3_MiB}};
     (void)odd.allocate(2_MiB);
     CHECK_THROWS_AS((void)odd.allocate(1_MiB), Misuse);
     CHECK(odd.usage().mapped_bytes == 2_MiB);
-    ArenaOf<M> by_default{machine.driver, "by default"};
+    ArenaOf<> by_default{machine.driver, "by default"};
     CHECK(by_default.usage().reserved_bytes == 0);
     CHECK(machine.driver.handle_bytes() == 2_MiB);
 }
 
 TEST_CASE("what a failed growth cannot give back is held, told, counted and tried again") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::vector<Event> told;
-    ArenaOf<HostMachine2G> arena{machine.driver, "growing", {}, {.capacity = 4_MiB, .events = [&](const Event& event) {
-                                                                     told.push_back(event);
-                                                                 }}};
+    ArenaOf<> arena{machine.driver, "growing", {}, {.capacity = 4_MiB, .events = [&](const Event& event) {
+                                                        told.push_back(event);
+                                                    }}};
     machine.driver.fail({.call = Call::allow_access});
     SUBCASE("still mapped") { machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); }
     SUBCASE("not released") { machine.driver.fail({.call = Call::release, .lasting = Lasting::onwards}); }
@@ -123,8 +123,8 @@ TEST_CASE("what a failed growth cannot give back is held, told, counted and trie
 }
 
 TEST_CASE("what cannot be given back is held, counted, and tried again") {
-    const Checked<HostMachine2G> machine;
-    ArenaOf<HostMachine2G, Zero> arena{machine.driver, "held"};
+    const Checked machine{host_machine};
+    ArenaOf<Zero> arena{machine.driver, "held"};
     void* const block = arena.allocate(32_MiB);
     const std::size_t mapped = machine.driver.handle_bytes();
 
@@ -151,7 +151,7 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
             CHECK(report.tags[0].released_bytes == held);
         };
         SUBCASE("by a pause, which waits for nobody's work then") {
-            const HeldStream busy{machine.driver.inner()};
+            const HeldStream busy{host_of(machine.driver)};
             check_finished(arena.pause());
             CHECK(arena.pause().tags.empty());
         }
@@ -189,8 +189,8 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
 }
 
 TEST_CASE("what a pause that fails has done is counted") {
-    const Checked<HostMachine2G> machine;
-    ArenaOf<HostMachine2G, HostBackup> arena{machine.driver, "counted"};
+    const Checked machine{host_machine};
+    ArenaOf<HostBackup> arena{machine.driver, "counted"};
     void* const block = arena.allocate(8_MiB);
     write_pattern(machine.driver, block, 8_MiB, 1);
     machine.driver.fail({.call = Call::release});
@@ -207,8 +207,8 @@ TEST_CASE("what a pause that fails has done is counted") {
 }
 
 TEST_CASE("a resume of nothing that gives back what was held says so") {
-    const Checked<HostMachine2G> machine;
-    ArenaOf<HostMachine2G> arena{machine.driver, "held"};
+    const Checked machine{host_machine};
+    ArenaOf<> arena{machine.driver, "held"};
     void* const kept = arena.allocate(2_MiB);
     arena.deallocate(arena.allocate(32_MiB), already_idle);
     machine.driver.fail({.call = Call::release});
@@ -224,10 +224,9 @@ TEST_CASE("a resume of nothing that gives back what was held says so") {
     arena.deallocate(kept);
 }
 
-TEST_CASE_TEMPLATE("a resume without room gives back the arena's own empty extents, once", M,
-                   MEMSAVER_TEST_QUICK_MACHINE) {
-    const Checked<M> machine;
-    ArenaOf<M, Zero> arena{machine.driver, "alone"};
+TEST_CASE("a resume without room gives back the arena's own empty extents, once" * on_quick) {
+    const Checked machine;
+    ArenaOf<Zero> arena{machine.driver, "alone"};
     void* const block = arena.allocate(200_MiB);
     (void)arena.pause();
     arena.deallocate(arena.allocate(400_MiB), already_idle);
@@ -245,8 +244,8 @@ TEST_CASE_TEMPLATE("a resume without room gives back the arena's own empty exten
 
 TEST_CASE("a lost device: close works, and nobody is told a lie") {
     const HostDriver host{2_GiB};
-    const FaultyDriver driver{host};
-    TaggedArena<FaultyDriver<HostDriver>> arena{driver, "lost"};
+    const MachineDriver driver{host};
+    TaggedArena<MachineDriver> arena{driver, "lost"};
     void* const block = arena.allocate(2_MiB);
     host.lose();
     CHECK_THROWS_AS((void)arena.pause(), DeviceLost);
@@ -257,11 +256,10 @@ TEST_CASE("a lost device: close works, and nobody is told a lie") {
 }
 
 TEST_CASE("an arena that dies with trouble tells its sink") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::vector<Event> told;
     {
-        ArenaOf<HostMachine2G> arena{
-            machine.driver, "dying", {}, {.events = [&](const Event& event) { told.push_back(event); }}};
+        ArenaOf<> arena{machine.driver, "dying", {}, {.events = [&](const Event& event) { told.push_back(event); }}};
         (void)arena.allocate(2_MiB);
         machine.driver.fail({.call = Call::drain});
     }

@@ -13,14 +13,13 @@ using namespace test;
 
 namespace {
 
-template <class M>
-using ArenaOf = TaggedArena<typename M::Driver>;
+using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("trim gives back extents in which no block lives", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "trim"};
+TEST_CASE("trim gives back extents in which no block lives" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "trim"};
     std::vector<void*> blocks;
     for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(32_MiB));
     const std::size_t mapped = machine.driver.handle_bytes();
@@ -40,9 +39,9 @@ TEST_CASE_TEMPLATE("trim gives back extents in which no block lives", M, MEMSAVE
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("small blocks' pages are trimmed as well", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    ArenaOf<M> arena{machine.driver, "small"};
+TEST_CASE("small blocks' pages are trimmed as well" * on_machines) {
+    const Checked machine;
+    ArenaOf arena{machine.driver, "small"};
     std::vector<void*> blocks;
     for (int i = 0; i < 3000; ++i) blocks.push_back(arena.allocate(5000));
     for (void* const block : blocks) arena.deallocate(block);
@@ -50,9 +49,9 @@ TEST_CASE_TEMPLATE("small blocks' pages are trimmed as well", M, MEMSAVER_TEST_M
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("trimming while others are paused leaves the paused ones alone", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    TaggedArena<typename M::Driver, Zero> arena{machine.driver, "both"};
+TEST_CASE("trimming while others are paused leaves the paused ones alone" * on_machines) {
+    const Checked machine;
+    TaggedArena<MachineDriver, Zero> arena{machine.driver, "both"};
     void* const block = arena.allocate(8_MiB);
     (void)arena.pause();
     void* const fresh = arena.allocate(8_MiB);
@@ -64,10 +63,9 @@ TEST_CASE_TEMPLATE("trimming while others are paused leaves the paused ones alon
     CHECK(all_are(machine.driver, block, 8_MiB, 0));
 }
 
-TEST_CASE_TEMPLATE("a trim gives back the addresses and bytes of blocks that were freed while paused", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    TaggedArena<typename M::Driver, HostBackup> arena{
+TEST_CASE("a trim gives back the addresses and bytes of blocks that were freed while paused" * on_machines) {
+    const Checked machine;
+    TaggedArena<MachineDriver, HostBackup> arena{
         machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
     for (int round = 0; round < 20; ++round) {
         void* const block = arena.allocate(8_MiB);
@@ -80,10 +78,9 @@ TEST_CASE_TEMPLATE("a trim gives back the addresses and bytes of blocks that wer
     }
 }
 
-TEST_CASE_TEMPLATE("addresses at which pages are that could not be unmapped are not given back", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    TaggedArena<typename M::Driver, HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
+TEST_CASE("addresses at which pages are that could not be unmapped are not given back" * on_machines) {
+    const Checked machine;
+    TaggedArena<MachineDriver, HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
     void* const block = arena.allocate(24_MiB);
     (void)arena.pause();
     machine.driver.fail({.call = Call::copy_to_device});

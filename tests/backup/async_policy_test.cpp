@@ -24,9 +24,7 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 using Core = ArenaCore;
 using Manual = TaggedArena<D, ManualBackup>;
 
@@ -62,8 +60,8 @@ private:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("a saver pauses one tag on a thread while it resumes another on the next", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a saver pauses one tag on a thread while it resumes another on the next" * on_hosts) {
+    const Checked machine;
     const ManualBackup leaving;
     const ManualBackup coming;
     MemorySaver saver{machine.driver};
@@ -128,8 +126,8 @@ TEST_CASE_TEMPLATE("a saver pauses one tag on a thread while it resumes another 
     CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("a stream may use one range before the rest has come", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a stream may use one range before the rest has come" * on_hosts) {
+    const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "layers", policy};
     void* const first = arena.allocate(2_MiB);
@@ -181,8 +179,8 @@ TEST_CASE_TEMPLATE("a stream may use one range before the rest has come", M, MEM
     CHECK(arena.usage().state == "active");
 }
 
-TEST_CASE_TEMPLATE("no page is unmapped before its saves are complete", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("no page is unmapped before its saves are complete" * on_hosts) {
+    const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "saving", policy};
     std::vector<void*> blocks;
@@ -211,9 +209,8 @@ TEST_CASE_TEMPLATE("no page is unmapped before its saves are complete", M, MEMSA
     for (std::uint64_t i = 0; i < 6; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
 }
 
-TEST_CASE_TEMPLATE("a step that is given up waits for its copies before it lets the memory go", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a step that is given up waits for its copies before it lets the memory go" * on_hosts) {
+    const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "given up", policy};
     void* const block = arena.allocate(1_MiB);
@@ -248,9 +245,8 @@ TEST_CASE_TEMPLATE("a step that is given up waits for its copies before it lets 
     CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("blocks given up in a busy extent take effect afterwards, and are not restored", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("blocks given up in a busy extent take effect afterwards, and are not restored" * on_hosts) {
+    const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "queued", policy, {.reserve = 8_MiB}}; // one extent
     OwnedStream stream;
@@ -317,10 +313,9 @@ TEST_CASE_TEMPLATE("blocks given up in a busy extent take effect afterwards, and
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE_TEMPLATE(
-    "a save that fails in one of several tags changes none of them; a restore, only those that its report names", M,
-    MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a save that fails in one of several tags changes none of them; a restore, only those that its report names" *
+          on_hosts) {
+    const Checked machine;
     const ManualBackup good;
     const ManualBackup bad;
     good.copies->held = bad.copies->held = false;
@@ -371,8 +366,8 @@ TEST_CASE_TEMPLATE(
     CHECK(has_pattern(machine.driver, b, 1_MiB, 2));
 }
 
-TEST_CASE_TEMPLATE("memory paused in several batches comes back from each one's slot", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("memory paused in several batches comes back from each one's slot" * on_hosts) {
+    const Checked machine;
     const ManualBackup own;
     const ManualBackup once;
     own.copies->held = once.copies->held = false;
@@ -413,9 +408,8 @@ TEST_CASE_TEMPLATE("memory paused in several batches comes back from each one's 
     CHECK(all_are(machine.driver, fourth, 2_MiB, 0x5A));
 }
 
-TEST_CASE_TEMPLATE("blocks freed while paused are forgotten, and no serial number is used twice", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("blocks freed while paused are forgotten, and no serial number is used twice" * on_hosts) {
+    const Checked machine;
     const ManualBackup policy;
     policy.copies->held = false;
     Manual arena{machine.driver, "serials", policy};

@@ -47,12 +47,14 @@ inline FileBackup in_file(const Small& small = {}) {
 
 /// Returns why Compressed cannot be tested here; empty if it can.
 inline const std::string& no_codec() {
-#ifdef MEMSAVER_TEST_GPU
-    static const std::string why = NvcompLibrary::load().problem;
-#else
-    static const std::string why = Lz4Library::load().problem;
-#endif
+    static const std::string why = on_cuda() ? NvcompLibrary::load().problem : Lz4Library::load().problem;
     return why;
+}
+
+/// Whether there is no codec; prints why.
+inline bool no_codec_here() {
+    if (!no_codec().empty()) MESSAGE("skipped: Compressed: " << no_codec());
+    return !no_codec().empty();
 }
 
 /// Compressed with small sizes: two pieces of two chunks.

@@ -128,10 +128,10 @@ bool no_lz4() { return !Lz4Library::load().problem.empty(); }
 
 } // namespace
 
-TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("compressed: bytes come back as they were, and take less room" * on_machines) {
     for (const auto& keeper : coded_keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("packed", keeper.policy);
         const std::vector<std::size_t> sizes{256, 6912, 1_MiB, 5_MiB + 512, 256_KiB, 3_MiB};
@@ -176,9 +176,9 @@ TEST_CASE_TEMPLATE("compressed: bytes come back as they were, and take less room
     }
 }
 
-TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back" * doctest::skip(!no_codec().empty()),
-                   M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("compressed: scratch is taken ahead, counted, and given back" * on_machines) {
+    if (no_codec_here()) return;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
     void* const block = arena.allocate(8_MiB);
@@ -210,10 +210,9 @@ TEST_CASE_TEMPLATE("compressed: scratch is taken ahead, counted, and given back"
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
-TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, told once" *
-                       doctest::skip(!no_codec().empty()),
-                   M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("compressed: on a full device bytes are saved as they are, told once" * on_machines) {
+    if (no_codec_here()) return;
+    const Checked machine;
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink()}};
     const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
@@ -238,7 +237,7 @@ TEST_CASE_TEMPLATE("compressed: on a full device bytes are saved as they are, to
 
 TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing" *
           doctest::skip(no_lz4())) {
-    const FaultyDriver driver{HostDriver{16_MiB}};
+    const MachineDriver driver{HostDriver{16_MiB}};
     {
         MemorySaver saver{driver};
         const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
@@ -267,10 +266,10 @@ TEST_CASE("compressed: a resume that has room for its pages alone is out of memo
     check_given_back(driver);
 }
 
-TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays paused" * doctest::skip(!no_codec().empty()),
-                   M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_machines) {
+    if (no_codec_here()) return;
     const auto run = [](auto policy) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("packed", policy);
         void* const block = arena.allocate(4_MiB);
@@ -294,9 +293,9 @@ TEST_CASE_TEMPLATE("compressed: damaged bytes are found, and the tag stays pause
     run(Watched<FileBackup>{in_file()});
 }
 
-TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing" * doctest::skip(!no_codec().empty()), M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("compressed: a codec that fails loses nothing" * on_machines) {
+    if (no_codec_here()) return;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Watched<HostBackup> policy{{.threads = 2}};
     const Arena arena = saver.arena("packed", policy);
@@ -323,9 +322,9 @@ TEST_CASE_TEMPLATE("compressed: a codec that fails loses nothing" * doctest::ski
     CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead" * doctest::skip(!no_codec().empty()), M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("compressed: exchange, streamed resume and saving ahead" * on_machines) {
+    if (no_codec_here()) return;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena a = saver.arena("a", compressed(HostBackup{.threads = 2}));
     const Arena b = saver.arena("b", compressed(Verified<HostBackup>{{.threads = 2}}));
@@ -362,9 +361,9 @@ TEST_CASE_TEMPLATE("compressed: exchange, streamed resume and saving ahead" * do
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("compressed: threads that bring bytes do not wait for the device because of an earlier failure" *
-          doctest::skip(!no_codec().empty())) {
-    const Checked<HostMachine2G> machine;
+TEST_CASE("compressed: threads that bring bytes do not wait for the device because of an earlier failure") {
+    if (no_codec_here()) return;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("tag", compressed(in_file())), 2000}; // too small to be compressed
     write_pattern(machine.driver, block.data(), block.size(), 1);
@@ -390,7 +389,7 @@ TEST_CASE("compressed: where many copies cannot be made at once they are made on
          {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
           std::pair{Call::copy_to_device, StatusKind::other}}) {
         CAPTURE(call_name(fault.first));
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         machine.driver.fail({.call = Call::copy_many, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
@@ -490,7 +489,7 @@ TEST_CASE("compressed: bytes are moved from one room of host memory at a time") 
 }
 
 TEST_CASE("compressed: a policy for one pause, and a tag that goes" * doctest::skip(no_lz4())) {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("plain", HostBackup{.threads = 2});
     void* const block = arena.allocate(5_MiB);
@@ -546,7 +545,7 @@ TEST_CASE("compressed: options, names and checksums") {
 TEST_CASE("compressed: the peak includes the scratch that a pause takes and releases" * doctest::skip(no_lz4())) {
     for (const bool once : {false, true}) {
         CAPTURE(once);
-        const FaultyDriver driver{HostDriver{256_MiB}};
+        const MachineDriver driver{HostDriver{256_MiB}};
         MemorySaver saver{driver};
         const Arena arena = once ? saver.arena("w", HostBackup{}) : saver.arena("w", Compressed<HostBackup>{});
         std::memset(arena.allocate(32_MiB), 1, 32_MiB);

@@ -12,8 +12,8 @@ namespace backup_file_backup_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("FileBackup: a file of one's own, without a name, closed on exec", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileBackup: a file of one's own, without a name, closed on exec" * on_machines) {
+    const Checked machine;
     const FileWatch watch{machine.driver};
     const std::string mine = directory() + "/memsaver_file_backup_test_" + std::to_string(::getpid());
     REQUIRE(std::filesystem::create_directory(mine));
@@ -39,9 +39,8 @@ TEST_CASE_TEMPLATE("FileBackup: a file of one's own, without a name, closed on e
     CHECK(std::filesystem::remove(mine));
 }
 
-TEST_CASE_TEMPLATE("FileBackup: disk use is constant over cycles, and falls when blocks go", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileBackup: disk use is constant over cycles, and falls when blocks go" * on_machines) {
+    const Checked machine;
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("cold", in_file());
@@ -76,12 +75,12 @@ TEST_CASE_TEMPLATE("FileBackup: disk use is constant over cycles, and falls when
     CHECK(watch.disk_bytes() <= 64_KiB);
 }
 
-TEST_CASE_TEMPLATE("FileBackup: a full disk leaves the memory active and whole", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_machines) {
     for (const Call call : {Call::open_file, Call::allocate_file, Call::write_file}) {
         for (const std::uint64_t nth : {std::uint64_t{1}, std::uint64_t{3}}) {
             if (nth != 1 && call != Call::write_file) continue;
             CAPTURE(call_name(call));
-            const Checked<M> machine;
+            const Checked machine;
             const FileWatch watch{machine.driver};
             MemorySaver saver{machine.driver};
             void* const block = saver.arena("cold", in_file()).allocate(40_MiB + 1);
@@ -101,9 +100,8 @@ TEST_CASE_TEMPLATE("FileBackup: a full disk leaves the memory active and whole",
     }
 }
 
-TEST_CASE_TEMPLATE("FileBackup: a failed read leaves the memory paused, and the bytes whole", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileBackup: a failed read leaves the memory paused, and the bytes whole" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("cold", in_file()).allocate(40_MiB + 1);
     write_pattern(machine.driver, block, 40_MiB + 1, 1);
@@ -118,8 +116,8 @@ TEST_CASE_TEMPLATE("FileBackup: a failed read leaves the memory paused, and the 
     CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
 }
 
-TEST_CASE_TEMPLATE("FileBackup: pinned memory stays within the ring", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileBackup: pinned memory stays within the ring" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     FileBackup policy = in_file();
     policy.threads = 8;
@@ -132,8 +130,8 @@ TEST_CASE_TEMPLATE("FileBackup: pinned memory stays within the ring", M, MEMSAVE
     CHECK(has_pattern(machine.driver, block, 40_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("FileBackup: a directory that is not there, or is not named", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileBackup: a directory that is not there, or is not named" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("none", FileBackup{}); }), "directory"));
     void* const block = saver.arena("cold", FileBackup{.directory = "/nowhere/at/all"}).allocate(4096);
@@ -161,7 +159,7 @@ TEST_CASE("policies are values: equal by their options, named for people") {
 }
 
 TEST_CASE("the disk's room for a block that takes a freed one's place is taken again, before anything is written") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("cold", in_file());
     void* block = arena.allocate(4_MiB);

@@ -41,8 +41,8 @@ std::size_t open_descriptors() {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("FileSource: loaded now and at every resume, and never saved", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: loaded now and at every resume, and never saved" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     const Bytes bytes = pattern(9'000'001, 1);
     const std::string path = files.put("model", bytes);
@@ -71,9 +71,8 @@ TEST_CASE_TEMPLATE("FileSource: loaded now and at every resume, and never saved"
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("FileSource: whole blocks from files save nothing and take no host memory but the ring", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: whole blocks from files save nothing and take no host memory but the ring" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     constexpr std::size_t size = 3'999'999;
     const Bytes bytes = pattern(size, 1);
@@ -94,8 +93,8 @@ TEST_CASE_TEMPLATE("FileSource: whole blocks from files save nothing and take no
     CHECK(read_bytes(machine.driver, block.data(), size) == bytes);
 }
 
-TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest is kept", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: many ranges of many files in one block; the rest is kept" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     constexpr std::size_t size = 5'000'000;
     const Bytes one = pattern(3'000'000, 1);
@@ -152,8 +151,8 @@ TEST_CASE_TEMPLATE("FileSource: many ranges of many files in one block; the rest
     CHECK(cycle() >= size);
 }
 
-TEST_CASE_TEMPLATE("FileSource: blocks come and go", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: blocks come and go" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -185,7 +184,7 @@ TEST_CASE_TEMPLATE("FileSource: blocks come and go", M, MEMSAVER_TEST_MACHINES) 
 }
 
 TEST_CASE("FileSource: a file that changed while its bytes were away is an error that names it; nothing is touched") {
-    const Checked<NastyHostMachine> machine;
+    const Checked machine{nasty_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -240,9 +239,8 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     CHECK(has_pattern(machine.driver, block.data(), 3_MiB, 2));
 }
 
-TEST_CASE_TEMPLATE("FileSource: a file that went while its bytes were in memory costs host memory, and no bytes", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: a file that went while its bytes were in memory costs host memory, and no bytes" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
     const std::string stays = files.put("stays", pattern(1_MiB, 2));
@@ -267,7 +265,7 @@ TEST_CASE_TEMPLATE("FileSource: a file that went while its bytes were in memory 
 }
 
 TEST_CASE("FileSource: invalidate while the bytes are away: they come from the file, and are kept from then on") {
-    const Checked<NastyHostMachine> machine;
+    const Checked machine{nasty_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(1_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -289,8 +287,8 @@ TEST_CASE("FileSource: invalidate while the bytes are away: they come from the f
     CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
 }
 
-TEST_CASE_TEMPLATE("FileSource: write_backup takes bytes out of the file", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: write_backup takes bytes out of the file" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     Bytes is = pattern(5'000'000, 1);
     const std::string path = files.put("model", is);
@@ -318,7 +316,7 @@ TEST_CASE_TEMPLATE("FileSource: write_backup takes bytes out of the file", M, ME
 }
 
 TEST_CASE("FileSource: misuse says why, and changes nothing") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(1_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -369,7 +367,7 @@ TEST_CASE("FileSource: misuse says why, and changes nothing") {
 }
 
 TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -399,7 +397,7 @@ TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
 }
 
 TEST_CASE("FileSource: switched off, what a load could not give back is given back later") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
     Told told;
@@ -423,9 +421,8 @@ TEST_CASE("FileSource: switched off, what a load could not give back is given ba
     CHECK(machine.driver.host_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("FileSource: a load that fails leaves what was in memory, or bytes that are kept", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: a load that fails leaves what was in memory, or bytes that are kept" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     const Bytes old = pattern(6_MiB, 1);
     const Bytes fresh = pattern(6_MiB, 2);
@@ -466,9 +463,8 @@ TEST_CASE_TEMPLATE("FileSource: a load that fails leaves what was in memory, or 
     }
 }
 
-TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the same call goes on", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: any call of a pause or a resume may fail; the same call goes on" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -509,7 +505,7 @@ TEST_CASE_TEMPLATE("FileSource: any call of a pause or a resume may fail; the sa
 }
 
 TEST_CASE("FileSource: a file that is cut or written to while it is read is told") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(6_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -542,8 +538,8 @@ TEST_CASE("FileSource: a file that is cut or written to while it is read is told
     CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == bytes);
 }
 
-TEST_CASE_TEMPLATE("FileSource: a streamed resume brings first what is wanted first", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: a streamed resume brings first what is wanted first" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     constexpr std::size_t layer = 3_MiB;
     const Bytes bytes = pattern(8 * layer, 1);
@@ -582,9 +578,8 @@ TEST_CASE_TEMPLATE("FileSource: a streamed resume brings first what is wanted fi
     CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
 }
 
-TEST_CASE_TEMPLATE("FileSource: an exchange of two models that lie in files copies nothing out", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("FileSource: an exchange of two models that lie in files copies nothing out" * on_machines) {
+    const Checked machine;
     const ModelFiles files;
     const std::string one = files.put("one", pattern(8_MiB, 1));
     const std::string two = files.put("two", pattern(8_MiB, 2));
@@ -612,7 +607,7 @@ TEST_CASE_TEMPLATE("FileSource: an exchange of two models that lie in files copi
 }
 
 TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many threads") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const ModelFiles files;
     constexpr std::size_t size = 300'000;
     const Bytes bytes = pattern(4 * size + 100, 1);

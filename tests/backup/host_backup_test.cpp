@@ -75,7 +75,7 @@ void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
     const std::size_t kept = row_of(saver, "weights").backed_up_bytes;
     if (name.find("compressed") == std::string::npos) {
         CHECK(kept == bytes);
-    } else if constexpr (requires { saver.driver().host_addressable(); }) {
+    } else if (!on_cuda()) {
         CHECK(kept < bytes);
     } else {
         CHECK(kept <= bytes);
@@ -84,10 +84,10 @@ void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh bytes", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("backup: bytes are identical over three cycles with fresh bytes" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         void* const first = blocks.at(0);
@@ -107,12 +107,12 @@ TEST_CASE_TEMPLATE("backup: bytes are identical over three cycles with fresh byt
     }
 }
 
-TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) {
+TEST_CASE("backup: a large odd block" * on_quick) {
     for (const auto& keeper : keepers()) {
         const std::string which = keeper.name;
         if (which != "pinned" && which != "pageable" && which != "file, verified") continue;
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {64_MiB + 1, 6912, 64_MiB + 1}};
         for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
@@ -124,10 +124,10 @@ TEST_CASE_TEMPLATE("backup: a large odd block", M, MEMSAVER_TEST_QUICK_MACHINE) 
     }
 }
 
-TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("backup: what a stream was given before the pause is saved" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         void* const block = saver.arena("weights", keeper.policy).allocate(1_MiB + 1);
         StreamRef stream;
@@ -147,10 +147,10 @@ TEST_CASE_TEMPLATE("backup: what a stream was given before the pause is saved", 
     }
 }
 
-TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
         Blocks blocks{machine.driver, arena, odd_sizes};
@@ -189,10 +189,10 @@ TEST_CASE_TEMPLATE("backup: blocks that are freed and allocated while paused", M
     }
 }
 
-TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds", M, MEMSAVER_TEST_QUICK_MACHINE) {
+TEST_CASE("backup: resuming without room changes nothing, then succeeds" * on_quick) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {16_MiB, 6912}};
         blocks.write(1);
@@ -207,10 +207,10 @@ TEST_CASE_TEMPLATE("backup: resuming without room changes nothing, then succeeds
     }
 }
 
-TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("backup: this once, another policy" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         blocks.write(1);
@@ -230,11 +230,11 @@ TEST_CASE_TEMPLATE("backup: this once, another policy", M, MEMSAVER_TEST_MACHINE
     }
 }
 
-TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated since", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("refresh once: later pauses copy only what was allocated since" * on_machines) {
     for (const auto& keeper : keepers()) {
         if (keeper.name.find("once") == std::string::npos) continue;
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("frozen", keeper.policy);
         Blocks blocks{machine.driver, arena, odd_sizes};
@@ -271,14 +271,14 @@ TEST_CASE_TEMPLATE("refresh once: later pauses copy only what was allocated sinc
     }
 }
 
-TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("refresh once keeps its bytes, retained or not" * on_machines) {
     const auto set = [](auto& how) {
         how.retain = false;
         how.threads = 1; // each has its ring buffers when it first copies bytes
     };
     for (const auto& policy : policies_once(set)) {
         CAPTURE(std::string{policy.name()});
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
         blocks.write(1);
@@ -296,10 +296,10 @@ TEST_CASE_TEMPLATE("refresh once keeps its bytes, retained or not", M, MEMSAVER_
     }
 }
 
-TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays active", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on_machines) {
     for (const auto& policy : policies_once([](auto& how) { how.check = true; })) {
         CAPTURE(std::string{policy.name()});
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
         blocks.write(1);
@@ -321,9 +321,9 @@ TEST_CASE_TEMPLATE("check: a forgotten invalidate is reported, and all stays act
     }
 }
 
-TEST_CASE_TEMPLATE("retain: one host address over three pauses with fresh bytes", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("retain: one host address over three pauses with fresh bytes" * on_machines) {
     for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable()}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
         const std::byte* host = nullptr;
@@ -341,11 +341,11 @@ TEST_CASE_TEMPLATE("retain: one host address over three pauses with fresh bytes"
     }
 }
 
-TEST_CASE_TEMPLATE("without retention host memory falls after resume", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("without retention host memory falls after resume" * on_machines) {
     for (const auto& keeper : keepers()) {
         if (keeper.name.find("given back") == std::string::npos) continue;
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
@@ -362,9 +362,9 @@ TEST_CASE_TEMPLATE("without retention host memory falls after resume", M, MEMSAV
     }
 }
 
-TEST_CASE_TEMPLATE("room of freed blocks is used again, or given back as a whole", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("room of freed blocks is used again, or given back as a whole" * on_machines) {
     for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable({.threads = 1})}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", policy);
         std::size_t most = 0;
@@ -382,10 +382,10 @@ TEST_CASE_TEMPLATE("room of freed blocks is used again, or given back as a whole
     }
 }
 
-TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("prepare: the first pause then takes no host memory" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         blocks.write(1);
@@ -414,12 +414,12 @@ TEST_CASE_TEMPLATE("prepare: the first pause then takes no host memory", M, MEMS
     }
 }
 
-TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("pins refused: slower, told once, and the bytes are right" * on_machines) {
     for (const bool from_the_first : {true, false}) { // or after some
         for (const auto& keeper : keepers()) {
             CAPTURE(keeper.name);
             CAPTURE(from_the_first);
-            const Checked<M> machine;
+            const Checked machine;
             Told told;
             MemorySaver saver{machine.driver, {.events = told.sink()}};
             Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
@@ -443,7 +443,7 @@ TEST_CASE_TEMPLATE("pins refused: slower, told once, and the bytes are right", M
 }
 
 TEST_CASE("a limit on pins: none, a little, and enough") {
-    using Driver = FaultyDriver<HostDriver>;
+    using Driver = MachineDriver;
     for (const std::size_t limit : {std::size_t{0}, 66_MiB, 1_GiB}) {
         CAPTURE(limit);
         const Driver driver{HostDriver{1_GiB, {.pin_limit = limit}}};
@@ -456,7 +456,7 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
                 (void)saver.pause("weights");
                 (void)saver.resume("weights");
                 CHECK(blocks.whole());
-                CHECK(driver.inner().counts().pinned_bytes <= limit);
+                CHECK(host_of(driver).counts().pinned_bytes <= limit);
             }
             const auto events = told.of(EventKind::fell_back);
             CHECK(events.size() == (limit == 1_GiB ? 0 : 1));
@@ -466,12 +466,12 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
             }
         }
         check_given_back(driver);
-        CHECK(driver.inner().counts().pinned_bytes == 0);
+        CHECK(host_of(driver).counts().pinned_bytes == 0);
     }
 }
 
-TEST_CASE_TEMPLATE("pageable: pinned memory stays within the ring", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    const Checked<M> machine;
+TEST_CASE("pageable: pinned memory stays within the ring" * on_quick) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     HostBackup policy = pageable();
     policy.threads = 8;
@@ -565,13 +565,12 @@ TEST_CASE("host memory that the system would not give is not touched") {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
-TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the next pause succeeds", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("no host memory: the memory stays active and whole, and the next pause succeeds" * on_machines) {
     for (const auto& keeper : keepers()) {
         for (const Call call : {Call::map_host, Call::populate_host}) {
             CAPTURE(keeper.name);
             CAPTURE(call_name(call));
-            const Checked<M> machine;
+            const Checked machine;
             MemorySaver saver{machine.driver};
             Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
             blocks.write(1);
@@ -587,11 +586,10 @@ TEST_CASE_TEMPLATE("no host memory: the memory stays active and whole, and the n
     }
 }
 
-TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or why there are none", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("backup_view: bytes while paused, later if they are kept, or why there are none" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
         void* const block = arena.allocate(3_MiB + 17);
@@ -624,9 +622,8 @@ TEST_CASE_TEMPLATE("backup_view: bytes while paused, later if they are kept, or 
     }
 }
 
-TEST_CASE_TEMPLATE("backup_view: tags that keep nothing, plain memory, a saver that is closed", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("backup_view: tags that keep nothing, plain memory, a saver that is closed" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const dropped = saver.arena("dropped").allocate(4096);
     (void)saver.pause("dropped");
@@ -647,8 +644,8 @@ TEST_CASE_TEMPLATE("backup_view: tags that keep nothing, plain memory, a saver t
     CHECK_THROWS_AS(saver.prepare("kept"), Misuse);
 }
 
-TEST_CASE_TEMPLATE("a view outlives the room it was in, and its saver", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a view outlives the room it was in, and its saver" * on_machines) {
+    const Checked machine;
     BackupView view;
     {
         MemorySaver saver{machine.driver};
@@ -700,7 +697,7 @@ private:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("an executor's only thread may pause and resume by itself" * on_machines) {
     const auto engine = std::make_shared<OneThread>();
     HostBackup pinned{.executor = engine};
     HostBackup ringed = pageable();
@@ -710,7 +707,7 @@ TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M
     using Policy = AnyPolicy;
     for (const Policy& policy : {Policy{pinned}, Policy{ringed}, Policy{filed}, Policy{Verified<HostBackup>{pinned}}}) {
         CAPTURE(std::string{policy.name()});
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
         Blocks others{machine.driver, saver.arena("others", policy), odd_sizes};
@@ -731,10 +728,10 @@ TEST_CASE_TEMPLATE("an executor's only thread may pause and resume by itself", M
     }
 }
 
-TEST_CASE_TEMPLATE("progress ends at the total", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("progress ends at the total" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         Told told;
         MemorySaver saver{machine.driver, {.events = told.sink()}};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
@@ -767,10 +764,9 @@ public:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after all memory was taken", M,
-                   MEMSAVER_TEST_MACHINES) {
-    using Driver = typename M::Driver;
-    const Checked<M> machine;
+TEST_CASE("several tags are brought back in the caller's order, after all memory was taken" * on_machines) {
+    using Driver = MachineDriver;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     // Separate threads would start in that order, but run as the system schedules them.
     const HostBackup policy{.threads = 1, .executor = std::make_shared<AtOnce>()};
@@ -813,11 +809,11 @@ TEST_CASE_TEMPLATE("several tags are brought back in the caller's order, after a
 }
 
 TEST_CASE("two devices side by side, each restored on its own") {
-    using Driver = FaultyDriver<HostDriver>;
+    using Driver = MachineDriver;
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Driver first = NastyHostMachine::driver(0);
-        const Driver second = NastyHostMachine::driver(1);
+        const Driver first = driver_of(nasty_machine, 0);
+        const Driver second = driver_of(nasty_machine, 1);
         {
             MemorySaver saver{first};
             Blocks a{first, saver.arena("weights", keeper.policy), odd_sizes};
@@ -836,11 +832,10 @@ TEST_CASE("two devices side by side, each restored on its own") {
     }
 }
 
-TEST_CASE_TEMPLATE("blocks are allocated and given up by other threads while a tag is saved and restored", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("blocks are allocated and given up by other threads while a tag is saved and restored" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
         Blocks blocks{machine.driver, arena, odd_sizes};

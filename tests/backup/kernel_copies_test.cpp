@@ -19,7 +19,7 @@ constexpr KernelCopyOptions patient{.after = 20s, .slower = 0, .least_bytes = 1}
 constexpr KernelCopyOptions soon{.after = 1ms, .slower = 0, .least_bytes = 4_MiB};
 constexpr KernelCopyOptions never{.after = 0ns, .least_bytes = 1};
 
-using Machine = FaultyDriver<HostDriver>;
+using Machine = MachineDriver;
 
 /// A saver with a block that has been saved and restored once, so that its host pages are pinned and the kernel is
 /// loaded.
@@ -38,7 +38,7 @@ struct World {
     void check_clean() {
         saver.close();
         CHECK(driver.violations().empty());
-        CHECK(driver.inner().violations().empty());
+        CHECK(host_of(driver).violations().empty());
         CHECK(driver.everything_given_back());
     }
 
@@ -51,8 +51,8 @@ struct World {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("copy_by_kernel: both ways, any number of bytes, and none beside them", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("copy_by_kernel: both ways, any number of bytes, and none beside them" * on_machines) {
+    const Checked machine;
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
@@ -86,8 +86,8 @@ TEST_CASE_TEMPLATE("copy_by_kernel: both ways, any number of bytes, and none bes
     }
 }
 
-TEST_CASE_TEMPLATE("copy_many: both ways, more than the machine takes at once", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("copy_many: both ways, more than the machine takes at once" * on_machines) {
+    const Checked machine;
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
@@ -127,7 +127,7 @@ TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy eng
     (void)world.saver.pause("weights");
     // Zero, unless the machine is so busy that a millisecond was too short.
     const std::uint64_t before = world.kernels();
-    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
     const auto begin = std::chrono::steady_clock::now();
     Arrival arrival = world.saver.resume_async("weights", {});
     CHECK(world.kernels() > before);
@@ -136,7 +136,7 @@ TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy eng
     CHECK(world.whole());
     write_pattern(world.driver, world.block, world.size, 2);
     const std::uint64_t inwards = world.kernels();
-    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
     (void)world.saver.pause("weights");
     CHECK(world.kernels() > inwards);
     (void)world.saver.resume("weights");
@@ -157,7 +157,7 @@ TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of i
         (void)saver.pause("weights");
         const std::uint64_t before = driver.calls(Call::copy_by_kernel);
         CHECK(before >= 1);
-        REQUIRE(driver.inner().stall_copies(2 * standstill).ok());
+        REQUIRE(host_of(driver).stall_copies(2 * standstill).ok());
         const auto begin = std::chrono::steady_clock::now();
         const Arrival arrival = saver.resume_async("weights", {});
         CHECK(std::chrono::steady_clock::now() - begin < standstill);
@@ -200,7 +200,7 @@ TEST_CASE("kernel copies: the engines take over again once they go on") {
     {
         World other{soon};
         (void)other.saver.pause("weights");
-        REQUIRE(other.driver.inner().stall_copies(50ms).ok());
+        REQUIRE(host_of(other.driver).stall_copies(50ms).ok());
         (void)other.saver.resume("weights");
         const std::uint64_t late = other.kernels();
         CHECK(late >= 1);
@@ -213,7 +213,7 @@ TEST_CASE("kernel copies: not where they were not asked for, nor for few bytes, 
     for (const KernelCopyOptions& options : {never, KernelCopyOptions{.after = 1ns, .least_bytes = 8_MiB + 8192}}) {
         World world{options};
         (void)world.saver.pause("weights");
-        REQUIRE(world.driver.inner().stall_copies(30ms).ok());
+        REQUIRE(host_of(world.driver).stall_copies(30ms).ok());
         (void)world.saver.resume("weights");
         CHECK(world.kernels() == 0);
         CHECK(world.whole());
@@ -242,7 +242,7 @@ TEST_CASE("kernel copies: a transfer behind another one does as that one saw") {
     (void)world.saver.pause("more");
     (void)world.saver.resume("more");
     (void)world.saver.pause({"weights", "more"});
-    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
     const std::uint64_t queries = world.driver.calls(Call::query);
     (void)world.saver.resume({"weights", "more"});
     CHECK(world.kernels() >= 2);
@@ -260,7 +260,7 @@ TEST_CASE("kernel copies: a transfer that has come and was not waited for is in 
     const Arrival kept = world.saver.resume_async("more", {});
     while (!kept.done()) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(600ms);
-    REQUIRE(world.driver.inner().stall_copies(standstill).ok());
+    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
     const std::uint64_t before = world.kernels();
     (void)world.saver.resume("weights");
     CHECK(world.kernels() > before);
@@ -274,7 +274,7 @@ TEST_CASE("kernel copies: a machine whose kernel cannot be had goes by the engin
     World world{soon};
     (void)world.saver.pause("weights");
     world.driver.fail({.call = Call::copy_by_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
-    REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+    REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
     (void)world.saver.resume("weights");
     CHECK(world.kernels() >= 1); // called, and returned `unsupported`
     CHECK(world.whole());
@@ -287,7 +287,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back wh
         CAPTURE(call_name(call));
         World world{soon};
         (void)world.saver.pause("weights");
-        REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+        REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
         world.driver.fail({.call = call});
         CHECK_THROWS_AS((void)world.saver.resume("weights"), Error);
         world.driver.heal();
@@ -299,7 +299,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back wh
     World world{soon}; // without a stream for the kernels, the copies use the engines
     (void)world.saver.pause("weights");
     world.before = world.driver.calls(Call::copy_by_kernel);
-    REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+    REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
     world.driver.fail({.call = Call::open_stream});
     (void)world.saver.resume("weights");
     CHECK(world.kernels() == 0);
@@ -312,7 +312,7 @@ TEST_CASE("kernel copies: not while a stream waits for the host, behind which th
     World world{soon};
     (void)world.saver.pause("weights");
     world.before = world.driver.calls(Call::copy_by_kernel);
-    REQUIRE(world.driver.inner().stall_copies(50ms).ok());
+    REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
     Neighbours& neighbours = *world.driver.neighbours();
     neighbours.words_wait();
     std::thread later{[&] {

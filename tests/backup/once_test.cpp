@@ -27,12 +27,12 @@ std::vector<NamedPolicy> savers_once() {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("once: after a pause that changed nothing all is saved anew" * on_machines) {
     for (const auto& once : savers_once()) {
         for (const bool other_fails : {true, false}) {
             CAPTURE(once.name);
             CAPTURE(other_fails);
-            const Checked<M> machine;
+            const Checked machine;
             MemorySaver saver{machine.driver};
             void* const block = saver.arena("loading", once.policy).allocate(4_MiB);
             write_pattern(machine.driver, block, 4_MiB, 1);
@@ -54,10 +54,10 @@ TEST_CASE_TEMPLATE("once: after a pause that changed nothing all is saved anew",
     }
 }
 
-TEST_CASE_TEMPLATE("once: what a pause left active is saved anew by the next", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("once: what a pause left active is saved anew by the next" * on_machines) {
     for (const auto& once : savers_once()) {
         CAPTURE(once.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("loading", once.policy);
         void* const first = arena.allocate(2_MiB);
@@ -75,11 +75,10 @@ TEST_CASE_TEMPLATE("once: what a pause left active is saved anew by the next", M
     }
 }
 
-TEST_CASE_TEMPLATE("once: a block of which only a part was saved is saved again as a whole", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("once: a block of which only a part was saved is saved again as a whole" * on_machines) {
     for (const auto& once : savers_once()) {
         CAPTURE(once.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", once.policy);
         void* const low = arena.allocate(2_MiB);

@@ -10,8 +10,6 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
 constexpr std::array<std::size_t, 4> sizes{1, 70'000, 3_MiB + 17, 70_MiB};
 
 /// Blocks of many sizes filled with patterns, in one tag.
@@ -32,9 +30,9 @@ struct Blocks {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("PeerBackup: bytes wait on the peer, and nothing of them on the host", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
-    const Checked<M> peer{1};
+TEST_CASE("PeerBackup: bytes wait on the peer, and nothing of them on the host" * on_hosts) {
+    const Checked machine;
+    const Checked peer{1};
     for (const Refresh refresh : {Refresh::every_pause, Refresh::once}) {
         for (const bool retain : {true, false}) {
             CAPTURE(retain);
@@ -57,9 +55,9 @@ TEST_CASE_TEMPLATE("PeerBackup: bytes wait on the peer, and nothing of them on t
     }
 }
 
-TEST_CASE_TEMPLATE("PeerBackup: prepared ahead, saved ahead, streamed back, exchanged", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
-    const Checked<M> peer{1};
+TEST_CASE("PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * on_hosts) {
+    const Checked machine;
+    const Checked peer{1};
     MemorySaver saver{machine.driver};
     const Arena first = saver.arena("first", PeerBackup{peer.driver, Refresh::once});
     const Arena second = saver.arena("second", PeerBackup{peer.driver});
@@ -83,9 +81,9 @@ TEST_CASE_TEMPLATE("PeerBackup: prepared ahead, saved ahead, streamed back, exch
     CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
-TEST_CASE_TEMPLATE("PeerBackup: kept bytes can be read and changed while they are away", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
-    const Checked<M> peer{1};
+TEST_CASE("PeerBackup: kept bytes can be read and changed while they are away" * on_hosts) {
+    const Checked machine;
+    const Checked peer{1};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("parked", PeerBackup{peer.driver});
     const Blocks blocks{machine.driver, arena};
@@ -101,9 +99,8 @@ TEST_CASE_TEMPLATE("PeerBackup: kept bytes can be read and changed while they ar
     CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
 }
 
-TEST_CASE_TEMPLATE("PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active" * on_hosts) {
+    const Checked machine;
     const HostDriver small{64_MiB, {.device = 1}};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("parked", PeerBackup{small});
@@ -129,7 +126,7 @@ TEST_CASE_TEMPLATE("PeerBackup: a full peer is OutOfMemory that names it, and th
 
 TEST_CASE("PeerBackup: a block that is larger than a handle of the peer's has room that is whole") {
     const HostDriver own{2_GiB};
-    const FaultyDriver<HostDriver> other{HostDriver{2_GiB, {.device = 1}}};
+    const MachineDriver other{HostDriver{2_GiB, {.device = 1}}};
     MemorySaver saver{own};
     (void)saver.arena("parked", PeerBackup{other}).allocate(1_GiB + 6_MiB);
     saver.prepare("parked"); // copies nothing: this test must not use that much host memory
@@ -153,7 +150,7 @@ TEST_CASE("PeerBackup: the tag's own device is Misuse, and other options are ano
 }
 
 TEST_CASE("PeerBackup: Refresh::once with a check finds what changed without a word") {
-    const FaultyDriver driver{HostDriver{256_MiB}};
+    const MachineDriver driver{HostDriver{256_MiB}};
     const HostDriver peer{256_MiB, {.device = 1}};
     MemorySaver saver{driver};
     void* const block =
@@ -175,8 +172,8 @@ TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves noth
     for (const bool away : {false, true}) {
         CAPTURE(away);
         const HostDriver host{256_MiB, {.late = true}};
-        const FaultyDriver driver{host};
-        const FaultyDriver peer{HostDriver{256_MiB, {.device = 1}}};
+        const MachineDriver driver{host};
+        const MachineDriver peer{HostDriver{256_MiB, {.device = 1}}};
         MemorySaver saver{driver};
         void* const block = saver.arena("parked", PeerBackup{.peer = peer, .refresh = Refresh::once}).allocate(70_MiB);
         write_pattern(driver, block, 70_MiB, 1);
@@ -196,8 +193,8 @@ TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves noth
 }
 
 TEST_CASE("PeerBackup: what can neither be used nor given back is tried again, and not lost") {
-    const FaultyDriver home{HostDriver{256_MiB, {.device = 0}}};
-    const FaultyDriver away{HostDriver{256_MiB, {.device = 1}}};
+    const MachineDriver home{HostDriver{256_MiB, {.device = 0}}};
+    const MachineDriver away{HostDriver{256_MiB, {.device = 1}}};
     {
         MemorySaver saver{home};
         const Buffer<char> block{saver.arena("tag", PeerBackup{away}), 8_MiB};
@@ -205,13 +202,13 @@ TEST_CASE("PeerBackup: what can neither be used nor given back is tried again, a
         away.fail({.call = Call::allow_access});
         away.fail({.call = Call::unmap});
         CHECK_THROWS_AS(saver.pause(), DriverError);
-        CHECK(away.inner().counts().held_bytes == 8_MiB);
+        CHECK(host_of(away).counts().held_bytes == 8_MiB);
         saver.pause();
-        CHECK(away.inner().counts().held_bytes == 8_MiB);
+        CHECK(host_of(away).counts().held_bytes == 8_MiB);
         saver.resume();
         CHECK(has_pattern(home, block.data(), 8_MiB, 1));
     }
-    CHECK(away.inner().counts().held_bytes == 0);
+    CHECK(host_of(away).counts().held_bytes == 0);
 }
 
 TEST_CASE("PeerBackup: each call on either device fails in turn, and no byte is lost nor any memory") {
@@ -222,10 +219,10 @@ TEST_CASE("PeerBackup: each call on either device fails in turn, and no byte is 
               Call::record, Call::wait, Call::unmap, Call::release, Call::unreserve}) {
             CAPTURE(call_name(call));
             for (std::uint64_t nth = 1; nth <= 6; ++nth) {
-                const FaultyDriver driver{HostDriver{256_MiB}};
-                const FaultyDriver peer{HostDriver{256_MiB, {.device = 1}}};
+                const MachineDriver driver{HostDriver{256_MiB}};
+                const MachineDriver peer{HostDriver{256_MiB, {.device = 1}}};
                 const auto& failing = peers ? peer : driver;
-                std::optional<MemorySaver<FaultyDriver<HostDriver>>> saver;
+                std::optional<MemorySaver<MachineDriver>> saver;
                 saver.emplace(driver);
                 void* const block = saver->arena("parked", PeerBackup{.peer = peer, .retain = false}).allocate(3_MiB);
                 write_pattern(driver, block, 3_MiB, 1);

@@ -239,7 +239,7 @@ TEST_CASE("RingTransfer: a failure in the middle ends it, wakes who follows, and
             CHECK(s.memory.has(3));
             s.ring.reset();
             for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
-            for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
+            for (const std::string& text : test::host_of(s.driver).violations()) FAIL_CHECK(text);
         }
     }
     for (const Direction direction : {Direction::out, Direction::in}) {

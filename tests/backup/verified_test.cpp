@@ -57,14 +57,14 @@ Corruption(MemorySaver<FaultyDriver<D>>&, const FileWatch<D>&) -> Corruption<D>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("Verified: refuses bytes that differ, and resumes once they are right", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right" * on_machines) {
     for (const auto& keeper : keepers()) {
         const std::string which = keeper.name;
         if (which.find("verified") == std::string::npos) continue;
         if (which.find("compressed") != std::string::npos) continue; // see compressed_test.cpp
         CAPTURE(keeper.name);
         const bool in_file = which.find("file") != std::string::npos;
-        const Checked<M> machine;
+        const Checked machine;
         const FileWatch watch{machine.driver};
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
@@ -111,7 +111,7 @@ TEST_CASE("Verified: a write that failed does not hide damage done to what was s
         CAPTURE(retain);
         FileBackup file = test::in_file();
         file.retain = retain;
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         const FileWatch watch{machine.driver};
         MemorySaver saver{machine.driver};
         const Buffer<unsigned char> block{saver.arena("tag", Verified<FileBackup>{file}), 2_MiB};
@@ -147,9 +147,9 @@ struct Counted {
 };
 
 /// Allocates and frees many blocks; the bytes of the live ones are restored. Returns the largest number of checksums.
-template <class M, class P>
+template <class P>
 std::size_t most_checksums(const Counted<P>& policy, int cycles) {
-    const Checked<M> machine;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights", policy);
     struct Live {
@@ -187,16 +187,15 @@ std::size_t most_checksums(const Counted<P>& policy, int cycles) {
 TEST_CASE("Verified: checksums go with what they are of") {
     HostBackup given_back{.retain = false, .threads = 1};
     for (const int cycles : {20, 200}) { // a block has at most one piece on each side of two boundaries
-        CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{{.threads = 1}}, cycles) <= 36);
-        CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{given_back}, cycles) <= 36);
-        CHECK(most_checksums<HostMachine2G>(Counted<HostBackup>{pageable({.threads = 1})}, cycles) <= 36);
-        CHECK(most_checksums<HostMachine2G>(Counted<FileBackup>{in_file({.threads = 1})}, cycles) <= 36);
+        CHECK(most_checksums(Counted<HostBackup>{{.threads = 1}}, cycles) <= 36);
+        CHECK(most_checksums(Counted<HostBackup>{given_back}, cycles) <= 36);
+        CHECK(most_checksums(Counted<HostBackup>{pageable({.threads = 1})}, cycles) <= 36);
+        CHECK(most_checksums(Counted<FileBackup>{in_file({.threads = 1})}, cycles) <= 36);
     }
 }
 
 TEST_CASE("Verified: without it, what differs comes back unseen") { // proves that the test above can fail
-    using M = HostMachine2G;
-    const Checked<M> machine;
+    const Checked machine;
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("weights", HostBackup{.threads = 2}).allocate(6912);

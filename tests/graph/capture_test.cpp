@@ -12,9 +12,9 @@ namespace graph_capture_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("a captured graph replays after its memory was away, in every mode", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("a captured graph replays after its memory was away, in every mode" * on_machines) {
     for (const CaptureMode mode : capture_modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const OwnStream stream{machine.driver};
         void* small = nullptr;
@@ -49,9 +49,8 @@ TEST_CASE_TEMPLATE("a captured graph replays after its memory was away, in every
     }
 }
 
-TEST_CASE_TEMPLATE("bytes that only the capture wrote survive by default, and show when they are discarded", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("bytes that only the capture wrote survive by default, and show when they are discarded" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     constexpr std::size_t bytes = 256_KiB;
@@ -79,9 +78,8 @@ TEST_CASE_TEMPLATE("bytes that only the capture wrote survive by default, and sh
     CHECK(read(discarded) == std::vector<unsigned char>(bytes, 0xDD));
 }
 
-TEST_CASE_TEMPLATE("the policy of a graph's tag: its own, the one that is named, never another", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the policy of a graph's tag: its own, the one that is named, never another" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const auto nothing = [] {};
@@ -99,9 +97,9 @@ TEST_CASE_TEMPLATE("the policy of a graph's tag: its own, the one that is named,
     CHECK(row_of(saver, "plain").policy == Discard{}.name());
 }
 
-TEST_CASE_TEMPLATE("a body that throws leaves the stream, the tag and the saver usable", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("a body that throws leaves the stream, the tag and the saver usable" * on_machines) {
     for (const CaptureMode mode : capture_modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const OwnStream stream{machine.driver};
         const Arena arena = saver.arena("graph", Zero{}, {.capacity = 8_MiB});
@@ -133,9 +131,8 @@ TEST_CASE_TEMPLATE("a body that throws leaves the stream, the tag and the saver 
     }
 }
 
-TEST_CASE_TEMPLATE("a capture that is broken by a wait says so, and leaves everything usable", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a capture that is broken by a wait says so, and leaves everything usable" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     MemorySaver stranger{machine.driver}; // unaware of captures of `saver`: its pause breaks them
@@ -161,9 +158,9 @@ TEST_CASE_TEMPLATE("a capture that is broken by a wait says so, and leaves every
     (void)saver.resume();
 }
 
-TEST_CASE_TEMPLATE("while a capture is open pauses are refused, and it stays whole", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("while a capture is open pauses are refused, and it stays whole" * on_machines) {
     for (const CaptureMode mode : capture_modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const OwnStream stream{machine.driver};
         const OwnStream other{machine.driver};
@@ -198,9 +195,8 @@ TEST_CASE_TEMPLATE("while a capture is open pauses are refused, and it stays who
     }
 }
 
-TEST_CASE_TEMPLATE("what a capture gives up is its graph's, but not what the program calls idle", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("what a capture gives up is its graph's, but not what the program calls idle" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     for (const std::size_t bytes : {std::size_t{300}, std::size_t{5_MiB}}) {
@@ -218,9 +214,8 @@ TEST_CASE_TEMPLATE("what a capture gives up is its graph's, but not what the pro
     }
 }
 
-TEST_CASE_TEMPLATE("streams that cannot be captured, and a second capture by a thread, are refused", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("streams that cannot be captured, and a second capture by a thread, are refused" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const OwnStream other{machine.driver};
@@ -236,9 +231,9 @@ TEST_CASE_TEMPLATE("streams that cannot be captured, and a second capture by a t
     CHECK(row_of(saver, "inner").blocks == 1);
 }
 
-TEST_CASE_TEMPLATE("graphs that the program captures by its own means, in a region", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("graphs that the program captures by its own means, in a region" * on_machines) {
     for (const CaptureMode mode : capture_modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const OwnStream stream{machine.driver};
         GraphRef graph;
@@ -267,9 +262,8 @@ TEST_CASE_TEMPLATE("graphs that the program captures by its own means, in a regi
     }
 }
 
-TEST_CASE_TEMPLATE("a first capture that fails leaves alone what captures of the program's own keep", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a first capture that fails leaves alone what captures of the program's own keep" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", HostBackup{});
@@ -286,9 +280,9 @@ TEST_CASE_TEMPLATE("a first capture that fails leaves alone what captures of the
     REQUIRE(machine.driver.close_graph(own).ok());
 }
 
-TEST_CASE_TEMPLATE("switched off, the same program runs", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("switched off, the same program runs" * on_machines) {
     for (const CaptureMode mode : capture_modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver off{machine.driver, {.enabled = false}};
         const OwnStream stream{machine.driver};
         void* block = nullptr;

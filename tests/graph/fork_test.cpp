@@ -22,7 +22,7 @@ using process_test::Child;
 
 namespace {
 
-using D = HostMachine2G::Driver;
+using D = MachineDriver;
 
 /// Returns how many of these are not refused as a child's use of its parent's saver.
 int accepted(const std::vector<std::function<void()>>& uses) {
@@ -40,7 +40,7 @@ int accepted(const std::vector<std::function<void()>>& uses) {
 
 /// Objects that a child may use and destroy.
 struct World {
-    D driver = HostMachine2G::driver();
+    D driver = driver_of(host_machine);
     std::optional<MemorySaver<D>> saver{std::in_place, driver};
     Arena arena = saver->arena("workspace");
     std::optional<WorkspacePool> pool{std::in_place, arena};

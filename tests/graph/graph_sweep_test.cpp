@@ -16,16 +16,13 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
 constexpr std::size_t block_bytes = 64_KiB;
 
 /// A saver with a graph captured before any failure, and one made by the operation.
-template <class M>
 struct World {
-    using D = typename M::Driver;
+    using D = MachineDriver;
 
-    World() : driver{M::driver()}, saver{std::in_place, driver} {
+    World() : driver{driver_of(chosen_machine())}, saver{std::in_place, driver} {
         REQUIRE(driver.open_stream(stream).ok());
         old = capture(*saver, "graph", stream, [&] { body(1); });
         kept = made;
@@ -51,8 +48,7 @@ struct World {
 };
 
 /// A capture is left open only if the call that ends it fails permanently.
-template <class W>
-void end_capture_left_open(W& world, Lasting lasting) {
+void end_capture_left_open(World& world, Lasting lasting) {
     bool open = false;
     REQUIRE(world.driver.capturing(world.stream, open).ok());
     if (!open) return;
@@ -62,21 +58,19 @@ void end_capture_left_open(W& world, Lasting lasting) {
 }
 
 /// Checks that `old` behaves as when it was captured.
-template <class W>
-void check_old(W& world, unsigned char byte) {
+void check_old(World& world, unsigned char byte) {
     write_pattern(world.driver, world.kept, block_bytes, 77);
     replay(world.driver, world.old, world.stream);
     CHECK(all_are(world.driver, world.kept, block_bytes, byte));
 }
 
-template <class M>
-void run_sweep(const char* name, const std::function<void(World<M>&)>& operate,
-               const std::function<void(World<M>&, const SweepPoint&)>& done) {
+void run_sweep(const char* name, const std::function<void(World&)>& operate,
+               const std::function<void(World&, const SweepPoint&)>& done) {
     for (const StatusKind kind : {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory}) {
         for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
             (void)sweep(
-                {.lasting = lasting, .kind = kind}, [] { return World<M>{}; }, operate,
-                [&](World<M>& world, const SweepPoint& point) {
+                {.lasting = lasting, .kind = kind}, [] { return World{}; }, operate,
+                [&](World& world, const SweepPoint& point) {
                     CAPTURE(name);
                     CAPTURE(point.text());
                     end_capture_left_open(world, lasting);
@@ -103,13 +97,12 @@ void run_sweep(const char* name, const std::function<void(World<M>&)>& operate,
 
 } // namespace
 
-TEST_CASE_TEMPLATE("sweep: capture", M, MEMSAVER_TEST_HOSTS) {
-    using W = World<M>;
+TEST_CASE("sweep: capture" * on_hosts) {
     for (const CaptureMode mode : capture_modes) {
-        const auto operate = [&](W& w) {
+        const auto operate = [&](World& w) {
             w.graph = capture(*w.saver, "new", w.stream, {.mode = mode}, [&] { w.body(2); });
         };
-        run_sweep<M>("capture", operate, [&](W& w, const SweepPoint& point) {
+        run_sweep("capture", operate, [&](World& w, const SweepPoint& point) {
             CHECK(bool{w.graph} == !point.error);
             check_old(w, 1);
             if (point.error) operate(w);
@@ -119,11 +112,10 @@ TEST_CASE_TEMPLATE("sweep: capture", M, MEMSAVER_TEST_HOSTS) {
     }
 }
 
-TEST_CASE_TEMPLATE("sweep: update", M, MEMSAVER_TEST_HOSTS) {
-    using W = World<M>;
+TEST_CASE("sweep: update" * on_hosts) {
     for (const int times : {1, 3}) { // in place, and with another executable
-        const auto operate = [&](W& w) { w.old.update(w.stream, [&] { w.body(3, times); }); };
-        run_sweep<M>("update", operate, [&](W& w, const SweepPoint& point) {
+        const auto operate = [&](World& w) { w.old.update(w.stream, [&] { w.body(3, times); }); };
+        run_sweep("update", operate, [&](World& w, const SweepPoint& point) {
             if (point.error) check_old(w, 1);
             if (point.error) operate(w);
             w.kept = w.made;
@@ -132,16 +124,14 @@ TEST_CASE_TEMPLATE("sweep: update", M, MEMSAVER_TEST_HOSTS) {
     }
 }
 
-TEST_CASE_TEMPLATE("sweep: launch", M, MEMSAVER_TEST_HOSTS) {
-    using W = World<M>;
-    const auto operate = [](W& w) { w.old.launch(w.stream); };
-    run_sweep<M>("launch", operate, [](W& w, const SweepPoint&) { check_old(w, 1); });
+TEST_CASE("sweep: launch" * on_hosts) {
+    const auto operate = [](World& w) { w.old.launch(w.stream); };
+    run_sweep("launch", operate, [](World& w, const SweepPoint&) { check_old(w, 1); });
 }
 
-TEST_CASE_TEMPLATE("sweep: the end of a graph", M, MEMSAVER_TEST_HOSTS) {
-    using W = World<M>;
-    const auto operate = [](W& w) { w.old.reset(); };
-    run_sweep<M>("end", operate, [](W& w, const SweepPoint&) {
+TEST_CASE("sweep: the end of a graph" * on_hosts) {
+    const auto operate = [](World& w) { w.old.reset(); };
+    run_sweep("end", operate, [](World& w, const SweepPoint&) {
         w.saver->deallocate(w.kept);
         REQUIRE(w.driver.drain().ok());
         (void)w.saver->pause();
@@ -149,8 +139,8 @@ TEST_CASE_TEMPLATE("sweep: the end of a graph", M, MEMSAVER_TEST_HOSTS) {
     });
 }
 
-TEST_CASE_TEMPLATE("a lost device: a graph's end is quiet, and its saver closes", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a lost device: a graph's end is quiet, and its saver closes" * on_hosts) {
+    const Checked machine;
     std::size_t told = 0;
     {
         MemorySaver saver{machine.driver,

@@ -38,8 +38,8 @@ void free_all(const Arena& arena, const std::vector<void*>& blocks) {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("a graph is not launched while any of its tag is paused", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a graph is not launched while any of its tag is paused" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     void* block = nullptr;
@@ -87,8 +87,8 @@ TEST_CASE_TEMPLATE("a graph is not launched while any of its tag is paused", M, 
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_TEMPLATE("a pause waits for what a graph was launched to do", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a pause waits for what a graph was launched to do" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     void* block = nullptr;
@@ -110,8 +110,8 @@ TEST_CASE_TEMPLATE("a pause waits for what a graph was launched to do", M, MEMSA
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE_TEMPLATE("what a body gives up stays with the graph until it ends", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("what a body gives up stays with the graph until it ends" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 32_MiB});
@@ -171,8 +171,8 @@ TEST_CASE_TEMPLATE("what a body gives up stays with the graph until it ends", M,
     for (void* const block : kept) CHECK(has(used, block));
 }
 
-TEST_CASE_TEMPLATE("the bytes of what a graph keeps are kept too", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the bytes of what a graph keeps are kept too" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     constexpr std::size_t bytes = 64_KiB;
@@ -198,9 +198,9 @@ TEST_CASE_TEMPLATE("the bytes of what a graph keeps are kept too", M, MEMSAVER_T
     CHECK(saver.resume().mapped_bytes == 0);
 }
 
-TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same tag", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("updating: the graph does what the new body does, in the same tag" * on_machines) {
     for (const CaptureMode mode : capture_modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const OwnStream stream{machine.driver};
         const Arena arena = saver.arena("graph", Zero{}, {.capacity = 16_MiB});
@@ -221,7 +221,7 @@ TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same
         const void* const first = scratch;
 
         graph.update(stream, body(2, 1)); // the same shape
-        if constexpr (std::is_same_v<M, CudaMachine>) {
+        if (on_cuda()) {
             WARN(graph.native() == executable); // drivers may replace it in an in-place update
         } else {
             CHECK(graph.native() == executable);
@@ -257,8 +257,8 @@ TEST_CASE_TEMPLATE("updating: the graph does what the new body does, in the same
     }
 }
 
-TEST_CASE_TEMPLATE("a graph outlives close, and its saver", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a graph outlives close, and its saver" * on_machines) {
+    const Checked machine;
     const OwnStream stream{machine.driver};
     Graph left;
     {
@@ -285,8 +285,8 @@ TEST_CASE_TEMPLATE("a graph outlives close, and its saver", M, MEMSAVER_TEST_MAC
     CHECK(machine.driver.outstanding().graphs == 0);
 }
 
-TEST_CASE_TEMPLATE("a graph keeps its saver alive", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a graph keeps its saver alive" * on_machines) {
+    const Checked machine;
     const OwnStream stream{machine.driver};
     Outbox out{machine.driver, 1000};
     Graph graph;
@@ -319,10 +319,10 @@ TEST_CASE("an empty Graph") {
     static_assert(!std::is_copy_constructible_v<Graph> && std::is_nothrow_move_constructible_v<Graph>);
 }
 
-TEST_CASE_TEMPLATE("a pool of workspaces that ends in a body stays with the graph", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("a pool of workspaces that ends in a body stays with the graph" * on_machines) {
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         const OwnStream stream{machine.driver};
         const Arena arena = saver.arena("workspace", HostBackup{}, ArenaOptions{.capacity = 64_MiB});

@@ -14,14 +14,10 @@ namespace graph_graph_threads_test {
 
 using namespace test;
 
-namespace {
+namespace {} // namespace
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-} // namespace
-
-TEST_CASE_TEMPLATE("a capture that is begun while a pause is under way waits for its end", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a capture that is begun while a pause is under way waits for its end" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     (void)saver.arena("paused", Zero{}).allocate(1_MiB);
@@ -50,8 +46,8 @@ TEST_CASE_TEMPLATE("a capture that is begun while a pause is under way waits for
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_TEMPLATE("threads that capture, launch and free at the same time", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("threads that capture, launch and free at the same time" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -88,9 +84,9 @@ TEST_CASE_TEMPLATE("threads that capture, launch and free at the same time", M, 
     CHECK(saver.bytes_to_resume() == 0); // nothing is kept for destroyed graphs
 }
 
-TEST_CASE_TEMPLATE("a graph on another device", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> first;
-    const Checked<M> second{1};
+TEST_CASE("a graph on another device" * on_hosts) {
+    const Checked first;
+    const Checked second{1};
     MemorySaver saver{first.driver};
     const OwnStream stream{second.driver};
     void* block = nullptr;
@@ -109,9 +105,9 @@ TEST_CASE_TEMPLATE("a graph on another device", M, MEMSAVER_TEST_HOSTS) {
     CHECK(all_are(second.driver, block, 1_MiB, 3));
 }
 
-TEST_CASE_TEMPLATE("capturing on a stream of another device is refused, and named", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> first;
-    const Checked<M> second{1};
+TEST_CASE("capturing on a stream of another device is refused, and named" * on_hosts) {
+    const Checked first;
+    const Checked second{1};
     MemorySaver saver{first.driver};
     const OwnStream stream{second.driver};
     const std::string text = text_of<Misuse>([&] { (void)capture(saver, "graph", stream, [] {}); });
@@ -120,8 +116,8 @@ TEST_CASE_TEMPLATE("capturing on a stream of another device is refused, and name
     CHECK(!stream.capturing());
 }
 
-TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("blocks of a graph that ends while it runs wait for it" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 2_MiB});
@@ -131,14 +127,14 @@ TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, M
         fill_on(machine.driver, scratch, 2_MiB, 1, stream);
         saver.deallocate(scratch);
     });
-    REQUIRE(machine.driver.inner().hold(stream).ok());
+    REQUIRE(host_of(machine.driver).hold(stream).ok());
     graph.launch(stream);
     graph.reset();
     bool fenced = false;
     machine.driver.on_call([&](const CallRecord& made) {
         if (made.call != Call::drain) return;
         fenced = true;
-        CHECK(machine.driver.inner().let_go(stream).ok()); // otherwise it would wait forever
+        CHECK(host_of(machine.driver).let_go(stream).ok()); // otherwise it would wait forever
     });
     CHECK(arena.allocate(2_MiB) == scratch);
     machine.driver.on_call({});
@@ -146,9 +142,8 @@ TEST_CASE_TEMPLATE("blocks of a graph that ends while it runs wait for it", M, M
     CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("a block freed with a stream in capture is that graph's, whoever frees it in whatever capture", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a block freed with a stream in capture is that graph's, whoever frees it in whatever capture" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream first{machine.driver};
     const OwnStream second{machine.driver};
@@ -184,8 +179,8 @@ TEST_CASE_TEMPLATE("a block freed with a stream in capture is that graph's, whoe
     CHECK(handed_out());
 }
 
-TEST_CASE_TEMPLATE("a thread captures one graph at a time", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a thread captures one graph at a time" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const OwnStream inside{machine.driver};

@@ -27,8 +27,8 @@ void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + byte
 
 } // namespace
 
-TEST_CASE_TEMPLATE("the same name has the same address, and names of a group share it", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the same name has the same address, and names of a group share it" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace")};
     void* const gate = workspaces.get("moe.gate", 48_MiB);
@@ -58,8 +58,8 @@ TEST_CASE_TEMPLATE("the same name has the same address, and names of a group sha
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("groups do not share", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("groups do not share" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 64_MiB}};
     void* const a = workspaces.get("a", 4_MiB, {.group = "left"});
@@ -80,9 +80,8 @@ TEST_CASE_TEMPLATE("groups do not share", M, MEMSAVER_TEST_MACHINES) {
     CHECK(workspaces.stats().places == 3);
 }
 
-TEST_CASE_TEMPLATE("a workspace grows where it is, its bytes stay, and nobody else gets its addresses", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a workspace grows where it is, its bytes stay, and nobody else gets its addresses" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", HostBackup{});
     WorkspacePool workspaces{arena, {.cap = 64_MiB}};
@@ -112,9 +111,8 @@ TEST_CASE_TEMPLATE("a workspace grows where it is, its bytes stay, and nobody el
     }
 }
 
-TEST_CASE_TEMPLATE("a name that finds room in a larger place goes there, up to a cap of its own", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a name that finds room in a larger place goes there, up to a cap of its own" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 32_MiB}};
     void* const small = workspaces.get("small", 2_MiB, {.cap = 4_MiB});
@@ -132,7 +130,7 @@ TEST_CASE_TEMPLATE("a name that finds room in a larger place goes there, up to a
 }
 
 TEST_CASE("a workspace without room: who is asked for some may ask the pool") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::optional<WorkspacePool> pool;
     int asked = 0;
     void* other = nullptr;
@@ -148,8 +146,8 @@ TEST_CASE("a workspace without room: who is asked for some may ask the pool") {
     CHECK(pool->stats().names == 2);
 }
 
-TEST_CASE_TEMPLATE("zeroed workspaces read as zero, in the order of the stream", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("zeroed workspaces read as zero, in the order of the stream" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace")};
     void* const first = workspaces.get("a", 6_MiB);
@@ -166,9 +164,8 @@ TEST_CASE_TEMPLATE("zeroed workspaces read as zero, in the order of the stream",
     CHECK(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE_TEMPLATE("a workspace beyond its cap, and what else cannot be meant, is refused and named", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a workspace beyond its cap, and what else cannot be meant, is refused and named" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
     CHECK_THROWS_AS(WorkspacePool(Arena{}), Misuse);
@@ -202,8 +199,8 @@ TEST_CASE_TEMPLATE("a workspace beyond its cap, and what else cannot be meant, i
     CHECK(has_pattern(machine.driver, workspaces.get("a", 8_MiB), 8_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("a pool that was moved from is refused", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a pool that was moved from is refused" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace");
     WorkspacePool old{arena};
@@ -220,9 +217,8 @@ TEST_CASE_TEMPLATE("a pool that was moved from is refused", M, MEMSAVER_TEST_MAC
     CHECK(old.get("a", 1_MiB) == workspace);
 }
 
-TEST_CASE_TEMPLATE("while it is paused a workspace has its address, but neither grows nor is zeroed", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("while it is paused a workspace has its address, but neither grows nor is zeroed" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
     void* const a = workspaces.get("a", 2_MiB);
@@ -242,8 +238,8 @@ TEST_CASE_TEMPLATE("while it is paused a workspace has its address, but neither 
     CHECK(has_pattern(machine.driver, a, 4_MiB, 2));
 }
 
-TEST_CASE_TEMPLATE("while it is being paused a workspace neither grows nor is zeroed", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("while it is being paused a workspace neither grows nor is zeroed" * on_machines) {
+    const Checked machine;
     WorkspacePool* pool = nullptr;
     std::size_t refused = 0;
     void* fresh = nullptr;
@@ -269,8 +265,8 @@ TEST_CASE_TEMPLATE("while it is being paused a workspace neither grows nor is ze
     CHECK(workspaces.get("a", 4_MiB) == a);
 }
 
-TEST_CASE_TEMPLATE("a pool that dies gives its memory and its addresses back to the arena", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a pool that dies gives its memory and its addresses back to the arena" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
     for (int i = 0; i < 5; ++i) { // the capacity fits one at a time
@@ -297,9 +293,9 @@ TEST_CASE_TEMPLATE("a pool that dies gives its memory and its addresses back to 
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("a pool may outlive its saver, and `close`", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("a pool may outlive its saver, and `close`" * on_machines) {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         std::optional<WorkspacePool> late;
         {
             MemorySaver saver{machine.driver, {.enabled = enabled}};
@@ -326,10 +322,9 @@ TEST_CASE_TEMPLATE("a pool may outlive its saver, and `close`", M, MEMSAVER_TEST
     }
 }
 
-TEST_CASE_TEMPLATE("switched off, and on plain memory, it works the same and is never paused", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("switched off, and on plain memory, it works the same and is never paused" * on_machines) {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         std::optional<Arena> arena;
         if (enabled) {
@@ -361,10 +356,9 @@ TEST_CASE_TEMPLATE("switched off, and on plain memory, it works the same and is 
     }
 }
 
-TEST_CASE_TEMPLATE("no room: the saver's unused memory is given back first; then nothing has changed", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("no room: the saver's unused memory is given back first; then nothing has changed" * on_machines) {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         const Arena other = saver.arena("other");
         WorkspacePool workspaces{saver.arena("workspace")};
@@ -389,8 +383,8 @@ TEST_CASE_TEMPLATE("no room: the saver's unused memory is given back first; then
     }
 }
 
-TEST_CASE_TEMPLATE("lent memory serves names that fit, until the pool lets it go", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("lent memory serves names that fit, until the pool lets it go" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena graph = saver.arena("graph");
     void* const block = graph.allocate(8_MiB);
@@ -431,8 +425,8 @@ TEST_CASE_TEMPLATE("lent memory serves names that fit, until the pool lets it go
     CHECK(graph.usage().blocks == 0);
 }
 
-TEST_CASE_TEMPLATE("where a place grows once, a new name that needs more gets its own", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("where a place grows once, a new name that needs more gets its own" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace", Discard{}, {.single_handle = true}), {.cap = 64_MiB}};
     void* const small = workspaces.get("small", 2_MiB);
@@ -444,9 +438,9 @@ TEST_CASE_TEMPLATE("where a place grows once, a new name that needs more gets it
     CHECK(workspaces.stats().places == 2);
 }
 
-TEST_CASE_TEMPLATE("lent memory is handed out no more once its tag has been dropped", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("lent memory is handed out no more once its tag has been dropped" * on_machines) {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         WorkspacePool workspaces{saver.arena("workspace"), {.cap = 8_MiB}};
         const Arena graph = saver.arena("graph");
@@ -459,9 +453,9 @@ TEST_CASE_TEMPLATE("lent memory is handed out no more once its tag has been drop
     }
 }
 
-TEST_CASE_TEMPLATE("what is lent is a part of a live block, and all of it", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("what is lent is a part of a live block, and all of it" * on_machines) {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         const Arena graph = saver.arena("graph", Discard{}, ArenaOptions{.capacity = 128_MiB});
         WorkspacePool workspaces{graph, {.cap = 16_MiB}};
@@ -484,8 +478,8 @@ TEST_CASE_TEMPLATE("what is lent is a part of a live block, and all of it", M, M
     }
 }
 
-TEST_CASE_TEMPLATE("threads may ask at once, also while others pause and resume", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    const Checked<M> machine;
+TEST_CASE("threads may ask at once, also while others pause and resume" * on_quick) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace");
     WorkspacePool workspaces{arena, {.cap = 32_MiB}};
@@ -526,11 +520,9 @@ TEST_CASE_TEMPLATE("threads may ask at once, also while others pause and resume"
     check_books(saver, machine.driver);
 }
 
-#ifndef MEMSAVER_TEST_GPU
-
 TEST_CASE("a pool used from a second device is refused, and named") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};
     WorkspacePool workspaces{saver.arena("workspace")};
     StreamRef there;
@@ -557,10 +549,9 @@ TEST_CASE("a pool used from a second device is refused, and named") {
     CHECK(first.driver.close_stream(here).ok());
 }
 
-TEST_CASE_TEMPLATE("inside a capture a workspace is made, grows and is zeroed, and replays zero it again", M,
-                   HostMachine2G, NastyHostMachine) {
+TEST_CASE("inside a capture a workspace is made, grows and is zeroed, and replays zero it again" * on_hosts) {
     for (const CaptureMode mode : {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
         StreamRef stream;
@@ -583,7 +574,5 @@ TEST_CASE_TEMPLATE("inside a capture a workspace is made, grows and is zeroed, a
         CHECK(machine.driver.close_stream(stream).ok());
     }
 }
-
-#endif
 
 } // namespace graph_workspace_pool_test

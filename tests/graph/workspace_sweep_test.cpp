@@ -24,15 +24,15 @@ namespace {
 /// A pool with one workspace that is about to grow.
 struct Growing {
     explicit Growing(bool on)
-        : driver{HostMachine2G::driver()}, saver{std::in_place, driver, SaverOptions{.enabled = on}} {
+        : driver{driver_of(host_machine)}, saver{std::in_place, driver, SaverOptions{.enabled = on}} {
         pool.emplace(saver->arena("workspace"), WorkspacePoolOptions{.cap = 32_MiB});
         address = pool->get("a", 2_MiB);
         write_pattern(driver, address, 2_MiB, 1);
     }
     Growing(Growing&&) = default;
 
-    HostMachine2G::Driver driver;
-    std::optional<MemorySaver<HostMachine2G::Driver>> saver;
+    MachineDriver driver;
+    std::optional<MemorySaver<MachineDriver>> saver;
     std::optional<WorkspacePool> pool;
     void* address = nullptr;
 };
@@ -152,9 +152,9 @@ TEST_CASE("what a failed growth could not give back stands in no resume's way") 
 }
 
 TEST_CASE("switched off, a pool's failing end is told with no lock held") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::size_t rows = 0;
-    MemorySaver<HostMachine2G::Driver>* asked = nullptr;
+    MemorySaver<MachineDriver>* asked = nullptr;
     const auto sink = [&](const Event& event) {
         if (event.kind == EventKind::ignored) rows = asked->usage().size();
     };

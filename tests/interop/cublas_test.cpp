@@ -56,9 +56,9 @@ void* used_by(FakeBlas* handle) { return handle->workspace; } // a cuBLAS call
 
 } // namespace
 
-TEST_CASE_TEMPLATE("cuBLAS works in the tag's memory, whoever sets its stream", M, HostMachine2G) {
+TEST_CASE("cuBLAS works in the tag's memory, whoever sets its stream") {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         const Arena arena = saver.arena("workspace");
         FakeBlas blas;
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("cuBLAS works in the tag's memory, whoever sets its stream", 
 }
 
 TEST_CASE("a region, and a workspace of a pool, serve as well") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     FakeBlas blas;
     {
@@ -109,7 +109,7 @@ TEST_CASE("a region, and a workspace of a pool, serve as well") {
 }
 
 TEST_CASE("what cuBLAS refuses is an error with its name, and nothing is kept") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace");
     FakeBlas blas;

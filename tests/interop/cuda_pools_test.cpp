@@ -18,12 +18,12 @@ using namespace test;
 
 namespace {
 
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 
 /// Adds memory to a pool that is already freed.
 void leave_in(const D& driver, PoolRef pool, std::size_t bytes) {
-    REQUIRE(driver.inner().put_in_pool(pool, bytes).ok());
-    REQUIRE(driver.inner().free_pool(pool).ok());
+    REQUIRE(host_of(driver).put_in_pool(pool, bytes).ok());
+    REQUIRE(host_of(driver).free_pool(pool).ok());
 }
 
 struct Told {
@@ -45,16 +45,16 @@ std::optional<TagReport> pools_of(const Report& report, int device = 0) {
 } // namespace
 
 TEST_CASE("after a pause the pools are trimmed, and what they held is told and reported") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
     void* const block = saver.arena("tag").allocate(4_MiB);
     Hook trim = saver.after_pause(trim_cuda_pools);
     leave_in(machine.driver, {}, 8_MiB);
     leave_in(machine.driver, PoolRef::of_graphs(), 6_MiB);
-    REQUIRE(machine.driver.inner().put_in_pool({}, 2_MiB).ok()); // in use
+    REQUIRE(host_of(machine.driver).put_in_pool({}, 2_MiB).ok()); // in use
     const Report paused = saver.pause();
-    CHECK(machine.driver.inner().counts().held_bytes == 2_MiB);
+    CHECK(host_of(machine.driver).counts().held_bytes == 2_MiB);
     CHECK(paused.released_bytes == 18_MiB);
     const auto row = pools_of(paused);
     REQUIRE(row);
@@ -65,7 +65,7 @@ TEST_CASE("after a pause the pools are trimmed, and what they held is told and r
     CHECK(told.of_pools[0].bytes_done == 14_MiB);
     CHECK(told.of_pools[0].bytes_total == 16_MiB);
 
-    REQUIRE(machine.driver.inner().free_pool({}).ok());
+    REQUIRE(host_of(machine.driver).free_pool({}).ok());
     leave_in(machine.driver, {}, 4_MiB); // a weight update, in place
     const Report resumed = saver.resume();
     CHECK(resumed.mapped_bytes == 4_MiB);
@@ -84,7 +84,7 @@ TEST_CASE("after a pause the pools are trimmed, and what they held is told and r
 }
 
 TEST_CASE("trimming after a resume can be switched off, and had by itself") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
     (void)saver.arena("tag").allocate(4_MiB);
@@ -104,7 +104,7 @@ TEST_CASE("trimming after a resume can be switched off, and had by itself") {
 }
 
 TEST_CASE("what may be kept is kept, graphs' memory can be spared, and the program's own pools are trimmed too") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(4_MiB);
     HostPool own;
@@ -118,15 +118,15 @@ TEST_CASE("what may be kept is kept, graphs' memory can be spared, and the progr
     REQUIRE(pools_of(paused));
     CHECK(pools_of(paused)->released_bytes == 12_MiB);
     CHECK(pools_of(paused)->held_bytes == 4_MiB);
-    CHECK(machine.driver.inner().counts().held_bytes == 6_MiB);
+    CHECK(host_of(machine.driver).counts().held_bytes == 6_MiB);
     const TrimmedPools rest = trim_cuda_pools.trim(machine.driver);
     CHECK(rest.before_bytes == 6_MiB);
     CHECK(rest.after_bytes == 0);
 }
 
 TEST_CASE("every device that tags live on is trimmed") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
@@ -141,7 +141,7 @@ TEST_CASE("every device that tags live on is trimmed") {
 
 TEST_CASE("a trim that fails does not spoil the pause, and is told") {
     for (const Call call : {Call::pool_memory, Call::trim_pool}) {
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         Told told;
         MemorySaver saver{machine.driver, {.events = told.sink}};
         (void)saver.arena("tag").allocate(2_MiB);
@@ -152,14 +152,14 @@ TEST_CASE("a trim that fails does not spoil the pause, and is told") {
         REQUIRE(told.ignored.size() == 1);
         CHECK(contains(told.ignored[0].text, "memory pool"));
         (void)saver.resume(); // retried
-        CHECK(machine.driver.inner().counts().held_bytes == 2_MiB);
+        CHECK(host_of(machine.driver).counts().held_bytes == 2_MiB);
         machine.driver.fail({.call = call});
         CHECK_THROWS_AS((void)trim_cuda_pools.trim(machine.driver), DriverError);
     }
 }
 
 TEST_CASE("switched off, hooks are accepted and nothing runs; after the saver a hook's end is nothing") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::optional<Hook> late;
     {
         MemorySaver saver{machine.driver, {.enabled = false}};
@@ -168,7 +168,7 @@ TEST_CASE("switched off, hooks are accepted and nothing runs; after the saver a 
         leave_in(machine.driver, {}, 4_MiB);
         (void)saver.pause();
         (void)saver.resume();
-        CHECK(machine.driver.inner().counts().held_bytes == 6_MiB);
+        CHECK(host_of(machine.driver).counts().held_bytes == 6_MiB);
         CHECK(machine.driver.inner().trim_pool({}, 0).ok());
     }
     late.reset();

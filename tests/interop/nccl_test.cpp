@@ -58,8 +58,8 @@ private:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse", M, HostMachine2G, NastyHostMachine) {
-    const Checked<M> machine;
+TEST_CASE("nccl: deregistered, suspended, paused; and back in reverse" * on_hosts) {
+    const Checked machine;
     const Stub stub;
     MemorySaver saver{machine.driver};
     int barriers = 0;
@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse",
     CHECK(stub.taken().empty());
     for (int round = 1; round <= 3; ++round) {
         struct Seen {
-            const typename M::Driver& driver;
+            const MachineDriver& driver;
             std::vector<std::size_t> bytes{};
         } seen{machine.driver};
         stub->context = &seen;
@@ -112,7 +112,7 @@ TEST_CASE_TEMPLATE("nccl: deregistered, suspended, paused; and back in reverse",
 }
 
 TEST_CASE("nccl: tags with windows are paused and resumed one after the other, in every order") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -222,7 +222,7 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
 }
 
 TEST_CASE("nccl: no stream begins to wait for a word while NCCL is at work, which waits for the device") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -256,7 +256,7 @@ TEST_CASE("nccl: no stream begins to wait for a word while NCCL is at work, whic
 }
 
 TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or the resume says so and is mended") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -296,7 +296,7 @@ TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or 
 }
 
 TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator again") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -315,7 +315,7 @@ TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator a
 }
 
 TEST_CASE("nccl: a communicator in error is named, and nothing is paused until it is given up") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -344,7 +344,7 @@ TEST_CASE("nccl: a communicator in error is named, and nothing is paused until i
 }
 
 TEST_CASE("nccl: communicators that do not block are waited for, for so long") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -373,7 +373,7 @@ void endless(const char* call, void* context) {
 TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither made again nor forgotten") {
     for (const char* late : {"window", "unwindow", "suspend", "resume"}) {
         CAPTURE(late);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         const Stub stub;
         MemorySaver saver{machine.driver};
         Registrations registrations{saver};
@@ -410,7 +410,7 @@ TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither
 }
 
 TEST_CASE("nccl: too old to suspend: its memory stays, and what it has registered is renewed") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
@@ -439,7 +439,7 @@ TEST_CASE("nccl: too old to suspend: its memory stays, and what it has registere
 }
 
 TEST_CASE("nccl: missing, or not NCCL, or no communicator") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};

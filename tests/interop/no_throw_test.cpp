@@ -14,8 +14,8 @@ namespace interop_no_throw_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("null instead of an exception, with the tag and the reason", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("null instead of an exception, with the tag and the reason" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights");
     std::vector<Event> events;

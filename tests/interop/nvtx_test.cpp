@@ -54,7 +54,7 @@ struct Watched {
 
 TEST_CASE("pause, save, resume, restore and trim are ranges, and every other event is passed on") {
     Watched watched;
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::size_t passed_on = 0;
     MemorySaver saver{machine.driver, {.events = Ranges{[&](const Event&) { ++passed_on; }}}};
     void* const block = saver.arena("weights", HostBackup{}).allocate(4_MiB);
@@ -82,7 +82,7 @@ TEST_CASE("whatever fails, every range that was opened is closed") {
     for (const Call call : {Call::open_event, Call::record_device, Call::copy_to_host, Call::unmap, Call::release,
                             Call::create, Call::map, Call::copy_to_device}) {
         Watched watched;
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver saver{machine.driver, {.events = Ranges{}}};
         void* const block = saver.arena("weights", HostBackup{}).allocate(4_MiB);
         write_pattern(machine.driver, block, 4_MiB, 1);
@@ -103,7 +103,7 @@ TEST_CASE("whatever fails, every range that was opened is closed") {
         CHECK(has_pattern(machine.driver, block, 4_MiB, 1));
     }
     Watched watched;
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.events = Ranges{}}};
     (void)saver.arena("tag").allocate(1_MiB);
     const Hook hook = saver.before_pause([](PauseEvent&) { throw 7; });
@@ -134,7 +134,7 @@ TEST_CASE("ranges name the device where it is not the first, may overlap, and co
 
 TEST_CASE("switched off there is nothing to draw") {
     Watched watched;
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.enabled = false, .events = Ranges{}}};
     (void)saver.arena("tag").allocate(1_MiB);
     (void)saver.pause();
@@ -144,7 +144,7 @@ TEST_CASE("switched off there is nothing to draw") {
 
 TEST_CASE("a capture is a range, also one that fails") {
     Watched watched;
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.events = Ranges{}}};
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());

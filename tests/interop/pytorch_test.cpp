@@ -44,8 +44,8 @@ extern "C" void engine_deallocate(void* pointer, ssize_t bytes, int device, CUst
 
 } // namespace
 
-TEST_CASE_TEMPLATE("memory that comes through the two functions is paused and resumed", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("memory that comes through the two functions is paused and resumed" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     engine_arena = saver.arena("torch", HostBackup{});
     void* (*const allocate)(ssize_t, int, CUstream_st*) = engine_allocate;
@@ -68,8 +68,8 @@ TEST_CASE_TEMPLATE("memory that comes through the two functions is paused and re
     engine_arena.reset();
 }
 
-TEST_CASE_TEMPLATE("what cannot be had is null, and the sink is told why", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("what cannot be had is null, and the sink is told why" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("torch", Discard{}, {.capacity = 64_MiB});
     Told told;
@@ -100,8 +100,8 @@ TEST_CASE_TEMPLATE("what cannot be had is null, and the sink is told why", M, ME
     CHECK(told.texts.size() == 6);
 }
 
-TEST_CASE_TEMPLATE("freeing never throws; what is wrong about it is told", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("freeing never throws; what is wrong about it is told" * on_machines) {
+    const Checked machine;
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
     const Arena arena = saver.arena("torch");
@@ -133,8 +133,8 @@ TEST_CASE_TEMPLATE("freeing never throws; what is wrong about it is told", M, ME
     CHECK(told.texts.size() == 1); // reports nothing, like all owners after close
 }
 
-TEST_CASE_TEMPLATE("a stream that cannot be marked does not keep the memory", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a stream that cannot be marked does not keep the memory" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("torch");
     for (const bool through_saver : {false, true}) {
@@ -151,11 +151,10 @@ TEST_CASE_TEMPLATE("a stream that cannot be marked does not keep the memory", M,
     }
 }
 
-#ifndef MEMSAVER_TEST_GPU
 TEST_CASE("a freed block is used again only when its stream has passed, whatever the others do") {
-    const Checked<HostMachine2G> machine;
-    HeldStream mine{machine.driver.inner()};
-    HeldStream other{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream mine{host_of(machine.driver)};
+    HeldStream other{host_of(machine.driver)};
     {
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("torch");
@@ -169,6 +168,5 @@ TEST_CASE("a freed block is used again only when its stream has passed, whatever
         other.finish();
     }
 }
-#endif
 
 } // namespace interop_pytorch_test

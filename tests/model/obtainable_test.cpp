@@ -22,7 +22,7 @@ using namespace test;
 
 namespace {
 
-using Driver = FaultyDriver<HostDriver>;
+using Driver = MachineDriver;
 
 constexpr std::size_t capacity = 128_MiB;
 constexpr std::size_t granule = 2_MiB;

@@ -72,10 +72,9 @@ struct SourceBytes {
     std::string path;
 };
 
-template <class M>
 class Player {
 public:
-    explicit Player(std::uint64_t seed, const typename M::Driver& driver) : random_{seed}, driver_{driver} {
+    explicit Player(std::uint64_t seed, const MachineDriver& driver) : random_{seed}, driver_{driver} {
         (void)saver_.arena("zero", Zero{});
         (void)saver_.arena("discard", Discard{.poison = static_cast<unsigned char>(0xDD)});
         (void)saver_.arena("plain");
@@ -364,9 +363,9 @@ private:
     }
 
     Random random_;
-    typename M::Driver driver_;
-    Handles<typename M::Driver> handles_{driver_};
-    MemorySaver<typename M::Driver> saver_{driver_};
+    MachineDriver driver_;
+    Handles<MachineDriver> handles_{driver_};
+    MemorySaver<MachineDriver> saver_{driver_};
     StreamRef stream_;
     std::vector<Gate> gates_;
     std::vector<Elastic> ranges_;
@@ -376,12 +375,12 @@ private:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("random operations", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("random operations" * on_machines) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         CAPTURE(seed);
         MESSAGE("seed " << seed);
-        const Checked<M> machine;
-        Player<M> player{seed, machine.driver};
+        const Checked machine;
+        Player player{seed, machine.driver};
         for (int i = 0; i < 1100; ++i) {
             player.step();
             if (i % 100 == 99) player.check_all();
@@ -395,9 +394,9 @@ TEST_CASE_TEMPLATE("random operations", M, MEMSAVER_TEST_MACHINES) {
 // the process have bounds independent of the number of cycles. The bounds are wide: blocks do not move, and most of
 // them here are smaller than a granule, which each may hold open. The slack covers the growth step (at most 32 MiB at
 // this size) and the memory that chunks of small blocks hold open.
-TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
+TEST_CASE("a thousand cycles leave nothing behind" * on_quick) {
     constexpr std::size_t slack = 48_MiB;
-    const Checked<M> machine;
+    const Checked machine;
     const std::size_t free_before = machine.free_bytes();
     Random random{7};
     MESSAGE("seed 7");
@@ -452,10 +451,10 @@ TEST_CASE_TEMPLATE("a thousand cycles leave nothing behind", M, MEMSAVER_TEST_QU
 }
 
 // The same blocks, and a few new ones each time: the backup of freed blocks must be freed too, wherever it was.
-TEST_CASE_TEMPLATE("hundreds of cycles that keep bytes leave nothing behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
+TEST_CASE("hundreds of cycles that keep bytes leave nothing behind" * on_quick) {
     for (const auto& keeper : keepers({.directory = quick_directory(), .threads = 1})) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("tag", keeper.policy);
         void* const stays = arena.allocate(100'000);

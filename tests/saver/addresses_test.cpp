@@ -16,7 +16,7 @@ using namespace test;
 /// Calls `wants(saver)`, which must fail for want of addresses, with each kind of status that machines have for that.
 void without_addresses(const std::function<void(MemorySaver<>&)>& wants) {
     for (const StatusKind kind : {StatusKind::out_of_memory, StatusKind::out_of_addresses}) {
-        FaultyDriver driver{HostDriver{4_GiB}};
+        MachineDriver driver{HostDriver{4_GiB}};
         int asked = 0;
         MemorySaver<> saver{AnyDriver{driver}, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
         const Arena cache = saver.arena("cache", Discard{});

@@ -14,8 +14,8 @@ namespace saver_arena_handle_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("handles of one arena are equal", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("handles of one arena are equal" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena first = saver.arena("tag", Zero{});
     const Arena again = saver.arena("tag");
@@ -46,8 +46,8 @@ TEST_CASE("a default handle stands for nothing") {
     arena.deallocate_quietly(nullptr);
 }
 
-TEST_CASE_TEMPLATE("a handle keeps the memory alive", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a handle keeps the memory alive" * on_machines) {
+    const Checked machine;
     Arena kept;
     {
         MemorySaver saver{machine.driver};
@@ -61,8 +61,8 @@ TEST_CASE_TEMPLATE("a handle keeps the memory alive", M, MEMSAVER_TEST_MACHINES)
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE_TEMPLATE("misuse names tag, pointer and size", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("misuse names tag, pointer and size" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights", Discard{}, {.capacity = 64_MiB});
     const Arena other = saver.arena("other");
@@ -78,8 +78,8 @@ TEST_CASE_TEMPLATE("misuse names tag, pointer and size", M, MEMSAVER_TEST_MACHIN
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("quiet deallocation tells the sink", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("quiet deallocation tells the sink" * on_machines) {
+    const Checked machine;
     int ignored = 0;
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { ignored += event.kind == EventKind::ignored ? 1 : 0; }}};
@@ -94,8 +94,8 @@ TEST_CASE_TEMPLATE("quiet deallocation tells the sink", M, MEMSAVER_TEST_MACHINE
     CHECK(ignored == 1);
 }
 
-TEST_CASE_TEMPLATE("a handle that was moved from stands for nothing", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a handle that was moved from stands for nothing" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Arena old = saver.arena("tag");
     Arena moved{std::move(old)};

@@ -26,8 +26,6 @@ namespace saver_arrival_test {
 
 using namespace test;
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
 constexpr std::size_t layer = 3_MiB;
 
 /// A block of `count` layers, each with its own pattern.
@@ -67,7 +65,7 @@ struct Layers {
 /// Delays the copies of one direction as long as it lives.
 class HeldLane {
 public:
-    HeldLane(const FaultyDriver<HostDriver>& driver, Direction direction) : host_{driver.inner()} {
+    HeldLane(const MachineDriver& driver, Direction direction) : host_{host_of(driver)} {
         REQUIRE(host_.lane(direction, lane_).ok());
         REQUIRE(host_.hold(lane_).ok());
     }
@@ -92,9 +90,8 @@ std::vector<AnyPolicy> policies() {
             Verified<FileBackup>{{.directory = "/tmp"}}};
 }
 
-TEST_CASE_TEMPLATE("resume_async: memory is there at once, each layer's bytes behind its own wait", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("resume_async: memory is there at once, each layer's bytes behind its own wait" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     for (std::size_t i = 0; i < policies().size(); ++i) {
         const std::string tag = "weights" + std::to_string(i);
@@ -123,7 +120,7 @@ TEST_CASE_TEMPLATE("resume_async: memory is there at once, each layer's bytes be
 }
 
 TEST_CASE("resume_async: bytes arrive in the order asked for") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     for (const AnyPolicy& policy :
          {AnyPolicy{HostBackup{}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}},
@@ -162,8 +159,8 @@ TEST_CASE("resume_async: bytes arrive in the order asked for") {
     }
 }
 
-TEST_CASE_TEMPLATE("an arrival is done when its bytes are, and not before", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("an arrival is done when its bytes are, and not before" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
     const Arena arena = saver.arena("manual", policy);
@@ -232,8 +229,8 @@ TEST_CASE_TEMPLATE("an arrival is done when its bytes are, and not before", M, M
     CHECK(a.whole());
 }
 
-TEST_CASE_TEMPLATE("a block that is given up while it arrives waits for the work behind it", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a block that is given up while it arrives waits for the work behind it" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
     const Arena arena = saver.arena("manual", policy);
@@ -244,7 +241,7 @@ TEST_CASE_TEMPLATE("a block that is given up while it arrives waits for the work
     policy.copies->held = true;
     const Arrival coming = saver.resume_async("manual");
     const OwnStream stream{machine.driver};
-    REQUIRE(machine.driver.inner().hold(stream).ok());
+    REQUIRE(host_of(machine.driver).hold(stream).ok());
     coming.before(stream, block, 4_MiB);
     REQUIRE(machine.driver.fill(address_of(block), 1, 4_MiB, stream).ok()); // still reads and writes there
     saver.deallocate(block);
@@ -253,17 +250,17 @@ TEST_CASE_TEMPLATE("a block that is given up while it arrives waits for the work
     coming.wait();
     void* const fresh = arena.allocate(4_MiB);
     CHECK(fresh != block);
-    REQUIRE(machine.driver.inner().let_go(stream).ok());
+    REQUIRE(host_of(machine.driver).let_go(stream).ok());
     CHECK(machine.driver.drain().ok());
     CHECK(other.whole());
     saver.deallocate(fresh);
 }
 
-TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, exchanges", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the same thread holds an arrival and pauses, trims, drops, exchanges" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights", HostBackup{});
-    std::optional<Layers<typename M::Driver>> weights{std::in_place, machine.driver, arena, 4};
+    std::optional<Layers<MachineDriver>> weights{std::in_place, machine.driver, arena, 4};
     const Layers other{machine.driver, saver.arena("other", HostBackup{}), 4, 50};
     saver.pause("weights");
     {
@@ -320,7 +317,7 @@ TEST_CASE_TEMPLATE("the same thread holds an arrival and pauses, trims, drops, e
 }
 
 TEST_CASE("a use of what is on its way does not wait for the bytes, and keeps it") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const std::size_t room = machine.free_bytes();
     MemorySaver saver{machine.driver};
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 4};
@@ -349,8 +346,8 @@ TEST_CASE("a use of what is on its way does not wait for the bytes, and keeps it
     CHECK(brought.lost().empty());
 }
 
-TEST_CASE_TEMPLATE("one of an arrival's tags is dropped: the others' bytes are waited for", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("one of an arrival's tags is dropped: the others' bytes are waited for" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
     const Layers stays{machine.driver, saver.arena("stays", policy), 1};
@@ -373,9 +370,8 @@ TEST_CASE_TEMPLATE("one of an arrival's tags is dropped: the others' bytes are w
     policy.copies->held = false;
 }
 
-TEST_CASE_TEMPLATE("bytes that cannot be brought: pages stay, waits say so, the next resume or pause recovers", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("bytes that cannot be brought: pages stay, waits say so, the next resume or pause recovers" * on_hosts) {
+    const Checked machine;
     std::vector<Event> events;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { events.push_back(event); }}};
     const ManualBackup policy;
@@ -427,8 +423,8 @@ TEST_CASE_TEMPLATE("bytes that cannot be brought: pages stay, waits say so, the 
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE_TEMPLATE("a graph's launch waits in its stream for its own tag", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a graph's launch waits in its stream for its own tag" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     Outbox outbox{machine.driver, layer};
@@ -442,8 +438,8 @@ TEST_CASE_TEMPLATE("a graph's launch waits in its stream for its own tag", M, ME
     CHECK(outbox.bytes() == pattern(layer, weights.first));
 }
 
-TEST_CASE_TEMPLATE("close while bytes are on their way: what is not enqueued does not come", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("close while bytes are on their way: what is not enqueued does not come" * on_hosts) {
+    const Checked machine;
     for (const bool pageable : {false, true}) {
         MemorySaver saver{machine.driver};
         const AnyPolicy policy =
@@ -464,7 +460,7 @@ TEST_CASE_TEMPLATE("close while bytes are on their way: what is not enqueued doe
 }
 
 TEST_CASE("what cannot be meant of arrivals") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 2};
     const Layers other{machine.driver, saver.arena("other", HostBackup{}), 1};
@@ -506,7 +502,7 @@ TEST_CASE("what cannot be meant of arrivals") {
 }
 
 TEST_CASE("switched off, an arrival is done") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{.refresh = Refresh::once}), 1};
     const OwnStream stream{machine.driver};
@@ -526,7 +522,7 @@ TEST_CASE("switched off, an arrival is done") {
 }
 
 TEST_CASE("no room for a streamed resume: nothing changes") {
-    FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+    MachineDriver driver{HostDriver{64_MiB}};
     {
         MemorySaver saver{driver};
         const Layers weights{driver, saver.arena("weights", HostBackup{}), 10};
@@ -543,7 +539,7 @@ TEST_CASE("no room for a streamed resume: nothing changes") {
 }
 
 TEST_CASE("hooks around a streamed resume: those after it run once the bytes are here") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
     const Layers a{machine.driver, saver.arena("manual", policy), 1};
@@ -648,8 +644,8 @@ TEST_CASE("hooks after a streamed resume run though pages still wait that were r
     CHECK(told == 1);
 }
 
-TEST_CASE_TEMPLATE("saved ahead: the pause copies nothing", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("saved ahead: the pause copies nothing" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const std::vector<AnyPolicy> once{
         HostBackup{.refresh = Refresh::once}, HostBackup{.storage = Storage::pageable, .refresh = Refresh::once},
@@ -687,8 +683,8 @@ TEST_CASE_TEMPLATE("saved ahead: the pause copies nothing", M, MEMSAVER_TEST_MAC
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("saving ahead: blocks come and go meanwhile", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("saving ahead: blocks come and go meanwhile" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
     const Layers frozen{machine.driver, arena, 2};
@@ -711,7 +707,7 @@ TEST_CASE_TEMPLATE("saving ahead: blocks come and go meanwhile", M, MEMSAVER_TES
 }
 
 TEST_CASE("saving ahead fails: the memory is active, and the pause saves it") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers frozen{machine.driver, saver.arena("frozen", HostBackup{.refresh = Refresh::once}), 2};
     saver.prepare("frozen");
@@ -734,7 +730,7 @@ TEST_CASE("saving ahead fails: the memory is active, and the pause saves it") {
 }
 
 TEST_CASE("saving ahead fails for one tag: of those before it nothing counts as saved") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers first{machine.driver, saver.arena("first", HostBackup{.refresh = Refresh::once}), 2};
     const Buffer<char> second{saver.arena("second", FileBackup{.directory = "/nonexistent", .refresh = Refresh::once}),
@@ -750,7 +746,7 @@ TEST_CASE("pausing what is saved ahead: a timeout does not wait for an executor 
         void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
         std::vector<std::function<void()>> tasks;
     };
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostBackup policy{
         .storage = Storage::pageable, .refresh = Refresh::once, .executor = std::make_shared<Never>()};
@@ -762,7 +758,7 @@ TEST_CASE("pausing what is saved ahead: a timeout does not wait for an executor 
 }
 
 TEST_CASE("an arrival is done as soon as its bytes are, while another thread gives their backup back") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers layers{machine.driver, saver.arena("w", HostBackup{.retain = false, .threads = 1}), 2};
     (void)saver.pause("w");
@@ -777,7 +773,7 @@ TEST_CASE("an arrival is done as soon as its bytes are, while another thread giv
 }
 
 TEST_CASE("an arrival's end takes whatever a hook throws") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event.text); }}};
     const Layers layers{machine.driver, saver.arena("w", HostBackup{.threads = 1}), 2};
@@ -791,7 +787,7 @@ TEST_CASE("an arrival's end takes whatever a hook throws") {
 TEST_CASE("saving ahead after bytes that could not be brought: their pages go first, and the backup is whole") {
     for (const bool told : {false, true}) {
         CAPTURE(told);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once, .threads = 1});
         const Layers away{machine.driver, arena, 2};
@@ -815,20 +811,20 @@ TEST_CASE("saving ahead after bytes that could not be brought: their pages go fi
 }
 
 TEST_CASE("saving ahead: a block that comes while it waits for its order is saved by the pause") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
     const Layers frozen{machine.driver, arena, 2};
     arena.deallocate(arena.allocate(64'000), already_idle); // free space beside it, in the same extents
     const OwnStream stream{machine.driver};
-    REQUIRE(machine.driver.inner().hold(stream).ok());
+    REQUIRE(host_of(machine.driver).hold(stream).ok());
     std::atomic<bool> waits{false};
     machine.driver.on_call([&](const CallRecord& made) { waits = waits || made.call == Call::record; });
     std::thread saving{[&] { saver.save("frozen", {.order = after(StreamRef{stream})}).wait(); }};
     while (!waits) std::this_thread::yield();
     machine.driver.on_call({});
     const Buffer<unsigned char> late{arena, 60'000};
-    CHECK(machine.driver.inner().let_go(stream).ok());
+    CHECK(host_of(machine.driver).let_go(stream).ok());
     saving.join();
     write_bytes(machine.driver, late.data(), pattern(late.size(), 33));
     saver.pause("frozen");

@@ -18,8 +18,8 @@ using namespace test;
 static_assert(!std::is_copy_constructible_v<Buffer<float>> && std::is_nothrow_move_constructible_v<Buffer<float>> &&
               std::is_nothrow_move_assignable_v<Buffer<float>> && std::is_nothrow_destructible_v<Buffer<float>>);
 
-TEST_CASE_TEMPLATE("a buffer owns its elements", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a buffer owns its elements" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
     {
@@ -54,8 +54,8 @@ TEST_CASE_TEMPLATE("a buffer owns its elements", M, MEMSAVER_TEST_MACHINES) {
     CHECK(nothing.size_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("counts that cannot be are refused", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("counts that cannot be are refused" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv");
     CHECK(contains(text_of<Misuse>([&] { Buffer<float>(arena, -1); }), "-1 elements"));
@@ -69,11 +69,11 @@ TEST_CASE_TEMPLATE("counts that cannot be are refused", M, MEMSAVER_TEST_MACHINE
     CHECK(Buffer<float>(arena, 1).size() == 1);
 }
 
-TEST_CASE_TEMPLATE("strict alignment is kept", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("strict alignment is kept" * on_machines) {
     struct alignas(4096) Page {
         unsigned char bytes[4096];
     };
-    const Checked<M> machine;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const auto region = saver.region("tag");
     const Buffer<char> odd{region, 300};
@@ -81,8 +81,8 @@ TEST_CASE_TEMPLATE("strict alignment is kept", M, MEMSAVER_TEST_MACHINES) {
     CHECK(address_of(pages.data()) % 4096 == 0);
 }
 
-TEST_CASE_TEMPLATE("a buffer outlives region, saver and close", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a buffer outlives region, saver and close" * on_machines) {
+    const Checked machine;
     int told = 0;
     {
         Buffer<float> kept;
@@ -104,8 +104,8 @@ TEST_CASE_TEMPLATE("a buffer outlives region, saver and close", M, MEMSAVER_TEST
     CHECK(told == 0);
 }
 
-TEST_CASE_TEMPLATE("a buffer may die while its tag is paused", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a buffer may die while its tag is paused" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     std::optional<Buffer<char>> first{std::in_place, saver.arena("tag", Zero{}), 5'000'000};
     const Buffer<char> second{saver.arena("tag"), 5'000'000};

@@ -20,9 +20,7 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 
 constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
@@ -57,10 +55,9 @@ private:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("allocating inside a capture, growing too, leaves it whole, and its graph outlives pauses", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("allocating inside a capture, growing too, leaves it whole, and its graph outlives pauses" * on_hosts) {
     for (const CaptureMode mode : modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("graph", Zero{});
         void* const before = arena.allocate(2_MiB);
@@ -98,9 +95,9 @@ TEST_CASE_TEMPLATE("allocating inside a capture, growing too, leaves it whole, a
     }
 }
 
-TEST_CASE_TEMPLATE("freeing and reusing inside a capture leaves it whole", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("freeing and reusing inside a capture leaves it whole" * on_hosts) {
     for (const CaptureMode mode : modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("freed");
         Capturing other{machine.driver};
@@ -121,9 +118,9 @@ TEST_CASE_TEMPLATE("freeing and reusing inside a capture leaves it whole", M, ME
     }
 }
 
-TEST_CASE_TEMPLATE("an allocation that waits for the device leaves a capture whole", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("an allocation that waits for the device leaves a capture whole" * on_hosts) {
     for (const CaptureMode mode : modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("fence");
         void* const old = arena.allocate(32_MiB);
@@ -140,10 +137,9 @@ TEST_CASE_TEMPLATE("an allocation that waits for the device leaves a capture who
     }
 }
 
-TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leaves a capture whole", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("what other threads allocate, free and prepare meanwhile leaves a capture whole" * on_hosts) {
     for (const CaptureMode mode : modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("shared", HostBackup{});
         void* const block = arena.allocate(1_MiB);
@@ -184,13 +180,12 @@ TEST_CASE_TEMPLATE("what other threads allocate, free and prepare meanwhile leav
     }
 }
 
-TEST_CASE_TEMPLATE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes" * on_hosts) {
     for (const CaptureMode mode : modes) {
         for (const auto& keeper : keepers()) {
             for (const bool same_thread : {true, false}) {
                 CAPTURE(keeper.name);
-                const Checked<M> machine;
+                const Checked machine;
                 MemorySaver saver{machine.driver};
                 const Arena kept = saver.arena("kept", keeper.policy);
                 void* const small = kept.allocate(6912);
@@ -224,10 +219,9 @@ TEST_CASE_TEMPLATE("preparing, saving and restoring leave a capture whole, whate
     }
 }
 
-TEST_CASE_TEMPLATE("with the default order, a pause refuses while a capture is open, and says what to write", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("with the default order, a pause refuses while a capture is open, and says what to write" * on_hosts) {
     for (const CaptureMode mode : modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("kept", Zero{});
         void* const block = arena.allocate(1_MiB);
@@ -250,15 +244,15 @@ TEST_CASE_TEMPLATE("with the default order, a pause refuses while a capture is o
     }
 }
 
-TEST_CASE_TEMPLATE("a pause after the streams concerned, and a resume, leave a capture whole", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("a pause after the streams concerned, and a resume, leave a capture whole" * on_hosts) {
     for (const CaptureMode mode : modes) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena paused = saver.arena("paused", Zero{});
         const Arena used = saver.arena("used");
         void* const away = paused.allocate(2_MiB);
         void* const block = used.allocate(2_MiB);
-        HeldStream work{machine.driver.inner()};
+        HeldStream work{host_of(machine.driver)};
         CHECK(machine.driver.fill(address_of(away), 9, 2_MiB, work.get()).ok());
         Capturing capture{machine.driver};
         capture.begin(mode);
@@ -288,11 +282,10 @@ TEST_CASE_TEMPLATE("a pause after the streams concerned, and a resume, leave a c
     }
 }
 
-TEST_CASE_TEMPLATE("a block freed with a capturing stream is not handed out again: replays write there", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("a block freed with a capturing stream is not handed out again: replays write there" * on_hosts) {
     enum class Freed { active, paused, in_a_pause_that_fails };
     for (const Freed when : {Freed::active, Freed::paused, Freed::in_a_pause_that_fails}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("graph", Zero{}, {.capacity = 256_MiB});
         void* const large = arena.allocate(2_MiB);

@@ -23,7 +23,7 @@ using namespace test;
 
 namespace {
 
-using Machine = Checked<HostMachine2G>;
+using Machine = Checked;
 constexpr std::chrono::milliseconds moment{1};
 
 /// Returns a device's row of a report.
@@ -36,9 +36,8 @@ TagReport row_on(const Report& report, int device) {
 }
 
 /// A machine that reports a nearby host node, and counts the queries.
-struct Near : HostMachine2G::Driver {
-    Near(const HostMachine2G::Driver& driver, std::atomic<int>& counter)
-        : HostMachine2G::Driver{driver}, asked{&counter} {}
+struct Near : MachineDriver {
+    Near(const MachineDriver& driver, std::atomic<int>& counter) : MachineDriver{driver}, asked{&counter} {}
     [[nodiscard]] int numa_node() const noexcept {
         ++*asked;
         return 0;
@@ -57,10 +56,10 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     (void)saver.arena("other", Discard{}, third.driver).allocate(2_MiB);
     const auto mapped = [&] { return first.driver.handle_bytes() + second.driver.handle_bytes(); };
-    HeldStream a{first.driver.inner()};
-    HeldStream b{second.driver.inner()};
-    HeldStream c{third.driver.inner()};
-    HeldStream d{second.driver.inner()};
+    HeldStream a{host_of(first.driver)};
+    HeldStream b{host_of(second.driver)};
+    HeldStream c{host_of(third.driver)};
+    HeldStream d{host_of(second.driver)};
     EventRef event;
     REQUIRE(second.driver.inner().open_event(d.get(), event).ok());
     REQUIRE(second.driver.inner().record(event, d.get()).ok());
@@ -88,7 +87,7 @@ TEST_CASE("devices: the default stream is that of every device concerned") {
     MemorySaver saver{first.driver};
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    const HostDriver& host = second.driver.inner();
+    const HostDriver host = host_of(second.driver);
     std::atomic<bool> done{false};
     REQUIRE(host.hold({}).ok());
     REQUIRE(host.enqueue({}, [&] { done = true; }).ok());
@@ -142,7 +141,7 @@ TEST_CASE("devices: a block freed with another device's stream is free once that
     MemorySaver saver{first.driver};
     const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB, .reserve = 32_MiB});
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    HeldStream there{second.driver.inner()};
+    HeldStream there{host_of(second.driver)};
     void* block = here.allocate(32_MiB);
     const auto taken = [&] { // the block uses all of the capacity until it is free
         try {
@@ -176,7 +175,7 @@ TEST_CASE("devices: a block freed with another device's stream is free once that
     // Paused memory is free at once, whatever work is still running.
     block = here.allocate(32_MiB);
     (void)saver.pause("tag");
-    HeldStream again{second.driver.inner()};
+    HeldStream again{host_of(second.driver)};
     saver.deallocate(block, again.get());
     (void)saver.resume("tag");
     CHECK(!taken());
@@ -185,7 +184,7 @@ TEST_CASE("devices: a block freed with another device's stream is free once that
 TEST_CASE("devices: a pause ends what waits for another device's stream, and close does") {
     const Machine first{0};
     const Machine second{1};
-    HeldStream there{second.driver.inner()};
+    HeldStream there{host_of(second.driver)};
     MemorySaver saver{first.driver};
     const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
     (void)saver.arena("tag", Discard{}, second.driver);
@@ -228,7 +227,7 @@ TEST_CASE("devices: plain memory freed with another device's stream is freed onc
         const auto out = saver.outside();
         block = saver.allocate(1000);
     }
-    HeldStream there{second.driver.inner()};
+    HeldStream there{host_of(second.driver)};
     second.driver.on_call([&](const CallRecord& made) {
         if (made.call != Call::wait) return;
         CHECK(first.driver.plain_bytes() == 1000);
@@ -299,7 +298,7 @@ TEST_CASE("devices: a report says for each device how long it was waited for") {
         CAPTURE(named);
         StreamRef stream;
         REQUIRE(second.driver.open_stream(stream).ok());
-        REQUIRE(second.driver.inner().enqueue(stream, [&] { std::this_thread::sleep_for(long_time); }).ok());
+        REQUIRE(host_of(second.driver).enqueue(stream, [&] { std::this_thread::sleep_for(long_time); }).ok());
         const Report report = saver.pause("tag", {.order = named ? after(stream) : Order{}});
         CHECK(row_on(report, 1).waited >= long_time / 2);
         CHECK(row_on(report, 0).waited < long_time / 2);
@@ -316,7 +315,7 @@ TEST_CASE("devices: NotIdle names the tags and the device that was still at work
     (void)saver.arena("kv").allocate(2_MiB);
     (void)saver.arena("weights", Discard{}, second.driver).allocate(2_MiB);
     (void)saver.arena("empty", Discard{}, second.driver);
-    const HeldStream held{second.driver.inner()};
+    const HeldStream held{host_of(second.driver)};
     const std::string text = text_of<NotIdle>([&] { (void)saver.pause({.timeout = moment}); });
     CHECK(text == "tags \"kv\", \"weights\": the timeout expired while device 1 was busy; nothing has changed");
     (void)saver.pause("kv", {.timeout = std::chrono::minutes{1}}); // the other device is not involved

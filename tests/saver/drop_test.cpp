@@ -27,8 +27,8 @@ bool filled(const D& driver, const Buffer<char>& block, unsigned char byte) {
     return read_bytes(driver, block.data(), block.size_bytes()) == std::vector<unsigned char>(block.size_bytes(), byte);
 }
 
-TEST_CASE_TEMPLATE("drop: everything of a tag goes, and its name is unknown again", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    const Checked<M> machine;
+TEST_CASE("drop: everything of a tag goes, and its name is unknown again" * on_quick) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena gone = saver.arena("lora.1", HostBackup{});
     const Arena stays = saver.arena("lora.2", HostBackup{});
@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("drop: everything of a tag goes, and its name is unknown agai
 }
 
 TEST_CASE("drop: a paused tag's kept bytes go with it, and a list of tags at once") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> a{saver.arena("m/a", HostBackup{}), 8 << 20};
     const Buffer<char> b{saver.arena("m/b", HostBackup{}), 8 << 20};
@@ -73,7 +73,7 @@ TEST_CASE("drop: a paused tag's kept bytes go with it, and a list of tags at onc
 }
 
 TEST_CASE("drop: handles and graphs of it are quiet, whatever dies first") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::vector<std::string> told;
     std::optional<MemorySaver<>> saver{MemorySaver{machine.driver, {.events = [&](const Event& event) {
                                                        if (event.kind == EventKind::ignored) told.push_back(event.text);
@@ -98,7 +98,7 @@ TEST_CASE("drop: handles and graphs of it are quiet, whatever dies first") {
 TEST_CASE("drop: what outlives the tag says that it was dropped, and not that anything was closed") {
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         const Arena gone = saver.arena("lora");
         const Arena there = saver.arena("there");
@@ -131,7 +131,7 @@ TEST_CASE("drop: what outlives the tag says that it was dropped, and not that an
 }
 
 TEST_CASE("drop: a tag whose drop failed before anything went is as it was") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("a");
     (void)arena.allocate(1_MiB);
@@ -143,7 +143,7 @@ TEST_CASE("drop: a tag whose drop failed before anything went is as it was") {
 }
 
 TEST_CASE("drop: switched off, and inside a hook") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver off{machine.driver, {.enabled = false}};
     void* const block = off.arena("a").allocate(1_MiB);
     CHECK(off.owns(block));
@@ -158,7 +158,7 @@ TEST_CASE("drop: switched off, and inside a hook") {
 }
 
 TEST_CASE("drop: where the device cannot be waited for, the tag lives on, and its blocks are still known") {
-    using Driver = FaultyDriver<HostDriver>;
+    using Driver = MachineDriver;
     const Driver driver{HostDriver{64_MiB}};
     {
         MemorySaver saver{driver};
@@ -213,7 +213,7 @@ TEST_CASE("drop: what the tag took while a drop waited for its turn is forgotten
 }
 
 TEST_CASE("drop: tags that come and go leave nothing behind") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     for (int i = 0; i < 1000; ++i) {
         const std::string name = "lora." + std::to_string(i);
@@ -227,7 +227,7 @@ TEST_CASE("drop: tags that come and go leave nothing behind") {
 }
 
 TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     CHECK_THROWS_AS((void)saver.arena("t", HostBackup{}, ArenaOptions{.reserve = 3_GiB}), OutOfMemory);
     CHECK(saver.usage().size() == 0);
@@ -236,7 +236,7 @@ TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
 }
 
 TEST_CASE("set_retain: host memory and files are kept after a resume, or given back, as of the next one") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
     const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
@@ -268,7 +268,7 @@ TEST_CASE("set_retain: host memory and files are kept after a resume, or given b
 }
 
 TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause is as ever") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("w", HostBackup{.retain = false}), 8 << 20};
     fill(machine.driver, block, 7);
@@ -286,7 +286,7 @@ TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause
 }
 
 TEST_CASE("forget_backup: beside a pause that is under way, what it drops is told as lost") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
     fill(machine.driver, block, 7);
@@ -303,7 +303,7 @@ TEST_CASE("forget_backup: beside a pause that is under way, what it drops is tol
 }
 
 TEST_CASE("use: bytes that a failing pause has dropped are told as lost") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("cache", Discard{}), 2 << 20};
     { const Use use = saver.use("cache"); }
@@ -314,7 +314,7 @@ TEST_CASE("use: bytes that a failing pause has dropped are told as lost") {
 }
 
 TEST_CASE("resume: this once nothing is brought, and what was kept is stale") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("w", HostBackup{.refresh = Refresh::once}), 8 << 20};
     fill(machine.driver, block, 7);

@@ -46,8 +46,8 @@ bool whole(const D& driver, const Elastic& range, std::size_t n, std::uint64_t s
 
 } // namespace
 
-TEST_CASE_TEMPLATE("elastic: pages come and go anywhere, and the address stays", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("elastic: pages come and go anywhere, and the address stays" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv");
     Elastic kv = arena.elastic(64_GiB, steps);
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("elastic: pages come and go anywhere, and the address stays",
 }
 
 TEST_CASE("elastic: commits are rounded outward, releases inward, and resize works at the end") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(10 * step - 1, {.granularity = step - 1});
     CHECK(kv.granularity() == step);
@@ -125,7 +125,7 @@ TEST_CASE("elastic: commits are rounded outward, releases inward, and resize wor
 }
 
 TEST_CASE("elastic: 64 MiB are a step unless told otherwise") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(1024_GiB);
     CHECK(kv.granularity() == 64_MiB);
@@ -134,8 +134,8 @@ TEST_CASE("elastic: 64 MiB are a step unless told otherwise") {
     CHECK(machine.driver.calls(Call::create) == 1);
 }
 
-TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("elastic: each misuse says what was wrong and changes nothing" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv", HostBackup{.threads = 1}, ArenaOptions{.capacity = 6 * step});
     CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
@@ -183,8 +183,7 @@ TEST_CASE_TEMPLATE("elastic: each misuse says what was wrong and changes nothing
     CHECK_THROWS_AS(kv.resize(0), Misuse);
 } // both destructors report nothing
 
-TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its policy says", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("elastic: what is committed is paused and comes back, as its policy says" * on_machines) {
     const std::vector<AnyPolicy> policies{Discard{},
                                           Zero{},
                                           HostBackup{.threads = 1},
@@ -193,7 +192,7 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
                                           Verified<HostBackup>{}};
     for (const AnyPolicy& policy : policies) {
         CAPTURE(policy.name());
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("kv", policy);
         Elastic kv = arena.elastic(1_GiB, steps);
@@ -234,8 +233,8 @@ TEST_CASE_TEMPLATE("elastic: what is committed is paused and comes back, as its 
     }
 }
 
-TEST_CASE_TEMPLATE("elastic: what is released while it is paused does not come back", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("elastic: what is released while it is paused does not come back" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 4 * step);
@@ -262,8 +261,8 @@ TEST_CASE_TEMPLATE("elastic: what is released while it is paused does not come b
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("elastic: exchange hands steps on, in both directions", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("elastic: exchange hands steps on, in both directions" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
     Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
@@ -296,7 +295,7 @@ TEST_CASE_TEMPLATE("elastic: exchange hands steps on, in both directions", M, ME
 }
 
 TEST_CASE("elastic: an exchange with ordinary blocks keeps steps apart") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     a.commit(0, 8 * step);
@@ -315,9 +314,9 @@ TEST_CASE("elastic: an exchange with ordinary blocks keeps steps apart") {
 }
 
 TEST_CASE("elastic: pages of a release go once the streams that it names have passed, and it does not wait") {
-    const Checked<HostMachine2G> machine;
-    HeldStream one{machine.driver.inner()};
-    HeldStream two{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream one{host_of(machine.driver)};
+    HeldStream two{host_of(machine.driver)};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, 4 * step);
@@ -344,11 +343,11 @@ TEST_CASE("elastic: pages of a release go once the streams that it names have pa
 }
 
 TEST_CASE("elastic: a mark that cannot be asked about stands in the way of a commit, and of nothing else") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, 2 * step);
-    HeldStream stream{machine.driver.inner()};
+    HeldStream stream{host_of(machine.driver)};
     kv.release(0, step, after(stream.get()));
     stream.finish();
     machine.driver.fail({.call = Call::query, .lasting = Lasting::onwards});
@@ -361,13 +360,13 @@ TEST_CASE("elastic: a mark that cannot be asked about stands in the way of a com
 }
 
 TEST_CASE("elastic: by default pages of a release go once somebody has waited for the device") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 6 * step);
     for (std::size_t n = 0; n < 6; ++n) fill(machine.driver, kv, n, 1);
     {
-        HeldStream stream{machine.driver.inner()};
+        HeldStream stream{host_of(machine.driver)};
         CHECK(machine.driver.fill(address_of(at(kv, 1)), 1, step, stream.get()).ok());
         kv.release(step, step);                          // does not wait: the stream is held
         (void)saver.trim("kv", {.order = already_idle}); // does not wait either
@@ -398,7 +397,7 @@ TEST_CASE("elastic: by default pages of a release go once somebody has waited fo
 }
 
 TEST_CASE("elastic: a release inside a capture is misuse, a commit is not") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, step);
@@ -479,7 +478,7 @@ TEST_CASE("elastic: the margin is left free, and the capacity counts what is map
 }
 
 TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle tags") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     std::vector<std::size_t> wanted;
     enum class Says { no, lies, yes, more, throws, pauses } says = Says::no;
@@ -573,11 +572,11 @@ TEST_CASE("elastic: whatever finds no room asks the owners of other tags, and no
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE_TEMPLATE("elastic: drop, close and the range's end, in any order", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("elastic: drop, close and the range's end, in any order" * on_machines) {
     for (const int way : {0, 1, 2, 3, 4}) {
         CAPTURE(way);
-        const Checked<M> machine;
-        std::optional<MemorySaver<typename M::Driver>> saver{std::in_place, machine.driver};
+        const Checked machine;
+        std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
         Elastic kv = saver->arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
         kv.commit(0, 4 * step);
         kv.commit(9 * step, step);
@@ -613,7 +612,7 @@ TEST_CASE(
     "elastic: a range that ends in a capture stays for its replays, also where blocks have handles of their own") {
     for (const bool single : {false, true}) {
         CAPTURE(single);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver saver{machine.driver};
         const OwnStream stream{machine.driver};
         const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, ArenaOptions{.single_handle = single});
@@ -630,8 +629,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE_TEMPLATE("elastic: a range that ends takes nothing of its neighbours", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("elastic: a range that ends takes nothing of its neighbours" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv");
     std::vector<Elastic> ranges;
@@ -656,7 +655,7 @@ TEST_CASE_TEMPLATE("elastic: a range that ends takes nothing of its neighbours",
 }
 
 TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is committed") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.refresh = Refresh::once, .threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 3 * step);
@@ -679,7 +678,7 @@ TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is comm
 }
 
 TEST_CASE("elastic: after bytes that could not be brought, a release drops them and a commit is refused") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
     Elastic kv = saver.arena("manual", policy).elastic(1_GiB, steps);
@@ -702,7 +701,7 @@ TEST_CASE("elastic: after bytes that could not be brought, a release drops them 
 }
 
 TEST_CASE("elastic: many threads commit and release their own parts while another pauses and resumes") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(60 * step, step);
@@ -746,7 +745,7 @@ TEST_CASE("elastic: many threads commit and release their own parts while anothe
 }
 
 TEST_CASE("elastic: a commit that waits for a pause on another thread is refused then; a release is done") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 2 * step);
@@ -788,10 +787,9 @@ TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked
     CHECK(no_room == 1);
 }
 
-TEST_CASE_TEMPLATE("elastic: switched off, and on plain memory, it works the same and is never paused", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
     for (const bool enabled : {true, false}) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled, .on_no_room = {}}};
         int asked = 0;
         const Arena arena = enabled ? saver.outside().arena() : saver.arena("kv");

@@ -60,8 +60,8 @@ std::size_t row(const Report& report, const std::string& tag, std::size_t TagRep
     return sum;
 }
 
-TEST_CASE_TEMPLATE("exchange: pages pass from tag to tag, and the bytes of both are right", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: pages pass from tag to tag, and the bytes of both are right" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const std::vector<AnyPolicy> policies{HostBackup{}, HostBackup{.refresh = Refresh::once},
                                           HostBackup{.storage = Storage::pageable}, FileBackup{.directory = "/tmp"},
@@ -89,31 +89,27 @@ TEST_CASE_TEMPLATE("exchange: pages pass from tag to tag, and the bytes of both 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("exchange: there is no room beside the two", M, MEMSAVER_TEST_MACHINES) {
-    if constexpr (std::is_same_v<M, CudaMachine>)
-        return; // needs a machine of this size
-    else {
-        FaultyDriver<HostDriver> driver{HostDriver{70_MiB}};
-        {
-            MemorySaver saver{driver};
-            const Tag a{driver, saver.arena("a", HostBackup{}), 4, 1};
-            saver.pause("a");
-            const Tag b{driver, saver.arena("b", HostBackup{}), 4, 11};
-            for (int round = 0; round < 2; ++round) {
-                CHECK(saver.exchange("b", "a").handed_bytes == 4 * block);
-                CHECK(a.whole());
-                CHECK(saver.exchange("a", "b").handed_bytes == 4 * block);
-                CHECK(b.whole());
-            }
-            CHECK_THROWS_AS(saver.resume("a"), OutOfMemory);
+TEST_CASE("exchange: there is no room beside the two" * on_hosts) {
+    MachineDriver driver{HostDriver{70_MiB}};
+    {
+        MemorySaver saver{driver};
+        const Tag a{driver, saver.arena("a", HostBackup{}), 4, 1};
+        saver.pause("a");
+        const Tag b{driver, saver.arena("b", HostBackup{}), 4, 11};
+        for (int round = 0; round < 2; ++round) {
+            CHECK(saver.exchange("b", "a").handed_bytes == 4 * block);
+            CHECK(a.whole());
+            CHECK(saver.exchange("a", "b").handed_bytes == 4 * block);
             CHECK(b.whole());
         }
-        check_given_back(driver);
+        CHECK_THROWS_AS(saver.resume("a"), OutOfMemory);
+        CHECK(b.whole());
     }
+    check_given_back(driver);
 }
 
-TEST_CASE_TEMPLATE("exchange: only the difference is taken, or given back", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: only the difference is taken, or given back" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag large{machine.driver, saver.arena("large", HostBackup{}), 5, 1};
     saver.pause("large");
@@ -132,9 +128,8 @@ TEST_CASE_TEMPLATE("exchange: only the difference is taken, or given back", M, M
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag kept{machine.driver, saver.arena("out/kept", HostBackup{}), 2, 1};
     const Tag dropped{machine.driver, saver.arena("out/dropped", Discard{.poison = 0x77}), 2, 11};
@@ -157,9 +152,8 @@ TEST_CASE_TEMPLATE("exchange: lists of tags, whose bytes are kept, dropped, zero
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("exchange: what a poisoned tag hands on reads as poison, where nothing is brought", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: what a poisoned tag hands on reads as poison, where nothing is brought" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag next{machine.driver, saver.arena("next", Discard{}), 1, 1};
     saver.pause("next");
@@ -170,8 +164,8 @@ TEST_CASE_TEMPLATE("exchange: what a poisoned tag hands on reads as poison, wher
     CHECK(read_bytes(machine.driver, next.blocks[0].data(), block) == std::vector<unsigned char>(block, 0x77));
 }
 
-TEST_CASE_TEMPLATE("exchange: bytes dropped this once, on either side", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: bytes dropped this once, on either side" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     saver.pause("a");
@@ -189,8 +183,8 @@ TEST_CASE_TEMPLATE("exchange: bytes dropped this once, on either side", M, MEMSA
     CHECK(a.whole());
 }
 
-TEST_CASE_TEMPLATE("exchange: what is paused, and what is active, stays so", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: what is paused, and what is active, stays so" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
@@ -207,9 +201,8 @@ TEST_CASE_TEMPLATE("exchange: what is paused, and what is active, stays so", M, 
     CHECK(a.whole());
 }
 
-TEST_CASE_TEMPLATE("exchange: blocks freed and allocated meanwhile, and what is left active", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("exchange: blocks freed and allocated meanwhile, and what is left active" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("a", HostBackup{});
     Tag a{machine.driver, arena, 3, 1};
@@ -230,7 +223,7 @@ TEST_CASE_TEMPLATE("exchange: blocks freed and allocated meanwhile, and what is 
 }
 
 TEST_CASE("exchange: misuse changes nothing") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
@@ -262,7 +255,7 @@ TEST_CASE("exchange: misuse changes nothing") {
 }
 
 TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all as it was") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
@@ -292,7 +285,7 @@ TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all a
 }
 
 TEST_CASE("exchange: what a try did that then found no room is in the report of the one that did") {
-    const FaultyDriver driver{HostDriver{40_MiB}};
+    const MachineDriver driver{HostDriver{40_MiB}};
     int asked = 0;
     MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
     const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 20_MiB};
@@ -309,7 +302,7 @@ TEST_CASE("exchange: what a try did that then found no room is in the report of 
 }
 
 TEST_CASE("exchange: without room for the difference nothing changes") {
-    FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+    MachineDriver driver{HostDriver{64_MiB}};
     {
         MemorySaver saver{driver};
         const Tag large{driver, saver.arena("large", HostBackup{}), 3, 1};
@@ -333,7 +326,7 @@ TEST_CASE("exchange: without room for the difference nothing changes") {
 }
 
 TEST_CASE("exchange: pages that no tag can have as they are make room for new ones") {
-    FaultyDriver<HostDriver> driver{HostDriver{64_MiB}};
+    MachineDriver driver{HostDriver{64_MiB}};
     {
         MemorySaver saver{driver};
         const Tag many{driver, saver.arena("many", HostBackup{}), 3, 1};
@@ -355,7 +348,7 @@ TEST_CASE("exchange: pages that no tag can have as they are make room for new on
 }
 
 TEST_CASE("exchange: what does not fit as it is waits until the rest has gone") {
-    FaultyDriver<HostDriver> driver{HostDriver{52_MiB}};
+    MachineDriver driver{HostDriver{52_MiB}};
     {
         MemorySaver saver{driver};
         const Tag one{driver, saver.arena("one", HostBackup{}), 1, 1, 40_MiB};
@@ -373,10 +366,10 @@ TEST_CASE("exchange: what does not fit as it is waits until the rest has gone") 
 }
 
 TEST_CASE("exchange: between devices each has its own pages") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
     MemorySaver saver{AnyDriver{first.driver}};
-    std::vector<Tag<FaultyDriver<HostDriver>>> tags;
+    std::vector<Tag<MachineDriver>> tags;
     for (const char* name : {"a", "b"}) {
         const auto seed = static_cast<std::uint64_t>(*name);
         tags.emplace_back(first.driver, saver.arena(name, HostBackup{}), 2, seed);
@@ -394,7 +387,7 @@ TEST_CASE("exchange: between devices each has its own pages") {
 }
 
 TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const ManualBackup manual;
     manual.copies->held = false;
@@ -427,7 +420,7 @@ TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
 
 TEST_CASE("exchange: a save that fails in the middle leaves every page as it was, or saved") {
     for (int n = 1; n <= 12; ++n) {
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver saver{machine.driver};
         Tag a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), 1, 1, 100_MiB};
         Tag b{machine.driver, saver.arena("b", HostBackup{.threads = 1}), 7, 11};

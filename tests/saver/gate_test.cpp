@@ -25,8 +25,6 @@ namespace saver_gate_test {
 
 using namespace test;
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
 constexpr std::size_t layer = 3_MiB;
 
 /// A block of four layers, each with its own pattern, and a graph that reads each behind its own gate.
@@ -97,9 +95,8 @@ std::vector<AnyPolicy> policies() {
     return all;
 }
 
-TEST_CASE_TEMPLATE("gates: a graph launched as soon as resume_async returns reads right bytes, every time", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("gates: a graph launched as soon as resume_async returns reads right bytes, every time" * on_machines) {
+    const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     for (std::size_t i = 0; i < policies().size(); ++i) {
         CAPTURE(i);
@@ -124,8 +121,8 @@ TEST_CASE_TEMPLATE("gates: a graph launched as soon as resume_async returns read
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("gates: bytes that are filled, and bytes that nobody brings", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("gates: bytes that are filled, and bytes that nobody brings" * on_machines) {
+    const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model zeros{saver, machine.driver, "zeros", Zero{}};
     Model dropped{saver, machine.driver, "dropped", Discard{.poison = 0x5A}};
@@ -139,23 +136,23 @@ TEST_CASE_TEMPLATE("gates: bytes that are filled, and bytes that nobody brings",
     zeros.finish();
     dropped.finish();
     kept.finish();
-    for (std::size_t i = 0; i < Model<typename M::Driver>::layers; ++i) {
+    for (std::size_t i = 0; i < Model<MachineDriver>::layers; ++i) {
         CHECK(zeros.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0));
         CHECK(dropped.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0x5A));
         CHECK(kept.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0));
     }
 }
 
-TEST_CASE_TEMPLATE("gates: closed for as long as a copy is late", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("gates: closed for as long as a copy is late" * on_hosts) {
     for (const bool pageable : {false, true}) {
         CAPTURE(pageable);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver<> saver{MemorySaver{machine.driver}};
         const AnyPolicy policy =
             pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
         Model model{saver, machine.driver, "weights", policy};
         saver.pause("weights");
-        const HostDriver host = machine.driver.inner();
+        const HostDriver host = host_of(machine.driver);
         StreamRef lane;
         REQUIRE(host.lane(Direction::in, lane).ok());
         REQUIRE(host.hold(lane).ok());
@@ -184,7 +181,7 @@ TEST_CASE("gates: one waits for its own bytes and for none that come later") {
           AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}}) {
         const bool pageable = !(policy == AnyPolicy{HostBackup{}}); // pageable or in a file: the host relays the bytes
         CAPTURE(policy.describe());
-        const Checked<NastyHostMachine> machine; // where work runs only when waited for
+        const Checked machine{nasty_machine}; // where work runs only when waited for
         MemorySaver<> saver{MemorySaver{machine.driver}};
         Model model{saver, machine.driver, "weights", policy};
         if (policy == AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}) {
@@ -228,7 +225,7 @@ TEST_CASE("gates: one waits for its own bytes and for none that come later") {
 // On a GPU, streams share a few hardware queues, and a stream that waits at a gate blocks the others of its queue:
 // here, the streams that relay copies to gates.
 TEST_CASE("gates: what the host opens waits for no stream but the one that brings the bytes") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp", .threads = 1}), layer};
     write_bytes(machine.driver, block.data(), pattern(layer, 1));
@@ -239,8 +236,8 @@ TEST_CASE("gates: what the host opens waits for no stream but the one that bring
     const Gate gate = saver.gate(block.data(), layer);
     machine.driver.on_call({});
     saver.pause("weights");
-    REQUIRE(machine.driver.inner().hold(relay).ok());
-    REQUIRE(machine.driver.inner().enqueue(relay, [] {}).ok());
+    REQUIRE(host_of(machine.driver).hold(relay).ok());
+    REQUIRE(host_of(machine.driver).enqueue(relay, [] {}).ok());
     Outbox outbox{machine.driver, layer};
     const OwnStream stream{machine.driver};
     {
@@ -256,7 +253,7 @@ TEST_CASE("gates: what the host opens waits for no stream but the one that bring
             CHECK(machine.driver.query(event, passed).ok());
         }
         CHECK(passed);
-        REQUIRE(machine.driver.inner().let_go(relay).ok());
+        REQUIRE(host_of(machine.driver).let_go(relay).ok());
         CHECK(machine.driver.wait(event).ok());
         CHECK(machine.driver.close_event(event).ok());
     }
@@ -268,7 +265,7 @@ TEST_CASE("gates: bytes that kernels bring are waited for before streams wait fo
     if (!no_codec().empty()) return;
     for (const bool one_tag : {true, false}) {
         CAPTURE(one_tag);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver<> saver{MemorySaver{machine.driver}};
         const Arena arena = saver.arena("weights", compressed(HostBackup{}));
         const Arena other = one_tag ? arena : saver.arena("others", compressed(HostBackup{}));
@@ -295,9 +292,9 @@ TEST_CASE("gates: bytes that kernels bring are waited for before streams wait fo
     }
 }
 
-TEST_CASE_TEMPLATE("gates: a gate that is made while its bytes are on their way", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("gates: a gate that is made while its bytes are on their way" * on_hosts) {
     for (const AnyPolicy& policy : policies()) {
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver<> saver{MemorySaver{machine.driver}};
         const Arena arena = saver.arena("weights", policy);
         const Buffer<char> block{arena, 2 * layer};
@@ -323,7 +320,7 @@ TEST_CASE_TEMPLATE("gates: a gate that is made while its bytes are on their way"
 TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
     for (const bool pageable : {false, true}) {
         CAPTURE(pageable);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver<> saver{MemorySaver{machine.driver}};
         const AnyPolicy policy = pageable ? HostBackup{.storage = Storage::pageable, .threads = 1} : HostBackup{};
         const Buffer<char> block{saver.arena("weights", policy), 4 * 4096};
@@ -347,8 +344,8 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
     }
 }
 
-TEST_CASE_TEMPLATE("gates: a freed block is waited for no more", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
+    const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const ManualBackup policy;
     const Arena arena = saver.arena("manual", policy);
@@ -385,7 +382,7 @@ TEST_CASE_TEMPLATE("gates: a freed block is waited for no more", M, MEMSAVER_TES
     saver.deallocate(again);
 }
 
-TEST_CASE_TEMPLATE("gates: what cannot be brought opens them, and is told", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("gates: what cannot be brought opens them, and is told" * on_hosts) {
 #ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read bytes being written: an intended race
     constexpr bool launched = false;
 #else
@@ -395,7 +392,7 @@ TEST_CASE_TEMPLATE("gates: what cannot be brought opens them, and is told", M, M
         for (const Call call : {Call::read_file, Call::copy_to_device, Call::wait, Call::record, Call::drain}) {
             CAPTURE(policy.describe());
             CAPTURE(call_name(call));
-            const Checked<M> machine;
+            const Checked machine;
             MemorySaver<> saver{MemorySaver{machine.driver}};
             Model model{saver, machine.driver, "weights", policy};
             for (const std::uint64_t nth : {1U, 3U}) {
@@ -423,7 +420,7 @@ TEST_CASE_TEMPLATE("gates: what cannot be brought opens them, and is told", M, M
 }
 
 TEST_CASE("gates: after a failure, before() tells what kept the bytes from coming") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const ManualBackup policy;
     const Buffer<char> block{saver.arena("manual", policy), layer};
@@ -442,10 +439,10 @@ TEST_CASE("gates: after a failure, before() tells what kept the bytes from comin
     gate.before(stream);
 }
 
-TEST_CASE_TEMPLATE("gates: close and drop while graphs wait", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("gates: close and drop while graphs wait" * on_hosts) {
     for (const AnyPolicy& policy : policies()) {
         for (const bool drop : {false, true}) {
-            const Checked<M> machine;
+            const Checked machine;
             MemorySaver<> saver{MemorySaver{machine.driver}};
             const Buffer<char> block{saver.arena("weights", policy), 8 * layer};
             const Gate last = saver.gate(block.data() + 7 * layer, layer);
@@ -465,8 +462,8 @@ TEST_CASE_TEMPLATE("gates: close and drop while graphs wait", M, MEMSAVER_TEST_H
     }
 }
 
-TEST_CASE_TEMPLATE("gates: a graph keeps those that it waits at; an update lets them go", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("gates: a graph keeps those that it waits at; an update lets them go" * on_hosts) {
+    const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
     write_pattern(machine.driver, block.data(), layer, 5);
@@ -499,7 +496,7 @@ TEST_CASE_TEMPLATE("gates: a graph keeps those that it waits at; an update lets 
 }
 
 TEST_CASE("gates: a graph that was captured by other means") {
-    const Checked<NastyHostMachine> machine;
+    const Checked machine{nasty_machine};
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
     write_pattern(machine.driver, block.data(), layer, 5);
@@ -525,7 +522,7 @@ TEST_CASE("gates: a graph that was captured by other means") {
 }
 
 TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated bytes") {
-    const FaultyDriver<HostDriver> driver{HostDriver{1_GiB, {.poison = true, .pin_limit = 0}}};
+    const MachineDriver driver{HostDriver{1_GiB, {.poison = true, .pin_limit = 0}}};
     {
         MemorySaver<> saver{MemorySaver{driver}};
         const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
@@ -545,7 +542,7 @@ TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated byte
 }
 
 TEST_CASE("gates: what cannot be meant") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Arena arena = saver.arena("weights", HostBackup{});
     void* const block = arena.allocate(layer);
@@ -588,9 +585,8 @@ TEST_CASE("gates: what cannot be meant") {
     CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
 }
 
-TEST_CASE_TEMPLATE("gates: where bytes come of files, and others of the host, the call waits for none", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("gates: where bytes come of files, and others of the host, the call waits for none" * on_hosts) {
+    const Checked machine;
     const ModelFiles files;
     const std::vector<unsigned char> bytes = pattern(2 * layer, 1);
     const std::string path = files.put("model", bytes);
@@ -622,7 +618,7 @@ TEST_CASE_TEMPLATE("gates: where bytes come of files, and others of the host, th
 }
 
 TEST_CASE("gates: switched off, they are free") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver, {.enabled = false}}};
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
     const OwnStream stream{machine.driver};
@@ -634,8 +630,8 @@ TEST_CASE("gates: switched off, they are free") {
     CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
 }
 
-TEST_CASE_TEMPLATE("gates: several threads make them, wait at them, and bring bytes", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("gates: several threads make them, wait at them, and bring bytes" * on_hosts) {
+    const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     for (const AnyPolicy& policy : {AnyPolicy{HostBackup{}}, AnyPolicy{FileBackup{.directory = "/tmp"}}}) {
         Model model{saver, machine.driver, "weights", policy};

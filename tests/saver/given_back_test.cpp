@@ -16,9 +16,7 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 
 std::size_t host_bytes(const D& driver) { return driver.host_bytes() + driver.pinned_bytes(); }
 
@@ -41,10 +39,10 @@ std::vector<GivenBack> given_back() {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the next one", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("what a resume could not give back is told, and goes with the next one" * on_hosts) {
     for (const auto& keeper : given_back()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         Told told;
         MemorySaver saver{machine.driver, {.events = told.sink()}};
         void* const block = saver.arena("weights", keeper.policy).allocate(3_MiB);
@@ -68,10 +66,10 @@ TEST_CASE_TEMPLATE("what a resume could not give back is told, and goes with the
     }
 }
 
-TEST_CASE_TEMPLATE("a resume with nothing left to bring back gives back what was kept", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("a resume with nothing left to bring back gives back what was kept" * on_hosts) {
     for (const auto& keeper : given_back()) {
         CAPTURE(keeper.name);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
         void* const block = arena.allocate(3_MiB);
@@ -83,14 +81,14 @@ TEST_CASE_TEMPLATE("a resume with nothing left to bring back gives back what was
     }
 }
 
-TEST_CASE_TEMPLATE("closing throws what a backup could not give back, and can be repeated", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("closing throws what a backup could not give back, and can be repeated" * on_hosts) {
     for (const bool paused : {false, true}) {
         for (const auto& keeper : keepers()) {
             for (const Call call : {Call::unpin_host, Call::unmap_host}) {
                 CAPTURE(keeper.name);
                 CAPTURE(paused);
                 CAPTURE(call_name(call));
-                const Checked<M> machine;
+                const Checked machine;
                 MemorySaver saver{machine.driver};
                 (void)saver.arena("weights", keeper.policy).allocate(3_MiB);
                 (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
@@ -112,8 +110,8 @@ TEST_CASE_TEMPLATE("closing throws what a backup could not give back, and can be
     }
 }
 
-TEST_CASE_TEMPLATE("a destructor that cannot give a backup back says so", M, MEMSAVER_TEST_HOSTS) {
-    const D driver = M::driver();
+TEST_CASE("a destructor that cannot give a backup back says so" * on_hosts) {
+    const D driver = driver_of(chosen_machine());
     Told told;
     {
         MemorySaver saver{driver, {.events = told.sink()}};
@@ -126,8 +124,8 @@ TEST_CASE_TEMPLATE("a destructor that cannot give a backup back says so", M, MEM
     CHECK(driver.pinned_bytes() != 0);
 }
 
-TEST_CASE_TEMPLATE("the room of freed blocks that could not be given back goes later", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("the room of freed blocks that could not be given back goes later" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
     void* const large = arena.allocate(40_MiB);
@@ -144,13 +142,13 @@ TEST_CASE_TEMPLATE("the room of freed blocks that could not be given back goes l
     CHECK(machine.driver.host_bytes() < one);
 }
 
-TEST_CASE_TEMPLATE("a slot of one pause alone is kept until it has given everything back", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("a slot of one pause alone is kept until it has given everything back" * on_hosts) {
     enum class End { resumed, all_freed, pause_failed };
     for (const End end : {End::resumed, End::all_freed, End::pause_failed}) {
         for (const Call call : {Call::unpin_host, Call::unmap_host}) {
             CAPTURE(static_cast<int>(end));
             CAPTURE(call_name(call));
-            const Checked<M> machine;
+            const Checked machine;
             Told told;
             MemorySaver saver{machine.driver, {.events = told.sink()}};
             const Arena arena = saver.arena("cache"); // Discard keeps nothing
@@ -177,9 +175,8 @@ TEST_CASE_TEMPLATE("a slot of one pause alone is kept until it has given everyth
     }
 }
 
-TEST_CASE_TEMPLATE("a view that outlives its place gives it back when it goes, or the next operation does", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a view that outlives its place gives it back when it goes, or the next operation does" * on_hosts) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 1}).allocate(3_MiB);
     (void)saver.pause();
@@ -194,7 +191,7 @@ TEST_CASE_TEMPLATE("a view that outlives its place gives it back when it goes, o
     CHECK(host_bytes(machine.driver) == 0);
 }
 
-TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("errors of backups name the tag" * on_hosts) {
     struct Case {
         AnyPolicy policy;
         Call call;
@@ -214,7 +211,7 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
                             Case{in_file(), Call::write_file, other, "write bytes to the backup (tag \"cold\""},
                             Case{in_file(), Call::map_host, full, "(tag \"cold\", 2.00 MiB)"}}) {
         CAPTURE(one.part);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         void* const block = saver.arena("cold", one.policy).allocate(3_MiB);
         machine.driver.fail({.call = one.call, .lasting = Lasting::onwards, .kind = one.kind});
@@ -237,7 +234,7 @@ TEST_CASE_TEMPLATE("errors of backups name the tag", M, MEMSAVER_TEST_HOSTS) {
 TEST_CASE("nothing is given back under copies that a failed pause could not wait for") {
     for (const AnyPolicy& policy :
          {AnyPolicy{HostBackup{.threads = 1}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}}}) {
-        const Checked<NastyHostMachine> machine; // where work runs late
+        const Checked machine{nasty_machine}; // where work runs late
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("a", policy);
         void* const block = arena.allocate(4_MiB);
@@ -248,7 +245,7 @@ TEST_CASE("nothing is given back under copies that a failed pause could not wait
         machine.driver.heal();
         arena.deallocate(block, already_idle);
         CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
-        CHECK(machine.driver.inner().violations().empty());
+        CHECK(host_of(machine.driver).violations().empty());
     }
 }
 
@@ -258,13 +255,13 @@ TEST_CASE("nothing is given back under copies of a save ahead, or of a load, tha
             CAPTURE(loads);
             CAPTURE(pauses);
             const ModelFiles files;
-            const Checked<HostMachine2G> machine;
+            const Checked machine{host_machine};
             MemorySaver saver{machine.driver};
             const Arena arena = saver.arena("a", loads ? AnyPolicy{FileSource{.threads = 1}}
                                                        : AnyPolicy{HostBackup{.refresh = Refresh::once, .threads = 1}});
             void* const block = arena.allocate(4_MiB);
             const std::string path = files.put("source", ModelFiles::Bytes(4_MiB, 'x'));
-            CHECK(machine.driver.inner().stall_copies(std::chrono::milliseconds{200}).ok());
+            CHECK(host_of(machine.driver).stall_copies(std::chrono::milliseconds{200}).ok());
             const auto fail = [&] {
                 for (const Call call : {Call::wait, Call::query, Call::drain})
                     machine.driver.fail({.call = call, .lasting = Lasting::onwards});
@@ -284,7 +281,7 @@ TEST_CASE("nothing is given back under copies of a save ahead, or of a load, tha
                 arena.deallocate(block, already_idle);
                 CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
             }
-            CHECK(machine.driver.inner().violations().empty());
+            CHECK(host_of(machine.driver).violations().empty());
             saver.close();
         }
     }

@@ -17,9 +17,8 @@ namespace saver_hooks_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("hooks run in order, on the calling thread, with the tags and the report", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("hooks run in order, on the calling thread, with the tags and the report" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("a").allocate(2_MiB);
     (void)saver.arena("b").allocate(2_MiB);
@@ -58,8 +57,8 @@ TEST_CASE_TEMPLATE("hooks run in order, on the calling thread, with the tags and
     CHECK(seen == std::vector<std::string>{"before 1", "before 2", "after 1", "after 2", "resuming", "resumed"});
 }
 
-TEST_CASE_TEMPLATE("a hook ends with its handle", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a hook ends with its handle" * on_machines) {
+    const Checked machine;
     int runs = 0;
     std::optional<Hook> late;
     {
@@ -87,8 +86,8 @@ TEST_CASE_TEMPLATE("a hook ends with its handle", M, MEMSAVER_TEST_MACHINES) {
     late.reset(); // after its saver: a no-op
 }
 
-TEST_CASE_TEMPLATE("a throwing before-hook: nothing happened", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a throwing before-hook: nothing happened" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("tag", Zero{}).allocate(2_MiB);
     write_pattern(machine.driver, block, 2_MiB, 1);
@@ -114,8 +113,8 @@ TEST_CASE_TEMPLATE("a throwing before-hook: nothing happened", M, MEMSAVER_TEST_
     CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
-TEST_CASE_TEMPLATE("after_failed_pause runs where a pause came to nothing, and only there", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("after_failed_pause runs where a pause came to nothing, and only there" * on_machines) {
+    const Checked machine;
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
                           if (event.kind == EventKind::ignored) told.push_back(event.text);
@@ -159,9 +158,8 @@ TEST_CASE_TEMPLATE("after_failed_pause runs where a pause came to nothing, and o
     CHECK_THROWS_AS((void)saver.after_failed_pause([](PauseEvent&) {}), Misuse);
 }
 
-TEST_CASE_TEMPLATE("after-hooks all run, then the first exception is thrown, and the state stands", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("after-hooks all run, then the first exception is thrown, and the state stands" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(2_MiB);
     std::vector<int> ran;
@@ -183,8 +181,8 @@ TEST_CASE_TEMPLATE("after-hooks all run, then the first exception is thrown, and
     CHECK(row_of(saver, "tag").state == "active");
 }
 
-TEST_CASE_TEMPLATE("hooks may allocate and free, but not pause, resume, trim or close", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("hooks may allocate and free, but not pause, resume, trim or close" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
     void* block = arena.allocate(2_MiB);
@@ -227,8 +225,8 @@ TEST_CASE_TEMPLATE("hooks may allocate and free, but not pause, resume, trim or 
     arena.deallocate(made);
 }
 
-TEST_CASE_TEMPLATE("hooks may come and go while hooks run", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("hooks may come and go while hooks run" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag");
     int runs = 0;
@@ -245,8 +243,8 @@ TEST_CASE_TEMPLATE("hooks may come and go while hooks run", M, MEMSAVER_TEST_MAC
     CHECK(runs == 11);
 }
 
-TEST_CASE_TEMPLATE("an unknown tag is refused before any hook runs", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("an unknown tag is refused before any hook runs" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag");
     int runs = 0;
@@ -257,8 +255,8 @@ TEST_CASE_TEMPLATE("an unknown tag is refused before any hook runs", M, MEMSAVER
     CHECK(runs == 0);
 }
 
-TEST_CASE_TEMPLATE("a hook may own another of the same moment, which ends with it", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a hook may own another of the same moment, which ends with it" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag");
     int runs = 0;
@@ -272,8 +270,8 @@ TEST_CASE_TEMPLATE("a hook may own another of the same moment, which ends with i
     CHECK(runs == 1);
 }
 
-TEST_CASE_TEMPLATE("tags that are made while hooks run are left to the next operation", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("tags that are made while hooks run are left to the next operation" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     void* const first = saver.arena("first").allocate(1_MiB);
     saver.pause();

@@ -133,7 +133,7 @@ TEST_CASE("many tags: lists for every operation on tags") {
 }
 
 TEST_CASE("many tags: those that hold nothing cost no driver call") {
-    const FaultyDriver machine{HostDriver{1_GiB}};
+    const MachineDriver machine{HostDriver{1_GiB}};
     MemorySaver saver{machine};
     std::vector<Buffer<char>> live;
     for (int i = 0; i < 10; ++i) {
@@ -165,7 +165,7 @@ TEST_CASE("many tags: those that hold nothing cost no driver call") {
 }
 
 TEST_CASE("many tags: addresses come with what is allocated, for three blocks of 32 GiB and for 500 tags") {
-    const FaultyDriver<HostDriver> driver{HostDriver{128_GiB}};
+    const MachineDriver driver{HostDriver{128_GiB}};
     MemorySaver saver{driver};
     const Arena large = saver.arena("large");
     std::vector<void*> blocks;

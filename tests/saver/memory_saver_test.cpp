@@ -20,8 +20,8 @@ namespace saver_memory_saver_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("memory falls and comes back, pointers stay, over three cycles", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("memory falls and comes back, pointers stay, over three cycles" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const std::size_t before = machine.free_bytes();
     Buffer<float> kv;
@@ -43,8 +43,8 @@ TEST_CASE_TEMPLATE("memory falls and comes back, pointers stay, over three cycle
     }
 }
 
-TEST_CASE_TEMPLATE("tags touch only their members", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("tags touch only their members" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const a = saver.arena("a", Zero{}).allocate(4_MiB);
     void* const b = saver.arena("b", Discard{.poison = static_cast<unsigned char>(0xBB)}).allocate(6_MiB);
@@ -80,8 +80,8 @@ TEST_CASE_TEMPLATE("tags touch only their members", M, MEMSAVER_TEST_MACHINES) {
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("lists are checked before anything changes", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("lists are checked before anything changes" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("a", HostBackup{}).allocate(4_MiB);
     CHECK(contains(text_of<Misuse>([&] { (void)saver.pause({"a", "nobody"}); }), "nobody"));
@@ -100,8 +100,8 @@ TEST_CASE_TEMPLATE("lists are checked before anything changes", M, MEMSAVER_TEST
     (void)saver.resume();
 }
 
-TEST_CASE_TEMPLATE("a tag has one policy", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a tag has one policy" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", Zero{});
     CHECK(saver.arena("tag", Zero{}) == arena);
@@ -122,8 +122,8 @@ TEST_CASE_TEMPLATE("a tag has one policy", M, MEMSAVER_TEST_MACHINES) {
     CHECK_NOTHROW((void)saver.arena("small", Zero{}, {.capacity = 64_MiB}));
 }
 
-TEST_CASE_TEMPLATE("pointers find their tag", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("pointers find their tag" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     std::vector<void*> blocks;
     for (const char* tag : {"a", "b", "c"}) {
@@ -151,8 +151,8 @@ TEST_CASE_TEMPLATE("pointers find their tag", M, MEMSAVER_TEST_MACHINES) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("pointers find their tag from its first byte to its last", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("pointers find their tag from its first byte to its last" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     std::vector<std::pair<std::string, unsigned char*>> blocks; // each uses all of its tag's capacity
     for (const char* tag : {"a", "b", "c"}) {
@@ -170,7 +170,7 @@ TEST_CASE_TEMPLATE("pointers find their tag from its first byte to its last", M,
 }
 
 TEST_CASE("pointers find their tag while other tags are made") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     constexpr std::size_t count = 200;
     std::vector<unsigned char*> blocks(count);
@@ -193,8 +193,8 @@ TEST_CASE("pointers find their tag while other tags are made") {
     CHECK(wrong == 0);
 }
 
-TEST_CASE_TEMPLATE("what cannot be given back is told with its tag", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("what cannot be given back is told with its tag" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("first").allocate(2_MiB);
     (void)saver.arena("second").allocate(2_MiB);
@@ -208,8 +208,8 @@ TEST_CASE_TEMPLATE("what cannot be given back is told with its tag", M, MEMSAVER
 
 // --- Out of memory ---
 
-TEST_CASE_TEMPLATE("resuming several tags without room for all changes nothing", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("resuming several tags without room for all changes nothing" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const a = saver.arena("a", Zero{}).allocate(64_MiB);
     void* const b = saver.arena("b", Zero{}).allocate(64_MiB);
@@ -240,8 +240,8 @@ TEST_CASE_TEMPLATE("resuming several tags without room for all changes nothing",
     CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
 }
 
-TEST_CASE_TEMPLATE("out of memory gives back what the saver does not use, and tries again", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("out of memory gives back what the saver does not use, and tries again" * on_machines) {
+    const Checked machine;
     std::atomic<int> retried{0};
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { retried += event.kind == EventKind::retried ? 1 : 0; }}};
@@ -285,8 +285,8 @@ TEST_CASE_TEMPLATE("out of memory gives back what the saver does not use, and tr
     CHECK(has_pattern(machine.driver, kept, 1_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("a reserve is taken once: what a pause or a trim gave back stays away", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a reserve is taken once: what a pause or a trim gave back stays away" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
     CHECK(machine.driver.handle_bytes() == 64_MiB);
@@ -300,8 +300,8 @@ TEST_CASE_TEMPLATE("a reserve is taken once: what a pause or a trim gave back st
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("the margin stays free for allocations and resumes", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the margin stays free for allocations and resumes" * on_machines) {
+    const Checked machine;
     const std::size_t free = machine.free_bytes();
     MemorySaver saver{machine.driver, {.margin = free - 128_MiB}};
     const Arena arena = saver.arena("tag");
@@ -318,8 +318,8 @@ TEST_CASE_TEMPLATE("the margin stays free for allocations and resumes", M, MEMSA
     CHECK(machine.free_bytes() + 16_MiB >= free - 128_MiB);
 }
 
-TEST_CASE_TEMPLATE("trim gives back what nobody uses, of one tag or of all", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("trim gives back what nobody uses, of one tag or of all" * on_machines) {
+    const Checked machine;
     int trimmed = 0;
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { trimmed += event.kind == EventKind::trimmed ? 1 : 0; }}};
@@ -339,8 +339,8 @@ TEST_CASE_TEMPLATE("trim gives back what nobody uses, of one tag or of all", M, 
 
 // --- Closing ---
 
-TEST_CASE_TEMPLATE("after close every use is Misuse", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("after close every use is Misuse" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
     const Buffer<char> buffer{arena, 1000};
@@ -374,8 +374,8 @@ TEST_CASE_TEMPLATE("after close every use is Misuse", M, MEMSAVER_TEST_MACHINES)
     saver.close();
 }
 
-TEST_CASE_TEMPLATE("close takes paused and active memory alike", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("close takes paused and active memory alike" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag, Zero{}).allocate(4_MiB);
     (void)saver.pause({"a", "b"});
@@ -386,7 +386,7 @@ TEST_CASE_TEMPLATE("close takes paused and active memory alike", M, MEMSAVER_TES
 }
 
 TEST_CASE("close goes on past failures, and finishes the second time") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(4_MiB);
     machine.driver.fail({.call = Call::release});
@@ -400,7 +400,7 @@ TEST_CASE("close goes on past failures, and finishes the second time") {
 
 TEST_CASE("a lost device") {
     const HostDriver host{2_GiB};
-    const FaultyDriver driver{host};
+    const MachineDriver driver{host};
     MemorySaver saver{driver};
     const Buffer<char> buffer{saver.arena("tag", Zero{}), 1000};
     (void)saver.arena("other").allocate(2_MiB);
@@ -412,8 +412,8 @@ TEST_CASE("a lost device") {
     CHECK_NOTHROW(saver.close());
 }
 
-TEST_CASE_TEMPLATE("a saver can be moved", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a saver can be moved" * on_machines) {
+    const Checked machine;
     MemorySaver first{machine.driver};
     const Arena arena = first.arena("tag");
     MemorySaver second{std::move(first)};
@@ -424,8 +424,8 @@ TEST_CASE_TEMPLATE("a saver can be moved", M, MEMSAVER_TEST_MACHINES) {
 
 // --- Disabled ---
 
-TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("switched off: the same program on plain memory" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver, {.enabled = false}};
     CHECK(!saver.enabled());
     int hooks = 0;
@@ -461,8 +461,8 @@ TEST_CASE_TEMPLATE("switched off: the same program on plain memory", M, MEMSAVER
 // --- Several devices: any number of host machines ---
 
 TEST_CASE("a tag on two devices pauses and resumes on both") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<NastyHostMachine> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{nasty_machine, 1};
     MemorySaver saver{first.driver};
     const Arena here = saver.arena("weights", Zero{});
     const Arena there = saver.arena("weights", Zero{}, second.driver);
@@ -471,7 +471,7 @@ TEST_CASE("a tag on two devices pauses and resumes on both") {
     CHECK(there.device() == 1);
     CHECK(saver.arena("weights", Zero{}, second.driver) == there);
     CHECK_THROWS_AS((void)saver.arena("weights", Discard{}, second.driver), Misuse);
-    const Checked<HostMachine2G> twin{1};
+    const Checked twin{host_machine, 1};
     CHECK_THROWS_AS((void)saver.arena("weights", Zero{}, twin.driver), Misuse); // another driver of device 1
 
     void* const a = here.allocate(4_MiB);
@@ -504,8 +504,8 @@ TEST_CASE("a tag on two devices pauses and resumes on both") {
 }
 
 TEST_CASE("several devices work at the same time") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
@@ -527,13 +527,13 @@ TEST_CASE("several devices work at the same time") {
 }
 
 TEST_CASE("a saver of one device only waits for that one") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};
     (void)saver.arena("here").allocate(2_MiB);
     (void)saver.arena("there", Discard{}, second.driver).allocate(2_MiB);
     StreamRef stream;
-    const HostDriver& host = second.driver.inner();
+    const HostDriver host = host_of(second.driver);
     REQUIRE(host.open_stream(stream).ok());
     REQUIRE(host.hold(stream).ok());
     REQUIRE(host.enqueue(stream, [] {}).ok());
@@ -548,8 +548,8 @@ TEST_CASE("a saver of one device only waits for that one") {
 // --- Order and timeouts, through the saver ---
 
 TEST_CASE("patience is for all tags together, and changes nothing when it ends") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
     MemorySaver saver{machine.driver};
     void* const a = saver.arena("a").allocate(2_MiB);
     void* const b = saver.arena("b").allocate(2_MiB);
@@ -574,8 +574,8 @@ TEST_CASE("patience is for all tags together, and changes nothing when it ends")
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE_TEMPLATE("many threads use one saver", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("many threads use one saver" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     std::vector<std::thread> threads;
     std::atomic<int> trouble{0};

@@ -62,10 +62,10 @@ std::string at(const void* pointer) { return format_address(reinterpret_cast<Add
 
 } // namespace
 
-TEST_CASE_TEMPLATE("misuse changes nothing, whether memory is active or paused", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("misuse changes nothing, whether memory is active or paused" * on_machines) {
     for (const bool paused : {false, true}) {
         CAPTURE(paused);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver};
         MemorySaver other{machine.driver};
         const Arena arena = saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 64_MiB});
@@ -161,8 +161,8 @@ TEST_CASE_TEMPLATE("misuse changes nothing, whether memory is active or paused",
     }
 }
 
-TEST_CASE_TEMPLATE("a block that two threads give up at once is given up by one", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a block that two threads give up at once is given up by one" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
     for (int i = 0; i < 50; ++i) {
@@ -189,9 +189,9 @@ TEST_CASE_TEMPLATE("a block that two threads give up at once is given up by one"
     CHECK(arena.usage().blocks == 0);
 }
 
-TEST_CASE_TEMPLATE("what outlives close and its saver is refused, and its end is quiet", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    std::optional<MemorySaver<typename M::Driver>> saver{std::in_place, machine.driver};
+TEST_CASE("what outlives close and its saver is refused, and its end is quiet" * on_machines) {
+    const Checked machine;
+    std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
     const Arena arena = saver->arena("tag");
     const Buffer<char> buffer{arena, 1000};
     WorkspacePool pool{arena};
@@ -209,8 +209,8 @@ TEST_CASE_TEMPLATE("what outlives close and its saver is refused, and its end is
     }
 }
 
-TEST_CASE_TEMPLATE("after close each call says what was wanted, and of which tag", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("after close each call says what was wanted, and of which tag" * on_machines) {
+    const Checked machine;
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);
         MemorySaver saver{machine.driver, {.enabled = enabled}};
@@ -257,8 +257,8 @@ TEST_CASE_TEMPLATE("after close each call says what was wanted, and of which tag
     }
 }
 
-TEST_CASE_TEMPLATE("inside a hook each call says what was wanted, and of which tags", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("inside a hook each call says what was wanted, and of which tags" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("a").allocate(1000);
     int ran = 0;
@@ -279,11 +279,10 @@ TEST_CASE_TEMPLATE("inside a hook each call says what was wanted, and of which t
     CHECK(ran == 1);
 }
 
-TEST_CASE_TEMPLATE("a block freed through another tag's arena stays; the error names both tags", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("a block freed through another tag's arena stays; the error names both tags" * on_machines) {
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);
-        const Checked<M> machine;
+        const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         const Arena mine = saver.arena("mine");
         const Arena other = saver.arena("other");
@@ -296,8 +295,8 @@ TEST_CASE_TEMPLATE("a block freed through another tag's arena stays; the error n
     }
 }
 
-TEST_CASE_TEMPLATE("plain memory of a saver that is switched off tells as much", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("plain memory of a saver that is switched off tells as much" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("tag", Zero{}, {.capacity = 64_MiB, .reserve = 1_MiB});
     auto* const block = static_cast<unsigned char*>(arena.allocate(1000));
@@ -323,8 +322,8 @@ TEST_CASE_TEMPLATE("plain memory of a saver that is switched off tells as much",
     saver.deallocate(block);
 }
 
-TEST_CASE_TEMPLATE("a tag's options are those that it was made with", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a tag's options are those that it was made with" * on_machines) {
+    const Checked machine;
     const auto sink = [](const Event&) {};
     MemorySaver saver{machine.driver, {.margin = 1_MiB}};
     const ArenaOptions options{.capacity = 64_MiB, .reserve = 4_MiB, .margin = 2_MiB, .events = sink};
@@ -355,8 +354,8 @@ TEST_CASE_TEMPLATE("a tag's options are those that it was made with", M, MEMSAVE
 }
 
 TEST_CASE("a tag that cannot be made leaves no device behind") {
-    const Checked<HostMachine2G> first;
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine};
+    const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};
     const ArenaOptions impossible{.capacity = 4_MiB, .reserve = 8_MiB};
     check_refused({{[&] { (void)saver.arena("tag", Discard{}, second.driver, impossible); },
@@ -365,9 +364,9 @@ TEST_CASE("a tag that cannot be made leaves no device behind") {
     CHECK(saver.usage().size() == 0);
 }
 
-TEST_CASE_TEMPLATE("what was moved from is refused, and its end is quiet", M, MEMSAVER_TEST_MACHINES) {
-    using Driver = typename M::Driver;
-    const Checked<M> machine;
+TEST_CASE("what was moved from is refused, and its end is quiet" * on_machines) {
+    using Driver = MachineDriver;
+    const Checked machine;
     MemorySaver<Driver> saver{machine.driver};
     const MemorySaver<Driver> taken{std::move(saver)};
     TaggedArena<Driver> arena{machine.driver, "tag"};
@@ -421,8 +420,8 @@ TEST_CASE_TEMPLATE("what was moved from is refused, and its end is quiet", M, ME
     for (const auto& act : of_arena) check_refused({{act, {"use of a moved-from TaggedArena"}}});
 }
 
-TEST_CASE_TEMPLATE("an event sink that throws stands in nobody's way", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("an event sink that throws stands in nobody's way" * on_machines) {
+    const Checked machine;
     std::atomic<int> told{0};
     MemorySaver saver{machine.driver, {.events = [&](const Event&) {
                           ++told;
@@ -446,9 +445,8 @@ TEST_CASE_TEMPLATE("an event sink that throws stands in nobody's way", M, MEMSAV
     saver.close();
 }
 
-TEST_CASE_TEMPLATE("a hook may pause another saver, and wait for a thread that pauses its own", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a hook may pause another saver, and wait for a thread that pauses its own" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     MemorySaver other{machine.driver};
     (void)saver.arena("a", HostBackup{.threads = 1}).allocate(2_MiB);
@@ -468,10 +466,9 @@ TEST_CASE_TEMPLATE("a hook may pause another saver, and wait for a thread that p
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("an exception that is no std::exception passes through hooks, bodies and regions", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("an exception that is no std::exception passes through hooks, bodies and regions" * on_machines) {
     struct Odd {};
-    const Checked<M> machine;
+    const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("tag", HostBackup{.threads = 1}).allocate(2_MiB);
     write_pattern(machine.driver, block, 2_MiB, 1);

@@ -13,8 +13,8 @@ namespace saver_plain_arena_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("one driver allocation for each block", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("one driver allocation for each block" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
     void* const first = arena.allocate(1000);
@@ -38,8 +38,8 @@ TEST_CASE_TEMPLATE("one driver allocation for each block", M, MEMSAVER_TEST_MACH
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE_TEMPLATE("what plain memory refuses", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("what plain memory refuses" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
     const std::size_t most = std::numeric_limits<std::size_t>::max();
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("what plain memory refuses", M, MEMSAVER_TEST_MACHINES) {
 }
 
 TEST_CASE("a free that fails is kept, and tried again") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
     void* const first = arena.allocate(1_MiB);
@@ -81,7 +81,7 @@ TEST_CASE("a free that fails is kept, and tried again") {
 }
 
 TEST_CASE("what a graph keeps is counted as memory, not as a block, until it has been freed") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());
     {
@@ -112,8 +112,8 @@ TEST_CASE("what a graph keeps is counted as memory, not as a block, until it has
 }
 
 TEST_CASE("plain memory that only a graph keeps has a row in the saver's usage") {
-    const Checked<HostMachine2G> machine;
-    const HostDriver& host = machine.driver.inner();
+    const Checked machine{host_machine};
+    const HostDriver host = host_of(machine.driver);
     StreamRef stream;
     REQUIRE(host.open_stream(stream).ok());
     {
@@ -135,7 +135,7 @@ TEST_CASE("plain memory that only a graph keeps has a row in the saver's usage")
 }
 
 TEST_CASE("plain memory that cannot be freed in the end is told") {
-    const FaultyDriver driver{HostDriver{1_GiB}};
+    const MachineDriver driver{HostDriver{1_GiB}};
     std::vector<Event> told;
     {
         MemorySaver saver{driver, {.enabled = false, .events = [&](const Event& event) { told.push_back(event); }}};
@@ -148,7 +148,7 @@ TEST_CASE("plain memory that cannot be freed in the end is told") {
 }
 
 TEST_CASE("the margin holds for plain memory too") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.margin = 2_GiB - 64_MiB}};
     const auto outside = saver.outside();
     CHECK_THROWS_AS((void)saver.allocate(65_MiB), OutOfMemory);
@@ -160,7 +160,7 @@ TEST_CASE("the margin holds for plain memory too") {
 }
 
 TEST_CASE("switched off: elastic pages that could not be released are released by the next release") {
-    const FaultyDriver driver{HostDriver{256_MiB}};
+    const MachineDriver driver{HostDriver{256_MiB}};
     MemorySaver saver{driver, {.enabled = false}};
     Elastic kv = saver.arena("kv").elastic(16_MiB, {.granularity = 2_MiB});
     kv.commit(0, 8_MiB);

@@ -23,7 +23,7 @@ using namespace test;
 
 namespace {
 
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
 constexpr std::size_t unit = 256_KiB;
@@ -210,7 +210,7 @@ TEST_CASE("pressure: what is in use, or not evictable, stays, and the call succe
 
 TEST_CASE("pressure: nothing is waited for") {
     World world;
-    HeldStream stream{world.driver.inner()};
+    HeldStream stream{host_of(world.driver)};
     {
         Use use = world.saver.use("idle");
         use.until(stream.get());
@@ -294,8 +294,8 @@ TEST_CASE("pressure: an owner of elastic memory that throws is told of") {
 }
 
 TEST_CASE("pressure: what owners of elastic memory release behind work is not waited for") {
-    const Checked<HostMachine2G> machine;
-    HeldStream held{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream held{host_of(machine.driver)};
     MemorySaver saver{machine.driver, {.pressure = 100_GiB}};
     Elastic cache;
     int asked = 0;

@@ -11,8 +11,8 @@ namespace saver_programs_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the programs of the design" * on_machines) {
+    const Checked machine;
     const auto device = [&](int) { return machine.driver; };
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());
@@ -26,7 +26,7 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
         CHECK(contains(out.str(), "released 8.00 MiB"));
     }
     SUBCASE("5") { program_5_order(device, stream); }
-    SUBCASE("6") { program_6_one_arena<typename M::Driver>(device); }
+    SUBCASE("6") { program_6_one_arena<MachineDriver>(device); }
     SUBCASE("7") { program_7_cuda_graphs(device, stream); }
     SUBCASE("8") { program_8_workspaces(device); }
     SUBCASE("9") { program_9_what_other_allocators_keep(device); }
@@ -45,8 +45,8 @@ TEST_CASE_TEMPLATE("the programs of the design", M, MEMSAVER_TEST_MACHINES) {
 }
 
 TEST_CASE("programs 10 and 19, on two host machines") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
     const auto device = [&](int number) { return number == 0 ? first.driver : second.driver; };
     program_10_several_devices(device);
     program_19_a_neighbours_memory(device);

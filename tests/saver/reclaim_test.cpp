@@ -33,9 +33,8 @@ std::string printed(const Reclaimed& got) {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("reclaim: what is unused first, then idle tags, and it says why not more", Machine, HostMachine2G,
-                   NastyHostMachine) {
-    const Checked<Machine> checked;
+TEST_CASE("reclaim: what is unused first, then idle tags, and it says why not more" * on_hosts) {
+    const Checked checked;
     MemorySaver saver{checked.driver};
     const Buffer<char> kept{saver.arena("kept"), 8_MiB};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
@@ -75,8 +74,8 @@ TEST_CASE_TEMPLATE("reclaim: what is unused first, then idle tags, and it says w
 }
 
 TEST_CASE("reclaim: what is in use stays, also until its marks have passed") {
-    const Checked<HostMachine2G> checked;
-    HeldStream stream{checked.driver.inner()};
+    const Checked checked{host_machine};
+    HeldStream stream{host_of(checked.driver)};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a"), 8_MiB};
     Use use = saver.use("a");
@@ -94,8 +93,8 @@ TEST_CASE("reclaim: what is in use stays, also until its marks have passed") {
 }
 
 TEST_CASE("reclaim: a tag whose marks have not passed is passed by alone") {
-    const Checked<HostMachine2G> machine;
-    HeldStream busy{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream busy{host_of(machine.driver)};
     MemorySaver saver{machine.driver};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
     const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 8_MiB};
@@ -110,8 +109,8 @@ TEST_CASE("reclaim: a tag whose marks have not passed is passed by alone") {
 }
 
 TEST_CASE("reclaim: a capture that begins while it waits for marks is in its way, and no error") {
-    const Checked<HostMachine2G> machine;
-    HeldStream busy{machine.driver.inner()};
+    const Checked machine{host_machine};
+    HeldStream busy{host_of(machine.driver)};
     const OwnStream stream{machine.driver};
     MemorySaver saver{machine.driver};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
@@ -137,7 +136,7 @@ TEST_CASE("reclaim: a capture that begins while it waits for marks is in its way
 }
 
 TEST_CASE("reclaim: a before-hook that throws keeps its tag, an after-hook's exception comes out") {
-    const Checked<HostMachine2G> checked;
+    const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", ArenaOptions{.evictable = true}), 8_MiB};
     const Buffer<char> b{saver.arena("b", ArenaOptions{.evictable = true}), 8_MiB};
@@ -173,7 +172,7 @@ TEST_CASE("reclaim: on_no_room makes room with it") {
 }
 
 TEST_CASE("reclaim: where another thread has just paused what it chose, it goes on with others") {
-    const Checked<HostMachine2G> checked;
+    const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
     const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
@@ -188,7 +187,7 @@ TEST_CASE("reclaim: where another thread has just paused what it chose, it goes 
 }
 
 TEST_CASE("reclaim: what hooks give back after a pause counts, their time does not") {
-    const Checked<HostMachine2G> checked;
+    const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
     const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
@@ -211,7 +210,7 @@ TEST_CASE("reclaim: what hooks give back after a pause counts, their time does n
 }
 
 TEST_CASE("reclaim: a device whose last tag has been dropped is none of the saver's") {
-    const Checked<HostMachine2G> checked;
+    const Checked checked{host_machine};
     const HostDriver other{64_MiB, {.device = 1}};
     MemorySaver saver{AnyDriver{checked.driver}};
     (void)saver.arena("b", Discard{}, AnyDriver{other});

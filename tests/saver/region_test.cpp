@@ -19,8 +19,8 @@ using namespace test;
 
 static_assert(!std::is_move_constructible_v<Region> && !std::is_copy_constructible_v<Region>);
 
-TEST_CASE_TEMPLATE("an inner region overrides the outer one, and gives it back", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("an inner region overrides the outer one, and gives it back" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const auto outer = saver.region("outer", Zero{});
     (void)saver.allocate(1_MiB);
@@ -41,8 +41,8 @@ TEST_CASE_TEMPLATE("an inner region overrides the outer one, and gives it back",
     CHECK(row_of(saver, "inner").policy == "discard");
 }
 
-TEST_CASE_TEMPLATE("outside of any region there is nothing to allocate from", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("outside of any region there is nothing to allocate from" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1); }), "no open region"));
     { const auto region = saver.region("tag"); }
@@ -51,8 +51,8 @@ TEST_CASE_TEMPLATE("outside of any region there is nothing to allocate from", M,
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
 }
 
-TEST_CASE_TEMPLATE("outside() serves plain memory that no pause touches", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("outside() serves plain memory that no pause touches" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const auto region = saver.region("tag");
     void* plain = nullptr;
@@ -75,8 +75,8 @@ TEST_CASE_TEMPLATE("outside() serves plain memory that no pause touches", M, MEM
     CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
 }
 
-TEST_CASE_TEMPLATE("a region is its thread's", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("a region is its thread's" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const auto region = saver.region("here");
     bool refused = false;
@@ -96,8 +96,8 @@ TEST_CASE_TEMPLATE("a region is its thread's", M, MEMSAVER_TEST_MACHINES) {
     CHECK(row_of(saver, "there").used_bytes == 2_MiB);
 }
 
-TEST_CASE_TEMPLATE("many threads in regions of their own at once", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("many threads in regions of their own at once" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arenas[] = {saver.arena("a"), saver.arena("b")};
     std::atomic<int> wrong{0};
@@ -124,8 +124,8 @@ TEST_CASE_TEMPLATE("many threads in regions of their own at once", M, MEMSAVER_T
     CHECK(wrong == 0);
 }
 
-TEST_CASE_TEMPLATE("regions that end out of order do not disturb the others", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("regions that end out of order do not disturb the others" * on_machines) {
+    const Checked machine;
     std::vector<Event> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event); }}};
     std::unique_ptr<Region> first{new Region(saver.region("first"))};
@@ -148,9 +148,9 @@ TEST_CASE_TEMPLATE("regions that end out of order do not disturb the others", M,
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
 }
 
-TEST_CASE_TEMPLATE("a region keeps working after its saver is gone, until close", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
-    std::optional<MemorySaver<typename M::Driver>> saver{std::in_place, machine.driver};
+TEST_CASE("a region keeps working after its saver is gone, until close" * on_machines) {
+    const Checked machine;
+    std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
     const auto region = saver->region("tag");
     void* const block = region.allocate(1_MiB);
     saver.reset();
@@ -158,8 +158,8 @@ TEST_CASE_TEMPLATE("a region keeps working after its saver is gone, until close"
     CHECK(region.allocate(2_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("two savers have regions of their own", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("two savers have regions of their own" * on_machines) {
+    const Checked machine;
     MemorySaver first{machine.driver};
     MemorySaver second{machine.driver};
     const auto region = first.region("tag");

@@ -50,9 +50,8 @@ using Calls = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("registrations: a pause of registered memory is refused, by name, and nothing happens", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("registrations: a pause of registered memory is refused, by name, and nothing happens" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Registrations nets{saver};
     const Buffer<char> mine{saver.arena("net", HostBackup{}), 2_MiB};
@@ -87,8 +86,8 @@ TEST_CASE_TEMPLATE("registrations: a pause of registered memory is refused, by n
     saver.resume();
 }
 
-TEST_CASE_TEMPLATE("registrations: renewed in order, with the memory in place each time", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("registrations: renewed in order, with the memory in place each time" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver, {.barrier = [&](const PauseEvent& event) {
@@ -130,9 +129,8 @@ TEST_CASE_TEMPLATE("registrations: renewed in order, with the memory in place ea
     CHECK(card.taken() == Calls{"-a"});
 }
 
-TEST_CASE_TEMPLATE("registrations: a pause that fails leaves everything registered that is here", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("registrations: a pause that fails leaves everything registered that is here" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver, {.barrier = [&](const PauseEvent&) { card.call("barrier"); }}};
@@ -179,9 +177,8 @@ TEST_CASE_TEMPLATE("registrations: a pause that fails leaves everything register
     saver.resume();
 }
 
-TEST_CASE_TEMPLATE("registrations: what cannot be registered again is told, and tried again", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("registrations: what cannot be registered again is told, and tried again" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
@@ -208,8 +205,8 @@ TEST_CASE_TEMPLATE("registrations: what cannot be registered again is told, and 
     CHECK(card.taken() == Calls{"+a"});
 }
 
-TEST_CASE_TEMPLATE("registrations: exchange, eviction and a streamed resume ask as well", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("registrations: exchange, eviction and a streamed resume ask as well" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
@@ -237,7 +234,7 @@ TEST_CASE_TEMPLATE("registrations: exchange, eviction and a streamed resume ask 
 }
 
 TEST_CASE("registrations: what another thread's pause is about to take is not registered again") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
@@ -282,7 +279,7 @@ TEST_CASE("registrations: what another thread's pause is about to take is not re
 }
 
 TEST_CASE("registrations: what is resumed before the hooks of its pause have run is registered after them") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
     std::atomic<bool> paused{false};
@@ -306,7 +303,7 @@ TEST_CASE("registrations: what is resumed before the hooks of its pause have run
 }
 
 TEST_CASE("registrations: a refusal names the tag that was to be paused") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
@@ -321,7 +318,7 @@ TEST_CASE("registrations: a refusal names the tag that was to be paused") {
 }
 
 TEST_CASE("registrations: renew() leaves alone what goes with tags that are away") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
@@ -343,7 +340,7 @@ TEST_CASE("registrations: renew() leaves alone what goes with tags that are away
 TEST_CASE("registrations: an eviction that fails leaves registered what has stayed, and registers what has come") {
     for (const bool saving : {true, false}) {
         CAPTURE(saving);
-        const FaultyDriver driver{HostDriver{64_MiB}};
+        const MachineDriver driver{HostDriver{64_MiB}};
         MemorySaver saver{driver};
         Card card;
         Registrations nets{saver};
@@ -369,7 +366,7 @@ TEST_CASE("registrations: an eviction that fails leaves registered what has stay
 }
 
 TEST_CASE("registrations: an eviction that another pause forestalls leaves its tag as any other") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
@@ -388,7 +385,7 @@ TEST_CASE("registrations: an eviction that another pause forestalls leaves its t
 }
 
 TEST_CASE("registrations: what cannot be meant") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Registrations nets{saver};
     Card card;
@@ -416,7 +413,7 @@ TEST_CASE("registrations: what cannot be meant") {
 }
 
 TEST_CASE("registrations: functions may add and end registrations; what fails at an end is told") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
                           if (event.kind == EventKind::ignored) told.push_back(event.text);
@@ -447,7 +444,7 @@ TEST_CASE("registrations: functions may add and end registrations; what fails at
 }
 
 TEST_CASE("registrations: switched off, after close, in a forked child, and outliving the saver") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     Card card;
     {
         MemorySaver off{machine.driver, {.enabled = false}};
@@ -482,7 +479,7 @@ TEST_CASE("registrations: switched off, after close, in a forked child, and outl
 }
 
 TEST_CASE("registrations: threads that add, end, pause and resume") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Registrations nets{saver};
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};

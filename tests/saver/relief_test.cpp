@@ -13,8 +13,8 @@ namespace saver_relief_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("relief: a reserve takes what another tag does not use", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    const Checked<M> machine;
+TEST_CASE("relief: a reserve takes what another tag does not use" * on_quick) {
+    const Checked machine;
     std::vector<std::string> retried;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
                           if (event.kind == EventKind::retried) retried.push_back(event.text);
@@ -30,8 +30,8 @@ TEST_CASE_TEMPLATE("relief: a reserve takes what another tag does not use", M, M
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_TEMPLATE("relief: a reserve that fits nowhere leaves no tag behind", M, MEMSAVER_TEST_QUICK_MACHINE) {
-    const Checked<M> machine;
+TEST_CASE("relief: a reserve that fits nowhere leaves no tag behind" * on_quick) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena other = saver.arena("other");
     void* const block = other.allocate(200_MiB);
@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("relief: a reserve that fits nowhere leaves no tag behind", M
 }
 
 TEST_CASE("relief: while one thread takes a reserve, others find and make tags") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena known = saver.arena("known");
     Stuck stuck{machine.driver, Call::create,
@@ -61,7 +61,7 @@ TEST_CASE("relief: while one thread takes a reserve, others find and make tags")
 }
 
 TEST_CASE("relief: threads that ask for one tag's reserve at once take it once") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const auto ask = [&] {
         const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 30_MiB});

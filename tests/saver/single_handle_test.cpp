@@ -20,9 +20,9 @@ namespace {
 const ArenaOptions one_handle{.single_handle = true};
 
 /// A machine that records its mapped handles.
-template <class M>
-struct Watched : Checked<M> {
-    Handles<typename M::Driver> live{this->driver};
+struct Watched : Checked {
+    using Checked::Checked;
+    Handles<MachineDriver> live{driver};
 
     [[nodiscard]] std::size_t handles() const { return live.count(); }
     [[nodiscard]] bool behind_one(const void* pointer, std::size_t bytes) const {
@@ -32,8 +32,8 @@ struct Watched : Checked<M> {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("single handle: every block, whatever comes and goes beside it", M, MEMSAVER_TEST_MACHINES) {
-    const Watched<M> machine;
+TEST_CASE("single handle: every block, whatever comes and goes beside it" * on_machines) {
+    const Watched machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("net", HostBackup{}, one_handle);
     struct Block {
@@ -74,9 +74,8 @@ TEST_CASE_TEMPLATE("single handle: every block, whatever comes and goes beside i
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("single handle: without it neighbours come back behind one handle, with it they do not", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Watched<M> machine;
+TEST_CASE("single handle: without it neighbours come back behind one handle, with it they do not" * on_machines) {
+    const Watched machine;
     MemorySaver saver{machine.driver};
     for (const bool single : {false, true}) {
         const Arena arena = saver.arena(single ? "apart" : "together", ArenaOptions{.single_handle = single});
@@ -97,7 +96,7 @@ TEST_CASE_TEMPLATE("single handle: without it neighbours come back behind one ha
 }
 
 TEST_CASE("single handle: a block larger than other arenas' extents, and a reserve") {
-    const Watched<HostMachine2G> machine;
+    const Watched machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("net", {.reserve = 8_MiB, .single_handle = true});
     CHECK(machine.handles() == 1);
@@ -112,9 +111,8 @@ TEST_CASE("single handle: a block larger than other arenas' extents, and a reser
     saver.deallocate(large);
 }
 
-TEST_CASE_TEMPLATE("single handle: an exchange hands on handles of the block's own size only", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Watched<M> machine;
+TEST_CASE("single handle: an exchange hands on handles of the block's own size only" * on_machines) {
+    const Watched machine;
     MemorySaver saver{machine.driver};
     const Arena in = saver.arena("in", HostBackup{}, one_handle);
     std::vector<void*> blocks;
@@ -140,9 +138,8 @@ TEST_CASE_TEMPLATE("single handle: an exchange hands on handles of the block's o
     (void)other;
 }
 
-TEST_CASE_TEMPLATE("single handle: steps of an elastic range are one each, and blocks never come across them", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Watched<M> machine;
+TEST_CASE("single handle: steps of an elastic range are one each, and blocks never come across them" * on_machines) {
+    const Watched machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv", HostBackup{}, one_handle);
     const auto step_of = [](const Elastic& kv, std::size_t n) {
@@ -171,7 +168,7 @@ TEST_CASE_TEMPLATE("single handle: steps of an elastic range are one each, and b
 }
 
 TEST_CASE("single handle: a workspace grows once, and the refusal says what to do") {
-    const Watched<HostMachine2G> machine;
+    const Watched machine{host_machine};
     MemorySaver saver{machine.driver};
     WorkspacePool pool{saver.arena("ws", Discard{}, one_handle)};
     void* const first = pool.get("gate", 8_MiB);
@@ -183,7 +180,7 @@ TEST_CASE("single handle: a workspace grows once, and the refusal says what to d
 }
 
 TEST_CASE("single handle: a tag that exists without it is not one with it") {
-    const Watched<HostMachine2G> machine;
+    const Watched machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena("plain");
     CHECK_THROWS_AS((void)saver.arena("plain", one_handle), Misuse);
@@ -192,7 +189,7 @@ TEST_CASE("single handle: a tag that exists without it is not one with it") {
 }
 
 TEST_CASE("single handle: growth that fails at any call leaves nothing, and the next one is one handle again") {
-    const Watched<HostMachine2G> machine;
+    const Watched machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("net", HostBackup{}, one_handle);
     void* const first = arena.allocate(6_MiB);

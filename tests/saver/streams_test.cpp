@@ -17,7 +17,7 @@ namespace saver_streams_test {
 
 using namespace test;
 
-using Machine = FaultyDriver<HostDriver>;
+using Machine = MachineDriver;
 
 TEST_CASE("streams: ahead of a busy stream, at most two queries a pair, few events, and little more than is in use") {
     for (const std::size_t bytes : {std::size_t{64_KiB}, std::size_t{1_MiB}}) {
@@ -25,7 +25,7 @@ TEST_CASE("streams: ahead of a busy stream, at most two queries a pair, few even
         const Machine driver{HostDriver{8_GiB}};
         MemorySaver saver{driver};
         const Arena arena = saver.arena("a");
-        const HeldStream busy{driver.inner()};
+        const HeldStream busy{host_of(driver)};
         const std::size_t pairs = 4_GiB / bytes / 4;
         for (std::size_t i = 0; i < pairs; ++i) arena.deallocate(arena.allocate(bytes), busy.get());
         CHECK(driver.calls(Call::query) <= 2 * pairs);
@@ -38,7 +38,7 @@ TEST_CASE("streams: blocks for the work of the stream that gave them up take no 
     const Machine driver{HostDriver{1_GiB}};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("a");
-    const HeldStream busy{driver.inner()};
+    const HeldStream busy{host_of(driver)};
     constexpr std::size_t steps = 2000;
     for (std::size_t i = 0; i < steps; ++i) {
         void* const small = arena.allocate(64_KiB, busy.get());
@@ -57,8 +57,8 @@ TEST_CASE("streams: what any thread freed with a stream serves that stream again
         const Machine driver{HostDriver{1_GiB}};
         MemorySaver saver{driver};
         const Arena arena = saver.arena("a");
-        const HeldStream busy{driver.inner()};
-        const HeldStream other{driver.inner()};
+        const HeldStream busy{host_of(driver)};
+        const HeldStream other{host_of(driver)};
         constexpr std::size_t threads = 8; // each has its own shard, unless ids collide
         const std::size_t of_each = 4_MiB / bytes;
         {

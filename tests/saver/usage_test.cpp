@@ -13,8 +13,8 @@ namespace saver_usage_test {
 
 using namespace test;
 
-TEST_CASE_TEMPLATE("rows follow every operation", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("rows follow every operation" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     CHECK(saver.usage().size() == 0);
     const Arena first = saver.arena("first", Zero{});
@@ -44,8 +44,8 @@ TEST_CASE_TEMPLATE("rows follow every operation", M, MEMSAVER_TEST_MACHINES) {
     CHECK(row_of(saver, "first").reserved_bytes == 0);
 }
 
-TEST_CASE_TEMPLATE("rows stand in the order in which the arenas were made", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("rows stand in the order in which the arenas were made" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     for (const char* tag : {"z", "a", "m"}) (void)saver.arena(tag);
     std::string order;
@@ -54,8 +54,8 @@ TEST_CASE_TEMPLATE("rows stand in the order in which the arenas were made", M, M
     CHECK(saver.usage().size() == 3);
 }
 
-TEST_CASE_TEMPLATE("the device's figure and what it cannot explain", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the device's figure and what it cannot explain" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(64_MiB);
     const Ballast other{machine.driver, machine.free_bytes() - 128_MiB}; // another owner's
@@ -68,8 +68,8 @@ TEST_CASE_TEMPLATE("the device's figure and what it cannot explain", M, MEMSAVER
     CHECK(device.unexplained_bytes >= 128_MiB);
 }
 
-TEST_CASE_TEMPLATE("the table names everything", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("the table names everything" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("weights", Zero{}).allocate(6_MiB);
     (void)saver.arena("kv_cache").allocate(10_MiB);
@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("the table names everything", M, MEMSAVER_TEST_MACHINES) {
 }
 
 TEST_CASE("the table has the peak of what was mapped, also of what is away") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
     void* const block = arena.allocate(48_MiB);
@@ -108,8 +108,8 @@ TEST_CASE("the table has the peak of what was mapped, also of what is away") {
     CHECK(read[10] + ' ' + read[11] == "6.00 MiB");
 }
 
-TEST_CASE_TEMPLATE("what a closed saver says of its tags: nothing lives, the peak stays", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("what a closed saver says of its tags: nothing lives, the peak stays" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
     (void)arena.allocate(40_MiB);
@@ -126,7 +126,7 @@ TEST_CASE_TEMPLATE("what a closed saver says of its tags: nothing lives, the pea
 }
 
 TEST_CASE("the peak counts what an allocation gave back to make room for itself") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", Discard{}, {.capacity = 128_MiB, .single_handle = true});
     void* const one = arena.allocate(60_MiB);
@@ -139,7 +139,7 @@ TEST_CASE("the peak counts what an allocation gave back to make room for itself"
 }
 
 TEST_CASE("pauses are counted where memory went away, resumes where it came") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", HostBackup{});
     void* const block = arena.allocate(8_MiB);
@@ -160,7 +160,7 @@ TEST_CASE("pauses are counted where memory went away, resumes where it came") {
 }
 
 TEST_CASE("a very long tag does not break the table") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena(std::string(1000, 'x'));
     std::ostringstream out;
@@ -170,7 +170,7 @@ TEST_CASE("a very long tag does not break the table") {
 }
 
 TEST_CASE("held memory is said") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(6_MiB);
     machine.driver.fail({.call = Call::release});
@@ -183,8 +183,8 @@ TEST_CASE("held memory is said") {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("reports are printed for people", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("reports are printed for people" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag", Zero{}).allocate(128_MiB);
     std::ostringstream paused;

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 
 constexpr std::size_t each = 12_MiB;
 
@@ -302,7 +302,7 @@ TEST_CASE("use: memory that another thread's operation has in hand is waited for
     World world{{"b"}};
     MemorySaver<D>& saver = *world.saver;
     (void)saver.arena("kept", HostBackup{.threads = 1}).allocate(2 * each + each / 2);
-    HeldStream busy{world.driver.inner()};
+    HeldStream busy{host_of(world.driver)};
     WaitingBeside pausing{world.driver, [&] { (void)saver.pause("kept", {.order = after(busy.get())}); }};
     Doing using_it{[&] { CHECK(saver.use("b")); }};
     busy.let_go();
@@ -316,7 +316,7 @@ TEST_CASE("use: its timeout bounds its order, and other operations") {
     MemorySaver<D>& saver = *world.saver;
     (void)saver.arena("kept").allocate(each + each / 2);
     { const Use a = saver.use("a"); }
-    HeldStream busy{world.driver.inner()};
+    HeldStream busy{host_of(world.driver)};
     CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms, .order = after(busy.get())}), NotIdle);
     WaitingBeside trimming{world.driver, [&] { (void)saver.trim("b", {.order = after(busy.get())}); }};
     CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms}), NotIdle);
@@ -380,9 +380,9 @@ TEST_CASE("use: two threads that hold one tag each and pause the other's: one of
     CHECK(told == 1);
 }
 
-TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMachine2G, NastyHostMachine) {
-    const Checked<Machine> checked;
-    HeldStream stream{checked.driver.inner()};
+TEST_CASE("use: until a stream or an event has passed" * on_hosts) {
+    const Checked checked;
+    HeldStream stream{host_of(checked.driver)};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
     const auto check_holds = [&] {
@@ -396,8 +396,8 @@ TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMa
         use.until(stream.get());
     }
     check_holds();
-    REQUIRE(checked.driver.inner().hold(stream.get()).ok());
-    REQUIRE(checked.driver.inner().enqueue(stream.get(), [] {}).ok());
+    REQUIRE(host_of(checked.driver).hold(stream.get()).ok());
+    REQUIRE(host_of(checked.driver).enqueue(stream.get(), [] {}).ok());
     EventRef event;
     REQUIRE(checked.driver.open_event(stream.get(), event).ok());
     REQUIRE(checked.driver.record(event, stream.get()).ok());
@@ -418,8 +418,8 @@ TEST_CASE_TEMPLATE("use: until a stream or an event has passed", Machine, HostMa
 TEST_CASE("use: an eviction waits for the marks of the uses, and not for the device") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
-    HeldStream busy{world.driver.inner()}; // never named: nothing waits for it
-    HeldStream stream{world.driver.inner()};
+    HeldStream busy{host_of(world.driver)}; // never named: nothing waits for it
+    HeldStream stream{host_of(world.driver)};
     {
         Use use = saver.use({"a", "b", "c"});
         use.until(stream.get());
@@ -449,7 +449,7 @@ TEST_CASE("use: a resume that drops what was kept loses nothing of a tag that is
         CAPTURE(async);
         saver.pause("away");
         cache.commit(0, 8_MiB);
-        std::optional<HeldStream> stream{std::in_place, driver.inner()};
+        std::optional<HeldStream> stream{std::in_place, host_of(driver)};
         cache.release(4_MiB, 4_MiB, after(stream->get())); // these pages are the only reason to check the tag
         stream->let_go();
         REQUIRE(driver.drain().ok());
@@ -743,7 +743,7 @@ TEST_CASE("use: another thread's pause of the tag is waited for, whatever the pa
     World world{{"a"}};
     MemorySaver<D>& saver = *world.saver;
     { const Use a = saver.use("a"); }
-    HeldStream busy{world.driver.inner()};
+    HeldStream busy{host_of(world.driver)};
     WaitingBeside pausing{world.driver, [&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
     CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 5ms}), NotIdle);
     Doing fresh{[&] { CHECK(saver.use("a", {.room_within = 0ms})); }};
@@ -755,7 +755,7 @@ TEST_CASE("use: another thread's pause of the tag is waited for, whatever the pa
 }
 
 TEST_CASE("use: a pause that only gives back what an earlier one held loses nothing") {
-    const Checked<HostMachine2G> checked;
+    const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 4_MiB};
     write_pattern(checked.driver, a.data(), 4_MiB, 1);
@@ -768,13 +768,13 @@ TEST_CASE("use: a pause that only gives back what an earlier one held loses noth
 }
 
 TEST_CASE("use: .room_within does not limit the wait for bytes that are on their way") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> weights{saver.arena("weights"), 8_MiB};
     for (const bool streamed : {true, false}) {
         CAPTURE(streamed);
         saver.pause("weights");
-        REQUIRE(machine.driver.inner().stall_copies(150ms).ok());
+        REQUIRE(host_of(machine.driver).stall_copies(150ms).ok());
         if (streamed) {
             const Arrival coming = saver.resume_async("weights");
             CHECK_NOTHROW((void)saver.use("weights", {.room_within = 10ms}));
@@ -788,7 +788,7 @@ TEST_CASE("use: .room_within does not limit the wait for bytes that are on their
     CHECK_THROWS_AS(
         (void)[&] {
             saver.pause("weights");
-            REQUIRE(machine.driver.inner().stall_copies(500ms).ok());
+            REQUIRE(host_of(machine.driver).stall_copies(500ms).ok());
             const Arrival coming = saver.resume_async("weights");
             return saver.use("weights", {.room_within = 10ms, .timeout = 10ms});
         }(),

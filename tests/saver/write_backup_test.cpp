@@ -24,8 +24,8 @@ using namespace test;
 
 using Bytes = std::vector<unsigned char>;
 
-TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("write_backup: a resume brings the new bytes, and the others" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     constexpr std::size_t size = 9'000'000; // spans several extents, cells and units
     for (const auto& keeper : keepers()) {
@@ -64,7 +64,7 @@ TEST_CASE_TEMPLATE("write_backup: a resume brings the new bytes, and the others"
 }
 
 TEST_CASE("write_backup: kept for one pause alone, and in an arena without a saver") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     const Bytes fresh = pattern(300, 5);
     {
         MemorySaver saver{machine.driver};
@@ -84,7 +84,7 @@ TEST_CASE("write_backup: kept for one pause alone, and in an arena without a sav
 }
 
 TEST_CASE("write_backup: misuse says why, and changes nothing") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("a", HostBackup{});
     Buffer<unsigned char> block{arena, 1 << 20};
@@ -122,9 +122,8 @@ TEST_CASE("write_backup: misuse says why, and changes nothing") {
     refused(block.data(), fresh.data(), 4096, "");
 }
 
-TEST_CASE_TEMPLATE("write_backup: what lies behind a block is not the block's, wherever the next one begins", M,
-                   MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("write_backup: what lies behind a block is not the block's, wherever the next one begins" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
@@ -157,8 +156,8 @@ TEST_CASE_TEMPLATE("write_backup: what lies behind a block is not the block's, w
     arena.deallocate(again, already_idle);
 }
 
-TEST_CASE_TEMPLATE("backup_view: no bytes of what is kept are none", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("backup_view: no bytes of what is kept are none" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
@@ -172,7 +171,7 @@ TEST_CASE_TEMPLATE("backup_view: no bytes of what is kept are none", M, MEMSAVER
 TEST_CASE("backup_view and write_backup: what several pauses have kept is not shown as one, nor changed in part") {
     for (const bool dropped : {false, true}) {
         CAPTURE(dropped);
-        const Checked<HostMachine2G> machine;
+        const Checked machine{host_machine};
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
         for (void* const half : {arena.allocate(2_MiB), arena.allocate(2_MiB)}) arena.deallocate(half, already_idle);
@@ -211,8 +210,8 @@ TEST_CASE("backup_view and write_backup: what several pauses have kept is not sh
     }
 }
 
-TEST_CASE_TEMPLATE("write_backup: damage beside what is written is still found", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("write_backup: damage beside what is written is still found" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", Verified<HostBackup>{});
     const Buffer<unsigned char> block{arena, 4_MiB};
@@ -233,7 +232,7 @@ TEST_CASE_TEMPLATE("write_backup: damage beside what is written is still found",
 }
 
 TEST_CASE("write_backup: a call that could not write is made again, also of bytes that are checked") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", Verified<FileBackup>{in_file()});
     const Buffer<unsigned char> block{arena, 4_MiB};
@@ -250,7 +249,7 @@ TEST_CASE("write_backup: a call that could not write is made again, also of byte
 }
 
 TEST_CASE("write_backup: switched off, the memory itself") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 1 << 20};
     saver.pause("a");
@@ -261,11 +260,11 @@ TEST_CASE("write_backup: switched off, the memory itself") {
 }
 
 TEST_CASE("write_backup: switched off, work submitted before still reads the old bytes") {
-    const FaultyDriver<HostDriver> driver{HostDriver{1_GiB}};
+    const MachineDriver driver{HostDriver{1_GiB}};
     MemorySaver saver{driver, {.enabled = false}};
     const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 4096};
     const Bytes fresh = pattern(4096, 5);
-    HeldStream busy{driver.inner()};
+    HeldStream busy{host_of(driver)};
     REQUIRE(driver.inner().fill(address_of(block.data()), 1, 4096, busy.get()).ok()); // runs once the stream does
     saver.pause("a");                                                                 // waits for nothing
     Turnstile called;

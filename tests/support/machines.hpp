@@ -1,10 +1,11 @@
-// The machines on which the tests of arenas and savers run. Test bodies are templates over one of these: the same
-// bodies run on host memory or, compiled with MEMSAVER_TEST_GPU, on a GPU. Every driver is a FaultyDriver, because it
-// tracks what is held.
+// The machine on which a test runs is a value, chosen when the program starts (chosen_machine.hpp): a well-behaved
+// host, a nasty one, or a GPU. All have one driver type. It is a FaultyDriver, because that tracks what is held.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/chosen_machine.hpp"
+#include "support/host_inside.hpp"
 
 #include <doctest/doctest.h>
 
@@ -19,33 +20,23 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
+using MachineDriver = FaultyDriver<AnyDriver>;
+
 /// A well-behaved machine of 2 GiB.
-struct HostMachine2G {
-    using Driver = FaultyDriver<HostDriver>;
-    static Driver driver(int device = 0) { return Driver{HostDriver{2_GiB, {.device = device}}}; }
-};
-
+inline constexpr MachineKind host_machine = MachineKind::host;
 /// Fresh pages contain garbage, and work runs only once a call waits for it.
-struct NastyHostMachine {
-    using Driver = FaultyDriver<HostDriver>;
-    static Driver driver(int device = 0) {
-        return Driver{HostDriver{2_GiB, {.device = device, .poison = true, .late = true}}};
-    }
-};
-
+inline constexpr MachineKind nasty_machine = MachineKind::nasty;
 /// A GPU. Its memory is shared with other processes, so no test may depend on how much is free.
-struct CudaMachine {
-    using Driver = FaultyDriver<CudaDriver>;
-    static Driver driver(int device = 0) { return Driver{CudaDriver{device}}; }
-};
+inline constexpr MachineKind cuda_machine = MachineKind::cuda;
 
-#ifdef MEMSAVER_TEST_GPU
-#define MEMSAVER_TEST_MACHINES test::CudaMachine
-#define MEMSAVER_TEST_QUICK_MACHINE test::CudaMachine
-#else
-#define MEMSAVER_TEST_MACHINES test::HostMachine2G, test::NastyHostMachine
-#define MEMSAVER_TEST_QUICK_MACHINE test::HostMachine2G // for tests that move too much memory to poison it
-#endif
+/// Whether the run is for a GPU.
+[[nodiscard]] inline bool on_cuda() noexcept { return chosen_machine() == cuda_machine; }
+
+[[nodiscard]] inline MachineDriver driver_of(MachineKind kind, int device = 0) {
+    if (kind == cuda_machine) return MachineDriver{CudaDriver{device}};
+    const bool nasty = kind == nasty_machine;
+    return MachineDriver{HostDriver{2_GiB, {.device = device, .poison = nasty, .late = nasty}}};
+}
 
 /// Checks that everything was released and no call was invalid. Call at the end of a test, after all users of `driver`
 /// are destroyed.
@@ -53,19 +44,18 @@ template <class D>
 void check_given_back(const FaultyDriver<D>& driver) {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
     for (const std::string& text : driver.violations()) FAIL_CHECK(text);
-    if constexpr (requires { driver.inner().violations(); }) {
-        for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
-        CHECK(driver.inner().counts().held_bytes == 0);
+    if (const auto host = host_inside(driver.inner())) {
+        for (const std::string& text : host->violations()) FAIL_CHECK(text);
+        CHECK(host->counts().held_bytes == 0);
     }
 }
 
 /// A driver that is checked in its destructor. Declare it before its users.
-template <class Machine>
 class Checked {
 public:
-    using Driver = typename Machine::Driver;
-
-    explicit Checked(int device = 0) : driver{Machine::driver(device)} {}
+    /// The machine that the program was started for.
+    explicit Checked(int device = 0) : Checked{chosen_machine(), device} {}
+    explicit Checked(MachineKind kind, int device = 0) : driver{driver_of(kind, device)} {}
     Checked(const Checked&) = delete;
     Checked& operator=(const Checked&) = delete;
     ~Checked() { check_given_back(driver); }
@@ -76,7 +66,7 @@ public:
         return memory.free_bytes;
     }
 
-    const Driver driver;
+    const MachineDriver driver;
 };
 
 /// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device

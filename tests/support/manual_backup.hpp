@@ -24,13 +24,6 @@ namespace test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// Returns the HostDriver, whose streams can be held, if the machine is one.
-inline std::optional<HostDriver> host_of(const AnyDriver& driver) {
-    if (const auto* const faulty = driver.target<FaultyDriver<HostDriver>>()) return faulty->inner();
-    if (const auto* const host = driver.target<HostDriver>()) return *host;
-    return std::nullopt;
-}
-
 enum class Way : unsigned char { out, back };
 
 /// Control and observations for the test. Thread-safe.
@@ -179,7 +172,7 @@ private:
     struct Travel {
         Travel(const AnyDriver& on, std::shared_ptr<ManualCopies> all, Way way, const LiveBlock& block,
                Bytes to_or_from)
-            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, on, host_of(on)} {
+            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, on, host_inside(on)} {
             if (piece.host) piece.driver = *piece.host;
             check(stream.open(driver), "open a stream");
             check(event.open(driver, stream.get()), "open an event");

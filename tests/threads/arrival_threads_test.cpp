@@ -18,16 +18,13 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
 constexpr std::size_t block_bytes = 2_MiB;
 constexpr int rounds = 8;
 
 } // namespace
 
-TEST_CASE_TEMPLATE("many threads wait for parts of one arrival, others end it, join it and allocate", M,
-                   MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("many threads wait for parts of one arrival, others end it, join it and allocate" * on_hosts) {
+    const Checked machine;
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     for (const AnyPolicy& policy :
@@ -89,9 +86,9 @@ TEST_CASE_TEMPLATE("many threads wait for parts of one arrival, others end it, j
     }
 }
 
-TEST_CASE_TEMPLATE("graphs of many threads are replayed behind gates while bytes come", M, MEMSAVER_TEST_HOSTS) {
-    using D = typename M::Driver;
-    const Checked<M> machine;
+TEST_CASE("graphs of many threads are replayed behind gates while bytes come" * on_hosts) {
+    using D = MachineDriver;
+    const Checked machine;
     const D& driver = machine.driver;
     MemorySaver saver{driver};
     for (const AnyPolicy& policy :
@@ -150,8 +147,8 @@ TEST_CASE_TEMPLATE("graphs of many threads are replayed behind gates while bytes
     }
 }
 
-TEST_CASE_TEMPLATE("saving ahead while threads allocate, free, invalidate and pause", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("saving ahead while threads allocate, free, invalidate and pause" * on_hosts) {
+    const Checked machine;
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
@@ -178,8 +175,8 @@ TEST_CASE_TEMPLATE("saving ahead while threads allocate, free, invalidate and pa
     }
 }
 
-TEST_CASE_TEMPLATE("a saver is closed while threads wait for what arrives", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a saver is closed while threads wait for what arrives" * on_hosts) {
+    const Checked machine;
     for (int round = 0; round < rounds; ++round) {
         MemorySaver saver{machine.driver};
         const AnyPolicy policy = round % 2 == 0 ? HostBackup{} : HostBackup{.storage = Storage::pageable, .threads = 1};

@@ -16,8 +16,8 @@ using namespace test;
 TEST_CASE("threads that want memory while one waits for it all go on, also if that wait fails") {
     for (const bool fails : {false, true}) {
         CAPTURE(fails);
-        const Checked<HostMachine2G> machine;
-        TaggedArena<HostMachine2G::Driver> arena{machine.driver, "full", {}, {.capacity = 40_MiB}};
+        const Checked machine{host_machine};
+        TaggedArena<MachineDriver> arena{machine.driver, "full", {}, {.capacity = 40_MiB}};
         std::vector<void*> blocks;
         for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(8_MiB));
         // Free once the device has completed the work submitted so far.
@@ -41,8 +41,8 @@ TEST_CASE("threads that want memory while one waits for it all go on, also if th
 }
 
 TEST_CASE("a thread whose blocks were freed before another one's wait for the device goes on with that one") {
-    const Checked<HostMachine2G> machine;
-    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "two threads"};
+    const Checked machine{host_machine};
+    TaggedArena<MachineDriver> arena{machine.driver, "two threads"};
     const auto let_wait =
         [&](std::size_t bytes) { // enough for a shard, or for the central heap, to wait for the device
             void* const one = arena.allocate(bytes);
@@ -73,8 +73,8 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
 
 TEST_CASE("threads with a block each are refused none while there is room for all of them") {
     constexpr std::size_t count = 8;
-    const Checked<HostMachine2G> machine;
-    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "just enough", {}, {.capacity = count * 8_MiB}};
+    const Checked machine{host_machine};
+    TaggedArena<MachineDriver> arena{machine.driver, "just enough", {}, {.capacity = count * 8_MiB}};
     std::vector<std::unique_ptr<Doing>> all;
     for (std::size_t i = 0; i < count; ++i) {
         all.push_back(std::make_unique<Doing>([&] {
@@ -89,8 +89,8 @@ TEST_CASE("threads with a block each are refused none while there is room for al
 }
 
 TEST_CASE("an allocation that needs all that waits waits for the device once") {
-    const Checked<HostMachine2G> machine;
-    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "full", {}, {.capacity = 64_MiB}};
+    const Checked machine{host_machine};
+    TaggedArena<MachineDriver> arena{machine.driver, "full", {}, {.capacity = 64_MiB}};
     std::vector<void*> blocks;
     for (int i = 0; i < 32; ++i) blocks.push_back(arena.allocate(2_MiB));
     for (void* const block : blocks) arena.deallocate(block);
@@ -99,8 +99,8 @@ TEST_CASE("an allocation that needs all that waits waits for the device once") {
 }
 
 TEST_CASE("blocks can be given up while a thread asks how large the device is") {
-    const Checked<HostMachine2G> machine;
-    TaggedArena<HostMachine2G::Driver> arena{machine.driver, "asked"};
+    const Checked machine{host_machine};
+    TaggedArena<MachineDriver> arena{machine.driver, "asked"};
     std::vector<void*> blocks;
     Stuck first{machine.driver, Call::memory, [&] {
                     for (int i = 0; i < 17; ++i) blocks.push_back(arena.allocate(2_MiB));

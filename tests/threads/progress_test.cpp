@@ -21,9 +21,7 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
 std::string directory() { return std::filesystem::temp_directory_path().string(); }
@@ -70,8 +68,7 @@ void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocations, here or in other tags", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("a pause or resume that stands still does not hold up allocations, here or in other tags" * on_hosts) {
     struct Where {
         bool resuming;
         Call call;
@@ -80,7 +77,7 @@ TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocat
                               Where{false, Call::release}, Where{true, Call::create}, Where{true, Call::map},
                               Where{true, Call::allow_access}, Where{true, Call::fill}, Where{true, Call::wait}}) {
         CAPTURE(call_name(where.call));
-        const Checked<M> machine;
+        const Checked machine;
         Saver saver{machine.driver};
         const Arena busy = saver.arena("busy", Zero{});
         const Arena other = saver.arena("other", Zero{});
@@ -113,8 +110,7 @@ TEST_CASE_TEMPLATE("a pause or resume that stands still does not hold up allocat
     }
 }
 
-TEST_CASE_TEMPLATE("wherever an operation stands still, others allocate and free, in its tag and in others", M,
-                   MEMSAVER_TEST_HOSTS) {
+TEST_CASE("wherever an operation stands still, others allocate and free, in its tag and in others" * on_hosts) {
     using Policy = AnyPolicy;
     using Act = void (*)(Saver&, void*);
     const Act nothing = [](Saver&, void*) {};
@@ -161,7 +157,7 @@ TEST_CASE_TEMPLATE("wherever an operation stands still, others allocate and free
         for (const Call call : where.calls) {
             CAPTURE(std::string{where.name});
             CAPTURE(std::string{call_name(call)});
-            const Checked<M> machine;
+            const Checked machine;
             Saver saver{machine.driver};
             const Arena busy = saver.arena("busy", where.policy);
             const Arena other = saver.arena("other", where.policy);
@@ -188,8 +184,8 @@ TEST_CASE_TEMPLATE("wherever an operation stands still, others allocate and free
     }
 }
 
-TEST_CASE_TEMPLATE("a file that is read for a view does not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a file that is read for a view does not hold up allocations" * on_hosts) {
+    const Checked machine;
     Saver saver{machine.driver};
     const Arena cold = saver.arena("cold", FileBackup{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB});
     std::vector<void*> blocks = some_blocks(cold);
@@ -209,7 +205,7 @@ TEST_CASE_TEMPLATE("a file that is read for a view does not hold up allocations"
     CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
 }
 
-TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("host memory and disk that are given back do not hold up allocations" * on_hosts) {
     using Policy = AnyPolicy;
     HostBackup pageable{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
     const FileBackup in_file{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
@@ -225,7 +221,7 @@ TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allo
               Where{"pageable", pageable, Call::unmap_host}, Where{"file", in_file, Call::punch_file}}) {
             CAPTURE(std::string{where.name});
             CAPTURE(call_name(where.call));
-            const Checked<M> machine;
+            const Checked machine;
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy", where.policy);
             void* const freed = arena.allocate(6_MiB); // whole host pages: no other block shares them
@@ -254,7 +250,7 @@ TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allo
         for (const Where& where :
              {Where{"pinned", given_back, Call::unpin_host}, Where{"pageable", pageable, Call::unmap_host}}) {
             CAPTURE(std::string{where.name});
-            const Checked<M> machine;
+            const Checked machine;
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy", where.policy);
             std::vector<void*> blocks = some_blocks(arena);
@@ -268,7 +264,7 @@ TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allo
     SUBCASE("of one pause's own policy") {
         for (const bool all_freed : {false, true}) {
             CAPTURE(all_freed);
-            const Checked<M> machine;
+            const Checked machine;
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy");
             void* const block = arena.allocate(5_MiB);
@@ -283,14 +279,14 @@ TEST_CASE_TEMPLATE("host memory and disk that are given back do not hold up allo
     }
 }
 
-TEST_CASE_TEMPLATE("a pause that waits for the device does not hold up allocations", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a pause that waits for the device does not hold up allocations" * on_hosts) {
+    const Checked machine;
     Saver saver{machine.driver};
     const Arena busy = saver.arena("busy");
     void* const block = busy.allocate(2_MiB);
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());
-    REQUIRE(machine.driver.inner().hold(stream).ok());
+    REQUIRE(host_of(machine.driver).hold(stream).ok());
     REQUIRE(machine.driver.fill(address_of(block), 1, 2_MiB, stream).ok());
     {
         Stuck stuck{machine.driver, Call::wait, [&] { (void)saver.pause("busy"); }};
@@ -299,14 +295,14 @@ TEST_CASE_TEMPLATE("a pause that waits for the device does not hold up allocatio
         busy.deallocate(fresh); // returns, although the device is busy
         CHECK(saver.arena("other").allocate(1_MiB) != nullptr);
         CHECK(!stuck.over());
-        CHECK(machine.driver.inner().let_go(stream).ok());
+        CHECK(host_of(machine.driver).let_go(stream).ok());
         stuck.go_on();
     }
     CHECK(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE_TEMPLATE("two threads that pause one tag take turns", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
+    const Checked machine;
     Saver saver{machine.driver};
     const Arena arena = saver.arena("tag", Zero{});
     void* const block = arena.allocate(20_MiB);
@@ -342,8 +338,8 @@ TEST_CASE_TEMPLATE("two threads that pause one tag take turns", M, MEMSAVER_TEST
     }
 }
 
-TEST_CASE_TEMPLATE("a turn that is not to be had in time is NotIdle, and nothing has changed", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("a turn that is not to be had in time is NotIdle, and nothing has changed" * on_hosts) {
+    const Checked machine;
     Saver saver{machine.driver};
     const Arena free = saver.arena("free", Zero{});
     const Arena busy = saver.arena("busy", Zero{});
@@ -372,8 +368,8 @@ TEST_CASE_TEMPLATE("a turn that is not to be had in time is NotIdle, and nothing
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("tags named in any order do not lock each other out", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("tags named in any order do not lock each other out" * on_hosts) {
+    const Checked machine;
     Saver saver{machine.driver};
     for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(1_MiB);
     Doing forwards{[&] {
@@ -396,9 +392,9 @@ TEST_CASE_TEMPLATE("tags named in any order do not lock each other out", M, MEMS
     backwards.join();
 }
 
-TEST_CASE_TEMPLATE("a device whose pause stands still does not hold up another", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> zero{0};
-    const Checked<M> one{1};
+TEST_CASE("a device whose pause stands still does not hold up another" * on_hosts) {
+    const Checked zero{0};
+    const Checked one{1};
     Saver saver{zero.driver};
     (void)saver.arena("both", Zero{}).allocate(2_MiB);
     void* const there = saver.arena("both", Zero{}, one.driver).allocate(2_MiB);

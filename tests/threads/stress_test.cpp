@@ -31,9 +31,7 @@ using namespace test;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
 std::string directory() { return std::filesystem::temp_directory_path().string(); }
@@ -315,12 +313,12 @@ private:
 
 } // namespace
 
-TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("every operation on many threads and several tags" * on_hosts) {
     constexpr std::size_t threads = 16;
     constexpr int operations = 80;
     for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{2}}) {
         CAPTURE(seed);
-        const Checked<M> machine;
+        const Checked machine;
         Saver saver{machine.driver};
         const ManualBackup policy;
         policy.copies->held = false;
@@ -376,10 +374,10 @@ TEST_CASE_TEMPLATE("every operation on many threads and several tags", M, MEMSAV
     }
 }
 
-TEST_CASE_TEMPLATE("blocks that one thread allocates and another frees", M, MEMSAVER_TEST_HOSTS) {
+TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
     constexpr int pairs = 5;
     constexpr int blocks = 300;
-    const Checked<M> machine;
+    const Checked machine;
     Saver saver{machine.driver};
     const Arena arena = saver.arena("handed over", Zero{});
     std::vector<std::unique_ptr<Doing>> doing;
@@ -418,8 +416,8 @@ TEST_CASE_TEMPLATE("blocks that one thread allocates and another frees", M, MEMS
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE_TEMPLATE("closing while others are at work: they are told so, and nothing is left", M, MEMSAVER_TEST_HOSTS) {
-    const Checked<M> machine;
+TEST_CASE("closing while others are at work: they are told so, and nothing is left" * on_hosts) {
+    const Checked machine;
     Saver saver{machine.driver};
     const Arena arena = saver.arena("closed", Zero{});
     std::vector<std::unique_ptr<Doing>> doing;

@@ -27,9 +27,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-#define MEMSAVER_TEST_HOSTS test::HostMachine2G, test::NastyHostMachine
-
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 
 constexpr std::size_t each = 1_MiB;
 constexpr unsigned tags = 8;
@@ -68,15 +66,15 @@ public:
     std::array<void*, tags> blocks{};
 };
 
-template <class Machine>
-HostDriverOptions options_of() {
-    return {.poison = std::is_same_v<Machine, NastyHostMachine>, .late = std::is_same_v<Machine, NastyHostMachine>};
+HostDriverOptions options_of_chosen() {
+    const bool nasty = chosen_machine() == nasty_machine;
+    return {.poison = nasty, .late = nasty};
 }
 
 } // namespace
 
-TEST_CASE_TEMPLATE("threads: sixteen of them use eight tags in the room of three", Machine, MEMSAVER_TEST_HOSTS) {
-    World world{options_of<Machine>()};
+TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_hosts) {
+    World world{options_of_chosen()};
     auto& saver = *world.saver;
     constexpr int threads = 16;
     constexpr int rounds = 60;

@@ -24,15 +24,15 @@ using tms::Placement;
 namespace {
 
 /// An engine on one machine; checks at the end that everything was released.
-template <class M>
 struct Bench {
-    const Checked<M> machine;
-    std::vector<std::string> told;
-    Engine<typename M::Driver> engine{{.open = [this](int) { return machine.driver; },
-                                       .events =
-                                           [this](const Event& event) {
-                                               if (event.kind == EventKind::ignored) told.push_back(event.text);
-                                           }}};
+    MachineKind kind = chosen_machine();
+    const Checked machine{kind};
+    std::vector<std::string> told = {};
+    Engine<MachineDriver> engine{{.open = [this](int) { return machine.driver; },
+                                  .events =
+                                      [this](const Event& event) {
+                                          if (event.kind == EventKind::ignored) told.push_back(event.text);
+                                      }}};
 
     void* allocate(const std::string& tag, std::size_t bytes, Keep keep = Keep::nothing) {
         return engine.allocate({tag, keep, keep == Keep::disk ? "/tmp" : "", 0}, bytes);
@@ -47,8 +47,8 @@ struct Bench {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("pages go and come, pointers stay, tags are apart", M, MEMSAVER_TEST_MACHINES) {
-    Bench<M> bench;
+TEST_CASE("pages go and come, pointers stay, tags are apart" * on_machines) {
+    Bench bench;
     CHECK(bench.mapped() == 0);
     void* const cache = bench.allocate("kv_cache", 64_MiB + 1);
     void* const weights = bench.allocate("weights", 6912);
@@ -94,9 +94,8 @@ TEST_CASE("before anything is allocated there is nothing to pause, and no driver
     CHECK(opened == 0);
 }
 
-TEST_CASE_TEMPLATE("kept bytes are the same, whatever keeps them; one tag may have all kinds", M,
-                   MEMSAVER_TEST_MACHINES) {
-    Bench<M> bench;
+TEST_CASE("kept bytes are the same, whatever keeps them; one tag may have all kinds" * on_machines) {
+    Bench bench;
     const auto& driver = bench.machine.driver;
     const std::size_t odd = 5_MiB + 4097;
     std::map<Keep, void*> blocks;
@@ -126,7 +125,7 @@ TEST_CASE_TEMPLATE("kept bytes are the same, whatever keeps them; one tag may ha
 }
 
 TEST_CASE("retention can be switched at any time") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     const auto& driver = bench.machine.driver;
     void* const block = bench.allocate("weights", 8_MiB, Keep::pinned);
     const auto cycle = [&](std::uint64_t seed) {
@@ -151,11 +150,10 @@ TEST_CASE("retention can be switched at any time") {
 }
 
 /// As torch_memory_saver's own tests require.
-TEST_CASE_TEMPLATE("bytes that a resume retained can be read at the same address until one that does not", M,
-                   MEMSAVER_TEST_MACHINES) {
+TEST_CASE("bytes that a resume retained can be read at the same address until one that does not" * on_machines) {
     for (const Keep keep : {Keep::pinned, Keep::mmap}) {
         for (const std::size_t bytes : {std::size_t{1024}, std::size_t{4096}, 5_MiB + 4097}) {
-            Bench<M> bench;
+            Bench bench;
             const auto& driver = bench.machine.driver;
             void* const block = bench.allocate("retained", bytes, keep);
             const auto kept_is = [&](std::uint64_t seed) {
@@ -191,10 +189,10 @@ TEST_CASE_TEMPLATE("bytes that a resume retained can be read at the same address
     }
 }
 
-TEST_CASE_TEMPLATE("host memory of what was freed goes back at once when it was the last", M, MEMSAVER_TEST_MACHINES) {
+TEST_CASE("host memory of what was freed goes back at once when it was the last" * on_machines) {
     for (const Keep keep : {Keep::pinned, Keep::mmap}) {
         for (const bool paused : {false, true}) {
-            Bench<M> bench;
+            Bench bench;
             bench.engine.set_retain(true);
             void* const block = bench.allocate("retained", 1_MiB, keep);
             write_pattern(bench.machine.driver, block, 1_MiB, 1);
@@ -208,8 +206,8 @@ TEST_CASE_TEMPLATE("host memory of what was freed goes back at once when it was 
     }
 }
 
-TEST_CASE_TEMPLATE("freeing gives pages back and waits for the device", M, MEMSAVER_TEST_MACHINES) {
-    Bench<M> bench;
+TEST_CASE("freeing gives pages back and waits for the device" * on_machines) {
+    Bench bench;
     const auto& driver = bench.machine.driver;
     std::array<void*, 4> blocks{};
     for (void*& block : blocks) block = bench.allocate("a", 32_MiB);
@@ -222,8 +220,8 @@ TEST_CASE_TEMPLATE("freeing gives pages back and waits for the device", M, MEMSA
     CHECK_THROWS_AS(bench.engine.free(blocks[0]), Misuse); // twice
 }
 
-TEST_CASE_TEMPLATE("freed in a stream's order", M, MEMSAVER_TEST_MACHINES) {
-    Bench<M> bench;
+TEST_CASE("freed in a stream's order" * on_machines) {
+    Bench bench;
     const auto& driver = bench.machine.driver;
     void* const block = bench.allocate("a", 32_MiB);
     StreamRef stream;
@@ -238,8 +236,8 @@ TEST_CASE_TEMPLATE("freed in a stream's order", M, MEMSAVER_TEST_MACHINES) {
     CHECK(driver.close_stream(stream).ok());
 }
 
-TEST_CASE_TEMPLATE("freeing one of two while paused keeps the other", M, MEMSAVER_TEST_MACHINES) {
-    Bench<M> bench;
+TEST_CASE("freeing one of two while paused keeps the other" * on_machines) {
+    Bench bench;
     void* const one = bench.allocate("a", 8_MiB, Keep::pinned);
     void* const two = bench.allocate("a", 8_MiB, Keep::pinned);
     write_pattern(bench.machine.driver, two, 8_MiB, 2);
@@ -253,13 +251,13 @@ TEST_CASE_TEMPLATE("freeing one of two while paused keeps the other", M, MEMSAVE
 }
 
 TEST_CASE("small tensors share pages") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     for (int i = 0; i < 4096; ++i) (void)bench.allocate("small", 64_KiB);
     CHECK(bench.mapped() <= 256_MiB + 256_MiB / 8);
 }
 
 TEST_CASE("an allocation leaves the margin free, and a resume need not") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     bench.engine.set_margin(1_GiB);
     void* const block = bench.allocate("a", 900_MiB);
     CHECK_THROWS_AS((void)bench.allocate("a", 200_MiB), OutOfMemory);
@@ -274,7 +272,7 @@ TEST_CASE("an allocation leaves the margin free, and a resume need not") {
 }
 
 TEST_CASE("no room to resume: an error, and then success") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     void* const block = bench.allocate("a", 64_MiB, Keep::pinned);
     write_pattern(bench.machine.driver, block, 64_MiB, 1);
     CHECK(bench.engine.pause("a"));
@@ -288,10 +286,9 @@ TEST_CASE("no room to resume: an error, and then success") {
 }
 
 TEST_CASE("several devices") {
-    const Checked<HostMachine2G> first{0};
-    const Checked<HostMachine2G> second{1};
-    Engine<FaultyDriver<HostDriver>> engine{
-        {.open = [&](int device) { return device == 0 ? first.driver : second.driver; }}};
+    const Checked first{host_machine, 0};
+    const Checked second{host_machine, 1};
+    Engine<MachineDriver> engine{{.open = [&](int device) { return device == 0 ? first.driver : second.driver; }}};
     void* const a = engine.allocate({"w", Keep::pinned, "", 0}, 8_MiB);
     void* const b = engine.allocate({"w", Keep::pinned, "", 1}, 8_MiB);
     write_pattern(first.driver, a, 8_MiB, 1);
@@ -308,7 +305,7 @@ TEST_CASE("several devices") {
 }
 
 TEST_CASE("several threads, while somebody pauses") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 4; ++thread) {
         threads.emplace_back([&, thread] {
@@ -328,7 +325,7 @@ TEST_CASE("several threads, while somebody pauses") {
 }
 
 TEST_CASE("plain memory, and what others took") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     void* const plain = bench.engine.allocate_plain(0, 1000);
     CHECK(!bench.engine.owns(plain));
     CHECK(!bench.engine.free(plain));
@@ -338,7 +335,7 @@ TEST_CASE("plain memory, and what others took") {
 }
 
 TEST_CASE("a driver that fails leaves the engine usable") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     void* const block = bench.allocate("a", 8_MiB, Keep::pinned);
     write_pattern(bench.machine.driver, block, 8_MiB, 1);
     for (const Call call : {Call::create, Call::map, Call::allow_access, Call::copy_to_device}) {
@@ -356,7 +353,7 @@ TEST_CASE("a driver that fails leaves the engine usable") {
 }
 
 TEST_CASE("a pause that fails leaves no backup to be read") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     void* const block = bench.allocate("a", 4_MiB, Keep::pinned);
     (void)bench.allocate("a", 4_MiB, Keep::mmap);
     write_pattern(bench.machine.driver, block, 4_MiB, 1);
@@ -372,7 +369,7 @@ TEST_CASE("a pause that fails leaves no backup to be read") {
 }
 
 TEST_CASE("plain memory has what no block needs") {
-    Bench<HostMachine2G> bench;
+    Bench bench{host_machine};
     void* const block = bench.allocate("a", 1536_MiB);
     StreamRef stream;
     REQUIRE(bench.machine.driver.open_stream(stream).ok());

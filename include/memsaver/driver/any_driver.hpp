@@ -374,8 +374,10 @@ public:
     [[nodiscard]] const D* target() const noexcept {
         return static_cast<const D*>(machine_->target(typeid(D)));
     }
-    friend bool operator==(const AnyDriver& a, const AnyDriver& b) {
-        return a.machine_ == b.machine_ || a.machine_->equals(*b.machine_);
+    // A member: as a friend it would be asked about each class with AnyDriver in its name, such as
+    // FaultyDriver<AnyDriver>.
+    bool operator==(const AnyDriver& other) const {
+        return machine_ == other.machine_ || machine_->equals(*other.machine_);
     }
 
     Status granularity(std::size_t& bytes) const noexcept { return machine_->granularity(bytes); }

@@ -7,9 +7,11 @@
 #include "memsaver/testing/faulty_system.hpp"
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -27,7 +29,11 @@ class FaultyDriver : public FaultySystem<D> {
 public:
     using FaultySystem<D>::inner;
 
-    explicit FaultyDriver(D driver) : FaultySystem<D>{std::move(driver)} {}
+    /// Wraps `driver`, a D or what one is made from: FaultyDriver<AnyDriver> takes every driver.
+    template <class T>
+    requires(!std::derived_from<std::remove_cvref_t<T>, FaultyDriver> &&
+             std::constructible_from<D, T>) explicit FaultyDriver(T&& driver)
+        : FaultySystem<D>{D{std::forward<T>(driver)}} {}
 
     [[nodiscard]] int device() const noexcept { return inner().device(); }
     [[nodiscard]] std::string name() const { return inner().name(); }
@@ -224,5 +230,8 @@ public:
                     [&](CallRecord&) { return inner().wait_word(stream, word, value); });
     }
 };
+
+template <class D>
+FaultyDriver(D) -> FaultyDriver<D>;
 
 } // namespace memsaver::inline v0_3

@@ -8,8 +8,8 @@ namespace gpu_two_peer_backup_test {
 using namespace test;
 
 TEST_CASE("two GPUs: PeerBackup keeps bytes on the other one") {
-    const Checked<CudaMachine> machine;
-    const Checked<CudaMachine> peer{1};
+    const Checked machine{cuda_machine};
+    const Checked peer{cuda_machine, 1};
     const std::size_t bytes = 300_MiB + 17;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("parked", PeerBackup{peer.driver}).allocate(bytes);

@@ -74,8 +74,8 @@ const std::vector<PlainFree>& plain_frees() {
 
 } // namespace
 
-TEST_CASE_TEMPLATE("every way to allocate and to give back", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("every way to allocate and to give back" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl", HostBackup{})};
     const ::cuda::stream_ref stream{cudaStream_t{}};
@@ -106,8 +106,8 @@ TEST_CASE_TEMPLATE("every way to allocate and to give back", M, MEMSAVER_TEST_MA
     CHECK(next == blocks.size());
 }
 
-TEST_CASE_TEMPLATE("copies are equal and keep the memory alive, beyond region and saver", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("copies are equal and keep the memory alive, beyond region and saver" * on_machines) {
+    const Checked machine;
     std::vector<ArenaResource> kept;
     {
         MemorySaver saver{machine.driver};
@@ -130,9 +130,9 @@ TEST_CASE_TEMPLATE("copies are equal and keep the memory alive, beyond region an
 
 TEST_CASE("a freed block is its own stream's at once, and others' when that has passed") {
     for (const Free& free : stream_ordered_frees()) {
-        const Checked<HostMachine2G> machine;
-        HeldStream mine{machine.driver.inner()};
-        HeldStream other{machine.driver.inner()};
+        const Checked machine{host_machine};
+        HeldStream mine{host_of(machine.driver)};
+        HeldStream other{host_of(machine.driver)};
         MemorySaver saver{machine.driver};
         ArenaResource resource{saver.arena("cccl")};
         const ::cuda::stream_ref stream{mine.as_cuda()};
@@ -152,8 +152,8 @@ TEST_CASE("a freed block is its own stream's at once, and others' when that has 
 
 TEST_CASE("a block freed without a stream waits for the device, and freeing does not") {
     for (const PlainFree& free : plain_frees()) {
-        const Checked<HostMachine2G> machine;
-        HeldStream busy{machine.driver.inner()};
+        const Checked machine{host_machine};
+        HeldStream busy{host_of(machine.driver)};
         MemorySaver saver{machine.driver};
         // So that waiting is not worthwhile.
         ArenaResource resource{saver.arena("cccl", Discard{}, {.reserve = 64_MiB})};
@@ -165,8 +165,8 @@ TEST_CASE("a block freed without a stream waits for the device, and freeing does
     }
 }
 
-TEST_CASE_TEMPLATE("no bytes, no room, no power of two", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("no bytes, no room, no power of two" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl")};
     const ::cuda::stream_ref stream{cudaStream_t{}};
@@ -182,8 +182,8 @@ TEST_CASE_TEMPLATE("no bytes, no room, no power of two", M, MEMSAVER_TEST_MACHIN
     CHECK(resource.allocate(stream, 32_MiB) != nullptr);
 }
 
-TEST_CASE_TEMPLATE("giving back never throws", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("giving back never throws" * on_machines) {
+    const Checked machine;
     int told = 0;
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { told += event.kind == EventKind::ignored ? 1 : 0; }}};
@@ -209,8 +209,8 @@ TEST_CASE_TEMPLATE("giving back never throws", M, MEMSAVER_TEST_MACHINES) {
     CHECK_THROWS_AS((void)resource.allocate(stream, 1_MiB), Misuse);
 }
 
-TEST_CASE_TEMPLATE("references and owners that hide the type", M, MEMSAVER_TEST_MACHINES) {
-    const Checked<M> machine;
+TEST_CASE("references and owners that hide the type" * on_machines) {
+    const Checked machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl")};
     const ::cuda::stream_ref stream{cudaStream_t{}};

@@ -53,7 +53,7 @@ Tensor make_tensor(OrtAllocator& allocator, std::int64_t count) {
 } // namespace
 
 TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and bytes after a resume") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostInfo host;
     OnnxRuntimeAllocator allocator{saver.arena("onnx", HostBackup{}), host.info};
@@ -78,7 +78,7 @@ TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and by
 }
 
 TEST_CASE("no room is null and an event, not an exception; with room it goes on") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostInfo host;
     std::vector<std::string> told;
@@ -99,7 +99,7 @@ TEST_CASE("no room is null and an event, not an exception; with room it goes on"
 }
 
 TEST_CASE("the function table: nothing for no bytes, the info that was given, null for what is not offered") {
-    const Checked<HostMachine2G> machine;
+    const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostInfo host;
     OnnxRuntimeAllocator allocator{saver.arena("onnx"), host.info};
