@@ -114,6 +114,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/status.ipp
   include/memsaver/core/tags.hpp
   include/memsaver/core/tags.ipp
+  include/memsaver/core/text.hpp
+  include/memsaver/core/text.ipp
   include/memsaver/core/usage.hpp
   include/memsaver/core/usage.ipp
   include/memsaver/core/version.hpp

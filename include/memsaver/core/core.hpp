@@ -15,6 +15,7 @@
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/status.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/text.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/version.hpp"
 

@@ -5,6 +5,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/core/text.hpp"
 #include "memsaver/core/usage.hpp"
 
 #include <cstddef>
@@ -187,8 +188,8 @@ struct Attempt {
 
 /// Throws the exception that corresponds to `status`, with `detail` in its text. `needed_bytes` and `free_bytes` are
 /// stored in an OutOfMemory.
-[[noreturn]] void raise(const Status& status, const Attempt& attempt, const std::string& detail = {},
-                        std::size_t needed_bytes = 0, std::size_t free_bytes = 0);
+[[noreturn, gnu::cold]] void raise(const Status& status, const Attempt& attempt, const std::string& detail = {},
+                                   std::size_t needed_bytes = 0, std::size_t free_bytes = 0);
 
 /// Returns if `status` is ok; otherwise throws the corresponding exception. For driver calls in policies and programs.
 void check(const Status& status, const Attempt& attempt);
@@ -202,17 +203,48 @@ namespace detail {
 /// library.
 std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail = {});
 
+/// As `raise`, with the text's parts.
+[[noreturn, gnu::cold]] void raise_of(const Status& status, const Attempt& attempt, Bits detail,
+                                      std::size_t needed_bytes = 0, std::size_t free_bytes = 0);
+
+// Throw an error of that kind with this text. One about a tag carries the tag's name. What throws is data at the place
+// that throws: one call.
+[[noreturn, gnu::cold]] void misuse(Bits text);
+[[noreturn, gnu::cold]] void misuse_of(const std::string& tag, Bits text);
+[[noreturn, gnu::cold]] void not_idle(Bits text);
+[[noreturn, gnu::cold]] void unavailable(Bits text, Status status = {});
+
 /// Adds the tag's name to an exception of an operation on that tag.
 void name_tag(Error& error, const std::string& tag) noexcept;
+
+/// Throws OutOfHostMemory in place of std::bad_alloc.
+[[noreturn, gnu::cold]] void raise_no_host_memory();
+
+// For a handler of all exceptions: throws the one that is being handled again. One place for each way to change it,
+// instead of handlers at each call.
+/// An error that names no tag gets this one.
+[[noreturn, gnu::cold]] void rethrow_naming(const std::string& tag);
+/// The host's std::bad_alloc becomes OutOfHostMemory.
+[[noreturn, gnu::cold]] void rethrow_translated();
 
 /// Returns the result of `act()`. An error that names no tag gets this one.
 template <class Act>
 decltype(auto) naming(const std::string& tag, Act&& act) {
     try {
         return act();
-    } catch (Error& error) {
-        name_tag(error, tag);
-        throw;
+    } catch (...) {
+        rethrow_naming(tag);
+    }
+}
+
+/// Returns the result of `act()`, and turns the host's std::bad_alloc into OutOfHostMemory. Used once at each public
+/// boundary. Work that was already done is not rolled back.
+template <class Act>
+decltype(auto) translated(Act&& act) {
+    try {
+        return act();
+    } catch (...) {
+        rethrow_translated();
     }
 }
 
@@ -221,22 +253,6 @@ template <class E>
 E about_tag(const std::string& tag, E error) noexcept {
     name_tag(error, tag);
     return error;
-}
-
-/// Throws OutOfHostMemory in place of std::bad_alloc.
-[[noreturn]] void raise_no_host_memory();
-
-/// Returns the result of `act()`, and turns the host's std::bad_alloc into OutOfHostMemory. Used once at each public
-/// boundary. Work that was already done is not rolled back.
-template <class Act>
-decltype(auto) translated(Act&& act) {
-    try {
-        return act();
-    } catch (const Error&) {
-        throw;
-    } catch (const std::bad_alloc&) {
-        raise_no_host_memory();
-    }
 }
 
 } // namespace detail

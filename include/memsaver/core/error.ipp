@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <string>
 
 namespace memsaver::inline v0_3 {
@@ -35,7 +36,7 @@ MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt) {
 }
 
 MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt, std::size_t bytes, std::uintptr_t address) {
-    if (!status.ok()) raise(status, attempt, format_bytes(bytes) + " at " + format_address(address), bytes);
+    if (!status.ok()) detail::raise_of(status, attempt, {detail::in_bytes(bytes), " at ", detail::in_hex(address)}, bytes);
 }
 
 namespace detail {
@@ -62,10 +63,42 @@ MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& at
            (attempt.place.internal() ? "" : " [" + attempt.place.text() + "]");
 }
 
+MEMSAVER_INLINE void raise_of(const Status& status, const Attempt& attempt, Bits detail, std::size_t needed_bytes,
+                              std::size_t free_bytes) {
+    raise(status, attempt, text_of(detail), needed_bytes, free_bytes);
+}
+
+MEMSAVER_INLINE void misuse(Bits text) { throw Misuse{text_of(text)}; }
+
+MEMSAVER_INLINE void misuse_of(const std::string& tag, Bits text) { throw about_tag(tag, Misuse{text_of(text)}); }
+
+MEMSAVER_INLINE void not_idle(Bits text) { throw NotIdle{text_of(text)}; }
+
+MEMSAVER_INLINE void unavailable(Bits text, Status status) { throw Unavailable{text_of(text), status}; }
+
 MEMSAVER_INLINE void name_tag(Error& error, const std::string& tag) noexcept {
     try {
         error.attach_tag(tag);
     } catch (const std::bad_alloc&) { // out of host memory: the error stays without a tag
+    }
+}
+
+MEMSAVER_INLINE void rethrow_naming(const std::string& tag) {
+    try {
+        throw;
+    } catch (Error& error) {
+        name_tag(error, tag);
+        throw;
+    }
+}
+
+MEMSAVER_INLINE void rethrow_translated() {
+    try {
+        throw;
+    } catch (const Error&) { // OutOfMemory is a std::bad_alloc too
+        throw;
+    } catch (const std::bad_alloc&) {
+        raise_no_host_memory();
     }
 }
 

@@ -13,4 +13,5 @@
 #include "memsaver/core/sizes.ipp"
 #include "memsaver/core/status.ipp"
 #include "memsaver/core/tags.ipp"
+#include "memsaver/core/text.ipp"
 #include "memsaver/core/usage.ipp"

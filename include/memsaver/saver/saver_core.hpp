@@ -167,10 +167,9 @@ public:
     decltype(auto) boundary(const char* what, const ArenaBase& arena, Act&& act) const {
         require_parent(what);
         try {
-            return translated(std::forward<Act>(act));
-        } catch (Error& error) {
-            name_tag_of(arena, error);
-            throw;
+            return act();
+        } catch (...) {
+            rethrow_about(arena);
         }
     }
     /// As above, for tags; if there is only one, errors name it.
@@ -178,10 +177,9 @@ public:
     decltype(auto) boundary(const char* what, const Tags& tags, Act&& act) const {
         require_parent(what);
         try {
-            return translated(std::forward<Act>(act));
-        } catch (Error& error) {
-            name_tag_of(tags, error);
-            throw;
+            return act();
+        } catch (...) {
+            rethrow_about(tags);
         }
     }
 
@@ -191,8 +189,9 @@ private:
 
     /// Throws Misuse in a forked child.
     void require_parent(const char* what) const;
-    static void name_tag_of(const ArenaBase& arena, Error& error) noexcept;
-    static void name_tag_of(const Tags& tags, Error& error) noexcept;
+    /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the tags.
+    [[noreturn, gnu::cold]] static void rethrow_about(const ArenaBase& arena);
+    [[noreturn, gnu::cold]] static void rethrow_about(const Tags& tags);
 
     std::unique_ptr<SaverState> state_;
 };

@@ -52,14 +52,24 @@ MEMSAVER_INLINE SaverCore::~SaverCore() = default;
 
 MEMSAVER_INLINE void SaverCore::require_parent(const char* what) const { state_->fork_->require_parent(what); }
 
-MEMSAVER_INLINE void SaverCore::name_tag_of(const ArenaBase& arena, Error& error) noexcept {
-    name_tag(error, arena.tag());
+MEMSAVER_INLINE void SaverCore::rethrow_about(const ArenaBase& arena) {
+    try {
+        rethrow_translated();
+    } catch (Error& error) {
+        name_tag(error, arena.tag());
+        throw;
+    }
 }
 
-MEMSAVER_INLINE void SaverCore::name_tag_of(const Tags& tags, Error& error) noexcept {
+MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) {
     try {
-        name_tag(error, only_tag(tags));
-    } catch (const std::bad_alloc&) { // then the error's text has to suffice
+        rethrow_translated();
+    } catch (Error& error) {
+        try {
+            name_tag(error, only_tag(tags));
+        } catch (const std::bad_alloc&) { // then the error's text has to suffice
+        }
+        throw;
     }
 }
 
