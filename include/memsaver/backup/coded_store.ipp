@@ -624,7 +624,7 @@ inline BackupView CodedStore::view(std::uint64_t location, std::size_t bytes) co
         std::memcpy(to + (begin - location), plain + (begin - name), end - begin);
         found += static_cast<std::size_t>(end - begin);
     }
-    if (found != bytes) throw Misuse{"this block has no complete backup"};
+    if (found != bytes) misuse({"this block has no complete backup"});
     return {copy, to, bytes};
 }
 
@@ -692,7 +692,7 @@ inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live) {
         check_of(status, "compare bytes", chunk.bytes);
         if (std::memcmp(plain, now, chunk.bytes) == 0) continue;
         const auto at = static_cast<std::size_t>(std::mismatch(now, now + chunk.bytes, plain).first - now);
-        throw Misuse{difference_text(units, chunk.location + at, live.tag)};
+        misuse({difference_text(units, chunk.location + at, live.tag)});
     }
 }
 

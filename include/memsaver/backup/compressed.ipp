@@ -16,8 +16,8 @@ inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding co
     if (driver.host_addressable()) return std::make_shared<Lz4Codec>(driver);
     if (driver.with_context([] {}).kind != StatusKind::unsupported)
         return std::make_shared<NvcompCodec>(driver, coding);
-    throw Unavailable{"Compressed: no codec supports " + driver.name() +
-                      "; its driver has neither `with_context`, for nvCOMP, nor `host_addressable`, for LZ4"};
+    unavailable({"Compressed: no codec supports ", driver.name(),
+                 "; its driver has neither `with_context`, for nvCOMP, nor `host_addressable`, for LZ4"});
 }
 
 } // namespace detail

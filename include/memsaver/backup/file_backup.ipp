@@ -20,7 +20,7 @@ MEMSAVER_INLINE std::string FileBackup::describe() const {
 MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,
                                                     std::shared_ptr<detail::PieceObserver> observer,
                                                     const detail::AroundStore& around) const {
-    if (directory.empty()) throw Misuse{"FileBackup: .directory is empty; set it to the directory of the file"};
+    if (directory.empty()) detail::misuse({"FileBackup: .directory is empty; set it to the directory of the file"});
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
     std::shared_ptr<detail::BackupStore> store = std::make_shared<detail::FileStore>(driver, directory, options);
     if (around) store = around(std::move(store), options);

@@ -37,8 +37,8 @@ inline Lz4Library Lz4Library::load(const char* file) {
 inline Lz4Codec::Lz4Codec(AnyDriver driver, const char* file)
     : driver_{std::move(driver)}, lz4_{Lz4Library::load(file)} {
     if (lz4_.problem.empty()) return;
-    throw Unavailable{"Compressed on " + driver_.name() + " requires LZ4, which is missing (" + lz4_.problem +
-                      "): install it (on Debian and Ubuntu: apt-get install liblz4-1)"};
+    unavailable({"Compressed on ", driver_.name(), " requires LZ4, which is missing (", lz4_.problem,
+                 "): install it (on Debian and Ubuntu: apt-get install liblz4-1)"});
 }
 
 inline Status Lz4Codec::measure(std::size_t bytes, std::size_t, Sizes& sizes) const noexcept {

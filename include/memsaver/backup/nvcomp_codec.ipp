@@ -111,9 +111,9 @@ inline bool NvcompLibrary::open(const char* file) {
 inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
     : driver_{std::move(driver)}, nvcomp_{NvcompLibrary::load()} {
     if (!nvcomp_.problem.empty()) {
-        throw Unavailable{
-            "Compressed on " + driver_.name() + " requires nvCOMP 6, which is missing (" + nvcomp_.problem +
-            "): pip install nvidia-libnvcomp-cu13 (or -cu12), or set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"};
+        unavailable(
+            {"Compressed on ", driver_.name(), " requires nvCOMP 6, which is missing (", nvcomp_.problem,
+             "): pip install nvidia-libnvcomp-cu13 (or -cu12), or set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"});
     }
     compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
     if (!load_kernels(most_loaded)) (void)load_kernels(1);

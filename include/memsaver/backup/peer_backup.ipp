@@ -21,7 +21,7 @@ MEMSAVER_INLINE std::string_view PeerBackup::name() const noexcept {
 
 MEMSAVER_INLINE detail::StoredSlot PeerBackup::open(const AnyDriver& driver) const {
     if (peer == driver || peer.device() == driver.device()) {
-        throw Misuse{"PeerBackup: " + peer.name() + " is the tag's own device; pass another one"};
+        detail::misuse({"PeerBackup: ", peer.name(), " is the tag's own device; pass another one"});
     }
     return {std::make_shared<detail::PeerStore>(driver, peer, detail::StoreOptions{}), {refresh, retain, check}};
 }

@@ -246,14 +246,14 @@ private:
             if constexpr (requires { slot.view(serial, offset, bytes); }) {
                 return slot.view(serial, offset, bytes);
             } else {
-                throw Misuse{"the tag's policy keeps no bytes that can be read"};
+                detail::misuse({"the tag's policy keeps no bytes that can be read"});
             }
         }
         void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) override {
             if constexpr (requires { slot.write(block, offset, from, bytes); }) {
                 slot.write(block, offset, from, bytes);
             } else {
-                throw Misuse{"the tag's policy keeps no bytes that can be changed"};
+                detail::misuse({"the tag's policy keeps no bytes that can be changed"});
             }
         }
         bool set_retain(bool yes) noexcept override {

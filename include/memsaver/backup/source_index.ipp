@@ -195,7 +195,7 @@ MEMSAVER_INLINE SourceIndex::Parts SourceIndex::parts_of(std::uint64_t serial, s
             known += std::min(part.end(), offset + bytes) - std::max(part.offset, offset);
         }
     }
-    if (known != bytes) throw Misuse{"this block has no complete backup"};
+    if (known != bytes) misuse({"this block has no complete backup"});
     return parts;
 }
 

@@ -139,8 +139,8 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
     auto reader = std::make_unique<SourceReader>(index_->driver, of_tag(live.tag));
     const std::shared_ptr<const SourceFile> file = index_->file_now(from.path, *reader);
     if (from.offset > file->facts.bytes || from.bytes > file->facts.bytes - from.offset) {
-        throw Misuse{from.path + " has " + format_bytes(file->facts.bytes) + "; " + format_bytes(from.bytes) +
-                     " at offset " + std::to_string(from.offset) + " extend past its end"};
+        misuse({from.path, " has ", in_bytes(file->facts.bytes), "; ", in_bytes(from.bytes), " at offset ",
+                in_digits(from.offset), " extend past its end"});
     }
     reader->open(file);
     index_->cut_out(block, offset, from.bytes); // from here on they have no origin

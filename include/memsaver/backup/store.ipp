@@ -180,7 +180,7 @@ MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& drive
                           of_tag(tag)};
     transfer.start();
     check(transfer.wait(), "compare bytes");
-    if (comparing.differs()) throw Misuse{difference_text(units, comparing.first_difference(), tag)};
+    if (comparing.differs()) misuse({difference_text(units, comparing.first_difference(), tag)});
 }
 
 } // namespace detail

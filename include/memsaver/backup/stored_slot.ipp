@@ -183,7 +183,7 @@ MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offse
         const auto entry = index_->entries.find(block.serial);
         if (entry != index_->entries.end() && entry->second.saved) unit = index_->unit(block);
     }
-    if (unit.bytes == 0) throw Misuse{"this block has no complete backup"};
+    if (unit.bytes == 0) misuse({"this block has no complete backup"});
     index_->store->change(unit, offset, from, bytes);
 }
 
@@ -213,7 +213,7 @@ MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t of
         if (entry != index_->entries.end() && entry->second.saved && !entry->second.partly)
             location = entry->second.location + offset;
     }
-    if (location == 0) throw Misuse{"this block has no complete backup"};
+    if (location == 0) misuse({"this block has no complete backup"});
     return index_->store->view(location, bytes); // a location is not freed before the next operation
 }
 

@@ -36,7 +36,8 @@ MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt) {
 }
 
 MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt, std::size_t bytes, std::uintptr_t address) {
-    if (!status.ok()) detail::raise_of(status, attempt, {detail::in_bytes(bytes), " at ", detail::in_hex(address)}, bytes);
+    if (!status.ok())
+        detail::raise_of(status, attempt, {detail::in_bytes(bytes), " at ", detail::in_hex(address)}, bytes);
 }
 
 namespace detail {

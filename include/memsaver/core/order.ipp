@@ -13,7 +13,7 @@ namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Order Order::after_all(std::vector<StreamRef> streams, std::vector<EventRef> events) {
     if (streams.empty() && events.empty())
-        throw Misuse{"the order lists no stream and no CUDA event; pass at least one"};
+        detail::misuse({"the order lists no stream and no CUDA event; pass at least one"});
     Order order;
     order.kind_ = Kind::after;
     order.streams_ = std::move(streams);

@@ -25,7 +25,7 @@ MEMSAVER_INLINE ForkCheck::~ForkCheck() {
 }
 
 MEMSAVER_INLINE void ForkCheck::raise_forked(const char* what) {
-    throw Misuse{std::string{what} + ": this is a forked process; only the process that created the saver can use it"};
+    misuse({what, ": this is a forked process; only the process that created the saver can use it"});
 }
 
 } // namespace detail

@@ -81,11 +81,11 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
     saver.boundary("capture", arena_.base(), [&] {
         arena_.base().require_open("capture");
         if (!arena_.base().owns_stream(stream)) {
-            throw Misuse{"capture of tag \"" + tag() + "\": its memory is on device " + std::to_string(device()) +
-                         ", the stream is not; pass the stream's device in the options"};
+            misuse({"capture of tag ", in_quotes(tag()), ": its memory is on device ", in_digits(device()),
+                    ", the stream is not; pass the stream's device in the options"});
         }
         if (detail::being_captured(driver_, stream)) {
-            throw Misuse{"capture of tag \"" + tag() + "\": the stream is being captured already"};
+            misuse({"capture of tag ", in_quotes(tag()), ": the stream is being captured already"});
         }
         const std::uint64_t number = saver.captures().new_graph();
         try {

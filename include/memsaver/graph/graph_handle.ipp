@@ -6,7 +6,7 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE detail::GraphBase& Graph::base() const {
-    if (graph_ == nullptr) throw Misuse{"an empty or moved-from Graph was used"};
+    if (graph_ == nullptr) detail::misuse({"an empty or moved-from Graph was used"});
     return *graph_;
 }
 

@@ -119,7 +119,7 @@ MEMSAVER_INLINE const Arena& WorkspacePool::arena() const { return state().arena
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
     : state_{detail::translated([&] { return std::make_unique<State>(std::move(arena), options); })} {
     (void)state_->arena.base();
-    if (options.cap == 0) throw Misuse{"WorkspacePool: the cap must not be 0"};
+    if (options.cap == 0) detail::misuse({"WorkspacePool: the cap must not be 0"});
 }
 
 MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options) {
@@ -151,7 +151,7 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
                                                                   const WorkspaceOptions& asked) {
     arena.base().require_open("get a workspace");
     const std::lock_guard lock{mutex};
-    if (name.empty()) throw Misuse{"a workspace needs a name"};
+    if (name.empty()) detail::misuse({"a workspace needs a name"});
     if (!arena.base().owns_stream(asked.stream)) {
         refuse(name, bytes,
                "its pool's memory is on device " + std::to_string(arena.device()) +
@@ -215,8 +215,8 @@ MEMSAVER_INLINE detail::WorkspacePlace* WorkspacePool::State::find(const Name& n
 MEMSAVER_INLINE void WorkspacePool::State::lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes,
                                                 std::string_view group) {
     const auto fail = [&](const std::string& why) {
-        throw Misuse{format_bytes(bytes) + " at " + format_address(reinterpret_cast<Address>(memory.get())) +
-                     " cannot be lent to a WorkspacePool: " + why};
+        detail::misuse({detail::in_bytes(bytes), " at ", detail::in_hex(reinterpret_cast<Address>(memory.get())),
+                        " cannot be lent to a WorkspacePool: ", why});
     };
     if (memory == nullptr || bytes == 0) fail("the pointer is null or the size is 0");
     if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail("the address must be a multiple of 256 bytes");
@@ -242,12 +242,12 @@ MEMSAVER_INLINE WorkspaceStats WorkspacePool::State::stats() const {
 
 MEMSAVER_INLINE void WorkspacePool::State::refuse(std::string_view name, std::size_t bytes,
                                                   const std::string& why) const {
-    throw Misuse{"workspace \"" + std::string{name} + "\" of tag \"" + arena.tag() + "\", " + format_bytes(bytes) +
-                 ": " + why};
+    detail::misuse({"workspace ", detail::in_quotes(name), " of tag ", detail::in_quotes(arena.tag()), ", ",
+                    detail::in_bytes(bytes), ": ", why});
 }
 
 MEMSAVER_INLINE WorkspacePool::State& WorkspacePool::state() const {
-    if (state_ == nullptr) throw Misuse{"a moved-from WorkspacePool was used"};
+    if (state_ == nullptr) detail::misuse({"a moved-from WorkspacePool was used"});
     return *state_;
 }
 

@@ -17,8 +17,8 @@ MEMSAVER_INLINE HostDriver::HostDriver(std::size_t capacity_bytes, HostDriverOpt
     : device_{options.device} {
     const std::size_t unit = options.granularity;
     if ((unit & (unit - 1)) != 0 || unit < static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)))
-        throw Misuse{"HostDriver: granularity of " + format_bytes(unit) +
-                     " is not a power of two of at least the system's page size"};
+        detail::misuse({"HostDriver: granularity of ", detail::in_bytes(unit),
+                        " is not a power of two of at least the system's page size"});
     machine_ = detail::translated([&] { return std::make_shared<detail::HostMachine>(capacity_bytes, options); });
 }
 

@@ -39,7 +39,7 @@ MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where, con
 MEMSAVER_INLINE HostPageFile::HostPageFile() : file_{::memfd_create("memsaver", MFD_CLOEXEC)} {
     const Status status =
         file_.descriptor < 0 ? system_status(errno) : SystemFiles::opened(file_.descriptor, false, file_);
-    if (!status.ok()) throw Unavailable{"memfd_create failed: " + to_string(status), status};
+    if (!status.ok()) unavailable({"memfd_create failed: ", to_string(status)}, status);
 }
 
 MEMSAVER_INLINE Status HostPageFile::take(std::size_t bytes, off_t& offset) noexcept {

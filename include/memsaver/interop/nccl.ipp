@@ -38,8 +38,8 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     if (handle == nullptr) handle = ::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr) {
         const char* const why = ::dlerror();
-        throw Unavailable{std::string{"NCCL could not be loaded ("} + (why != nullptr ? why : file) +
-                          "): link it, load it first, or set MEMSAVER_NCCL to the file that the process has loaded"};
+        unavailable({"NCCL could not be loaded (", why != nullptr ? why : file,
+                     "): link it, load it first, or set MEMSAVER_NCCL to the file that the process has loaded"});
     }
     NcclLibrary library;
     const auto find = [&](auto& entry, const char* name) {
@@ -59,7 +59,7 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
     ::dlclose(handle); // the library stays loaded
     if (library.get_version == nullptr || library.comm_get_async_error == nullptr ||
         library.get_version(&library.version) != nccl::success) {
-        throw Unavailable{std::string{file} + " is not NCCL 2.4 or newer"};
+        unavailable({file, " is not NCCL 2.4 or newer"});
     }
     return library;
 }
@@ -203,8 +203,8 @@ MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
         result = asked != nccl::success ? asked : error;
         if (result != nccl::in_progress) break;
         if (options_.timeout && std::chrono::steady_clock::now() - since > *options_.timeout) {
-            throw NotIdle{std::string{call} + " of communicator \"" + options_.who +
-                          "\" did not complete within the timeout; check that every rank makes the same call"};
+            not_idle({call, " of communicator ", in_quotes(options_.who),
+                      " did not complete within the timeout; check that every rank makes the same call"});
         }
         std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
@@ -266,21 +266,21 @@ MEMSAVER_INLINE void NcclState::resume_now() {
 
 MEMSAVER_INLINE void NcclState::require_resumed(const char* call) const {
     if (!suspended_.load()) return;
-    throw Misuse{std::string{call} + ": the communicator \"" + options_.who +
-                 "\" is suspended, or could not be resumed; resume its tags first, or call Registrations::renew"};
+    misuse({call, ": the communicator ", in_quotes(options_.who),
+            " is suspended, or could not be resumed; resume its tags first, or call Registrations::renew"});
 }
 
 } // namespace detail
 
 MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm, NcclOptions options)
     : registrations_{registrations} {
-    if (comm == nullptr) throw Misuse{"NcclComm: the communicator is null"};
+    if (comm == nullptr) detail::misuse({"NcclComm: the communicator is null"});
     detail::NcclLibrary library = detail::NcclLibrary::load();
     detail::translated([&] {
         const NcclSuspend suspend = options.suspend;
         const std::string too_old = "NCCL " + detail::nccl_version_text(library.version) +
                                     " cannot suspend communicators; 2.29.7 or newer is required";
-        if (suspend == NcclSuspend::required && !library.can_suspend()) throw Unavailable{too_old};
+        if (suspend == NcclSuspend::required && !library.can_suspend()) detail::unavailable({too_old});
         RegistrationOptions own;
         own.who = options.who;
         own.on_pause = OnPause::renew;
@@ -306,8 +306,8 @@ MEMSAVER_INLINE const Registration* NcclComm::dependency() const noexcept {
 MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
     const detail::NcclLibrary& library = state_->library();
     if (library.comm_register == nullptr || library.comm_deregister == nullptr) {
-        throw Unavailable{"NCCL " + detail::nccl_version_text(library.version) +
-                          " has no ncclCommRegister; 2.19 or newer is required"};
+        detail::unavailable({"NCCL ", detail::nccl_version_text(library.version),
+                             " has no ncclCommRegister; 2.19 or newer is required"});
     }
     return detail::translated([&] {
         RegistrationOptions options;
@@ -332,8 +332,8 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
 MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, int flags) {
     const detail::NcclLibrary& library = state_->library();
     if (library.comm_window_register == nullptr || library.comm_window_deregister == nullptr) {
-        throw Unavailable{"NCCL " + detail::nccl_version_text(library.version) +
-                          " has no ncclCommWindowRegister; 2.27 or newer is required"};
+        detail::unavailable({"NCCL ", detail::nccl_version_text(library.version),
+                             " has no ncclCommWindowRegister; 2.27 or newer is required"});
     }
     return detail::translated([&] {
         RegistrationOptions options;

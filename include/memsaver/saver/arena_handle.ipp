@@ -74,7 +74,7 @@ MEMSAVER_INLINE detail::ArenaBase& Arena::base() const {
 
 MEMSAVER_INLINE detail::SaverCore& Arena::saver() const {
     if (arena_ == nullptr) [[unlikely]]
-        throw Misuse{"use of an empty or moved-from Arena"};
+        detail::misuse({"use of an empty or moved-from Arena"});
     return *saver_;
 }
 

@@ -41,7 +41,7 @@ MEMSAVER_INLINE bool Arrival::done() const { return state().done(); }
 MEMSAVER_INLINE Report Arrival::report() const { return state().report(); }
 
 MEMSAVER_INLINE detail::ArrivalState& Arrival::state() const {
-    if (state_ == nullptr) throw Misuse{"use of an empty or moved-from Arrival"};
+    if (state_ == nullptr) detail::misuse({"use of an empty or moved-from Arrival"});
     return *state_;
 }
 
@@ -153,9 +153,8 @@ MEMSAVER_INLINE bool ArrivalState::gone(const Part& part) noexcept {
 MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) {
     if (part.member->core == nullptr) return;
     if (!being_captured(part.member->driver, stream)) return;
-    throw Misuse{
-        "before: the stream is being captured, and replays of the graph would not wait; call it for the stream that "
-        "launches the graph, or use a gate"};
+    misuse({"before: the stream is being captured, and replays of the graph would not wait; call it for the stream "
+            "that launches the graph, or use a gate"});
 }
 
 MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what, const void* pointer,
@@ -166,9 +165,8 @@ MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what
     }
     std::string names;
     for (const Part& part : parts_) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
-    throw Misuse{std::string{what} + ": " + format_bytes(bytes) + " at " +
-                 format_address(reinterpret_cast<Address>(pointer)) +
-                 " are not in live blocks of the tags concerned (" + names + ')'};
+    misuse({what, ": ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
+            " are not in live blocks of the tags concerned (", names, ")"});
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArrivalState::coming_now(const Part& part) {
@@ -182,8 +180,8 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArrivalState::coming_now(co
 MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& part, FunctionRef<bool()> here) {
     ArenaCore* const core = part.member->core;
     if (core == nullptr || !part.pauses || core->pauses() == *part.pauses || here() || core->on_its_way()) return;
-    throw Misuse{std::string{what} + ": tag \"" + part.member->tag +
-                 "\" has been paused since; to prevent this, hold a use of it with .await_bytes = false"};
+    misuse({what, ": tag ", in_quotes(part.member->tag),
+            " has been paused since; to prevent this, hold a use of it with .await_bytes = false"});
 }
 
 MEMSAVER_INLINE void ArrivalState::finish() {
@@ -265,9 +263,8 @@ MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Member
         if (known) continue;
         std::string names;
         for (const auto& member : members) names += (names.empty() ? "\"" : ", \"") + member->tag + '"';
-        throw Misuse{std::string{what} + " with .first: " + format_bytes(range.bytes) + " at " +
-                     format_address(reinterpret_cast<Address>(range.pointer)) +
-                     " are not in live blocks of the tags concerned (" + names + ')'};
+        misuse({what, " with .first: ", in_bytes(range.bytes), " at ", in_hex(reinterpret_cast<Address>(range.pointer)),
+                " are not in live blocks of the tags concerned (", names, ")"});
     }
 }
 

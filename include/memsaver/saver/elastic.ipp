@@ -68,7 +68,7 @@ MEMSAVER_INLINE const Arena& Elastic::arena() const {
 }
 
 MEMSAVER_INLINE detail::ElasticRange& Elastic::range() const {
-    if (range_ == nullptr) throw Misuse{"use of an empty or moved-from Elastic"};
+    if (range_ == nullptr) detail::misuse({"use of an empty or moved-from Elastic"});
     return *range_;
 }
 

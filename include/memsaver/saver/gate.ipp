@@ -11,7 +11,7 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
-    if (arena_ == nullptr) throw Misuse{"use of an empty or moved-from Gate"};
+    if (arena_ == nullptr) detail::misuse({"use of an empty or moved-from Gate"});
     saver_->boundary("wait at a gate", *arena_, [&] {
         arena_->require_open("wait at a gate");
         if (mark_ == nullptr) return;

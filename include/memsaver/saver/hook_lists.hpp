@@ -33,7 +33,7 @@ public:
         : state_{std::make_shared<State>(std::move(fork))} {}
 
     Hook add(Function function) {
-        if (!function) throw Misuse{"an empty function cannot be a hook"};
+        if (!function) misuse({"an empty function cannot be a hook"});
         auto kept = std::make_shared<Function>(std::move(function));
         const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
         Hook hook{[weak = std::weak_ptr{state_}, key] {

@@ -33,7 +33,7 @@ MEMSAVER_INLINE bool HookThreads::here() {
 }
 
 MEMSAVER_INLINE void HookThreads::refuse(const char* what, const Tags& tags) {
-    if (here()) throw Misuse{std::string{what} + " of " + quoted_tags(tags) + " inside a hook is not allowed"};
+    if (here()) misuse({what, " of ", quoted_tags(tags), " inside a hook is not allowed"});
 }
 
 } // namespace detail

@@ -18,8 +18,8 @@ MEMSAVER_INLINE OpenCaptures::Entry::Entry(OpenCaptures& captures, std::string t
     : captures_{captures} {
     std::unique_lock lock{captures_.mutex_};
     if (const Open* const outer = captures_.on_this_thread()) {
-        throw Misuse{"capture of tag \"" + tag + "\": this thread is already capturing tag \"" + outer->tag +
-                     "\"; end that capture first, or capture on another thread"};
+        misuse({"capture of tag ", in_quotes(tag), ": this thread is already capturing tag ", in_quotes(outer->tag),
+                "; end that capture first, or capture on another thread"});
     }
     captures_.free_.wait(lock, [&] { return captures_.kept_out_ == 0; });
     captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), graph, this});
@@ -58,8 +58,8 @@ MEMSAVER_INLINE OpenCaptures::KeepOut::KeepOut(OpenCaptures& captures, const Dea
     if (!deadline) {
         captures_.free_.wait(lock, none);
     } else if (!captures_.free_.wait_until(lock, *deadline, none)) {
-        throw NotIdle{"tag \"" + captures_.open_.back().tag +
-                      "\" was still being captured when the timeout expired; nothing has changed"};
+        not_idle({"tag ", in_quotes(captures_.open_.back().tag),
+                  " was still being captured when the timeout expired; nothing has changed"});
     }
     captures_.kept_out_ += 1;
 }
@@ -108,7 +108,7 @@ MEMSAVER_INLINE const OpenCaptures::Open* OpenCaptures::on_this_thread() const n
 MEMSAVER_INLINE void OpenCaptures::refuse_locked(const char* what) const {
     if (open_.empty()) return;
     const std::string& tag = open_.back().tag;
-    throw about_tag(tag, Misuse{std::string{what} + ": tag \"" + tag + "\" is being captured; end the capture first"});
+    misuse_of(tag, {what, ": tag ", in_quotes(tag), " is being captured; end the capture first"});
 }
 
 } // namespace detail

@@ -32,8 +32,8 @@ public:
     void grow(std::size_t bytes) override {
         if (bytes <= bytes_) return;
         if (bytes > cap()) {
-            throw Misuse{"a block at " + format_address(address()) + " in tag \"" + arena_.tag() +
-                         "\" cannot grow to " + format_bytes(bytes) + ": its cap is " + format_bytes(cap())};
+            misuse({"a block at ", in_hex(address()), " in tag ", in_quotes(arena_.tag()), " cannot grow to ",
+                    in_bytes(bytes), ": its cap is ", in_bytes(cap())});
         }
         bytes_ = arena_.grow(address(), bytes);
     }
@@ -174,11 +174,11 @@ MEMSAVER_INLINE PlainArena::~PlainArena() {
 MEMSAVER_INLINE void* PlainArena::allocate(const Request& request) {
     request.check(tag_);
     if (!can_align_up(request.bytes, default_alignment)) {
-        throw Misuse{request.text() + " in tag \"" + tag_ + "\": the size is too large"};
+        misuse({request.text(), " in tag ", in_quotes(tag_), ": the size is too large"});
     }
     if (request.alignment > default_alignment) {
-        throw Misuse{request.text() + " in tag \"" + tag_ + "\": plain memory is aligned to 256 bytes, not " +
-                     std::to_string(request.alignment)};
+        misuse({request.text(), " in tag ", in_quotes(tag_), ": plain memory is aligned to 256 bytes, not ",
+                in_digits(request.alignment)});
     }
     Blocks place; // allocated before the memory, so that none is leaked
     place[0].bytes = request.bytes;
@@ -223,15 +223,15 @@ MEMSAVER_INLINE void PlainArena::deallocate_quietly(void* pointer, const FreeOrd
 }
 
 MEMSAVER_INLINE BackupView PlainArena::backup_view(const void* pointer, std::size_t bytes) {
-    throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                 ") in tag \"" + tag_ + "\": this is plain memory, which is never paused"};
+    misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
+            in_quotes(tag_), ": this is plain memory, which is never paused"});
 }
 
 MEMSAVER_INLINE void PlainArena::write_backup(void* pointer, const void* from, std::size_t bytes) {
     const auto address = reinterpret_cast<Address>(pointer);
     if (bytes == 0 || from == nullptr || !holds(pointer, bytes)) {
-        throw Misuse{"write_backup(" + format_address(address) + ", " + format_bytes(bytes) + ") in tag \"" + tag_ +
-                     "\": these are not bytes of a live block, or the source is null or empty"};
+        misuse({"write_backup(", in_hex(address), ", ", in_bytes(bytes), ") in tag ", in_quotes(tag_),
+                ": these are not bytes of a live block, or the source is null or empty"});
     }
     OwnedStream stream;
     OwnedEvent event;
@@ -278,21 +278,21 @@ MEMSAVER_INLINE void PlainArena::end_load(std::shared_ptr<AnySlot> slot) noexcep
 
 MEMSAVER_INLINE void PlainArena::invalidate(const void* pointer, std::size_t bytes) {
     if (bytes != 0 && holds(pointer, bytes)) return; // nothing is ever saved
-    throw Misuse{"invalidate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                 ") in tag \"" + tag_ + "\": these are not bytes of a live block"};
+    misuse({"invalidate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
+            in_quotes(tag_), ": these are not bytes of a live block"});
 }
 
 MEMSAVER_INLINE std::shared_ptr<GateMark> PlainArena::gate(const void* pointer, std::size_t bytes) {
     require_open("gate");
     if (bytes != 0 && holds(pointer, bytes)) return nullptr;
-    throw Misuse{"gate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                 ") in tag \"" + tag_ + "\": these are not bytes of a live block"};
+    misuse({"gate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ", in_quotes(tag_),
+            ": these are not bytes of a live block"});
 }
 
 MEMSAVER_INLINE std::unique_ptr<GrowingBlock> PlainArena::reserve_block(std::size_t cap) {
     const std::size_t granularity = granularity_of(driver_);
     if (cap == 0 || !can_align_up(cap, granularity)) {
-        throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be reserved"};
+        misuse({"tag ", in_quotes(tag_), ": addresses for ", in_bytes(cap), " cannot be reserved"});
     }
     std::unique_ptr<GrowingBlock> growing;
     reserve_pages(align_up(cap, granularity), granularity, 0,
@@ -516,7 +516,7 @@ MEMSAVER_INLINE PlainArena::Blocks::const_iterator PlainArena::block_over(Addres
 }
 
 MEMSAVER_INLINE void PlainArena::require_open_locked(const std::string& what) const {
-    if (closed_) throw Misuse{what + ": tag \"" + tag_ + "\" has been " + end()};
+    if (closed_) misuse({what, ": tag ", in_quotes(tag_), " has been ", end()});
 }
 
 MEMSAVER_INLINE void PlainArena::refuse(Address address) const {
@@ -532,7 +532,7 @@ MEMSAVER_INLINE void PlainArena::refuse(Address address) const {
         why = "the pointer lies inside a block of " + format_bytes(block->second.bytes) + " that starts at " +
               format_address(block->first);
     }
-    throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ + "\": " + why};
+    misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_), ": ", why});
 }
 
 } // namespace detail

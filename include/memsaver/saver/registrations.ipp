@@ -132,11 +132,11 @@ MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& 
                                                      const char* what) {
     const bool both = options.on_register && options.on_deregister;
     if (!both && wanted) {
-        throw Misuse{std::string{what} + " for \"" + options.who +
-                     "\" needs on_register and on_deregister, which resumes and pauses call"};
+        misuse({what, " for ", in_quotes(options.who),
+                " needs on_register and on_deregister, which resumes and pauses call"});
     }
     if (options.on_register && !options.on_deregister)
-        throw Misuse{std::string{what} + " for \"" + options.who + "\" has on_register, but no on_deregister"};
+        misuse({what, " for ", in_quotes(options.who), " has on_register, but no on_deregister"});
 }
 
 MEMSAVER_INLINE std::uint64_t RegistrationBook::note(std::shared_ptr<Entry> entry) {
@@ -156,7 +156,7 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
         away += ", or " + first->second->text() + ", on which it depends, is not registered";
     }
     if (going(*entry) || !entry->here())
-        throw about_tag(arena->tag(), Misuse{"register " + entry->text() + ": " + away + "; resume it first"});
+        misuse_of(arena->tag(), {"register ", entry->text(), ": ", away, "; resume it first"});
     const std::uint64_t key = note(entry);
     try {
         if (entry->options.on_register) of_entry(*entry, "registering", entry->options.on_register);
@@ -169,7 +169,7 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
 
 MEMSAVER_INLINE std::uint64_t RegistrationBook::add_tags(Tags tags, RegistrationOptions options) {
     check_options(options, true, "a registration of tags");
-    if (options.on_pause == OnPause::refuse) throw Misuse{"a registration of tags cannot use OnPause::refuse"};
+    if (options.on_pause == OnPause::refuse) misuse({"a registration of tags cannot use OnPause::refuse"});
     const std::lock_guard lock{mutex_};
     return note(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
 }
@@ -349,7 +349,7 @@ MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t
                                                 const Registration* with) {
     return detail::translated([&] {
         if (with != nullptr && with->book_ != book_)
-            throw Misuse{"a registration cannot depend on one that has ended or belongs to another Registrations"};
+            detail::misuse({"a registration cannot depend on one that has ended or belongs to another Registrations"});
         const std::uint64_t first = with != nullptr ? with->key_ : 0;
         return Registration{book_, book_->add_memory(pointer, bytes, std::move(options), first)};
     });

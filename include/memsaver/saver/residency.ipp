@@ -39,9 +39,9 @@ MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resid
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, const ResidentList& residents,
                                                           const UseOptions& options) {
     if (state_.captures_.here()) {
-        throw Misuse{"use of " + quoted_tags(tags) +
-                     " inside a capture: not all of it is resident, and replays would not resume it; begin the use "
-                     "before the capture"};
+        misuse({"use of ", quoted_tags(tags),
+                " inside a capture: not all of it is resident, and replays would not resume it; begin the use before "
+                "the capture"});
     }
     const Tags in = tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // excludes tags made in the meantime
     const Deadline room = deadline_after(options.room_within);
@@ -462,7 +462,7 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim_up_to(std::size_t bytes, const Recl
     const int device = options.device.value_or(state_.driver_.device());
     const std::vector<AnyDriver> drivers = state_.tags_.drivers();
     if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
-        throw Misuse{"reclaim: this saver has no tag on device " + std::to_string(device)};
+        misuse({"reclaim: this saver has no tag on device ", in_digits(device)});
     }
     Reclaiming now{bytes, device, options, wait_for_device};
     now.got.wanted_bytes = bytes;

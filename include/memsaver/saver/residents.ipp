@@ -219,8 +219,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
         if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
         const Deadline deadline = blocked_ ? rest : earlier(room, rest);
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
-            throw NotIdle{"use: other threads' uses, pauses or resumes had not ended when the timeout expired; "
-                          "nothing has changed"};
+            not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; nothing has "
+                      "changed"});
         }
         residents_.wait_for_change(lock, deadline);
     }
@@ -290,9 +290,9 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
         while (!free() && !residents.closed_) {
             const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
             if (!deadline && residents.circular(tags, here, 64)) {
-                throw Misuse{std::string{what} + ": tag \"" + (used != tags.end() ? *used : tags.front())->tag +
-                             "\" is in use by this thread, or by one that waits for a use of this thread; "
-                             "without a timeout, this call would wait forever"};
+                misuse({what, ": tag ", in_quotes((used != tags.end() ? *used : tags.front())->tag),
+                        " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
+                        "this call would wait forever"});
             }
             if (deadline && std::chrono::steady_clock::now() >= *deadline) {
                 throw NotIdle{"tag \"" + (used != tags.end() ? *used : tags.front())->tag +
@@ -343,9 +343,9 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
                 check(status, "query the work that a use marked");
                 if (passed) break;
                 if (std::chrono::steady_clock::now() >= *deadline) {
-                    throw NotIdle{"tag \"" + tag->tag +
-                                  "\": work that a use of it marked with `until` had not completed when the timeout "
-                                  "expired; nothing has changed"};
+                    not_idle({"tag ", in_quotes(tag->tag),
+                              ": work that a use of it marked with `until` had not completed when the timeout expired; "
+                              "nothing has changed"});
                 }
                 std::this_thread::sleep_for(pause);
             }
@@ -498,9 +498,9 @@ MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, std::thread::
 }
 
 MEMSAVER_INLINE void Residents::require_open(const ResidentList& tags) const {
-    if (closed_) throw Misuse{"use: the saver has been closed"};
+    if (closed_) misuse({"use: the saver has been closed"});
     for (const auto& tag : tags) {
-        if (tag->gone) throw Misuse{"use: tag \"" + tag->tag + "\" has been dropped"};
+        if (tag->gone) misuse({"use: tag ", in_quotes(tag->tag), " has been dropped"});
     }
 }
 

@@ -33,7 +33,7 @@ namespace detail {
 
 MEMSAVER_INLINE SaverCore& used(const std::shared_ptr<SaverCore>& core) {
     if (core == nullptr) [[unlikely]]
-        throw Misuse{"a MemorySaver that was moved from was used"};
+        misuse({"a MemorySaver that was moved from was used"});
     return *core;
 }
 
@@ -145,9 +145,9 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
         return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
-        throw Misuse{"deallocate(" + format_address(reinterpret_cast<Address>(pointer)) +
-                     "): no tag of this saver contains this pointer; its tag may have been dropped, it was plain "
-                     "memory that was freed before, or it belongs to another saver"};
+        misuse({"deallocate(", in_hex(reinterpret_cast<Address>(pointer)),
+                "): no tag of this saver contains this pointer; its tag may have been dropped, it was plain memory "
+                "that was freed before, or it belongs to another saver"});
     });
 }
 
@@ -159,7 +159,7 @@ MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, Free
         } catch (const Misuse& misuse) {
             const std::shared_ptr<ArenaBase> other = state_->tags_.find(pointer);
             if (other == nullptr || other.get() == &arena) throw;
-            throw Misuse{std::string{misuse.what()} + "; it belongs to tag \"" + other->tag() + '"'};
+            detail::misuse({misuse.what(), "; it belongs to tag ", in_quotes(other->tag())});
         }
     });
 }
@@ -272,8 +272,8 @@ MEMSAVER_INLINE std::shared_ptr<ArenaBase> SaverCore::holder(const char* what, c
     return boundary(what, [&] {
         std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
         if (arena != nullptr && bytes != 0 && arena->holds(pointer, bytes)) return arena;
-        throw Misuse{std::string{what} + " " + format_bytes(bytes) + " at " +
-                     format_address(reinterpret_cast<Address>(pointer)) + ": these are not bytes of live blocks"};
+        misuse({what, " ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
+                ": these are not bytes of live blocks"});
     });
 }
 
@@ -282,8 +282,8 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
         return backup_view(*arena, pointer, bytes);
     return boundary("backup_view", [&]() -> BackupView {
-        throw Misuse{"backup_view(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver contains this pointer"};
+        misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
+                "): no tag of this saver contains this pointer"});
     });
 }
 
@@ -296,8 +296,8 @@ MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, st
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
         return write_backup(*arena, pointer, from, bytes);
     boundary("write_backup", [&] {
-        throw Misuse{"write_backup(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver contains this pointer"};
+        misuse({"write_backup(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
+                "): no tag of this saver contains this pointer"});
     });
 }
 
@@ -309,8 +309,8 @@ MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
     require_parent("load");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
     boundary("load", [&] {
-        throw Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(from.bytes) +
-                     ", \"" + from.path + "\"): no tag of this saver contains this pointer"};
+        misuse({"load(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(from.bytes), ", ",
+                in_quotes(from.path), "): no tag of this saver contains this pointer"});
     });
 }
 
@@ -322,8 +322,8 @@ MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t byte
     require_parent("invalidate");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
     boundary("invalidate", [&] {
-        throw Misuse{"invalidate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver contains this pointer"};
+        misuse({"invalidate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
+                "): no tag of this saver contains this pointer"});
     });
 }
 
@@ -335,8 +335,8 @@ MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
     require_parent("gate");
     if (std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
     return boundary("gate", [&]() -> Gate {
-        throw Misuse{"gate(" + format_address(reinterpret_cast<Address>(pointer)) + ", " + format_bytes(bytes) +
-                     "): no tag of this saver contains this pointer"};
+        misuse({"gate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
+                "): no tag of this saver contains this pointer"});
     });
 }
 
@@ -834,7 +834,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
     boundary("until", [&] {
         for (const AnyDriver& driver : state_->owners_of(use, stream)) {
             if (being_captured(driver, stream))
-                throw Misuse{"until(stream): the stream is being captured, so its work cannot be waited for"};
+                misuse({"until(stream): the stream is being captured, so its work cannot be waited for"});
             state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, stream));
         }
     });
@@ -842,7 +842,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
 
 MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
     boundary("until", [&] {
-        if (!event) throw Misuse{"until(event): the event is null"};
+        if (!event) misuse({"until(event): the event is null"});
         for (const AnyDriver& driver : state_->owners_of(use, event)) {
             state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, event));
         }
@@ -1192,8 +1192,8 @@ MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena) {
 
 MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, const Order& order) {
     if (captures_.here()) {
-        throw Misuse{"release of elastic memory of tag \"" + arena.tag() +
-                     "\" inside a capture: replays may touch it; release it after the graph is destroyed"};
+        misuse({"release of elastic memory of tag ", in_quotes(arena.tag()),
+                " inside a capture: replays may touch it; release it after the graph is destroyed"});
     }
     if (order.kind() == Order::Kind::idle) return {FreeOrder::Kind::idle};
     if (order.kind() == Order::Kind::device) return {};
@@ -1212,7 +1212,7 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, cons
     for (const StreamRef stream : order.streams()) {
         const AnyDriver& driver = whose(stream);
         if (being_captured(driver, stream))
-            throw Misuse{"after(stream): the stream is being captured, so its work cannot be waited for"};
+            misuse({"after(stream): the stream is being captured, so its work cannot be waited for"});
         marks.push_back(std::make_unique<StreamMark>(driver, stream));
     }
     for (const EventRef event : order.events()) marks.push_back(std::make_unique<StreamMark>(whose(event), event));

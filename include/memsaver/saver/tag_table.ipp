@@ -36,20 +36,20 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
     const AnyDriver driver = wanted.driver ? *wanted.driver : drivers_.front();
     for (;;) {
         require_open_locked("arena of tag \"" + std::string{wanted.tag} + '"');
-        if (wanted.tag.empty()) throw Misuse{"tag \"\": a tag needs a name"};
+        if (wanted.tag.empty()) misuse({"tag \"\": a tag needs a name"});
         if (auto member = find_locked(wanted, driver)) return member;
         const auto maker = making_.find(wanted.tag);
         if (maker == making_.end()) break;
         if (maker->second.thread == std::this_thread::get_id()) {
-            throw Misuse{"tag \"" + maker->first + "\" is requested by the thread that is still creating it"};
+            misuse({"tag ", in_quotes(maker->first), " is requested by the thread that is still creating it"});
         }
         made_.wait(lock);
     }
     const auto known = tags_.find(wanted.tag);
     if (known == tags_.end() && !wanted.policy && options_.new_tags == NewTags::with_policy) {
         const std::string unknown = unknown_locked(wanted.tag);
-        throw Misuse{unknown + (unknown.back() == '?' ? "" : ";") +
-                     " a new tag of this saver needs a policy (NewTags::with_policy)"};
+        misuse({unknown, unknown.back() == '?' ? "" : ";",
+                " a new tag of this saver needs a policy (NewTags::with_policy)"});
     }
     const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy || known != tags_.end();
     AnyPolicy policy = wanted.policy             ? *wanted.policy
@@ -150,7 +150,7 @@ MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
     if (tags.kind() != Tags::Kind::named) return;
     for (const std::string& name : tags.names()) {
         if (tags_.contains(name)) continue;
-        throw about_tag(name, Misuse{std::string{what} + ": " + unknown_locked(name)});
+        misuse_of(name, {what, ": ", unknown_locked(name)});
     }
 }
 
@@ -357,7 +357,7 @@ MEMSAVER_INLINE void TagTable::close() {
 }
 
 MEMSAVER_INLINE void TagTable::require_open_locked(const std::string& what) const {
-    if (closed_) throw Misuse{what + ": the saver has been closed"};
+    if (closed_) misuse({what, ": the saver has been closed"});
 }
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const WantedTag& wanted,
@@ -365,15 +365,15 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wa
     const auto known = tags_.find(wanted.tag);
     if (known == tags_.end()) return nullptr;
     if (wanted.policy && !(*wanted.policy == known->second.policy)) {
-        throw Misuse{"tag \"" + known->first + "\" has " + difference(known->second.policy, *wanted.policy) +
-                     "; a tag keeps its policy until it is dropped"};
+        misuse({"tag ", in_quotes(known->first), " has ", difference(known->second.policy, *wanted.policy),
+                "; a tag keeps its policy until it is dropped"});
     }
     if (wanted.policy) known->second.said = true;
     for (const auto& member : known->second.members) {
         if (member->driver.device() != driver.device()) continue;
         if (!(member->driver == driver)) {
-            throw Misuse{"tag \"" + known->first + "\" already exists on " + member->driver.name() +
-                         " with other driver options"};
+            misuse({"tag ", in_quotes(known->first), " already exists on ", member->driver.name(),
+                    " with other driver options"});
         }
         if (wanted.options) require_same(*member, *wanted.options);
         return member;
@@ -384,7 +384,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const Wa
 
 MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOptions& asked) {
     const auto refuse = [&](const std::string& why) {
-        throw Misuse{"tag \"" + member.tag + "\" already exists, " + why};
+        misuse({"tag ", in_quotes(member.tag), " already exists, ", why});
     };
     const auto compare = [&](const char* what, std::size_t has, std::size_t wanted, const char* has_if_0) {
         if (wanted == 0 || wanted == has) return;
@@ -402,7 +402,7 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
 
 MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const ArenaOptions& asked) {
     const auto refuse = [&](const std::string& why) {
-        throw Misuse{"tag \"" + resident.tag + "\" already exists, " + why};
+        misuse({"tag ", in_quotes(resident.tag), " already exists, ", why});
     };
     ArenaUsage is;
     residents_.fill(resident, is);

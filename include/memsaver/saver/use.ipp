@@ -34,12 +34,12 @@ MEMSAVER_INLINE Use& Use::operator=(Use&& other) noexcept {
 MEMSAVER_INLINE Use::~Use() { release(); }
 
 MEMSAVER_INLINE void Use::until(StreamRef stream) {
-    if (record_ == nullptr) throw Misuse{"until(stream) of an empty or moved-from Use"};
+    if (record_ == nullptr) detail::misuse({"until(stream) of an empty or moved-from Use"});
     saver_->until(*record_, stream);
 }
 
 MEMSAVER_INLINE void Use::until(EventRef event) {
-    if (record_ == nullptr) throw Misuse{"until(event) of an empty or moved-from Use"};
+    if (record_ == nullptr) detail::misuse({"until(event) of an empty or moved-from Use"});
     saver_->until(*record_, event);
 }
 
