@@ -89,9 +89,9 @@ MEMSAVER_INLINE FileFacts SourceReader::facts_of(const OwnedFile& file, const st
 }
 
 MEMSAVER_INLINE void SourceReader::raise_changed(const std::string& path) const {
-    throw SourceChanged{error_prefix_ + path +
-                        " is no longer the file that bytes were loaded from: it was replaced, "
-                        "modified or truncated"};
+    throw SourceChanged{text_of({error_prefix_, path,
+                                 " is no longer the file that bytes were loaded from: it was replaced, "
+                                 "modified or truncated"})};
 }
 
 MEMSAVER_INLINE Status SourceReader::read(const Open& open, std::byte* to, std::size_t bytes,

@@ -2,6 +2,7 @@
 // the attempted operation as text.
 #pragma once
 
+#include "memsaver/core/event.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/status.hpp"
@@ -15,6 +16,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -212,7 +214,12 @@ std::string failure_text(const Status& status, const Attempt& attempt, const std
 [[noreturn, gnu::cold]] void misuse(Bits text);
 [[noreturn, gnu::cold]] void misuse_of(const std::string& tag, Bits text);
 [[noreturn, gnu::cold]] void not_idle(Bits text);
+[[noreturn, gnu::cold]] void out_of_host_memory(Bits text);
 [[noreturn, gnu::cold]] void unavailable(Bits text, Status status = {});
+
+/// Reports that a call failed whose failure cannot be thrown, as `ignored`.
+[[gnu::cold]] void tell_ignored(const EventSink& sink, std::string_view tag, int device, const Status& status,
+                                const char* what) noexcept;
 
 /// Adds the tag's name to an exception of an operation on that tag.
 void name_tag(Error& error, const std::string& tag) noexcept;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <string_view>
 
 namespace memsaver::inline v0_3 {
 
@@ -75,7 +76,18 @@ MEMSAVER_INLINE void misuse_of(const std::string& tag, Bits text) { throw about_
 
 MEMSAVER_INLINE void not_idle(Bits text) { throw NotIdle{text_of(text)}; }
 
+MEMSAVER_INLINE void out_of_host_memory(Bits text) { throw OutOfHostMemory{text_of(text)}; }
+
 MEMSAVER_INLINE void unavailable(Bits text, Status status) { throw Unavailable{text_of(text), status}; }
+
+MEMSAVER_INLINE void tell_ignored(const EventSink& sink, std::string_view tag, int device, const Status& status,
+                                  const char* what) noexcept {
+    if (!sink) return;
+    try {
+        tell(sink, EventKind::ignored, tag, device, {failure_text(status, what)});
+    } catch (const std::bad_alloc&) { // as an exception of the sink
+    }
+}
 
 MEMSAVER_INLINE void name_tag(Error& error, const std::string& tag) noexcept {
     try {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/text.hpp"
 
 #include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -59,6 +61,10 @@ void emit(const EventSink& sink, MakeEvent&& make_event) noexcept {
     } catch (...) { // exceptions of the sink do not concern the caller
     }
 }
+
+/// Sends an event with this text to the sink, if there is one. Never throws.
+[[gnu::cold]] void tell(const EventSink& sink, EventKind kind, std::string_view tag, int device, Bits text,
+                        std::size_t bytes_done = 0, std::size_t bytes_total = 0) noexcept;
 
 /// Quotes and escapes a text as a JSON string. Bytes that are not valid UTF-8 are passed through unchanged.
 [[nodiscard]] std::string json_quoted(const std::string& text);

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -44,6 +45,15 @@ MEMSAVER_INLINE EventSink json_lines_sink(std::FILE* file) {
 }
 
 namespace detail {
+
+MEMSAVER_INLINE void tell(const EventSink& sink, EventKind kind, std::string_view tag, int device, Bits text,
+                          std::size_t bytes_done, std::size_t bytes_total) noexcept {
+    if (!sink) return;
+    try {
+        sink({kind, std::string{tag}, device, text_of(text), bytes_done, bytes_total});
+    } catch (...) { // exceptions of the sink do not concern the caller
+    }
+}
 
 MEMSAVER_INLINE std::string json_quoted(const std::string& text) {
     std::string all = "\"";

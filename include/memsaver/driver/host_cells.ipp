@@ -42,10 +42,11 @@ MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostB
     const std::size_t promised = budget ? budget->promised_ : 0;
     available -= std::min(available, promised);
     if (bytes > available) {
-        throw OutOfHostMemory{
-            whose + "a backup of " + format_bytes(bytes) +
-            " does not fit: available host memory (system and control groups) is " + format_bytes(available) +
-            (promised == 0 ? std::string{} : " after subtracting the " + format_bytes(promised) + " of other backups")};
+        const std::string others =
+            promised == 0 ? "" : text_of({" after subtracting the ", in_bytes(promised), " of other backups"});
+        out_of_host_memory({whose, "a backup of ", in_bytes(bytes),
+                            " does not fit: available host memory (system and control groups) is ", in_bytes(available),
+                            others});
     }
     if (!budget) return {};
     budget->promised_ += bytes;

@@ -48,7 +48,7 @@ MEMSAVER_INLINE void TrimCudaPools::run(detail::SaverCore& core, Report& report)
             act();
         } catch (const Unavailable&) { // this driver has no pools
         } catch (const std::exception& error) {
-            detail::emit(core.events(), [&] { return Event{EventKind::ignored, "", device, error.what()}; });
+            detail::tell(core.events(), EventKind::ignored, "", device, {error.what()});
         }
     };
     or_tell(core.driver().device(), [&] {
@@ -62,15 +62,10 @@ MEMSAVER_INLINE void TrimCudaPools::run(detail::SaverCore& core, Report& report)
 MEMSAVER_INLINE void TrimCudaPools::note(const EventSink& events, int device, const TrimmedPools& trimmed,
                                          Report& report) {
     const std::size_t released = trimmed.before_bytes - std::min(trimmed.before_bytes, trimmed.after_bytes);
-    detail::emit(events, [&] {
-        return Event{EventKind::trimmed,
-                     "",
-                     device,
-                     "CUDA pools: " + format_bytes(trimmed.before_bytes) + " reserved before, " +
-                         format_bytes(trimmed.after_bytes) + " after",
-                     released,
-                     trimmed.before_bytes};
-    });
+    detail::tell(events, EventKind::trimmed, "", device,
+                 {"CUDA pools: ", detail::in_bytes(trimmed.before_bytes), " reserved before, ",
+                  detail::in_bytes(trimmed.after_bytes), " after"},
+                 released, trimmed.before_bytes);
     if (trimmed.before_bytes == 0) return;
     TagReport row;
     row.tag = "CUDA pools";

@@ -292,10 +292,9 @@ MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm,
         goes_with_tags_ = registrations.add(tags, std::move(own));
         if (suspend == NcclSuspend::never || library.can_suspend()) return;
         const detail::SaverCore& core = *registrations.saver();
-        detail::emit(core.events(), [&] {
-            return Event{EventKind::fell_back, "", core.driver().device(),
-                         too_old + ": the memory of communicator \"" + state_->who() + "\" stays on the device"};
-        });
+        detail::tell(
+            core.events(), EventKind::fell_back, "", core.driver().device(),
+            {too_old, ": the memory of communicator ", detail::in_quotes(state_->who()), " stays on the device"});
     });
 }
 

@@ -27,9 +27,7 @@ namespace memsaver::inline v0_3 {
             return event;
         });
     } catch (...) { // a user's policy or driver may throw anything
-        detail::emit(events, [] {
-            return Event{EventKind::ignored, "", 0, "an allocation failed for an unknown reason"};
-        });
+        detail::tell(events, EventKind::ignored, "", 0, {"an allocation failed for an unknown reason"});
     }
     return nullptr;
 }

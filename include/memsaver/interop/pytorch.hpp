@@ -22,11 +22,9 @@ namespace memsaver::inline v0_3 {
                                             const EventSink& events = {}) noexcept {
     if (bytes <= 0) return nullptr;
     if (arena && arena.device() != device) {
-        detail::emit(events, [&] {
-            return Event{EventKind::ignored, arena.tag(), device,
-                         "memory on device " + std::to_string(device) + " was requested from tag \"" + arena.tag() +
-                             "\" on device " + std::to_string(arena.device())};
-        });
+        detail::tell(events, EventKind::ignored, arena.tag(), device,
+                     {"memory on device ", detail::in_digits(device), " was requested from tag ",
+                      detail::in_quotes(arena.tag()), " on device ", detail::in_digits(arena.device())});
         return nullptr;
     }
     return allocate_or_null(arena, static_cast<std::size_t>(bytes), events);
@@ -44,9 +42,7 @@ inline void pytorch_deallocate(const Arena& arena, void* pointer, std::ptrdiff_t
 template <class D>
 void pytorch_deallocate(MemorySaver<D>& saver, void* pointer, std::ptrdiff_t, int device, StreamRef stream,
                         const EventSink& events = {}) noexcept {
-    const auto tell_why = [&](const char* why) {
-        detail::emit(events, [&] { return Event{EventKind::ignored, "", device, why}; });
-    };
+    const auto tell_why = [&](const char* why) { detail::tell(events, EventKind::ignored, "", device, {why}); };
     try {
         try {
             saver.deallocate(pointer, stream);

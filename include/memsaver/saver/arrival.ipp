@@ -125,17 +125,11 @@ MEMSAVER_INLINE void ArrivalState::end() noexcept {
         translated([&] { finish(); });
     } catch (const std::exception& error) {
         const auto* const known = dynamic_cast<const Error*>(&error);
-        emit(saver_->events(), [&] {
-            return Event{EventKind::ignored, known != nullptr ? known->tag() : std::string{}, saver_->driver().device(),
-                         error.what()};
-        });
+        tell(saver_->events(), EventKind::ignored, known != nullptr ? known->tag() : std::string{},
+             saver_->driver().device(), {error.what()});
     } catch (...) { // a hook may throw anything
-        emit(saver_->events(), [&] {
-            return Event{EventKind::ignored,
-                         {},
-                         saver_->driver().device(),
-                         "at the end of an Arrival, a hook threw an object that is not a std::exception"};
-        });
+        tell(saver_->events(), EventKind::ignored, "", saver_->driver().device(),
+             {"at the end of an Arrival, a hook threw an object that is not a std::exception"});
     }
 }
 

@@ -78,9 +78,9 @@ private:
         const auto size = static_cast<std::size_t>(count);
         if (!std::in_range<std::size_t>(count) || size == 0 ||
             size > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
-            throw detail::about_tag(arena.tag(),
-                                    Misuse{"Buffer in tag \"" + arena.tag() + "\": " + std::to_string(count) +
-                                           " elements of " + std::to_string(sizeof(T)) + " bytes cannot be allocated"});
+            detail::misuse_of(arena.tag(),
+                              {"Buffer in tag ", detail::in_quotes(arena.tag()), ": ", std::to_string(count),
+                               " elements of ", detail::in_digits(sizeof(T)), " bytes cannot be allocated"});
         }
         return size;
     }

@@ -121,10 +121,7 @@ private:
             status = block.pages->drop(steps(range(), false)); // and what earlier releases could not release
         }
         if (status.ok()) return;
-        emit(arena_.events_, [&] {
-            return Event{EventKind::ignored, arena_.tag(), arena_.device(),
-                         failure_text(status, "release pages (the next release retries)")};
-        });
+        tell_ignored(arena_.events_, arena_.tag(), arena_.device(), status, "release pages (the next release retries)");
     }
 
     PlainArena& arena_;
@@ -165,9 +162,7 @@ MEMSAVER_INLINE PlainArena::PlainArena(AnyDriver driver, std::string tag, EventS
 
 MEMSAVER_INLINE PlainArena::~PlainArena() {
     if (const Status status = close(); !status.ok()) {
-        emit(events_, [&] {
-            return Event{EventKind::ignored, tag_, device(), failure_text(status, "free plain memory")};
-        });
+        tell_ignored(events_, tag_, device(), status, "free plain memory");
     }
 }
 
@@ -218,7 +213,7 @@ MEMSAVER_INLINE void PlainArena::deallocate_quietly(void* pointer, const FreeOrd
     try {
         if (contains(pointer)) give_up(reinterpret_cast<Address>(pointer), order);
     } catch (const std::exception& error) {
-        emit(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+        tell(events_, EventKind::ignored, tag_, device(), {error.what()});
     }
 }
 
@@ -270,10 +265,7 @@ MEMSAVER_INLINE void PlainArena::end_load(std::shared_ptr<AnySlot> slot) noexcep
     Status status = spent_.retry();
     if (const Status last = spent_.add(std::move(slot)); status.ok()) status = last;
     if (status.ok() || status.kind == StatusKind::gone) return;
-    emit(events_, [&] {
-        return Event{EventKind::ignored, tag_, device(),
-                     failure_text(status, "release the resources of a load (the next load retries)")};
-    });
+    tell_ignored(events_, tag_, device(), status, "release the resources of a load (the next load retries)");
 }
 
 MEMSAVER_INLINE void PlainArena::invalidate(const void* pointer, std::size_t bytes) {
@@ -402,7 +394,7 @@ MEMSAVER_INLINE void PlainArena::let_go(std::uint64_t graph) noexcept {
         try {
             give_up(address, {});
         } catch (const std::exception& error) {
-            emit(events_, [&] { return Event{EventKind::ignored, tag_, device(), error.what()}; });
+            tell(events_, EventKind::ignored, tag_, device(), {error.what()});
         }
     }
 }

@@ -200,7 +200,7 @@ MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
     try {
         end(key);
     } catch (const std::exception& error) {
-        emit(saver_->events(), [&] { return Event{EventKind::ignored, "", saver_->driver().device(), error.what()}; });
+        tell(saver_->events(), EventKind::ignored, "", saver_->driver().device(), {error.what()});
     } catch (...) { // not a std::exception: there is no text to report
     }
     const std::lock_guard lock{mutex_};
@@ -225,9 +225,9 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         refused = "tag \"" + *asked + "\" cannot be paused: " + entry->text();
     }
     if (refusing != 0) {
-        throw Misuse{refused + (refusing == 1 ? "" : " and " + std::to_string(refusing - 1) + " more") +
-                     (refusing == 1 ? " is registered" : " are registered") +
-                     "; end the registration first, or use OnPause::renew"};
+        const std::string more = refusing == 1 ? std::string{} : text_of({" and ", in_digits(refusing - 1), " more"});
+        misuse({refused, more, refusing == 1 ? " is registered" : " are registered",
+                "; end the registration first, or use OnPause::renew"});
     }
     if (!any) return;
     for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {

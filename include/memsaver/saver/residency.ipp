@@ -388,9 +388,7 @@ MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
         PauseEvent event{tags_of(asked).names(), {}}; // including tags that another pause has taken
         state_.run_failed_pause_hooks(event);
     } catch (const std::exception& error) {
-        detail::emit(state_.options_.events, [&] {
-            return Event{EventKind::ignored, "", state_.driver_.device(), error.what()};
-        });
+        detail::tell(state_.options_.events, EventKind::ignored, "", state_.driver_.device(), {error.what()});
     }
 }
 

@@ -295,11 +295,11 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
                         "this call would wait forever"});
             }
             if (deadline && std::chrono::steady_clock::now() >= *deadline) {
-                throw NotIdle{"tag \"" + (used != tags.end() ? *used : tags.front())->tag +
-                              (used != tags.end() ? "\" still had " + std::to_string((*used)->users) +
-                                                        ((*used)->users == 1 ? " use" : " uses")
-                                                  : std::string{"\" was still being paused"}) +
-                              " when the timeout expired; nothing has changed"};
+                constexpr const char* unchanged = " when the timeout expired; nothing has changed";
+                if (used == tags.end())
+                    not_idle({"tag ", in_quotes(tags.front()->tag), " was still being paused", unchanged});
+                not_idle({"tag ", in_quotes((*used)->tag), " still had ", in_digits((*used)->users),
+                          (*used)->users == 1 ? " use" : " uses", unchanged});
             }
             residents.wait_for_change(lock, deadline);
         }

@@ -108,13 +108,11 @@ MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region
     if (forked()) return;
     const RegionStacks::Left left = state_->regions_.leave(region);
     if (left == RegionStacks::Left::in_order) return;
-    emit(state_->options_.events, [&] {
-        return Event{EventKind::ignored, arena.tag(), arena.device(),
-                     left == RegionStacks::Left::on_another_thread
-                         ? "a region ended on another thread than it was opened on; until then, allocations of the "
-                           "thread that opened it went to its tag"
-                         : "a region ended out of order: one opened after it on the same thread is still open"};
-    });
+    tell(state_->options_.events, EventKind::ignored, arena.tag(), arena.device(),
+         {left == RegionStacks::Left::on_another_thread
+              ? "a region ended on another thread than it was opened on; until then, allocations of the "
+                "thread that opened it went to its tag"
+              : "a region ended out of order: one opened after it on the same thread is still open"});
 }
 
 MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
@@ -122,11 +120,11 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
     if (ArenaBase* arena = state_->regions_.innermost()) return allocate(*arena, request);
     return boundary("allocate", [&]() -> void* {
         const std::size_t elsewhere = state_->regions_.open();
-        throw Misuse{request.text() +
-                     ": this thread has no open region; open one with saver.region(tag), or allocate from an arena" +
-                     (elsewhere == 0 ? ""
-                                     : " (a region applies to the thread that opened it; other threads have " +
-                                           std::to_string(elsewhere) + " open)")};
+        constexpr const char* none =
+            ": this thread has no open region; open one with saver.region(tag), or allocate from an arena";
+        if (elsewhere == 0) misuse({request.text(), none});
+        misuse({request.text(), none, " (a region applies to the thread that opened it; other threads have ",
+                in_digits(elsewhere), " open)"});
     });
 }
 
@@ -947,9 +945,7 @@ MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
 }
 
 MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
-    emit(state_->options_.events, [&] {
-        return Event{EventKind::ignored, arena.tag(), arena.device(), failure_text(status, what)};
-    });
+    tell_ignored(state_->options_.events, arena.tag(), arena.device(), status, what);
 }
 
 // --- making room ---
@@ -958,10 +954,8 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
     const std::size_t released = release_unused(device, wait, busy);
     if (released == 0) return room_made_.load() != seen;
     room_made_ += 1;
-    emit(options_.events, [&] {
-        return Event{EventKind::retried, "", device,
-                     "out of memory: released " + format_bytes(released) + " of unused memory, retrying"};
-    });
+    tell(options_.events, EventKind::retried, "", device,
+         {"out of memory: released ", in_bytes(released), " of unused memory, retrying"});
     return true;
 }
 
@@ -1063,7 +1057,7 @@ MEMSAVER_INLINE void SaverCore::keep_free(const ArenaBase& arena, std::size_t be
         if (auto resident = state_->tags_.resident_of(arena)) taker.push_back(std::move(resident));
         state_->keep_free(taker);
     } catch (const std::exception& error) { // out of host memory
-        emit(events(), [&] { return Event{EventKind::ignored, arena.tag(), arena.device(), error.what()}; });
+        tell(events(), EventKind::ignored, arena.tag(), arena.device(), {error.what()});
     }
 }
 
@@ -1072,7 +1066,7 @@ MEMSAVER_INLINE void SaverState::keep_free(const Tags& takers, const Report& rep
     try {
         keep_free(residents_of(tags_.members(takers)));
     } catch (const std::exception& error) {
-        emit(options_.events, [&] { return Event{EventKind::ignored, "", driver_.device(), error.what()}; });
+        tell(options_.events, EventKind::ignored, "", driver_.device(), {error.what()});
     }
 }
 
@@ -1085,10 +1079,8 @@ MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept 
     if (!under_pressure()) return;
     if (looks_.fetch_add(1) != 0) return;
     const auto failed = [&](const char* why) {
-        emit(options_.events, [&] {
-            return Event{EventKind::ignored, "", driver_.device(),
-                         std::string{"could not release as much memory as SaverOptions::pressure requires: "} + why};
-        });
+        tell(options_.events, EventKind::ignored, "", driver_.device(),
+             {"could not release as much memory as SaverOptions::pressure requires: ", why});
     };
     constexpr unsigned often_enough = 4; // bounds the work of this thread while others keep taking memory
     unsigned seen = 1;
@@ -1151,13 +1143,10 @@ MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const 
     if (!options_.events || options.bytes || options_.default_policy) return;
     for (const TagReport& row : report.tags) {
         if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
-        emit(options_.events, [&] {
-            return Event{
-                EventKind::warned, row.tag, row.device,
-                "the bytes of tag \"" + row.tag +
-                    "\" are discarded, because no policy was named: name one, such as Discard{} or HostBackup{}, "
-                    "when the tag is made, or set SaverOptions::default_policy"};
-        });
+        tell(options_.events, EventKind::warned, row.tag, row.device,
+             {"the bytes of tag ", in_quotes(row.tag),
+              " are discarded, because no policy was named: name one, such as Discard{} or HostBackup{}, when the tag "
+              "is made, or set SaverOptions::default_policy"});
     }
 }
 
