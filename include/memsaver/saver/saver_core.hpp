@@ -189,7 +189,8 @@ private:
 
     /// Throws Misuse in a forked child.
     void require_parent(const char* what) const;
-    /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the tags.
+    /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the
+    /// tags.
     [[noreturn, gnu::cold]] static void rethrow_about(const ArenaBase& arena);
     [[noreturn, gnu::cold]] static void rethrow_about(const Tags& tags);
 
