@@ -173,7 +173,7 @@ private:
     std::string tag_text_;
     std::mutex parts_mutex_; ///< guards lent_; parts of concurrent transfers have equal sizes
     std::condition_variable part_free_;
-    std::vector<bool> lent_;
+    std::vector<char> lent_;
     std::vector<PinnedBuffer> rows_;         ///< of each part, for the codec; kept until `clear`
     std::atomic<bool> unsettled_{false};     ///< work that could not be waited for may still run on a closed stream
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the inner store grows

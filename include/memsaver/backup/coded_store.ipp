@@ -126,7 +126,7 @@ public:
           cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, pieces_{std::move(pieces)},
           plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
           before_write_{live.before_write}, given_up_{live.given_up}, progress_{live.progress, bytes},
-          arrived_(pieces_.size(), false), movers_{movers()}, crew_{crew()} {}
+          arrived_(pieces_.size(), 0), movers_{movers()}, crew_{crew()} {}
     ~Transfer() override { crew_.join(); }
 
     void start() {
@@ -179,7 +179,7 @@ private:
     std::atomic<bool> stopped_{false};
     std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
-    std::vector<bool> arrived_; // of each piece
+    std::vector<char> arrived_; // of each piece
     std::size_t movers_;
     Crew crew_; // last: joined before the other members are destroyed
 };
@@ -368,7 +368,7 @@ inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_b
 
 inline void CodedStore::give_part(std::size_t part) noexcept {
     const std::lock_guard lock{parts_mutex_};
-    lent_[part] = false;
+    lent_[part] = 0;
     part_free_.notify_all();
 }
 
@@ -377,7 +377,7 @@ inline void CodedStore::ready_rows(std::size_t parts, bool settled) noexcept {
         {
             const std::lock_guard lock{parts_mutex_};
             if (lent_[part]) continue;
-            lent_[part] = true;
+            lent_[part] = 1;
         }
         if (settled) (void)rows_[part].settle(); // if it fails, the rows are not used
         if (!settled) (void)take_rows(part);
@@ -526,7 +526,7 @@ inline void CodedStore::raise_damaged(Address device, std::size_t bytes) const {
 }
 
 inline void CodedStore::check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const {
-    if (!status.ok()) raise(status, attempt, tag_text_ + format_bytes(bytes), bytes);
+    if (!status.ok()) raise_of(status, attempt, {tag_text_, in_bytes(bytes)}, bytes);
 }
 
 // --- access to single chunks ---
@@ -1025,7 +1025,7 @@ inline void CodedStore::Transfer::move_all(std::size_t part) {
         for (const Unit& chunk : pieces_[i]) bytes += chunk.bytes;
         progress_.add(bytes);
         const std::lock_guard lock{mutex_};
-        arrived_[i] = true;
+        arrived_[i] = 1;
         changed_.notify_all();
     }
 }
@@ -1034,7 +1034,7 @@ inline Status CodedStore::Transfer::wait() {
     crew_.join();
     if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
     const std::lock_guard lock{mutex_};
-    const bool all = std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end();
+    const bool all = std::find(arrived_.begin(), arrived_.end(), 0) == arrived_.end();
     return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
 }
 

@@ -24,13 +24,13 @@ MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
     if (!file_.owns()) {
         const Status status = file_.open(driver_, directory_.c_str());
-        if (!status.ok()) raise(status, "open a backup file", error_prefix_ + "in " + directory_);
+        if (!status.ok()) raise_of(status, "open a backup file", {error_prefix_, "in ", directory_});
     }
     const Status status = driver_.allocate_file(file_.get(), size_, bytes);
     if (!status.ok()) {
         (void)driver_.punch_file(file_.get(), size_, bytes);
-        raise(status, "allocate space in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_,
-              bytes);
+        raise_of(status, "allocate space in a backup file", {error_prefix_, in_bytes(bytes), " in ", directory_},
+                 bytes);
     }
     const Room room{size_ + page, bytes};
     size_ += bytes;
@@ -52,8 +52,8 @@ MEMSAVER_INLINE void FileStore::take_room(const std::vector<Unit>& units) {
         const std::size_t bytes = align_up(unit.location + unit.bytes, page) - begin;
         const Status status = driver_.allocate_file(file_.get(), begin - page, bytes);
         if (!status.ok())
-            raise(status, "allocate space in a backup file", error_prefix_ + format_bytes(bytes) + " in " + directory_,
-                  bytes);
+            raise_of(status, "allocate space in a backup file", {error_prefix_, in_bytes(bytes), " in ", directory_},
+                     bytes);
     }
 }
 
@@ -113,7 +113,7 @@ MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, con
 }
 
 MEMSAVER_INLINE void FileStore::check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const {
-    if (!status.ok()) raise(status, attempt, error_prefix_ + format_bytes(bytes), bytes);
+    if (!status.ok()) raise_of(status, attempt, {error_prefix_, in_bytes(bytes)}, bytes);
 }
 
 MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t bytes) const {
@@ -124,7 +124,7 @@ MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t b
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     Status status = copy->take();
     if (status.ok()) status = get(data, begin, span);
-    if (!status.ok()) raise(status, "read a backup file", error_prefix_ + format_bytes(bytes));
+    if (!status.ok()) raise_of(status, "read a backup file", {error_prefix_, in_bytes(bytes)});
     return {copy, data + (location - begin), bytes};
 }
 

@@ -182,7 +182,7 @@ MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::
 }
 
 MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t bytes) const {
-    if (!status.ok()) raise(status, "allocate host pages", error_prefix_ + format_bytes(bytes));
+    if (!status.ok()) raise_of(status, "allocate host pages", {error_prefix_, in_bytes(bytes)});
 }
 
 MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const std::string&)>& tell) {

@@ -155,7 +155,7 @@ MEMSAVER_INLINE BackupView PeerStore::view(std::uint64_t location, std::size_t b
     auto* const data = reinterpret_cast<std::byte*>(copy->address());  // NOLINT(performance-no-int-to-ptr)
     Status status = copy->take();
     if (status.ok()) status = get(data, location, bytes);
-    if (!status.ok()) raise(status, "read a backup on a peer", error_prefix_ + format_bytes(bytes));
+    if (!status.ok()) raise_of(status, "read a backup on a peer", {error_prefix_, in_bytes(bytes)});
     return {copy, data, bytes};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
 
@@ -34,19 +35,7 @@ struct Piece {
 
     /// Calls `copy(unit)`, with units that are adjacent on both sides joined into one. Stops at the first failure and
     /// returns it.
-    template <class Copy>
-    Status each_copy(Copy&& copy) const {
-        for (std::size_t i = 0; i < units.size();) {
-            Unit joined = units[i];
-            for (++i; i < units.size() && units[i].location == joined.location + joined.bytes &&
-                      units[i].device == joined.device + joined.bytes;
-                 ++i) {
-                joined.bytes += units[i].bytes;
-            }
-            if (const Status status = copy(joined); !status.ok()) return status;
-        }
-        return {};
-    }
+    Status each_copy(FunctionRef<Status(const Unit&)> copy) const;
 };
 
 /// Cuts units at multiples of `step` of the device address, where parts of a block can be paused or resumed alone.
@@ -59,36 +48,13 @@ std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit> units, const st
 
 /// Sorts units by location, and cuts them at multiples of `cell` and wherever `apart(a, b)` is true for two neighbors.
 /// A given block is always cut into the same units.
-template <class Apart>
-std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell, Apart&& apart) {
-    std::sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.location < b.location; });
-    std::vector<Piece> pieces;
-    for (Unit unit : units) {
-        while (unit.bytes != 0) {
-            const std::size_t room = cell - static_cast<std::size_t>(unit.location % cell);
-            const Unit part{unit.device, unit.location, std::min(unit.bytes, room)};
-            const bool together = !pieces.empty() && pieces.back().location() / cell == part.location / cell &&
-                                  !apart(pieces.back().units.back(), part);
-            if (!together) pieces.emplace_back();
-            pieces.back().units.push_back(part);
-            unit = {unit.device + part.bytes, unit.location + part.bytes, unit.bytes - part.bytes};
-        }
-    }
-    return pieces;
-}
+std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell,
+                                   FunctionRef<bool(const Unit&, const Unit&)> apart);
 
 /// As above, but in the order in which bytes are needed. If `at_borders`, also cuts at the borders of `first`, so that
 /// those bytes wait for nothing else; a block is then cut differently each time.
-template <class Apart>
 std::vector<Piece> cut_in_wanted_order(std::vector<Unit> units, std::size_t cell, const std::vector<Range>& first,
-                                       bool at_borders, Apart&& apart) {
-    std::vector<Piece> pieces;
-    for (std::vector<Unit>& group : in_wanted_order(std::move(units), first, at_borders)) {
-        std::vector<Piece> more = cut_into_pieces(std::move(group), cell, apart);
-        pieces.insert(pieces.end(), std::move_iterator{more.begin()}, std::move_iterator{more.end()});
-    }
-    return pieces;
-}
+                                       bool at_borders, FunctionRef<bool(const Unit&, const Unit&)> apart);
 
 /// Sees pieces as they are saved and restored. Called from any of the threads that move them, several at once.
 class PieceObserver {

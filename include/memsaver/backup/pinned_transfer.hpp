@@ -80,7 +80,7 @@ private:
     void drain(std::size_t i) noexcept;
     /// Calls `act(i)` for every cargo with bytes of `range`, as soon as `so_far[i]` is true. Stops at the first failure
     /// and returns it.
-    Status each_of(Range range, const std::vector<bool>& so_far, FunctionRef<Status(std::size_t)> act);
+    Status each_of(Range range, const std::vector<char>& so_far, FunctionRef<Status(std::size_t)> act);
     void fail(const Status& status) noexcept;
 
     /// Waits for everything that was enqueued, and reports the progress.
@@ -103,8 +103,8 @@ private:
     std::exception_ptr failure_;
     std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
-    std::vector<bool> under_way_; // of each cargo: its copies are on their stream
-    std::vector<bool> shown_;     // of each cargo: it is saved, and the observer has seen it
+    std::vector<char> under_way_; // of each cargo: its copies are on their stream
+    std::vector<char> shown_;     // of each cargo: it is saved, and the observer has seen it
     Status status_;
     Crew crew_; // last: joined before the other members are destroyed
 };

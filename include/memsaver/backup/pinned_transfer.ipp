@@ -24,7 +24,7 @@ MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<Pinned
     : lane_{std::move(lane)}, cargo_{std::move(cargo)},
       marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
       refused_{std::move(refused)}, before_write_{std::move(before_write)}, kernel_copies_{kernel_copies},
-      under_way_(cargo_.size(), false), shown_(cargo_.size(), false), crew_{std::move(crew)} {}
+      under_way_(cargo_.size(), 0), shown_(cargo_.size(), 0), crew_{std::move(crew)} {}
 
 MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
     try {
@@ -80,8 +80,8 @@ MEMSAVER_INLINE std::size_t PinnedTransfer::cut_first(std::size_t bytes, std::si
     parts.insert(parts.end(), std::move_iterator{first}, std::move_iterator{cargo_.end()});
     cargo_ = std::move(parts);
     marks_ = std::vector<OwnedEvent>(cargo_.size());
-    under_way_.assign(cargo_.size(), false);
-    shown_.assign(cargo_.size(), false);
+    under_way_.assign(cargo_.size(), 0);
+    shown_.assign(cargo_.size(), 0);
     return count;
 }
 
@@ -126,7 +126,7 @@ MEMSAVER_INLINE void PinnedTransfer::cancel() noexcept {
     if (!at_once_ && !crew_.done()) fail({StatusKind::other, 0, "the transfer was canceled"});
 }
 
-MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<bool>& so_far,
+MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<char>& so_far,
                                                FunctionRef<Status(std::size_t)> act) {
     crew_.help();
     for (std::size_t i = 0; i < cargo_.size(); ++i) {
@@ -187,7 +187,7 @@ MEMSAVER_INLINE void PinnedTransfer::show_saved(std::size_t i) {
     if (const Status status = lane_.driver().wait(marks_[i].get()); !status.ok()) return fail(status);
     show(cargo_[i], &PieceObserver::saved);
     const std::lock_guard lock{mutex_};
-    shown_[i] = true;
+    shown_[i] = 1;
     changed_.notify_all();
 }
 
@@ -213,7 +213,7 @@ MEMSAVER_INLINE Status PinnedTransfer::enqueue(std::size_t i) {
     if (!status.ok()) drain(i);
     if (!status.ok()) return status;
     const std::lock_guard lock{mutex_};
-    under_way_[i] = true;
+    under_way_[i] = 1;
     changed_.notify_all();
     return {};
 }

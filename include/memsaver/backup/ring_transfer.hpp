@@ -83,7 +83,7 @@ private:
     AnyDriver driver_;
     std::size_t buffer_bytes_;
     std::vector<Pair> pairs_;
-    std::vector<bool> lent_; // guarded by mutex_
+    std::vector<char> lent_; // guarded by mutex_
     std::mutex mutex_;
     std::condition_variable came_back_;
 };
@@ -153,7 +153,7 @@ private:
 
     CopyLane lane_;
     std::vector<Piece> pieces_;
-    std::vector<bool> arrived_; // guarded by mutex_
+    std::vector<char> arrived_; // guarded by mutex_
     const ByteStore* store_;
     std::shared_ptr<Ring> ring_;
     PieceObserver* observer_;

@@ -26,7 +26,7 @@ MEMSAVER_INLINE Ring::Ring(AnyDriver driver, std::size_t limit_bytes, unsigned t
                                       std::min(largest_buffer,
                                                std::bit_floor(limit_bytes / (2 * std::max<std::size_t>(1, threads)))))},
       pairs_(std::clamp<std::size_t>(limit_bytes / (2 * buffer_bytes_), 1, std::max(1U, threads))),
-      lent_(pairs_.size(), false) {}
+      lent_(pairs_.size(), 0) {}
 
 MEMSAVER_INLINE void Ring::prepare(std::size_t pieces, const std::string& whose) {
     for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i, whose);
@@ -37,14 +37,14 @@ MEMSAVER_INLINE void Ring::settle(const std::string& whose) {
         {
             const std::lock_guard lock{mutex_};
             if (lent_[i] || !unsettled(pairs_[i])) continue;
-            lent_[i] = true;
+            lent_[i] = 1;
         }
         Status first;
         for (PinnedBuffer& buffer : pairs_[i]) {
             if (const Status status = buffer.settle(); first.ok()) first = status;
         }
         take_back(i);
-        if (!first.ok()) raise(first, "allocate a transfer buffer", whose + format_bytes(buffer_bytes_));
+        if (!first.ok()) raise_of(first, "allocate a transfer buffer", {whose, in_bytes(buffer_bytes_)});
     }
 }
 
@@ -62,7 +62,7 @@ MEMSAVER_INLINE std::size_t Ring::lend() {
     std::unique_lock lock{mutex_};
     auto free = lent_.end();
     came_back_.wait(lock, [&] {
-        free = std::find(lent_.begin(), lent_.end(), false);
+        free = std::find(lent_.begin(), lent_.end(), 0);
         return free != lent_.end();
     });
     *free = true;
@@ -71,14 +71,14 @@ MEMSAVER_INLINE std::size_t Ring::lend() {
 
 MEMSAVER_INLINE void Ring::take_back(std::size_t index) noexcept {
     const std::lock_guard lock{mutex_};
-    lent_[index] = false;
+    lent_[index] = 0;
     came_back_.notify_one();
 }
 
 MEMSAVER_INLINE Ring::Pair& Ring::made(std::size_t index, const std::string& whose) {
     for (PinnedBuffer& buffer : pairs_[index]) {
         const Status status = buffer.take(driver_, buffer_bytes_);
-        if (!status.ok()) raise(status, "allocate a transfer buffer", whose + format_bytes(buffer_bytes_));
+        if (!status.ok()) raise_of(status, "allocate a transfer buffer", {whose, in_bytes(buffer_bytes_)});
     }
     return pairs_[index];
 }
@@ -87,7 +87,7 @@ MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pie
                                            std::shared_ptr<Ring> ring, CrewOptions crew, PieceObserver* observer,
                                            ProgressSink progress, std::string whose,
                                            std::function<Status(Range)> before_write)
-    : lane_{std::move(lane)}, pieces_{std::move(pieces)}, arrived_(pieces_.size(), false), store_{&store},
+    : lane_{std::move(lane)}, pieces_{std::move(pieces)}, arrived_(pieces_.size(), 0), store_{&store},
       ring_{std::move(ring)}, observer_{observer}, progress_{std::move(progress), bytes_of(pieces_)},
       error_prefix_{std::move(whose)}, before_write_{std::move(before_write)}, crew_{std::move(crew)} {}
 
@@ -106,7 +106,7 @@ MEMSAVER_INLINE Status RingTransfer::wait() {
     crew_.join();
     if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
     const std::lock_guard lock{mutex_};
-    const bool all = std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end();
+    const bool all = std::find(arrived_.begin(), arrived_.end(), 0) == arrived_.end();
     return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
 }
 
@@ -215,16 +215,15 @@ MEMSAVER_INLINE void RingTransfer::finish(InFlight& moving) {
     }
     progress_.add(piece.bytes());
     const std::lock_guard lock{mutex_};
-    arrived_[moving.piece] = true;
+    arrived_[moving.piece] = 1;
     arrival_.notify_all();
 }
 
 MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
     if (status.ok()) return;
-    raise(status, attempt,
-          error_prefix_ + format_bytes(piece.bytes()) + " from " + format_address(piece.units.front().device) +
-              " onward",
-          piece.bytes());
+    raise_of(status, attempt,
+             {error_prefix_, in_bytes(piece.bytes()), " from ", in_hex(piece.units.front().device), " onward"},
+             piece.bytes());
 }
 
 } // namespace detail

@@ -149,7 +149,7 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
         Ticket reading{index_->read({unit}, *reader, live, live.progress), from.bytes};
         SourceTransfer transfer{std::move(reader), {}, std::move(reading)};
         const Status status = transfer.wait();
-        if (!status.ok()) raise(status, "load bytes", of_tag(live.tag) + from.path);
+        if (!status.ok()) raise_of(status, "load bytes", {of_tag(live.tag), from.path});
     }
     index_->put(block, {offset, from.bytes, file, from.offset});
     if (!index_->retain) (void)index_->ring->clear();
@@ -197,7 +197,7 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
     SourceReader reader{index_->driver, of_tag(index_->last.tag)};
     const auto copy = index_->views->make(index_->driver, bytes, {}, of_tag(index_->last.tag)); // not in core dumps
     const Status taken = copy->take();
-    if (!taken.ok()) raise(taken, "allocate host pages", of_tag(index_->last.tag) + format_bytes(bytes), bytes);
+    if (!taken.ok()) raise_of(taken, "allocate host pages", {of_tag(index_->last.tag), in_bytes(bytes)}, bytes);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     for (const SourceIndex::Part& part : parts) {

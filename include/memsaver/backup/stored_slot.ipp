@@ -251,8 +251,7 @@ MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<BackupIndex
 
 MEMSAVER_INLINE std::vector<LiveBlock> StoredSlot::sorted(const LiveSet& live) {
     std::vector<LiveBlock> blocks = live.blocks();
-    std::sort(blocks.begin(), blocks.end(),
-              [](const LiveBlock& a, const LiveBlock& b) { return a.address < b.address; });
+    sort_by(blocks, [](const LiveBlock& block) { return block.address; });
     return blocks;
 }
 

@@ -4,13 +4,33 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
 
 namespace detail {
 
+/// Those with the same address by size.
 void sort_by_address(std::vector<Range>& ranges) noexcept;
+
+/// Sorts `items` by `key(item)`, an integer; equal ones keep their order. Sorting itself is compiled only once.
+template <class T, class Key>
+void sort_by(std::vector<T>& items, Key key) {
+    std::vector<Range> places; // the key, and where the item is
+    places.reserve(items.size());
+    bool sorted = true;
+    for (const T& item : items) {
+        sorted = sorted && (places.empty() || places.back().address <= static_cast<Address>(key(item)));
+        places.push_back({static_cast<Address>(key(item)), places.size()});
+    }
+    if (sorted) return;
+    sort_by_address(places);
+    std::vector<T> moved;
+    moved.reserve(items.size());
+    for (const Range& place : places) moved.push_back(std::move(items[place.bytes]));
+    items.swap(moved);
+}
 
 /// Returns `ranges` minus `holes`. Both must be sorted and non-overlapping. Adjacent results are joined.
 std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes);

@@ -12,7 +12,9 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE void sort_by_address(std::vector<Range>& ranges) noexcept {
-    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+        return a.address < b.address || (a.address == b.address && a.bytes < b.bytes);
+    });
 }
 
 MEMSAVER_INLINE std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes) {

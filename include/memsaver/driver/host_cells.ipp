@@ -38,7 +38,7 @@ MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostB
     std::size_t available = 0;
     const Status asked = driver.host_available(available);
     if (!asked.ok())
-        raise(asked, "query the available host memory (driver concept HostPages)", whose + format_bytes(bytes));
+        raise_of(asked, "query the available host memory (driver concept HostPages)", {whose, in_bytes(bytes)});
     const std::size_t promised = budget ? budget->promised_ : 0;
     available -= std::min(available, promised);
     if (bytes > available) {
@@ -63,7 +63,7 @@ MEMSAVER_INLINE HostCells::HostCells(AnyDriver driver, std::size_t bytes, HostBu
     : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 2_MiB)},
       cells_(bytes_ / cell_bytes + 2) {
     const Status status = driver_.map_host(bytes_, pages_);
-    if (!status.ok()) raise(status, "map host pages", whose + format_bytes(bytes_));
+    if (!status.ok()) raise_of(status, "map host pages", {whose, in_bytes(bytes_)});
     first_cell_ = address() / cell_bytes;
 }
 
