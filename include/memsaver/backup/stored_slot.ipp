@@ -4,6 +4,7 @@
 #include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/stored_slot.hpp"
+#include "memsaver/core/ranges.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -4,6 +4,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,17 @@ void sort_by(std::vector<T>& items, Key key) {
     for (const Range& place : places) moved.push_back(std::move(items[place.bytes]));
     items.swap(moved);
 }
+
+/// A key for `sort_by` in the order of the numbers, or of the addresses.
+[[nodiscard]] constexpr std::uint64_t key_of(std::int64_t number) noexcept {
+    return static_cast<std::uint64_t>(number) ^ (std::uint64_t{1} << 63U);
+}
+[[nodiscard]] inline std::uint64_t key_of(const void* pointer) noexcept {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+/// Adds a pointer to a sorted list unless it is there; returns whether it was added.
+bool add_once(std::vector<const void*>& seen, const void* pointer);
 
 /// Returns `ranges` minus `holes`. Both must be sorted and non-overlapping. Adjacent results are joined.
 std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -15,6 +16,13 @@ MEMSAVER_INLINE void sort_by_address(std::vector<Range>& ranges) noexcept {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
         return a.address < b.address || (a.address == b.address && a.bytes < b.bytes);
     });
+}
+
+MEMSAVER_INLINE bool add_once(std::vector<const void*>& seen, const void* pointer) {
+    const auto place = std::lower_bound(seen.begin(), seen.end(), pointer, std::less<>{});
+    if (place != seen.end() && *place == pointer) return false;
+    seen.insert(place, pointer);
+    return true;
 }
 
 MEMSAVER_INLINE std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes) {

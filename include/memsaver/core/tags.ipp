@@ -1,6 +1,7 @@
 // Definitions of tags.hpp.
 #pragma once
 
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
 
 #include <algorithm>
@@ -74,7 +75,7 @@ MEMSAVER_INLINE std::string did_you_mean(std::string_view name, const std::vecto
         const std::size_t distance = edit_distance(name, other);
         if (distance <= near && distance < longer) found.emplace_back(distance, &other);
     }
-    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    sort_by(found, [](const auto& each) { return each.first; });
     std::string text;
     for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 3); ++i) {
         text += (i == 0 ? ": did you mean \"" : ", \"") + *found[i].second + '"';

@@ -2,15 +2,17 @@
 #pragma once
 
 #include "memsaver/core/event.hpp"
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/text.hpp"
 #include "memsaver/core/usage.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -39,12 +41,12 @@ private:
 
 } // namespace detail
 
-MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Holder& row) {
-    out << '"' << row.tag << "\" " << format_bytes(row.bytes) << ' ' << row.state;
-    return row.users == 0 ? out : out << " by " << row.users;
-}
-
 namespace detail {
+
+MEMSAVER_INLINE std::string text_of(const Holder& row) {
+    std::string text = text_of({in_quotes(row.tag), " ", in_bytes(row.bytes), " ", row.state});
+    return row.users == 0 ? text : text + text_of({" by ", in_digits(row.users)});
+}
 
 MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders) {
     constexpr std::size_t shown = 4;
@@ -52,15 +54,18 @@ MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders) {
     for (const Holder& row : holders) {
         if (row.bytes != 0) sorted.push_back(&row);
     }
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [](const Holder* a, const Holder* b) { return a->bytes > b->bytes; });
-    std::ostringstream text;
-    for (std::size_t i = 0; i < std::min(shown, sorted.size()); ++i) text << (i == 0 ? "held: " : ", ") << *sorted[i];
-    if (sorted.size() > shown) text << ", and " << sorted.size() - shown << " more";
-    return text.str();
+    sort_by(sorted, [](const Holder* row) { return ~static_cast<std::uint64_t>(row->bytes); }); // the largest first
+    std::string text;
+    for (std::size_t i = 0; i < std::min(shown, sorted.size()); ++i) {
+        text += text_of({i == 0 ? "held: " : ", ", text_of(*sorted[i])});
+    }
+    if (sorted.size() > shown) text += text_of({", and ", in_digits(sorted.size() - shown), " more"});
+    return text;
 }
 
 } // namespace detail
+
+MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Holder& row) { return out << detail::text_of(row); }
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
     using Line = std::vector<std::string>;

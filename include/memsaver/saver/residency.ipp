@@ -1,6 +1,7 @@
 // Definitions of residency.hpp.
 #pragma once
 
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/saver/residency.hpp"
 
@@ -274,7 +275,7 @@ MEMSAVER_INLINE std::vector<Residency::Held> Residency::held_now() {
             held.push_back({member->resident, member->driver.device(), bytes});
         }
     }
-    std::stable_sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.resident < b.resident; });
+    sort_by(held, [](const Held& row) { return key_of(row.resident.get()); });
     return held;
 }
 
@@ -342,7 +343,7 @@ MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const Res
         for (Residents::Candidate& candidate : residents_.candidates(each_once(held))) {
             evictable.push_back(std::move(candidate.resident));
         }
-        std::sort(evictable.begin(), evictable.end());
+        sort_by(evictable, [](const auto& resident) { return key_of(resident.get()); });
         return std::all_of(shortages.begin(), shortages.end(), [&](const Shortage& lack) {
             std::size_t could = 0;
             for (const Held& row : held) {
@@ -556,7 +557,7 @@ MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
     for (const auto& member : members) {
         if (member->resident != nullptr) all.push_back(member->resident);
     }
-    std::sort(all.begin(), all.end());
+    sort_by(all, [](const auto& resident) { return key_of(resident.get()); });
     all.erase(std::unique(all.begin(), all.end()), all.end());
     return all;
 }

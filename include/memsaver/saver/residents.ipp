@@ -1,6 +1,7 @@
 // Definitions of residents.hpp.
 #pragma once
 
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/saver/residents.hpp"
 
 #include <algorithm>
@@ -380,9 +381,8 @@ MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const Re
             found.push_back({tag, tag->priority, tag->last_use, idle});
         }
     }
-    std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
-        return a.priority != b.priority ? a.priority < b.priority : a.last_use < b.last_use;
-    });
+    sort_by(found, [](const Candidate& each) { return key_of(each.last_use.time_since_epoch().count()); });
+    sort_by(found, [](const Candidate& each) { return key_of(each.priority); });
     return found;
 }
 

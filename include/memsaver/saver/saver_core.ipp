@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/file_source.hpp"
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
@@ -1109,8 +1110,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (members[i]->core != nullptr) order.push_back(i);
     }
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return members[a]->serial < members[b]->serial; });
+    sort_by(order, [&](std::size_t i) { return members[i]->serial; });
     Turns turns(members.size());
     for (const std::size_t i : order) {
         try {

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/saver/tag_table.hpp"
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -162,11 +162,11 @@ MEMSAVER_INLINE std::string TagTable::unknown_locked(std::string_view name) cons
 
 MEMSAVER_INLINE std::vector<std::string> TagTable::names(const Tags& tags) {
     Members members = this->members(tags);
-    std::sort(members.begin(), members.end(), [](const auto& x, const auto& y) { return x->serial < y->serial; });
+    sort_by(members, [](const auto& member) { return member->serial; });
     std::vector<std::string> all;
-    std::set<std::string_view> seen;
+    std::vector<const void*> seen;
     for (const auto& member : members) {
-        if (seen.insert(member->tag).second) all.push_back(member->tag);
+        if (add_once(seen, member->resident.get())) all.push_back(member->tag);
     }
     return all;
 }
@@ -175,10 +175,10 @@ MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_
     const std::lock_guard lock{mutex_};
     Members chosen;
     if (tags.kind() == Tags::Kind::named) {
-        std::set<std::string_view> seen;
+        std::vector<const void*> seen;
         for (const std::string& name : tags.names()) {
             const auto tag = tags_.find(name);
-            if (tag == tags_.end() || !seen.insert(name).second) continue;
+            if (tag == tags_.end() || !add_once(seen, &*tag)) continue;
             chosen.insert(chosen.end(), tag->second.members.begin(), tag->second.members.end());
         }
         return chosen;
@@ -188,7 +188,7 @@ MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_
         if (tags.kind() == Tags::Kind::under && !member->tag.starts_with(tags[0])) continue;
         if (of_interest == nullptr || of_interest(*member)) chosen.push_back(member);
     }
-    std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a->serial < b->serial; });
+    sort_by(chosen, [](const auto& member) { return member->serial; });
     return chosen;
 }
 
@@ -220,16 +220,13 @@ MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& t
                 }
             } else {
                 found.reserve(tags.size());
-                std::set<const Resident*> seen; // for long lists
+                std::vector<const void*> seen;
                 for (const std::string& name : tags.names()) {
                     const auto tag = tags_.find(name);
                     unknown = unknown || tag == tags_.end();
                     if (tag == tags_.end()) continue;
                     const auto& resident = tag->second.resident;
-                    if (tags.size() > 8 ? seen.insert(resident.get()).second
-                                        : std::find(found.begin(), found.end(), resident) == found.end()) {
-                        found.push_back(resident);
-                    }
+                    if (add_once(seen, resident.get())) found.push_back(resident);
                 }
             }
             if (!unknown && !closed_) return found;
