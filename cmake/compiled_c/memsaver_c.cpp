@@ -13,6 +13,8 @@
 #include "memsaver/interop/no_throw.hpp"
 #include "memsaver/saver/saver.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -151,10 +153,30 @@ memsaver_result failed_with(const Error& error) noexcept {
     return failed(result, error.what(), &error);
 }
 
+/// While it lives, the thread cannot be cancelled (pthread_cancel): a cancelled thread would leave the library's locks
+/// taken, and pass through functions that let no exception pass. A cancellation takes effect after the call.
+class Uncancelled {
+public:
+    Uncancelled() noexcept { (void)::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    Uncancelled(const Uncancelled&) = delete;
+    Uncancelled& operator=(const Uncancelled&) = delete;
+    ~Uncancelled() { (void)::pthread_setcancelstate(before_, nullptr); }
+
+private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+template <class T>
+void end(T* handle) noexcept {
+    const Uncancelled whole;
+    delete handle;
+}
+
 /// Calls `act()`, which sets `report`, and converts its exception, if any, to a result. All exceptions are caught here.
 /// After a failure, `report` is that of the exception; it is valid in any case.
 template <class Act>
 memsaver_result reporting(Report& report, Act&& act) noexcept {
+    const Uncancelled whole;
     try {
         act();
         return MEMSAVER_OK;
@@ -661,7 +683,7 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
     });
 }
 
-void memsaver_destroy(memsaver_saver* saver) noexcept { delete saver; }
+void memsaver_destroy(memsaver_saver* saver) noexcept { end(saver); }
 
 memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
     return guarded([&] {
@@ -704,7 +726,7 @@ memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const
     });
 }
 
-void memsaver_release_arena(memsaver_arena* arena) noexcept { delete arena; }
+void memsaver_release_arena(memsaver_arena* arena) noexcept { end(arena); }
 
 memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
     return guarded(
@@ -1040,7 +1062,7 @@ memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noe
     });
 }
 
-void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { delete arrival; }
+void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { end(arrival); }
 
 memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                   memsaver_gate** gate) noexcept {
@@ -1057,7 +1079,7 @@ memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) noexcept
         [&] { given(gate, "memsaver_gate_before", "the gate").gate.before(StreamRef::from_native(stream)); });
 }
 
-void memsaver_release_gate(memsaver_gate* gate) noexcept { delete gate; }
+void memsaver_release_gate(memsaver_gate* gate) noexcept { end(gate); }
 
 // --- Uses ---
 
@@ -1101,7 +1123,7 @@ memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, 
     });
 }
 
-void memsaver_end_use(memsaver_use* use) noexcept { delete use; }
+void memsaver_end_use(memsaver_use* use) noexcept { end(use); }
 
 memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
                                        bool evictable) noexcept {
@@ -1160,7 +1182,7 @@ memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const
     });
 }
 
-void memsaver_end_elastic(memsaver_elastic* elastic) noexcept { delete elastic; }
+void memsaver_end_elastic(memsaver_elastic* elastic) noexcept { end(elastic); }
 
 memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset, size_t bytes) noexcept {
     return guarded([&] { given(elastic, "memsaver_elastic_commit", "the range").elastic.commit(offset, bytes); });
@@ -1217,7 +1239,7 @@ memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsave
     });
 }
 
-void memsaver_remove_hook(memsaver_hook* hook) noexcept { delete hook; }
+void memsaver_remove_hook(memsaver_hook* hook) noexcept { end(hook); }
 
 // --- Usage ---
 
@@ -1289,14 +1311,23 @@ private:
         std::size_t owners = 0;
     };
 
+    friend struct ForkedWhole;
+
     std::mutex mutex_;
     std::map<void*, Block> blocks_;
 };
 
-TorchBlocks& torch_blocks() {
-    static auto* const blocks = new TorchBlocks; // never destroyed: PyTorch frees blocks until the process ends
-    return *blocks;
-}
+/// Never destroyed: PyTorch frees blocks until the process ends. Made when the library is loaded.
+TorchBlocks& torch_blocks = *new TorchBlocks;
+
+/// A forked child has only the thread that forked, so no other may hold the lock then: PyTorch's data loaders free their
+/// parent's blocks, and may have savers of their own.
+const struct ForkedWhole {
+    ForkedWhole() noexcept {
+        const auto unlock = [] { torch_blocks.mutex_.unlock(); };
+        (void)::pthread_atfork([] { torch_blocks.mutex_.lock(); }, unlock, unlock);
+    }
+} forked_whole;
 
 thread_local std::vector<Arena> torch_arenas;
 
@@ -1325,7 +1356,7 @@ void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noe
         }
         void* const made = arena.allocate(static_cast<std::size_t>(bytes), 512);
         try {
-            torch_blocks().add(made, arena);
+            torch_blocks.add(made, arena);
         } catch (...) {
             arena.deallocate(made, already_idle);
             throw;
@@ -1337,6 +1368,7 @@ void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* /*stream*/) noe
 
 void memsaver_torch_free(void* pointer, ptrdiff_t /*bytes*/, int /*device*/, void* stream) noexcept {
     if (pointer == nullptr) return;
-    const std::optional<Arena> arena = torch_blocks().remove(pointer);
+    const Uncancelled whole;
+    const std::optional<Arena> arena = torch_blocks.remove(pointer);
     if (arena) deallocate_or_report(*arena, pointer, StreamRef::from_native(stream));
 }

@@ -4,6 +4,8 @@
 
 #include "memsaver/core/core.hpp"
 
+#include <pthread.h>
+
 #include <exception>
 #include <new>
 #include <string>
@@ -29,6 +31,12 @@ inline Code code_of(const memsaver::Status& status) noexcept {
 /// Runs `act` and returns its result as a code. Does not throw; passes the text of a failure to `say`.
 template <class Act, class Say>
 Code as_code(const Act& act, const Say& say) noexcept {
+    struct Uncancelled { // a thread cancelled inside (pthread_cancel) would end the program
+        Uncancelled() noexcept { (void)::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); }
+        ~Uncancelled() { (void)::pthread_setcancelstate(before, nullptr); }
+        int before = 0;
+    };
+    const Uncancelled whole;
     const auto answer = [&](const auto& error, Code code) noexcept {
         try {
             say(error.what());

@@ -79,7 +79,11 @@ private:
     void serve(int pipe) {
         std::string pending;
         char bytes[512];
+        struct stat opened {};
+        if (::fstat(pipe, &opened) != 0) return;
         for (;;) {
+            struct stat now {}; // the program may have closed the descriptor, and its number be another file's
+            if (::fstat(pipe, &now) != 0 || now.st_dev != opened.st_dev || now.st_ino != opened.st_ino) return;
             const ssize_t count = ::read(pipe, bytes, sizeof bytes);
             if (count < 0 && errno == EINTR) continue;
             if (count <= 0) return;

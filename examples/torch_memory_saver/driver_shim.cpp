@@ -35,14 +35,13 @@ namespace {
 using Dlsym = void*(void*, const char*) noexcept; // without noexcept, the call could not be a jump
 
 Dlsym* real_dlsym() noexcept {
-    static Dlsym* const real = [] {
-        void* found = nullptr;
-        for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
-            if (found == nullptr) found = ::dlvsym(RTLD_NEXT, "dlsym", version);
-        }
-        return reinterpret_cast<Dlsym*>(found);
-    }();
-    return real;
+    static std::atomic<void*> real{nullptr};
+    void* found = real.load();
+    for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
+        if (found == nullptr) found = ::dlvsym(RTLD_NEXT, "dlsym", version);
+    }
+    real = found;
+    return reinterpret_cast<Dlsym*>(found);
 }
 
 /// Returns the driver's own function; null if the process has not loaded the driver yet.

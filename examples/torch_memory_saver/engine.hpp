@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <shared_mutex>
@@ -135,6 +136,16 @@ public:
         } catch (const memsaver::Misuse&) {
             return nullptr;
         }
+    }
+
+    // Around a fork, which keeps only the thread that forks: no other thread is inside then, and the child's lock is free.
+
+    void before_fork() noexcept { mutex_.lock(); }
+    void after_fork(bool child) noexcept {
+        if (child)
+            new (&mutex_) std::shared_mutex; // it knows its owner by the parent's number of the thread
+        else
+            mutex_.unlock();
     }
 
     void set_margin(std::size_t bytes) noexcept { margin_->set(bytes); }

@@ -6,11 +6,14 @@
 
 #include "memsaver/driver/driver.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 namespace tms {
 
@@ -47,9 +50,39 @@ struct Process::Core {
     std::string disk_directory;
 };
 
+namespace {
+
+constinit std::atomic<Process*> only{nullptr}; // no static variable of a function: a forked child could wait for its guard
+
+thread_local constinit Process* forking = nullptr; // the instance that this thread has locked
+
+} // namespace
+
 Process& Process::instance() {
-    static auto* const only = new Process;
-    return *only;
+    Process* found = only.load();
+    if (found != nullptr) return *found;
+    auto* const made = new Process;
+    if (only.compare_exchange_strong(found, made)) return *made;
+    delete made; // another thread was first
+    return *found;
+}
+
+const int Process::watched_ = ::pthread_atfork(
+    [] {
+        forking = only.load();
+        if (forking == nullptr) return;
+        forking->core_->engine.before_fork();
+        forking->core_->mutex.lock();
+        forking->names.before_fork();
+    },
+    [] { after_fork(false); }, [] { after_fork(true); });
+
+void Process::after_fork(bool child) noexcept {
+    Process* const locked = std::exchange(forking, nullptr);
+    if (locked == nullptr) return;
+    locked->names.after_fork();
+    locked->core_->mutex.unlock();
+    locked->core_->engine.after_fork(child);
 }
 
 ThreadSettings& Process::thread() noexcept {

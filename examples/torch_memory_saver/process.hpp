@@ -58,6 +58,9 @@ private:
     Process();
     ~Process();
 
+    static void after_fork(bool child) noexcept;
+
+    static const int watched_; // forks are, from the library's loading on
     const std::string* const default_tag_;
 
     struct Core;

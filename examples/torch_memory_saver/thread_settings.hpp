@@ -19,6 +19,11 @@ public:
         return &*names_.emplace(name).first;
     }
 
+    // See Engine.
+
+    void before_fork() noexcept { mutex_.lock(); }
+    void after_fork() noexcept { mutex_.unlock(); }
+
 private:
     std::mutex mutex_;
     std::set<std::string> names_;

@@ -2,6 +2,11 @@
 
 #include "host_support.hpp"
 
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <thread>
+
 namespace host_host_engine_test {
 
 using namespace host_test;
@@ -39,6 +44,29 @@ TEST_CASE("host streams: work runs later, in order, on another thread") {
     CHECK(out[page - 1] == 3);
     CHECK(ran_on != std::thread::id{});
     CHECK(ran_on != std::this_thread::get_id());
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("host streams: a thread without work ends, and the next work starts another") {
+    const auto threads = [] {
+        const std::filesystem::directory_iterator all{"/proc/self/task"};
+        return std::distance(begin(all), end(all));
+    };
+    const HostDriver driver = machine();
+    const auto before = threads();
+    const StreamRef stream = open_stream(driver);
+    const EventRef event = open_event(driver);
+    for (int i = 0; i < 2; ++i) {
+        bool ran = false;
+        REQUIRE(driver.enqueue(stream, [&] { ran = true; }).ok());
+        REQUIRE(driver.record(event, stream).ok());
+        REQUIRE(driver.wait(event).ok());
+        CHECK(ran);
+        for (int wait = 0; wait < 3000 && threads() > before; ++wait)
+            std::this_thread::sleep_for(std::chrono::milliseconds{10});
+        CHECK(threads() <= before);
+    }
+    CHECK(driver.close_stream(stream).ok());
     CHECK(driver.violations().empty());
 }
 

@@ -6,12 +6,16 @@
 
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -150,6 +154,48 @@ TEST_CASE("fork: a saver that the child made is its own") {
     }};
     CHECK(child.wait() == 0);
 }
+
+#ifndef __SANITIZE_THREAD__ // which ends a forked child of a process with threads when it starts a thread
+TEST_CASE("fork: a child has a saver of its own at once, whatever the parent's threads were in the middle of") {
+    const HostDriver driver{256_MiB};
+    MemorySaver saver{driver};
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (const std::string tag : {"a", "b"}) {
+        threads.emplace_back([&, tag] { // tags come and go
+            while (!stop.load()) {
+                const Arena arena = saver.arena(tag, Discard{});
+                arena.deallocate(arena.allocate(4096));
+                saver.drop(tag);
+            }
+        });
+        threads.emplace_back([&] { // the list of names of addresses is the process's
+            const HostDriver own{1_MiB};
+            Address address = 0;
+            (void)own.reserve(1_MiB, 0, address);
+            while (!stop.load()) own.name_addresses(address, 1_MiB, "named again and again");
+            (void)own.unreserve(address, 1_MiB);
+        });
+    }
+    for (int i = 0; i < 50; ++i) {
+        Child child{[] {
+            (void)::alarm(30); // a child that hangs ends by this signal
+            MemorySaver own{HostDriver{64_MiB}};
+            const Arena arena = own.arena("weights", HostBackup{.threads = 2});
+            auto* const block = static_cast<unsigned char*>(arena.allocate(bytes));
+            std::memset(block, 7, bytes);
+            (void)own.pause();
+            (void)own.resume();
+            return block[bytes - 1] == 7 ? 0 : 1;
+        }};
+        const int code = child.wait();
+        CHECK(code == 0);
+        if (code != 0) break;
+    }
+    stop = true;
+    for (std::thread& thread : threads) thread.join();
+}
+#endif
 
 TEST_CASE("fork: switched off, and outside, the same holds for plain memory, workspaces and graphs") {
     for (const bool enabled : {true, false}) {

@@ -232,6 +232,46 @@ TEST_CASE("limits: without a file descriptor to open, errors name the limit, and
     });
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // which take addresses of their own
+TEST_CASE("limits: without another thread, copies run on those there are or fail by name, and memory is given back") {
+    in_child([] {
+        const HostDriver driver{256_MiB};
+        MemorySaver saver{driver};
+        const Arena host = saver.arena("host", HostBackup{.retain = true, .threads = 4});
+        const Arena files = saver.arena("files", FileBackup{.directory = "/tmp", .retain = true, .threads = 4});
+        const Arena rest = saver.arena("rest", Discard{});
+        void* const one = host.allocate(8_MiB);
+        void* const other = files.allocate(8_MiB);
+        (void)rest.allocate(8_MiB);
+        std::memset(one, 7, 8_MiB);
+        std::memset(other, 8, 8_MiB);
+        (void)saver.pause();
+        (void)saver.resume(); // buffers and the device's threads are there now
+        set_limit(RLIMIT_AS, address_bytes() + 1_MiB); // no stack of 8 MiB
+        std::vector<StreamRef> streams(64);
+        Status none;
+        for (StreamRef& stream : streams) { // stacks of threads that ended are used again first
+            if (!driver.open_stream(stream).ok()) return 1;
+            if (none.ok()) none = driver.enqueue(stream, [] {});
+        }
+        if (none.ok() || !names(none.name, "no more threads")) return 2;
+        for (const StreamRef& stream : streams)
+            if (!driver.close_stream(stream).ok()) return 3;
+        for (const char* tag : {"host", "files"}) {
+            try {
+                (void)saver.pause(tag);
+            } catch (const Error& error) {
+                if (!names(error.what(), "RLIMIT")) return 4;
+            }
+        }
+        if (saver.pause("rest").released_bytes < 8_MiB) return 5;
+        set_limit(RLIMIT_AS, RLIM_INFINITY);
+        (void)saver.resume();
+        return all_are(one, 7, 8_MiB) && all_are(other, 8, 8_MiB) ? 0 : 6;
+    });
+}
+#endif
+
 namespace {
 
 /// Closes a descriptor whose link in /proc begins with `begin`, and opens a file of the program's own in its place,

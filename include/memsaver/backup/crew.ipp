@@ -35,7 +35,13 @@ MEMSAVER_INLINE bool Crew::done() const noexcept {
 }
 
 MEMSAVER_INLINE void Crew::join() noexcept {
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_) {
+        // After pthread_exit in main, the last thread that ends runs the program's exit, with its destructors.
+        if (thread.get_id() == std::this_thread::get_id())
+            thread.detach();
+        else
+            thread.join();
+    }
     threads_.clear();
     help();
     std::unique_lock lock{shared_->mutex};

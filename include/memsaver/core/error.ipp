@@ -116,9 +116,9 @@ MEMSAVER_INLINE void rethrow_translated() {
 }
 
 MEMSAVER_INLINE void raise_no_host_memory() {
-    throw OutOfHostMemory{"out of host memory for the library's own data structures (or at a limit of the process: "
-                          "RLIMIT_AS, RLIMIT_DATA, vm.max_map_count); completed work is kept, and the same call "
-                          "continues it"};
+    throw OutOfHostMemory{"out of host memory for the library's own data structures; completed work is kept, and the "
+                          "same call continues it (a limit of the process may be the reason: RLIMIT_AS, RLIMIT_DATA, "
+                          "vm.max_map_count)"};
 }
 
 } // namespace detail

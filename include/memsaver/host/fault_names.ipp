@@ -3,6 +3,7 @@
 
 #include "memsaver/host/fault_names.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
@@ -37,6 +38,13 @@ struct FaultName::Shared {
 
 // Inline in both forms: a program may contain both, and the linker accepts strong and inline functions, not variables.
 inline constinit FaultName::Shared FaultName::shared_{};
+
+inline const int FaultName::watched_ = FaultName::watch_forks();
+
+MEMSAVER_INLINE int FaultName::watch_forks() noexcept {
+    const auto unlock = [] { shared_.mutex.unlock(); };
+    return ::pthread_atfork([] { shared_.mutex.lock(); }, unlock, unlock);
+}
 
 MEMSAVER_INLINE FaultName::FaultName(Address address, std::size_t bytes, const char* name) noexcept {
     const std::lock_guard lock{shared_.mutex};

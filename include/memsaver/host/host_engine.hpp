@@ -84,7 +84,7 @@ struct HostGraph {
 
 } // namespace detail
 
-/// A queue of work, and the thread that runs it, which starts with the first work.
+/// A queue of work, and the thread that runs it, which starts with the first work and ends after a second without any.
 struct HostStream {
     static constexpr std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
 
@@ -96,7 +96,7 @@ struct HostStream {
     bool busy = false;           // the first in the queue is running
     bool held = false;
     bool closing = false;
-    bool finished = false; // the thread has completed
+    bool finished = false; // the thread has completed, and is to be joined
     std::shared_ptr<detail::HostCapture> capture;
     std::thread worker;
 

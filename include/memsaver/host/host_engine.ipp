@@ -129,7 +129,12 @@ MEMSAVER_INLINE HostEngine::~HostEngine() {
         wake_all();
     }
     each_stream([](HostStream& stream) {
-        if (stream.worker.joinable()) stream.worker.join();
+        if (!stream.worker.joinable()) return;
+        // After pthread_exit in main, the last thread that ends runs the program's exit.
+        if (stream.worker.get_id() == std::this_thread::get_id())
+            stream.worker.detach();
+        else
+            stream.worker.join();
     });
 }
 
@@ -167,6 +172,8 @@ MEMSAVER_INLINE void HostEngine::hold(HostStream& stream, bool yes) noexcept {
 }
 
 MEMSAVER_INLINE void HostEngine::push(HostStream& stream, HostWork work) {
+    if (stream.finished) stream.worker.join();
+    stream.finished = false;
     if (!stream.worker.joinable()) stream.worker = std::thread{[this, &stream] { serve(stream); }};
     stream.queue.push_back(std::move(work));
     ++stream.submitted;
@@ -262,11 +269,15 @@ MEMSAVER_INLINE void HostEngine::reap() noexcept {
 
 MEMSAVER_INLINE void HostEngine::serve(HostStream& stream) noexcept {
     Lock lock{mutex_};
+    // A thread without work ends, and the next work starts another: a program whose main thread has called pthread_exit
+    // ends with its last thread.
+    constexpr std::chrono::seconds rest{1};
     while (true) {
-        stream.wake.wait(lock, [&] {
+        const bool woken = stream.wake.wait_for(lock, rest, [&] {
             return stopping_ || stream.can_run() || (lost_ && !stream.queue.empty()) ||
                    (stream.closing && stream.queue.empty());
         });
+        if (!woken && stream.queue.empty()) break;
         if (stopping_ || lost_) {
             // Kernel objects of the program must not be destroyed under the lock.
             std::deque<HostWork> dropped;

@@ -1,0 +1,226 @@
+// How the C interface behaves in processes that fork, end and cancel threads. Each case runs in a forked child, so that
+// one that hangs or crashes is a failure. Returns 0 on success.
+#define _GNU_SOURCE
+#include <memsaver/c.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static int failures = 0;
+
+static void check(int line, int holds, const char* what) {
+    if (holds) return;
+    ++failures;
+    fprintf(stderr, "process_test.c:%d: %s (last error: %s)\n", line, what, memsaver_last_error());
+}
+
+#define CHECK(condition) check(__LINE__, (condition), #condition)
+#define OK(call) CHECK((call) == MEMSAVER_OK)
+
+static memsaver_saver* made(void) {
+    memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    options.driver = MEMSAVER_DRIVER_HOST;
+    options.host_capacity = 256 * MIB;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    return saver;
+}
+
+static const char* const tag = "tag";
+
+static void make_tag(memsaver_saver* saver) {
+    memsaver_policy policy = MEMSAVER_POLICY_INIT;
+    policy.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &policy;
+    OK(memsaver_make_tag(saver, tag, &options));
+}
+
+static void pause_and_resume(memsaver_saver* saver) {
+    void* block = NULL;
+    OK(memsaver_allocate(saver, tag, MIB, 0, &block));
+    if (block == NULL) return;
+    memset(block, 7, MIB);
+    OK(memsaver_pause(saver, &tag, 1, NULL, NULL));
+    OK(memsaver_resume(saver, &tag, 1, NULL, NULL));
+    CHECK(((unsigned char*)block)[MIB - 1] == 7);
+    OK(memsaver_deallocate(saver, block));
+}
+
+/// Expects `act` to end within a minute in a child, without a failure or a signal.
+static void in_child(const char* name, void (*act)(void*), void* context) {
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        failures = 0;
+        act(context);
+        _exit(failures != 0);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    ++failures;
+    fprintf(stderr, "%s: %s\n", name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed");
+}
+
+// --- pthread_exit in main: the process ends with its last thread, and runs its exit there ---
+
+static void leave_main(void* unused) {
+    (void)unused;
+    memsaver_saver* saver = made(); // never destroyed
+    make_tag(saver);
+    pause_and_resume(saver);
+    if (failures != 0) _exit(1);
+    pthread_exit(NULL);
+}
+
+// --- Cancelled threads ---
+
+static void* use_for_ever(void* saver) {
+    for (;;) {
+        void* block = NULL;
+        if (memsaver_allocate(saver, tag, 64 * 1024, 0, &block) != MEMSAVER_OK) continue;
+        memsaver_pause(saver, &tag, 1, NULL, NULL);
+        memsaver_resume(saver, &tag, 1, NULL, NULL);
+        memsaver_deallocate(saver, block);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void cancel(void* unused) {
+    (void)unused;
+    memsaver_saver* saver = made();
+    make_tag(saver);
+    for (int i = 0; i < 20; ++i) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, use_for_ever, saver) == 0);
+        usleep((useconds_t)(1000 + 777 * i));
+        CHECK(pthread_cancel(thread) == 0);
+        void* result = NULL;
+        CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    }
+    pause_and_resume(saver); // no lock is left taken
+    int state = -1;
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0 && state == PTHREAD_CANCEL_ENABLE);
+    memsaver_destroy(saver);
+}
+
+// --- Forked children of a process whose threads are inside the library ---
+
+static int stop = 0;
+
+static void* allocate_for_torch(void* arena) {
+    if (memsaver_torch_push(arena) != MEMSAVER_OK) return NULL;
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+        memsaver_torch_free(memsaver_torch_allocate(512, 0, NULL), 512, 0, NULL);
+    memsaver_torch_pop();
+    return NULL;
+}
+
+static void* name_addresses(void* saver) {
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        void* block = NULL;
+        if (memsaver_allocate(saver, "short", 4096, 0, &block) != MEMSAVER_OK) break;
+        memsaver_deallocate(saver, block);
+        const char* name = "short";
+        memsaver_drop(saver, &name, 1);
+    }
+    return NULL;
+}
+
+static void free_inherited(void* block) {
+    memsaver_torch_free(block, 4096, 0, NULL); // PyTorch in a worker of a data loader
+}
+
+static void have_own(void* unused) {
+    (void)unused;
+    memsaver_saver* saver = made();
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, tag, NULL, &arena));
+    OK(memsaver_torch_push(arena));
+    void* block = memsaver_torch_allocate(4096, 0, NULL);
+    CHECK(block != NULL);
+    memsaver_torch_free(block, 4096, 0, NULL);
+    OK(memsaver_torch_pop());
+    memsaver_release_arena(arena);
+    memsaver_destroy(saver);
+}
+
+static void test_forks(void) {
+    memsaver_saver* saver = made();
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, tag, NULL, &arena));
+    OK(memsaver_torch_push(arena));
+    void* const inherited = memsaver_torch_allocate(4096, 0, NULL);
+    pthread_t threads[4];
+    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, allocate_for_torch, arena) == 0);
+    for (int i = 2; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, name_addresses, saver) == 0);
+    for (int i = 0; i < 100 && failures == 0; ++i) {
+        in_child("free of a parent's block", free_inherited, inherited);
+        in_child("a saver of the child's own", have_own, NULL);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+    memset(inherited, 1, 4096); // still the parent's
+    memsaver_torch_free(inherited, 4096, 0, NULL);
+    OK(memsaver_torch_pop());
+    memsaver_release_arena(arena);
+    memsaver_destroy(saver);
+}
+
+// --- Limits ---
+
+static void limit(int which, size_t most) {
+    struct rlimit now;
+    getrlimit(which, &now);
+    now.rlim_cur = most;
+    setrlimit(which, &now);
+}
+
+static void reach_limits(void* unused) {
+    (void)unused;
+    memsaver_saver* saver = made();
+    memsaver_policy policy = MEMSAVER_POLICY_INIT;
+    policy.kind = MEMSAVER_FILE_BACKUP;
+    policy.directory = "/tmp";
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &policy;
+    OK(memsaver_make_tag(saver, tag, &options));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, tag, 4 * MIB, 0, &block));
+    memset(block, 7, 4 * MIB);
+    limit(RLIMIT_FSIZE, MIB);
+    CHECK(memsaver_pause(saver, &tag, 1, NULL, NULL) == MEMSAVER_DRIVER_ERROR);
+    CHECK(strstr(memsaver_last_error(), "RLIMIT_FSIZE") != NULL);
+    CHECK(((unsigned char*)block)[4 * MIB - 1] == 7);
+    limit(RLIMIT_FSIZE, RLIM_INFINITY);
+#ifndef __SANITIZE_ADDRESS__ // it takes addresses of its own
+#ifndef __SANITIZE_THREAD__
+    FILE* file = fopen("/proc/self/statm", "r");
+    size_t pages = 0;
+    CHECK(file != NULL && fscanf(file, "%zu", &pages) == 1);
+    if (file != NULL) fclose(file);
+    limit(RLIMIT_AS, pages * (size_t)sysconf(_SC_PAGESIZE) + 16 * MIB);
+    CHECK(memsaver_allocate(saver, "more", 128 * MIB, 0, &block) == MEMSAVER_OUT_OF_ADDRESSES);
+    CHECK(strstr(memsaver_last_error(), "RLIMIT_AS") != NULL);
+#endif
+#endif
+    memsaver_destroy(saver);
+}
+
+int main(void) {
+    in_child("pthread_exit in main", leave_main, NULL); // before any other thread exists
+    in_child("cancelled threads", cancel, NULL);
+    in_child("limits", reach_limits, NULL);
+    test_forks();
+    return failures != 0;
+}
