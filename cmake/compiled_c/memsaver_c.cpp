@@ -1320,8 +1320,8 @@ private:
 /// Never destroyed: PyTorch frees blocks until the process ends. Made when the library is loaded.
 TorchBlocks& torch_blocks = *new TorchBlocks;
 
-/// A forked child has only the thread that forked, so no other may hold the lock then: PyTorch's data loaders free their
-/// parent's blocks, and may have savers of their own.
+/// A forked child has only the thread that forked, so no other may hold the lock then: PyTorch's data loaders free
+/// their parent's blocks, and may have savers of their own.
 const struct ForkedWhole {
     ForkedWhole() noexcept {
         const auto unlock = [] { torch_blocks.mutex_.unlock(); };

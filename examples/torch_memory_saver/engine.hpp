@@ -138,7 +138,8 @@ public:
         }
     }
 
-    // Around a fork, which keeps only the thread that forks: no other thread is inside then, and the child's lock is free.
+    // Around a fork, which keeps only the thread that forks: no other thread is inside then, and the child's lock is
+    // free.
 
     void before_fork() noexcept { mutex_.lock(); }
     void after_fork(bool child) noexcept {

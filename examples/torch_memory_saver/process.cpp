@@ -52,7 +52,8 @@ struct Process::Core {
 
 namespace {
 
-constinit std::atomic<Process*> only{nullptr}; // no static variable of a function: a forked child could wait for its guard
+constinit std::atomic<Process*> only{
+    nullptr}; // no static variable of a function: a forked child could wait for its guard
 
 thread_local constinit Process* forking = nullptr; // the instance that this thread has locked
 

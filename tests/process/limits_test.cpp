@@ -246,7 +246,7 @@ TEST_CASE("limits: without another thread, copies run on those there are or fail
         std::memset(one, 7, 8_MiB);
         std::memset(other, 8, 8_MiB);
         (void)saver.pause();
-        (void)saver.resume(); // buffers and the device's threads are there now
+        (void)saver.resume();                          // buffers and the device's threads are there now
         set_limit(RLIMIT_AS, address_bytes() + 1_MiB); // no stack of 8 MiB
         std::vector<StreamRef> streams(64);
         Status none;
