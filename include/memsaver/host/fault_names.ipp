@@ -39,7 +39,7 @@ struct FaultName::Shared {
 // Inline in both forms: a program may contain both, and the linker accepts strong and inline functions, not variables.
 inline constinit FaultName::Shared FaultName::shared_{};
 
-inline const int FaultName::watched_ = FaultName::watch_forks();
+MEMSAVER_INLINE const int FaultName::watched_ = FaultName::watch_forks();
 
 MEMSAVER_INLINE int FaultName::watch_forks() noexcept {
     const auto unlock = [] { shared_.mutex.unlock(); };
