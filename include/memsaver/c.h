@@ -246,7 +246,8 @@ typedef struct memsaver_no_room {
 } memsaver_no_room;
 
 /// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that needs the memory, with no lock held. May free,
-/// pause and drop. Returns non-zero to retry, 0 if it could not release anything. Must not throw or longjmp.
+/// pause and drop. Returns non-zero to retry, 0 if it could not release anything. Asked again while there is still no
+/// room, up to 100 times for one call. Must not throw or longjmp.
 typedef int (*memsaver_no_room_function)(void* context, const memsaver_no_room* need);
 
 /// Options of memsaver_create().

@@ -176,8 +176,9 @@ class Saver:
             exporting them to other processes; the numbers of other GPUs that may use them.
         cuda_library: the driver library's name or path.
         on_no_room: called with a `NoRoom` before `OutOfMemory` is raised, on the thread that needs the memory. It may
-            free, pause and drop. It returns whether it released anything, in which case the call is retried. Its
-            exceptions are raised to the caller, unless the call succeeds anyway.
+            free, pause and drop. It returns whether it released anything, in which case the call is retried, and it
+            is asked again while there is still no room, up to 100 times for one call. Its exceptions are raised to
+            the caller, unless the call succeeds anyway.
         on_event: called on any thread with each `Event`. It must not call the saver. Its exceptions go to
             `sys.unraisablehook`.
 

@@ -1,5 +1,6 @@
 // Backups in files: who can access them, how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
+#include "support/vanished.hpp"
 
 #include <atomic>
 #include <thread>
@@ -134,8 +135,11 @@ TEST_CASE("FileBackup: a directory that is not there, or is not named" * on_mach
     const Checked machine;
     MemorySaver saver{machine.driver};
     CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("none", FileBackup{}); }), "directory"));
-    void* const block = saver.arena("cold", FileBackup{.directory = "/nowhere/at/all"}).allocate(4096);
-    CHECK(contains(text_of<DriverError>([&] { (void)saver.pause("cold"); }), "/nowhere/at/all"));
+    const auto nowhere = [&] { (void)saver.arena("nowhere", FileBackup{.directory = "/nowhere/at/all"}); };
+    CHECK(contains(text_of<DriverError>(nowhere), "/nowhere/at/all"));
+    CHECK(saver.usage().size() == 0);
+    void* const block = arena_in_vanished_directory(saver, "cold").allocate(4096);
+    CHECK(contains(text_of<DriverError>([&] { (void)saver.pause("cold"); }), "/memsaver_vanished_"));
     CHECK(row_of(saver, "cold").state == "active");
     saver.deallocate(block);
 }

@@ -2,6 +2,7 @@
 #include "backup/backup_support.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
+#include "support/vanished.hpp"
 
 #include <doctest/doctest.h>
 
@@ -37,7 +38,7 @@ TEST_CASE("once: after a pause that changed nothing all is saved anew" * on_mach
             void* const block = saver.arena("loading", once.policy).allocate(4_MiB);
             write_pattern(machine.driver, block, 4_MiB, 1);
             if (other_fails) { // another tag's bytes cannot be saved
-                (void)saver.arena("cold", FileBackup{.directory = "/nonexistent"}).allocate(2_MiB);
+                (void)arena_in_vanished_directory(saver, "cold").allocate(2_MiB);
             } else {
                 machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
             }

@@ -1390,18 +1390,22 @@ static void test_damage(void) {
         OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
         CHECK(reads(block, 5, 3 * MIB));
     }
-    keep.directory = "/nowhere/at/all";
     keep.verified = false;
-    OK(memsaver_make_tag(saver, "nowhere", &keeping));
-    const char* names[] = {"nowhere"};
+    OK(memsaver_make_tag(saver, "lost", &keeping));
+    const char* names[] = {"lost"};
     void* lost = NULL;
-    OK(memsaver_allocate(saver, "nowhere", MIB, 0, &lost));
+    OK(memsaver_allocate(saver, "lost", MIB, 0, &lost));
+    CHECK(rmdir(folder) == 0);
     IS(MEMSAVER_DRIVER_ERROR, memsaver_pause(saver, names, 1, NULL, NULL));
     memsaver_error error = MEMSAVER_ERROR_INIT;
     OK(memsaver_get_last_error(&error));
+    CHECK(strcmp(error.driver_name, "ENOENT") == 0 && strcmp(error.tag, "lost") == 0);
+    keep.directory = "/nowhere/at/all";
+    IS(MEMSAVER_DRIVER_ERROR, memsaver_make_tag(saver, "nowhere", &keeping));
+    OK(memsaver_get_last_error(&error));
     CHECK(strcmp(error.driver_name, "ENOENT") == 0 && strcmp(error.tag, "nowhere") == 0);
+    CHECK(strstr(memsaver_last_error(), "No such file or directory") != NULL);
     memsaver_destroy(saver);
-    CHECK(rmdir(folder) == 0);
 }
 
 // --- Threads ---

@@ -178,6 +178,9 @@ TEST_CASE("a directory that will not do") {
     const Directory directory;
     const std::string nowhere = directory.name + "/nowhere";
     CHECK(SystemFiles::open_file(nowhere.c_str(), file).code == ENOENT);
+    CHECK(SystemFiles::may_write_in(nowhere.c_str()).code == ENOENT);
+    CHECK(SystemFiles::may_write_in("/etc/passwd").code == ENOTDIR);
+    CHECK(SystemFiles::may_write_in(directory.name.c_str()).ok());
     const std::string long_name(5000, 'x');
     CHECK(SystemFiles::open_file(long_name.c_str(), file).code == ENAMETOOLONG);
     const std::string no_directory = directory.name + "/file";

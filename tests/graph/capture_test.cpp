@@ -220,7 +220,7 @@ TEST_CASE("streams that cannot be captured, and a second capture by a thread, ar
     const OwnStream stream{machine.driver};
     const OwnStream other{machine.driver};
     const auto nothing = [] {};
-    CHECK_THROWS_AS((void)capture(saver, "graph", StreamRef{}, nothing), DriverError); // the default stream
+    CHECK_THROWS_AS((void)capture(saver, "graph", StreamRef{}, nothing), Misuse); // the default stream
     const Graph outer = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
         CHECK_THROWS_AS((void)capture(saver, "graph", stream, nothing), Misuse);
         CHECK_THROWS_AS((void)capture(saver, "inner", other, nothing), Misuse); // one per thread

@@ -119,7 +119,9 @@ TEST_CASE("a violation names the tag whose memory work was about, unless tell_fa
         REQUIRE(driver.drain().ok());
         REQUIRE(driver.violations().size() == 1);
         const std::string text = driver.violations().front();
-        CHECK(text.starts_with("work on memory that is not mapped, or without access (1.00 MiB at 0x"));
+        CHECK(text.starts_with(
+            "work on memory that is not mapped, or without access: paused, freed, or elastic and not committed (1.00 "
+            "MiB at 0x"));
         CHECK(text.ends_with(told ? ", tag \"kv_cache\")" : ")"));
         CHECK((text.find("tag") != std::string::npos) == told);
     }

@@ -94,6 +94,7 @@ TEST_CASE("HostDriver: once lost, everything answers gone, and the machine's end
         driver.launch(graph, stream),
         driver.close_graph(graph),
         driver.call_unrelaxed(),
+        driver.synchronize(stream),
         driver.close_event(event),
         driver.close_stream(stream),
     };

@@ -128,6 +128,55 @@ TEST_CASE("host captures: marking the whole device breaks them all") {
     }
 }
 
+TEST_CASE("HostDriver: synchronize waits for one stream, as cudaStreamSynchronize does") {
+    for (const bool late : {false, true}) {
+        const HostDriver driver{16_MiB, {.late = late}};
+        StreamRef mine;
+        StreamRef held;
+        REQUIRE(driver.open_stream(mine).ok());
+        REQUIRE(driver.open_stream(held).ok());
+        REQUIRE(driver.hold(held).ok());
+        std::atomic<int> ran{0};
+        REQUIRE(driver.enqueue(held, [&] { ran += 10; }).ok());
+        REQUIRE(driver.enqueue(mine, [&] { ran += 1; }).ok());
+        CHECK(driver.synchronize(mine).ok());
+        CHECK(ran == 1); // the other stream was not waited for
+        CHECK(driver.synchronize({}).ok());
+        REQUIRE(driver.let_go(held).ok());
+        CHECK(driver.synchronize(held).ok());
+        CHECK(ran == 11);
+        CHECK(driver.close_stream(held).ok());
+        CHECK(!driver.synchronize(held).ok());
+        CHECK(driver.violations().size() == 1);
+        CHECK(driver.close_stream(mine).ok());
+    }
+}
+
+TEST_CASE("HostDriver: synchronize breaks the captures that cudaStreamSynchronize would") {
+    const auto breaks = [](CaptureMode mode, bool same_stream, bool same_thread) {
+        Setup s;
+        StreamRef other;
+        REQUIRE(s.driver.open_stream(other).ok());
+        REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
+        Status status;
+        const auto call = [&] { status = s.driver.synchronize(same_stream ? s.stream : other); };
+        if (same_thread)
+            call();
+        else
+            std::thread{call}.join();
+        const bool broken = !s.driver.end_capture(s.stream, s.graph).ok();
+        CHECK(broken == !status.ok());
+        CHECK(s.driver.close_stream(other).ok());
+        return broken;
+    };
+    for (const bool same_thread : {true, false}) CHECK(breaks(CaptureMode::relaxed, true, same_thread));
+    CHECK(breaks(CaptureMode::global, false, true));
+    CHECK(breaks(CaptureMode::global, false, false));
+    CHECK(breaks(CaptureMode::thread_local_, false, true));
+    CHECK_FALSE(breaks(CaptureMode::thread_local_, false, false));
+    CHECK_FALSE(breaks(CaptureMode::relaxed, false, true));
+}
+
 TEST_CASE("host captures: a call without relaxed mode breaks the captures that CUDA's would") {
     const auto breaks = [](CaptureMode mode, bool same_thread) {
         Setup s;

@@ -4,6 +4,7 @@
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 #include "support/turnstile.hpp"
+#include "support/vanished.hpp"
 
 #include "memsaver/backup/verified.hpp"
 
@@ -733,8 +734,7 @@ TEST_CASE("saving ahead fails for one tag: of those before it nothing counts as 
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers first{machine.driver, saver.arena("first", HostBackup{.refresh = Refresh::once}), 2};
-    const Buffer<char> second{saver.arena("second", FileBackup{.directory = "/nonexistent", .refresh = Refresh::once}),
-                              1_MiB};
+    const Buffer<char> second{arena_in_vanished_directory(saver, "second", Refresh::once), 1_MiB};
     CHECK_THROWS_AS((void)saver.save({"first", "second"}), Error);
     CHECK(saver.pause("first").saved_bytes == 2 * layer); // the program had no reason to call invalidate
     saver.resume("first");

@@ -1,5 +1,6 @@
 // The messages of exceptions and events.
 #include "support/machines.hpp"
+#include "support/vanished.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace saver_messages_test {
@@ -151,7 +153,7 @@ TEST_CASE("messages: errors name the tag") {
     CHECK(tag_of([&] { (void)saver.resume(); }) == "w");
     MemorySaver other{HostDriver{64_MiB}}; // one tag whose bytes cannot be kept, among others
     const Buffer<char> kept{other.arena("kept", HostBackup{}), 100};
-    const Buffer<char> lost{other.arena("lost", FileBackup{.directory = "/nowhere/at/all"}), 100};
+    const Buffer<char> lost{arena_in_vanished_directory(other, "lost"), 100};
     CHECK(tag_of([&] { (void)other.pause(); }) == "lost");
 }
 
@@ -311,6 +313,184 @@ TEST_CASE("messages: the columns of the table stay apart") {
     out << saver.usage();
     CHECK(contains(out.str(), tag + "  "));
     CHECK(contains(out.str(), "discard (poisoned)  partly paused  "));
+}
+
+TEST_CASE("messages: OutOfMemory says who holds the device's memory, and that no other tag is paused for it") {
+    const HostDriver driver{64_MiB};
+    MemorySaver saver{driver};
+    CHECK(!contains(text_of<OutOfMemory>([&] { (void)saver.arena("first").allocate(100_MiB); }), "held")); // nobody
+    const Buffer<char> weights{saver.arena("weights"), 30_MiB};
+    const std::string advice =
+        "; allocations and resumes pause no other tag by themselves, only uses do: pause one, call reclaim, or set "
+        "on_no_room";
+    const auto ends_with = [](const std::string& text, const std::string& end) {
+        CHECK_MESSAGE(text.ends_with(end), text);
+    };
+    const Arena arena = saver.arena("x");
+    Elastic elastic = arena.elastic(256_MiB);
+    const std::vector<std::function<void()>> asks = {
+        [&] { (void)arena.allocate(40_MiB); },
+        [&] { elastic.commit(0, 64_MiB); },
+        [&] { (void)saver.arena("reserving", ArenaOptions{.reserve = 40_MiB}); },
+        [&] {
+            const Region region{arena};
+            (void)saver.allocate(40_MiB);
+        },
+    };
+    for (const auto& ask : asks) {
+        ends_with(text_of<OutOfMemory>(ask), "; held: \"weights\" 30.00 MiB" + advice);
+        try {
+            ask();
+        } catch (const OutOfMemory& error) {
+            REQUIRE(error.holders().size() == 1);
+            CHECK(error.holders()[0].tag == "weights");
+        }
+    }
+    // The tag's own memory is no reason to pause another one.
+    ends_with(text_of<OutOfMemory>([&] { (void)saver.arena("weights").allocate(40_MiB); }),
+              "; held: \"weights\" 30.00 MiB");
+    // Another saver's memory has no name here.
+    MemorySaver other{driver};
+    ends_with(text_of<OutOfMemory>([&] { (void)other.arena("y").allocate(40_MiB); }),
+              "; held: 30.00 MiB outside this saver's tags");
+    const Buffer<char> theirs{other.arena("y"), 20_MiB};
+    ends_with(text_of<OutOfMemory>([&] { (void)arena.allocate(40_MiB); }),
+              "; held: \"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags" + advice);
+    (void)other.pause();
+    // A resume, and one of several tags with another saver in the way.
+    (void)saver.pause("weights");
+    const Buffer<char> cache{saver.arena("cache"), 50_MiB};
+    ends_with(text_of<OutOfMemory>([&] { (void)saver.resume(); }), "; held: \"cache\" 50.00 MiB" + advice);
+    ends_with(text_of<OutOfMemory>([&] { (void)saver.resume_async("weights").wait(); }),
+              "; held: \"cache\" 50.00 MiB" + advice);
+    ends_with(text_of<OutOfMemory>([&] { (void)saver.exchange({}, "weights"); }),
+              "; held: \"cache\" 50.00 MiB" + advice);
+    // What may be evicted is told from what may not, once some tag may be.
+    saver.set_evictable("weights", true);
+    ends_with(text_of<OutOfMemory>([&] { (void)saver.resume(); }),
+              "; held: \"cache\" 50.00 MiB not evictable" + advice);
+    ends_with(text_of<OutOfMemory>([&] { const Use use = saver.use("weights"); }),
+              "; held: \"cache\" 50.00 MiB not evictable");
+}
+
+TEST_CASE("messages: OutOfMemory speaks of the device that had no room, and of a peer's backup names devices") {
+    const HostDriver first{64_MiB};
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{first};
+    const Buffer<char> here{saver.arena("here", PeerBackup{second}), 30_MiB};
+    const Buffer<char> there{saver.arena("there", Discard{}, second), 50_MiB};
+    const std::string text = text_of<OutOfMemory>([&] { (void)saver.arena("there").allocate(40_MiB); });
+    const std::string on_first = text_of<OutOfMemory>([&] { (void)saver.arena("x").allocate(40_MiB); });
+    CHECK_MESSAGE(contains(on_first, "; held: \"here\" 30.00 MiB; "), on_first);
+    CHECK(!contains(on_first, "there"));
+    const std::string on_second =
+        text_of<OutOfMemory>([&] { (void)saver.arena("y", Discard{}, second).allocate(40_MiB); });
+    CHECK_MESSAGE(contains(on_second, "; held: \"there\" 50.00 MiB; "), on_second);
+    const std::string peer = text_of<OutOfMemory>([&] { (void)saver.pause("here"); });
+    CHECK_MESSAGE(contains(peer, "; held: \"there\" 50.00 MiB not evictable on device 1, \"here\" 30.00 MiB not "
+                                 "evictable on device 0"),
+                  peer);
+}
+
+TEST_CASE("messages: how often on_no_room was asked") {
+    int asked = 0;
+    bool answer = false;
+    MemorySaver saver{HostDriver{64_MiB}, {.on_no_room = [&](const NoRoom&) {
+                          asked += 1;
+                          return answer;
+                      }}};
+    const Buffer<char> weights{saver.arena("weights"), 30_MiB};
+    const auto allocate = [&] { (void)saver.arena("x").allocate(40_MiB); };
+    CHECK(contains(text_of<OutOfMemory>(allocate), "call reclaim, or free memory in on_no_room"));
+    CHECK(std::exchange(asked, 0) == 1);
+    answer = true;
+    const std::string often = "; room was made 100 times, the most for one call, and did not suffice";
+    CHECK(text_of<OutOfMemory>(allocate).ends_with(often));
+    CHECK(std::exchange(asked, 0) == 100);
+    (void)saver.pause();
+    const Buffer<char> cache{saver.arena("cache"), 50_MiB};
+    CHECK(text_of<OutOfMemory>([&] { (void)saver.resume("weights"); }).ends_with(often));
+    CHECK(std::exchange(asked, 0) == 100);
+    CHECK(text_of<OutOfMemory>([&] { const Use use = saver.use("weights"); }).ends_with(often));
+    CHECK(asked == 100);
+}
+
+TEST_CASE("messages: what a system call says, beside its code") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const auto refused = [&](const char* directory) {
+        return text_of<DriverError>([&] { (void)saver.arena("f", FileBackup{.directory = directory}); });
+    };
+    CHECK(refused("/nowhere") == "use the directory of a FileBackup (/nowhere) failed: ENOENT (2): No such "
+                                 "file or directory");
+    CHECK(contains(refused("/etc/passwd"), "ENOTDIR (20): Not a directory"));
+    CHECK(saver.usage().size() == 0); // no tag was made
+    CHECK(tag_named([&] { (void)saver.arena("f", FileBackup{.directory = "/nowhere"}); }) == "f");
+    (void)saver.arena("f", FileBackup{.directory = "/tmp"});
+    const Buffer<char> once{saver.arena("once"), 100};
+    CHECK(contains(
+        text_of<DriverError>([&] { (void)saver.pause("once", {.bytes = FileBackup{.directory = "/nowhere"}}); }),
+        "(/nowhere) failed: ENOENT (2): No such file or directory"));
+    CHECK(row_of(saver, "once").state == "active");
+    const Buffer<char> loaded{saver.arena("loaded", FileSource{}), 100};
+    CHECK(contains(text_of<DriverError>([&] { saver.load(loaded.data(), 100, "/nowhere/x"); }),
+                   "ENOENT (2): No such file or directory"));
+}
+
+TEST_CASE("messages: a capture of the default stream") {
+    const HostDriver driver{64_MiB};
+    MemorySaver saver{driver};
+    CHECK(text_of<Misuse>([&] { (void)capture(saver, "graph", StreamRef{}, [] {}); }) ==
+          "capture of tag \"graph\": the default stream cannot be captured; pass a stream that the program created");
+    CHECK(driver.violations().empty());
+}
+
+TEST_CASE("messages: calls after a lost device say that it is lost") {
+    const HostDriver driver{64_MiB};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("w");
+    const Buffer<char> block{arena, 100};
+    driver.lose();
+    const std::vector<std::function<void()>> calls = {[&] { (void)arena.allocate(32_MiB); },
+                                                      [&] { (void)saver.arena("new"); },
+                                                      [&] { (void)saver.pause("w"); }, [&] { (void)saver.trim(); }};
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        CAPTURE(i);
+        const std::string text = text_of<DeviceLost>(calls[i]);
+        CHECK_MESSAGE(text.ends_with("HOST_ERROR_ILLEGAL_ADDRESS (700): the device is lost, by this call or before it; "
+                                     "backups stay readable, and close() works"),
+                      text);
+    }
+    saver.close();
+}
+
+TEST_CASE("messages: elastic memory that is not committed, and sizes that are valid") {
+    const HostDriver driver{64_MiB};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("kv");
+    Elastic elastic = arena.elastic(64_MiB, {.granularity = 2_MiB});
+    elastic.commit(0, 4_MiB);
+    char* const uncommitted = static_cast<char*>(elastic.data()) + 8_MiB;
+    const std::string no_block = "no live block contains this address, nor a committed part of an elastic range";
+    CHECK(contains(text_of<Misuse>([&] { saver.load(uncommitted, 10, "/etc/passwd"); }), no_block));
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(uncommitted, 10); }), no_block));
+    CHECK(contains(text_of<Misuse>([&] { (void)saver.gate(uncommitted, 10); }), no_block));
+    CHECK(contains(text_of<Misuse>([&] { (void)arena.elastic(64_MiB, {.granularity = 0}); }),
+                   "the granularity may be 1 byte to 64.00 PiB, and is rounded up to a multiple of 2.00 MiB"));
+    for (const std::size_t bytes : {std::size_t{0}, ~std::size_t{0}}) {
+        CHECK(contains(text_of<Misuse>([&] { (void)arena.elastic(bytes, {.granularity = 2_MiB}); }),
+                       "the size may be 1 byte to 64.00 PiB, and is rounded up to a multiple of the granularity"));
+    }
+    for (const std::size_t unit : {std::size_t{0}, std::size_t{512}, 3_MiB}) {
+        CHECK(contains(text_of<Misuse>([&] {
+                           (void)HostDriver{64_MiB, {.granularity = unit}};
+                       }),
+                       "valid are powers of two of at least "));
+    }
+    CHECK(driver.enqueue({}, reinterpret_cast<Address>(uncommitted), 100, [] {}).ok());
+    CHECK(!driver.drain().ok());
+    REQUIRE(driver.violations().size() == 1);
+    CHECK(contains(driver.violations()[0], "elastic and not committed"));
+    CHECK(contains(driver.violations()[0], "tag \"kv\""));
 }
 
 } // namespace saver_messages_test

@@ -299,7 +299,7 @@ private:
         if (range.bytes == 0) throw refusal("the size is 0");
         if (!heaps_.contains(range.address)) throw refusal("the address does not belong to this tag");
         const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
-        if (!block) throw refusal("no live block contains this address");
+        if (!block) throw refusal("no live block contains this address, nor a committed part of an elastic range");
         if (range.bytes > block->bytes - (range.address - block->address))
             throw refusal("it extends past the end of its block");
         return *block;

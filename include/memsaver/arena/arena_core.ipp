@@ -433,7 +433,7 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
     if (!contains(pointer)) throw refusal("the address does not belong to this tag");
     const std::optional<LiveBlock> block = heaps_.block_holding(as_address(pointer));
-    if (!block) throw refusal("no live block contains this address");
+    if (!block) throw refusal("no live block contains this address, nor a committed part of an elastic range");
     const std::size_t offset = as_address(pointer) - block->address;
     if (bytes > block->bytes - offset) throw refusal("it extends past the end of its block");
     const Range range{as_address(pointer), std::max<std::size_t>(bytes, 1)};

@@ -315,7 +315,7 @@ MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, s
     if (bytes == 0) throw refusal("the size is 0");
     if (!contains(pointer)) throw refusal("the address does not belong to this tag");
     const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
-    if (!block) throw refusal("no live block contains this address");
+    if (!block) throw refusal("no live block contains this address, nor a committed part of an elastic range");
     if (bytes > block->bytes - (range.address - block->address)) throw refusal("it extends past the end of its block");
     std::shared_ptr<GateMark> gate = gates_.add(range, block->address, block->serial);
     if (const auto coming = arriving(); coming != nullptr && coming->can_be_joined()) {

@@ -16,18 +16,22 @@ namespace detail {
 
 MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& bytes, std::size_t& step,
                                          std::size_t unit) {
-    const auto refuse_it = [&] {
-        throw Misuse{"tag \"" + tag + "\": an elastic range of " + format_bytes(bytes) + " in steps of " +
-                     format_bytes(step) + " is invalid"};
-    };
-    if (bytes == 0 || step == 0 || !can_align_up(step, unit)) refuse_it();
-    const std::size_t rounded = align_up(step, unit);
-    const std::size_t rest = bytes % rounded; // a step need not be a power of two
-    if (rest != 0 && bytes > ~std::size_t{0} / 2 - (rounded - rest)) refuse_it();
-    step = rounded;
-    bytes += rest == 0 ? 0 : rounded - rest;
     constexpr std::size_t most_addresses = std::size_t{1} << 56; // upper limit for any device
-    if (bytes > most_addresses) refuse_it();
+    const auto refuse_it = [&](const std::string& why) {
+        throw Misuse{"tag \"" + tag + "\": an elastic range of " + format_bytes(bytes) + " with a granularity of " +
+                     format_bytes(step) + " is invalid: " + why};
+    };
+    if (step == 0 || step > most_addresses)
+        refuse_it("the granularity may be 1 byte to " + format_bytes(most_addresses) +
+                  ", and is rounded up to a multiple of " + format_bytes(unit));
+    const std::size_t rounded = align_up(step, unit);
+    const std::size_t most = most_addresses - most_addresses % rounded;
+    if (bytes == 0 || bytes > most)
+        refuse_it("the size may be 1 byte to " + format_bytes(most) +
+                  ", and is rounded up to a multiple of the granularity");
+    step = rounded;
+    const std::size_t rest = bytes % rounded; // a step need not be a power of two
+    bytes += rest == 0 ? 0 : rounded - rest;
 }
 
 MEMSAVER_INLINE void ElasticRange::refuse(const char* what, std::size_t offset, std::size_t bytes,

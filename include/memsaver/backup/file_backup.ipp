@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/file_backup.hpp"
 #include "memsaver/backup/file_store.hpp"
+#include "memsaver/driver/system.hpp"
 
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,
                                                     std::shared_ptr<detail::PieceObserver> observer,
                                                     const detail::AroundStore& around) const {
     if (directory.empty()) detail::misuse({"FileBackup: .directory is empty; set it to the directory of the file"});
+    if (const Status status = detail::SystemFiles::may_write_in(directory.c_str()); !status.ok())
+        raise(status, "use the directory of a FileBackup", directory); // not at the first pause
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
     std::shared_ptr<detail::BackupStore> store = std::make_shared<detail::FileStore>(driver, directory, options);
     if (around) store = around(std::move(store), options);

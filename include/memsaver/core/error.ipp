@@ -59,9 +59,11 @@ MEMSAVER_INLINE std::string SourcePlace::text() const {
 MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail) {
     std::string text = attempt.what;
     if (!detail.empty()) text += " (" + detail + ")";
+    const bool gone = status.kind == StatusKind::gone;
     return text + " failed: " + (status.ok() ? "error" : to_string(status)) +
            (status.kind == StatusKind::out_of_addresses ? "; the process is out of addresses, whatever memory is free"
                                                         : "") +
+           (gone ? ": the device is lost, by this call or before it; backups stay readable, and close() works" : "") +
            (attempt.place.internal() ? "" : " [" + attempt.place.text() + "]");
 }
 

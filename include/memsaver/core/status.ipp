@@ -5,6 +5,8 @@
 
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 namespace memsaver::inline v0_3 {
 
@@ -23,7 +25,10 @@ MEMSAVER_INLINE std::string to_string(const Status& status) {
     };
     const bool named = !status.ok() && status.name != nullptr && *status.name != '\0';
     const std::string code = status.ok() || status.code == 0 ? "" : " (" + std::to_string(status.code) + ")";
-    return (named ? status.name : of_kind()) + code;
+    const std::string_view name = named ? status.name : "";
+    const bool of_errno = name.starts_with('E') && name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ2") == name.npos;
+    const std::string text = of_errno ? ": " + std::generic_category().message(status.code) : std::string{};
+    return (named ? status.name : of_kind()) + code + text; // "ENOENT (2): No such file or directory"
 }
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Status& status) { return out << to_string(status); }

@@ -44,13 +44,15 @@ private:
 namespace detail {
 
 MEMSAVER_INLINE std::string text_of(const Holder& row) {
-    std::string text = text_of({in_quotes(row.tag), " ", in_bytes(row.bytes), " ", row.state});
+    std::string text = text_of({in_quotes(row.tag), " ", in_bytes(row.bytes), row.state.empty() ? "" : " ", row.state});
     return row.users == 0 ? text : text + text_of({" by ", in_digits(row.users)});
 }
 
-MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders) {
+MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere) {
     constexpr std::size_t shown = 4;
     std::vector<const Holder*> sorted;
+    const bool one_device = std::all_of(holders.begin(), holders.end(),
+                                        [&](const Holder& row) { return row.device == holders.front().device; });
     for (const Holder& row : holders) {
         if (row.bytes != 0) sorted.push_back(&row);
     }
@@ -58,8 +60,11 @@ MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders) {
     std::string text;
     for (std::size_t i = 0; i < std::min(shown, sorted.size()); ++i) {
         text += text_of({i == 0 ? "held: " : ", ", text_of(*sorted[i])});
+        if (!one_device) text += text_of({" on device ", in_digits(sorted[i]->device)});
     }
     if (sorted.size() > shown) text += text_of({", and ", in_digits(sorted.size() - shown), " more"});
+    if (elsewhere != 0)
+        text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside this saver's tags"});
     return text;
 }
 

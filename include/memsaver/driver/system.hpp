@@ -40,6 +40,8 @@ public:
     /// A new unnamed file in `directory` (unlinked at once where the file system has no unnamed files), mode 0600,
     /// closed on exec, bypassing the page cache where the file system can.
     static Status open_file(const char* directory, FileRef& file) noexcept;
+    /// Returns whether this process may make files in `directory`: ENOENT, ENOTDIR, EACCES or EROFS if not.
+    static Status may_write_in(const char* directory) noexcept;
     // Each call with a FileRef looks first whether the descriptor still is that file (EBADF otherwise): a program may
     // have closed it, as daemons close all, and its number may now be that of a file of the program's own.
 

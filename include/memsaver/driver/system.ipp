@@ -159,6 +159,13 @@ MEMSAVER_INLINE Status SystemFiles::still_open(FileRef file) noexcept {
     return {StatusKind::other, EBADF, "EBADF: the program has closed a file descriptor of memsaver's"};
 }
 
+MEMSAVER_INLINE Status SystemFiles::may_write_in(const char* directory) noexcept {
+    struct stat found {};
+    if (::stat(directory, &found) != 0) return system_status(errno);
+    if (!S_ISDIR(found.st_mode)) return system_status(ENOTDIR);
+    return ::faccessat(AT_FDCWD, directory, W_OK | X_OK, AT_EACCESS) == 0 ? Status{} : system_status(errno);
+}
+
 MEMSAVER_INLINE Status SystemFiles::close_file(FileRef file) noexcept {
     if (const Status status = still_open(file); !status.ok()) return status;
     return ::close(file.descriptor) == 0 || errno != EBADF ? Status{} : system_status(EBADF);

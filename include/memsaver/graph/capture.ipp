@@ -80,6 +80,10 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
     SaverCore& saver = arena_.saver();
     saver.boundary("capture", arena_.base(), [&] {
         arena_.base().require_open("capture");
+        if (stream == StreamRef{}) {
+            misuse({"capture of tag ", in_quotes(tag()),
+                    ": the default stream cannot be captured; pass a stream that the program created"});
+        }
         if (!arena_.base().owns_stream(stream)) {
             misuse({"capture of tag ", in_quotes(tag()), ": its memory is on device ", in_digits(device()),
                     ", the stream is not; pass the stream's device in the options"});

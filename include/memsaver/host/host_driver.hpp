@@ -125,6 +125,10 @@ public:
     /// Enqueues a kernel that accesses no device memory.
     Status enqueue(StreamRef stream, std::function<void()> kernel) const noexcept;
 
+    /// Waits for the work of `stream`, as cudaStreamSynchronize does: it fails and breaks the capture if the stream is
+    /// captured, or another one, unless that capture is relaxed, or thread-local on another thread.
+    Status synchronize(StreamRef stream) const noexcept;
+
     /// Holds back further work of `stream` until `let_go`, or until the stream is closed.
     Status hold(StreamRef stream) const noexcept;
     /// Lets work of `stream` start again.

@@ -16,9 +16,11 @@ namespace memsaver::inline v0_3 {
 MEMSAVER_INLINE HostDriver::HostDriver(std::size_t capacity_bytes, HostDriverOptions options)
     : device_{options.device} {
     const std::size_t unit = options.granularity;
-    if ((unit & (unit - 1)) != 0 || unit < static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)))
-        detail::misuse({"HostDriver: granularity of ", detail::in_bytes(unit),
-                        " is not a power of two of at least the system's page size"});
+    const auto least = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    if ((unit & (unit - 1)) != 0 || unit < least)
+        detail::misuse({"HostDriver: .granularity is ", detail::in_digits(unit), " bytes (", detail::in_bytes(unit),
+                        "); valid are powers of two of at least ", detail::in_digits(least),
+                        " bytes, the system's page size, such as 2_MiB"});
     machine_ = detail::translated([&] { return std::make_shared<detail::HostMachine>(capacity_bytes, options); });
 }
 
@@ -109,6 +111,10 @@ MEMSAVER_INLINE Status HostDriver::query(EventRef event, bool& passed) const noe
 MEMSAVER_INLINE Status HostDriver::wait(EventRef event) const noexcept { return machine_->wait(event); }
 
 MEMSAVER_INLINE Status HostDriver::drain() const noexcept { return machine_->drain(); }
+
+MEMSAVER_INLINE Status HostDriver::synchronize(StreamRef stream) const noexcept {
+    return machine_->synchronize(stream);
+}
 
 MEMSAVER_INLINE Status HostDriver::capturing(StreamRef stream, bool& yes) const noexcept {
     return machine_->capturing(stream, yes);

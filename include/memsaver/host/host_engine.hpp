@@ -352,6 +352,8 @@ public:
 
     Status drain() noexcept;
 
+    Status synchronize(StreamRef ref) noexcept;
+
     Status capturing(StreamRef ref, bool& yes) noexcept;
 
     Status begin_capture(StreamRef ref, CaptureMode mode) noexcept;

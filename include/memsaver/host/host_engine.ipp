@@ -310,7 +310,8 @@ MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noe
         memory_.mappings().unpin(work.range, work.pinned);
         work.pinned = memory_.mappings().pin(work.range); // memory may have been mapped after the launch
         if (!memory_.mappings().accessible(work.range, work.access())) {
-            fault("work on memory that is not mapped, or without access", work.range);
+            fault("work on memory that is not mapped, or without access: paused, freed, or elastic and not committed",
+                  work.range);
         } else {
             lock.unlock();
             const bool well = work.run();
@@ -554,6 +555,20 @@ MEMSAVER_INLINE Status HostMachine::wait(EventRef ref) noexcept {
 
 MEMSAVER_INLINE Status HostMachine::drain() noexcept {
     return engine_.guarded([&](auto& lock) { return engine_.wait(lock, engine_.mark_all()); });
+}
+
+MEMSAVER_INLINE Status HostMachine::synchronize(StreamRef ref) noexcept {
+    return engine_.guarded([&](auto& lock) {
+        const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
+        if (stream == nullptr) return stranger("wait for a stream that does not exist");
+        const bool broke = captures_.break_unrelaxed();
+        if (stream->capture != nullptr) {
+            stream->capture->broken = true;
+            return HostStatus::capture_unsupported;
+        }
+        if (broke) return HostStatus::capture_unsupported;
+        return engine_.wait(lock, {engine_.mark(stream)});
+    });
 }
 
 MEMSAVER_INLINE Status HostMachine::capturing(StreamRef ref, bool& yes) noexcept {

@@ -46,8 +46,9 @@ struct SaverOptions {
     /// The message suggests similar tag names.
     NewTags new_tags = NewTags::allowed;
     /// Called before OutOfMemory is thrown, on the thread that needs the memory, with no lock held. It may free, pause
-    /// and drop (inside a hook, only free). Returning true means that memory may be available now: the call is retried.
-    /// Exceptions propagate out of the call.
+    /// and drop (inside a hook, only free). Returning true means that memory may be available now: the call is retried,
+    /// and if there is still no room, this function is asked again, up to 100 times for one call. Exceptions propagate
+    /// out of the call.
     std::function<bool(const NoRoom&)> on_no_room{};
     /// Receives errors that could not be thrown, retries and the progress of copies.
     EventSink events{};

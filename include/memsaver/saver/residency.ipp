@@ -81,7 +81,11 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             waiter.stop_moving(); // the program's callbacks may need what this move holds
             device = brought.device;
             if (!both && !std::exchange(waited, true) && state_.wait_for_others(device)) continue;
-            if (!state_.ask_for_room(*brought.error, device, state_.away(in), asked)) throw OutOfMemory{*brought.error};
+            if (!state_.ask_for_room(*brought.error, device, state_.away(in), asked)) {
+                OutOfMemory error{*brought.error};
+                state_.say_no_room(error, device, {}, asked, in);
+                throw error;
+            }
             asked += 1;
         } catch (NotIdle& error) {
             waiter.stop_moving();
@@ -595,17 +599,58 @@ MEMSAVER_INLINE std::vector<Holder> SaverState::holders() {
     return rows;
 }
 
+MEMSAVER_INLINE std::vector<Holder> SaverState::holders(const Tags& wanted) {
+    std::vector<Holder> rows = holders();
+    for (Holder& row : rows) {
+        const bool own = std::find(wanted.names().begin(), wanted.names().end(), row.tag) != wanted.names().end();
+        if (own && row.state == "idle") row.state = "wanted";
+    }
+    return rows;
+}
+
 MEMSAVER_INLINE void SaverState::say_who_holds(Error& error, const Tags& wanted) noexcept {
     try {
-        std::vector<Holder> rows = holders();
-        for (Holder& row : rows) {
-            const bool own = std::find(wanted.names().begin(), wanted.names().end(), row.tag) != wanted.names().end();
-            if (own && row.state == "idle") row.state = "wanted";
-        }
-        const bool say = tags_.residents().in_play() || !wanted.names().empty();
+        std::vector<Holder> rows = holders(wanted);
+        const bool say = tags_.residents().in_play() || !wanted.names().empty() ||
+                         dynamic_cast<const OutOfMemory*>(&error) != nullptr;
         const std::string line = say ? line_of(rows) : std::string{};
         error.attach(std::move(rows));
         if (!line.empty()) error.append("; " + line);
+    } catch (const std::bad_alloc&) { // then the error has no holders
+    }
+}
+
+MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags,
+                                             unsigned asked, const Tags& wanted) noexcept {
+    if (!options_.enabled) return; // nothing is known of plain memory
+    try {
+        std::vector<Holder> rows = holders(wanted);
+        std::vector<Holder> there;
+        std::size_t mapped = 0;
+        bool could_pause = false;
+        for (const Holder& row : rows) {
+            if (row.device != device) continue;
+            there.push_back(row);
+            if (!tags_.residents().in_play() && wanted.names().empty()) there.back().state.clear();
+            mapped += row.bytes;
+            could_pause = could_pause || std::find(tags.begin(), tags.end(), row.tag) == tags.end();
+        }
+        DeviceMemory memory;
+        for (const AnyDriver& driver : tags_.drivers()) {
+            if (driver.device() == device && driver.memory(memory).ok()) break;
+        }
+        const std::size_t used = memory.total_bytes - std::min(memory.free_bytes, memory.total_bytes);
+        std::string text = line_of(there, used - std::min(mapped, used));
+        if (!text.empty()) text.insert(0, "; ");
+        if (asked >= most_asked) {
+            text += "; room was made " + std::to_string(asked) + " times, the most for one call, and did not suffice";
+        } else if (could_pause && wanted.names().empty()) {
+            text += "; allocations and resumes pause no other tag by themselves, only uses do: pause one, call "
+                    "reclaim, or ";
+            text += options_.on_no_room ? "free memory in on_no_room" : "set on_no_room";
+        }
+        error.attach(std::move(rows));
+        error.append(text);
     } catch (const std::bad_alloc&) { // then the error has no holders
     }
 }

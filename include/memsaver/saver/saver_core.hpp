@@ -190,9 +190,9 @@ private:
     /// Throws Misuse in a forked child.
     void require_parent(const char* what) const;
     /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the
-    /// tags.
+    /// tags. An OutOfMemory that does not yet say who holds memory, such as that of a peer's backup, says so.
     [[noreturn, gnu::cold]] static void rethrow_about(const ArenaBase& arena);
-    [[noreturn, gnu::cold]] static void rethrow_about(const Tags& tags);
+    [[noreturn, gnu::cold]] void rethrow_about(const Tags& tags) const;
 
     std::unique_ptr<SaverState> state_;
 };

@@ -62,7 +62,7 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const ArenaBase& arena) {
     }
 }
 
-MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) {
+MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) const {
     try {
         rethrow_translated();
     } catch (Error& error) {
@@ -70,6 +70,8 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) {
             name_tag(error, only_tag(tags));
         } catch (const std::bad_alloc&) { // then the error's text has to suffice
         }
+        if (error.holders().empty() && dynamic_cast<const OutOfMemory*>(&error) != nullptr)
+            state_->say_who_holds(error);
         throw;
     }
 }
@@ -1012,15 +1014,14 @@ MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
 
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,
                                               const std::vector<std::string>& tags, unsigned asked) {
-    constexpr unsigned often_enough = 100; // answers: stops a program that always says yes and never frees anything
     const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
     std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
     for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));
     const std::size_t needed = error.needed_bytes();
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
-    if (asked < often_enough && ask_elastic(device, tags, missing, true) != 0) return true;
-    if (!options_.on_no_room || asked >= often_enough || asking_.here()) return false;
+    if (asked < most_asked && ask_elastic(device, tags, missing, true) != 0) return true;
+    if (!options_.on_no_room || asked >= most_asked || asking_.here()) return false;
     const HookThreads::Entry mark{asking_};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
 }

@@ -68,10 +68,11 @@ class SaverState {
                                  [&] { return wait_for_others(arena.device()); })) {
                     continue;
                 }
-                if (!ask_for_room(error, arena.device(), {arena.tag()}, asked++)) {
-                    say_who_holds(error);
+                if (!ask_for_room(error, arena.device(), {arena.tag()}, asked)) {
+                    say_no_room(error, arena.device(), {arena.tag()}, asked);
                     throw;
                 }
+                asked += 1;
                 relief = {}; // memory that the program has freed may have to be waited for
             }
         }
@@ -91,6 +92,7 @@ class SaverState {
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked);
+    static constexpr unsigned most_asked = 100; // stops a program that always says yes and never frees anything
     /// Returns those of these tags that are at least partly paused.
     [[nodiscard]] std::vector<std::string> away(const Tags& tags);
 
@@ -131,7 +133,7 @@ class SaverState {
                     continue;
                 }
                 if (patience.over()) {
-                    say_who_holds(error);
+                    say_no_room(error, device, away(in), asked);
                     throw;
                 }
             }
@@ -173,9 +175,15 @@ class SaverState {
     [[nodiscard]] static std::vector<std::uint64_t> pauses_of(const Members& members);
     /// Returns the current holders of memory, one row per tag and device.
     [[nodiscard]] std::vector<Holder> holders();
-    /// Attaches the holders to an error, and a line of text if residency is in use, as for a use of the tags `wanted`.
-    /// Best effort: does nothing if host memory is short.
+    /// As above. A tag of `wanted`, which a use names, is "wanted" rather than "idle".
+    [[nodiscard]] std::vector<Holder> holders(const Tags& wanted);
+    /// Attaches the holders to an error, and a line of text for an OutOfMemory, for a use of the tags `wanted`, and if
+    /// residency is in play.
     void say_who_holds(Error& error, const Tags& wanted = {}) noexcept;
+    /// Attaches the holders to an error, and who holds that device's memory to its text; unless a use failed
+    /// (`wanted`), also what the program can do. `tags` need the memory; `asked`: how often room was made for them.
+    void say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
+                     const Tags& wanted = {}) noexcept;
     /// Adds a report to the totals of the arenas concerned.
     static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
