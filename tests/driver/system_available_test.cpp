@@ -39,20 +39,23 @@ public:
         std::filesystem::create_directories(path.parent_path());
         std::ofstream{path} << text;
     }
-    /// A cgroup of version 2.
-    void group(const std::string& path, const std::string& limit, std::size_t used, std::size_t droppable = 0) const {
+    /// A cgroup of version 2. `droppable`: inactive pages of files; `more`: further lines of memory.stat.
+    void group(const std::string& path, const std::string& limit, std::size_t used, std::size_t droppable = 0,
+               const std::string& more = "") const {
         const std::string folder = "/sys/fs/cgroup" + path;
         write(folder + "/memory.max", limit + "\n");
         write(folder + "/memory.current", std::to_string(used) + "\n");
         write(folder + "/memory.stat",
-              "anon 5\nactive_inactive_file 7\ninactive_file " + std::to_string(droppable) + "\n");
+              "anon 5\nactive_inactive_file 7\ninactive_file " + std::to_string(droppable) + "\n" + more);
     }
     /// A cgroup of version 1.
-    void old_group(const std::string& path, std::size_t limit, std::size_t used, std::size_t droppable = 0) const {
+    void old_group(const std::string& path, std::size_t limit, std::size_t used, std::size_t droppable = 0,
+                   const std::string& more = "") const {
         const std::string folder = "/sys/fs/cgroup/memory" + path;
         write(folder + "/memory.limit_in_bytes", std::to_string(limit) + "\n");
         write(folder + "/memory.usage_in_bytes", std::to_string(used) + "\n");
-        write(folder + "/memory.stat", "inactive_file 9\ntotal_inactive_file " + std::to_string(droppable) + "\n");
+        write(folder + "/memory.stat",
+              "inactive_file 9\ntotal_inactive_file " + std::to_string(droppable) + "\n" + more);
     }
     std::size_t bytes() const { return SystemAvailable::bytes(root_.c_str()); }
 
@@ -108,6 +111,36 @@ TEST_CASE("a control group of version 1 limits, and so do those above it") {
     CHECK(system.bytes() == 800000);
     system.old_group("/cpus", 5, 0);
     CHECK(system.bytes() == 800000);
+}
+
+TEST_CASE(
+    "pages of files that were read again and again can be dropped; shared memory and what is not written cannot") {
+    const FakeSystem system;
+    SUBCASE("version 2") {
+        const auto has = [&](const std::string& more, std::size_t inactive = 0) {
+            system.write("/proc/self/cgroup", "0::/group\n");
+            system.group("/group", "1000000", 900000, inactive, more);
+            return system.bytes();
+        };
+        CHECK(has("active_file 600000\n") == 700000);
+        CHECK(has("active_file 300000\n", 200000) == 600000);
+        CHECK(has("shmem 600000\nfile 800000\ninactive_anon 300000\nactive_anon 300000\n") == 100000);
+        CHECK(has("active_file 600000\nfile_dirty 50000\nfile_writeback 70000\n") == 580000);
+        CHECK(has("active_file 600000\nfile_dirty 500000\nfile_writeback 700000\n") == 100000);
+        CHECK(has("active_file 2000000\n") == 1000000);
+        CHECK(has("workingset_activate_file 5\nunevictable 600000\n") == 100000);
+    }
+    SUBCASE("version 1") {
+        const auto has = [&](const std::string& more, std::size_t inactive = 0) {
+            system.write("/proc/self/cgroup", "5:memory:/group\n");
+            system.old_group("/group", 1000000, 900000, inactive, more);
+            return system.bytes();
+        };
+        CHECK(has("active_file 5\ntotal_active_file 600000\n") == 700000);
+        CHECK(has("total_active_file 300000\n", 200000) == 600000);
+        CHECK(has("total_cache 800000\ntotal_shmem 600000\ntotal_active_anon 600000\n") == 100000);
+        CHECK(has("total_active_file 600000\ntotal_dirty 50000\ntotal_writeback 70000\n") == 580000);
+    }
 }
 
 TEST_CASE("in a container the path may be the host's, and the mount is the container's own group") {

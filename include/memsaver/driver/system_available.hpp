@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -61,7 +62,8 @@ private:
         const char* controller;
         const char* limit;
         const char* usage;
-        const char* droppable;
+        std::array<const char*, 2> files; ///< pages of files, without those of tmpfs and shared memory
+        std::array<const char*, 2> dirty; ///< those of them that must be written first
     };
 
     /// Returns the text before the first `end`, and sets `rest` to the text after it.
@@ -74,7 +76,8 @@ private:
     /// groups that it names cannot be read, but the last one, the mount itself, is the container's own.
     static std::size_t left_in_all(const Hierarchy& hierarchy, std::string_view path) noexcept;
 
-    /// The memory that a group may still allocate; file pages that it can drop count as free.
+    /// The memory that a group may still allocate. Pages of files that the kernel drops on demand count as free,
+    /// however often they were read: a group at its limit drops active ones too.
     static std::size_t left_in(const Hierarchy& hierarchy, std::string_view path) noexcept;
 };
 

@@ -4,6 +4,7 @@
 #include "memsaver/driver/system_available.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstddef>
 #include <string_view>
@@ -17,8 +18,18 @@ MEMSAVER_INLINE std::size_t SystemAvailable::bytes(const char* root) noexcept {
     const std::size_t kibibytes = File{"%s/proc/meminfo", root}.number("MemAvailable:", unlimited);
     if (kibibytes != unlimited) least = kibibytes * 1024;
     const File groups{"%s/proc/self/cgroup", root};
-    const Hierarchy second{root, "", "memory.max", "memory.current", "inactive_file "};
-    const Hierarchy first{root, "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+    const Hierarchy second{root,
+                           "",
+                           "memory.max",
+                           "memory.current",
+                           {"inactive_file ", "active_file "},
+                           {"file_dirty ", "file_writeback "}};
+    const Hierarchy first{root,
+                          "/memory",
+                          "memory.limit_in_bytes",
+                          "memory.usage_in_bytes",
+                          {"total_inactive_file ", "total_active_file "},
+                          {"total_dirty ", "total_writeback "}};
     least = std::min(least, left_in_all(second, group(groups.text(), "")));
     return std::min(least, left_in_all(first, group(groups.text(), "memory")));
 }
@@ -64,15 +75,19 @@ MEMSAVER_INLINE std::size_t SystemAvailable::left_in_all(const Hierarchy& hierar
 }
 
 MEMSAVER_INLINE std::size_t SystemAvailable::left_in(const Hierarchy& hierarchy, std::string_view path) noexcept {
-    const auto number = [&](const char* file, const char* key, std::size_t otherwise) {
+    const auto file = [&](const char* name) {
         return File{"%s/sys/fs/cgroup%s%.*s/%s",   hierarchy.root, hierarchy.controller,
-                    static_cast<int>(path.size()), path.data(),    file}
-            .number(key, otherwise);
+                    static_cast<int>(path.size()), path.data(),    name};
     };
-    const std::size_t limit = number(hierarchy.limit, "", unlimited);
+    const std::size_t limit = file(hierarchy.limit).number("", unlimited);
     if (limit == unlimited) return unlimited;
-    const std::size_t used = number(hierarchy.usage, "", 0);
-    const std::size_t droppable = std::min(used, number("memory.stat", hierarchy.droppable, 0));
+    const std::size_t used = file(hierarchy.usage).number("", 0);
+    const File stat = file("memory.stat");
+    const auto sum = [&](const std::array<const char*, 2>& keys) {
+        return stat.number(keys[0], 0) + stat.number(keys[1], 0);
+    };
+    const std::size_t files = sum(hierarchy.files);
+    const std::size_t droppable = std::min(used, files - std::min(files, sum(hierarchy.dirty)));
     return limit - std::min(limit, used - droppable);
 }
 
