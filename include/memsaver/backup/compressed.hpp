@@ -53,9 +53,9 @@ struct Compressed {
     /// ...".
     [[nodiscard]] std::string describe() const {
         const AnyPolicy inside{policy};
-        return "of " + std::string{inside.name()} + ", " + inside.describe() +
-               (coding == Coding::halves ? ", coded as halves" : ", coded as bytes") + ", pieces " +
-               std::to_string(pieces) + " of " + format_bytes(piece_bytes);
+        return detail::text_of({"of ", inside.name(), ", ", inside.describe(),
+                                coding == Coding::halves ? ", coded as halves" : ", coded as bytes", ", pieces ",
+                                detail::in_digits(pieces), " of ", detail::in_bytes(piece_bytes)});
     }
 
     /// `observer` is set by policies that wrap this one. Throws Unavailable if the codec is missing.

@@ -12,10 +12,11 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string FileBackup::describe() const {
-    return "directory " + directory + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
-           (retain ? ", retained" : ", not retained") + (check ? ", checked" : ", not checked") + ", threads " +
-           std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (executor ? ", custom executor" : ", no executor");
+    return detail::text_of({"directory ", directory,
+                            refresh == Refresh::once ? ", saved once" : ", saved at every pause",
+                            retain ? ", retained" : ", not retained", check ? ", checked" : ", not checked",
+                            ", threads ", detail::in_digits(threads), ", ring ", detail::in_bytes(ring_bytes),
+                            executor ? ", custom executor" : ", no executor"});
 }
 
 MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,

@@ -10,8 +10,9 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string FileSource::describe() const {
-    return "threads " + std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (retain ? ", retained" : ", not retained") + (executor ? ", custom executor" : ", no executor");
+    return detail::text_of({"threads ", detail::in_digits(threads), ", ring ", detail::in_bytes(ring_bytes),
+                            retain ? ", retained" : ", not retained",
+                            executor ? ", custom executor" : ", no executor"});
 }
 
 MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) const {

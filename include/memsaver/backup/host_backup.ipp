@@ -13,17 +13,15 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string HostBackup::describe() const {
-    return std::string{storage == Storage::pinned ? "pinned" : "pageable"} +
-           (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
-           (retain ? ", retained" : ", not retained") + (check ? ", checked" : ", not checked") + ", threads " +
-           std::to_string(threads) + ", ring " + format_bytes(ring_bytes) +
-           (executor ? ", custom executor" : ", no executor") +
-           (kernel_copies.after <= std::chrono::nanoseconds{}
-                ? ", no copies by a kernel"
-                : ", copies of " + format_bytes(kernel_copies.least_bytes) + " by a kernel after " +
-                      std::to_string(
-                          std::chrono::duration_cast<std::chrono::microseconds>(kernel_copies.after).count()) +
-                      " us");
+    std::string text = detail::text_of(
+        {storage == Storage::pinned ? "pinned" : "pageable",
+         refresh == Refresh::once ? ", saved once" : ", saved at every pause", retain ? ", retained" : ", not retained",
+         check ? ", checked" : ", not checked", ", threads ", detail::in_digits(threads), ", ring ",
+         detail::in_bytes(ring_bytes), executor ? ", custom executor" : ", no executor"});
+    if (kernel_copies.after <= std::chrono::nanoseconds{}) return text + ", no copies by a kernel";
+    const auto after = std::chrono::duration_cast<std::chrono::microseconds>(kernel_copies.after).count();
+    return detail::text_of({text, ", copies of ", detail::in_bytes(kernel_copies.least_bytes), " by a kernel after ",
+                            detail::in_digits(after), " us"});
 }
 
 MEMSAVER_INLINE std::string_view HostBackup::name() const noexcept {

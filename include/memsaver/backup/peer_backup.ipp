@@ -11,8 +11,8 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string PeerBackup::describe() const {
-    return "on " + peer.name() + (refresh == Refresh::once ? ", saved once" : ", saved at every pause") +
-           (retain ? ", retained" : ", freed at every resume") + (check ? ", checked" : "");
+    return detail::text_of({"on ", peer.name(), refresh == Refresh::once ? ", saved once" : ", saved at every pause",
+                            retain ? ", retained" : ", freed at every resume", check ? ", checked" : ""});
 }
 
 MEMSAVER_INLINE std::string_view PeerBackup::name() const noexcept {

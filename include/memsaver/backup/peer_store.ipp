@@ -28,11 +28,11 @@ MEMSAVER_INLINE PeerPages::PeerPages(AnyDriver driver, AnyDriver peer, std::size
 MEMSAVER_INLINE void PeerPages::take(const std::string& whose) {
     const Status status = try_take();
     if (status.ok()) return;
-    const std::string of = whose + format_bytes(bytes_) + " on " + peer_.name();
+    const std::string of = text_of({whose, in_bytes(bytes_), " on ", peer_.name()});
     if (status.kind != StatusKind::out_of_memory) raise(status, "allocate backup memory on a peer", of, bytes_);
     DeviceMemory memory;
     (void)peer_.memory(memory);
-    throw OutOfMemory{"a backup of " + of + " does not fit: " + format_bytes(memory.free_bytes) + " are free there",
+    throw OutOfMemory{text_of({"a backup of ", of, " does not fit: ", in_bytes(memory.free_bytes), " are free there"}),
                       bytes_, memory.free_bytes, status};
 }
 

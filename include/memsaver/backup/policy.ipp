@@ -13,8 +13,8 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE std::string difference(const AnyPolicy& has, const AnyPolicy& wanted) {
-    const std::string name = "the policy \"" + std::string{has.name()} + '"';
-    if (has.name() != wanted.name()) return name + ", not \"" + std::string{wanted.name()} + '"';
+    const std::string name = text_of({"the policy ", in_quotes(has.name())});
+    if (has.name() != wanted.name()) return text_of({name, ", not ", in_quotes(wanted.name())});
     const auto options_of = [](const AnyPolicy& policy) {
         std::vector<std::string> options{""};
         const std::string text = policy.describe();
@@ -32,7 +32,8 @@ MEMSAVER_INLINE std::string difference(const AnyPolicy& has, const AnyPolicy& wa
     const std::vector<std::string> other = options_of(wanted);
     std::string text;
     for (std::size_t i = 0; i < std::min(own.size(), other.size()); ++i) {
-        if (own[i] != other[i]) text += (text.empty() ? " with \"" : ", \"") + own[i] + "\", not \"" + other[i] + '"';
+        if (own[i] != other[i])
+            text += text_of({text.empty() ? " with " : ", ", in_quotes(own[i]), ", not ", in_quotes(other[i])});
     }
     return name + (text.empty() ? " with other options" : text);
 }

@@ -35,7 +35,9 @@ struct Room {
 };
 
 /// Returns the beginning of an error message, which names the tag.
-inline std::string of_tag(const std::string& tag) { return tag.empty() ? tag : "tag \"" + tag + "\", "; }
+inline std::string of_tag(const std::string& tag) {
+    return tag.empty() ? tag : text_of({"tag ", in_quotes(tag), ", "});
+}
 
 /// Returns the first status that is not ok, or ok.
 Status first_failure(std::initializer_list<Status> all) noexcept;

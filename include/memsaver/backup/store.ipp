@@ -157,13 +157,13 @@ MEMSAVER_INLINE void ComparingStore::note(std::uint64_t location) const noexcept
 
 MEMSAVER_INLINE std::string difference_text(const std::vector<Unit>& units, std::uint64_t location,
                                             const std::string& tag) {
-    std::string text = "tag \"" + tag + "\": bytes have changed since their only save";
+    std::string text = text_of({"tag ", in_quotes(tag), ": bytes have changed since their only save"});
     for (const Unit& unit : units) {
         if (location < unit.location || location - unit.location >= unit.bytes) continue;
-        text += ", for example at " + format_address(unit.device + (location - unit.location)) + ", in a block of " +
-                format_bytes(unit.bytes) + " at " + format_address(unit.device);
+        text += text_of({", for example at ", in_hex(unit.device + (location - unit.location)), ", in a block of ",
+                         in_bytes(unit.bytes), " at ", in_hex(unit.device)});
     }
-    return text + "; call invalidate(\"" + tag + "\") after changing them";
+    return text_of({text, "; call invalidate(", in_quotes(tag), ") after changing them"});
 }
 
 MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,

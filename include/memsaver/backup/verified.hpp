@@ -51,7 +51,7 @@ struct Verified {
     /// Returns the name and options of the wrapped policy: "of host, pinned, ...".
     [[nodiscard]] std::string describe() const {
         const AnyPolicy inside{policy};
-        return "of " + std::string{inside.name()} + ", " + inside.describe();
+        return detail::text_of({"of ", inside.name(), ", ", inside.describe()});
     }
 
     /// `around` is set by policies that wrap this one.

@@ -58,13 +58,14 @@ MEMSAVER_INLINE std::string SourcePlace::text() const {
 
 MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail) {
     std::string text = attempt.what;
-    if (!detail.empty()) text += " (" + detail + ")";
-    const bool gone = status.kind == StatusKind::gone;
-    return text + " failed: " + (status.ok() ? "error" : to_string(status)) +
-           (status.kind == StatusKind::out_of_addresses ? "; the process is out of addresses, whatever memory is free"
-                                                        : "") +
-           (gone ? ": the device is lost, by this call or before it; backups stay readable, and close() works" : "") +
-           (attempt.place.internal() ? "" : " [" + attempt.place.text() + "]");
+    if (!detail.empty()) text += text_of({" (", detail, ")"});
+    text += text_of({" failed: ", status.ok() ? "error" : to_string(status)});
+    if (status.kind == StatusKind::out_of_addresses)
+        text += "; the process is out of addresses, whatever memory is free";
+    if (status.kind == StatusKind::gone)
+        text += ": the device is lost, by this call or before it; backups stay readable, and close() works";
+    if (!attempt.place.internal()) text += text_of({" [", attempt.place.text(), "]"});
+    return text;
 }
 
 MEMSAVER_INLINE void raise_of(const Status& status, const Attempt& attempt, Bits detail, std::size_t needed_bytes,

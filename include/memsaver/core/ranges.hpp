@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 
 #include <cstdint>
@@ -15,18 +16,16 @@ namespace detail {
 /// Those with the same address by size.
 void sort_by_address(std::vector<Range>& ranges) noexcept;
 
+/// Returns where the items of a list belong that has `count` items with these keys: for each place the key and the
+/// item's index. Equal ones keep their order. Empty if the list is sorted already.
+[[nodiscard]] std::vector<Range> places_of(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key);
+
 /// Sorts `items` by `key(item)`, an integer; equal ones keep their order. Sorting itself is compiled only once.
 template <class T, class Key>
 void sort_by(std::vector<T>& items, Key key) {
-    std::vector<Range> places; // the key, and where the item is
-    places.reserve(items.size());
-    bool sorted = true;
-    for (const T& item : items) {
-        sorted = sorted && (places.empty() || places.back().address <= static_cast<Address>(key(item)));
-        places.push_back({static_cast<Address>(key(item)), places.size()});
-    }
-    if (sorted) return;
-    sort_by_address(places);
+    const std::vector<Range> places =
+        places_of(items.size(), [&](std::size_t i) -> std::uint64_t { return key(items[i]); });
+    if (places.empty()) return;
     std::vector<T> moved;
     moved.reserve(items.size());
     for (const Range& place : places) moved.push_back(std::move(items[place.bytes]));

@@ -18,6 +18,19 @@ MEMSAVER_INLINE void sort_by_address(std::vector<Range>& ranges) noexcept {
     });
 }
 
+MEMSAVER_INLINE std::vector<Range> places_of(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key) {
+    std::vector<Range> places;
+    places.reserve(count);
+    bool sorted = true;
+    for (std::size_t i = 0; i < count; ++i) {
+        places.push_back({static_cast<Address>(key(i)), i});
+        sorted = sorted && (i == 0 || places[i - 1].address <= places[i].address);
+    }
+    if (sorted) return {};
+    sort_by_address(places);
+    return places;
+}
+
 MEMSAVER_INLINE bool add_once(std::vector<const void*>& seen, const void* pointer) {
     const auto place = std::lower_bound(seen.begin(), seen.end(), pointer, std::less<>{});
     if (place != seen.end() && *place == pointer) return false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/status.hpp"
+#include "memsaver/core/text.hpp"
 
 #include <ostream>
 #include <string>
@@ -24,11 +25,12 @@ MEMSAVER_INLINE std::string to_string(const Status& status) {
         return "ok";
     };
     const bool named = !status.ok() && status.name != nullptr && *status.name != '\0';
-    const std::string code = status.ok() || status.code == 0 ? "" : " (" + std::to_string(status.code) + ")";
+    const std::string code =
+        status.ok() || status.code == 0 ? "" : detail::text_of({" (", detail::in_digits(status.code), ")"});
     const std::string_view name = named ? status.name : "";
     const bool of_errno = name.starts_with('E') && name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ2") == name.npos;
     const std::string text = of_errno ? ": " + std::generic_category().message(status.code) : std::string{};
-    return (named ? status.name : of_kind()) + code + text; // "ENOENT (2): No such file or directory"
+    return detail::text_of({named ? status.name : of_kind(), code, text}); // "ENOENT (2): No such file or directory"
 }
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Status& status) { return out << to_string(status); }

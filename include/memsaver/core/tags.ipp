@@ -3,6 +3,7 @@
 
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/text.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -37,10 +38,11 @@ namespace detail {
 
 MEMSAVER_INLINE std::string quoted_tags(const Tags& tags) {
     if (tags.kind() == Tags::Kind::all) return "every tag";
-    if (tags.kind() == Tags::Kind::under) return "every tag under \"" + tags[0] + '"';
+    if (tags.kind() == Tags::Kind::under) return text_of({"every tag under ", in_quotes(tags[0])});
     if (tags.size() == 0) return "no tag";
     std::string text = tags.size() == 1 ? "tag " : "tags ";
-    for (const std::string& name : tags.names()) text += (&name == tags.names().data() ? "\"" : ", \"") + name + '"';
+    for (const std::string& name : tags.names())
+        text += text_of({&name == tags.names().data() ? "" : ", ", in_quotes(name)});
     return text;
 }
 
@@ -78,7 +80,7 @@ MEMSAVER_INLINE std::string did_you_mean(std::string_view name, const std::vecto
     sort_by(found, [](const auto& each) { return each.first; });
     std::string text;
     for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 3); ++i) {
-        text += (i == 0 ? ": did you mean \"" : ", \"") + *found[i].second + '"';
+        text += text_of({i == 0 ? ": did you mean " : ", ", in_quotes(*found[i].second)});
     }
     return text.empty() ? text : text + '?';
 }

@@ -21,9 +21,9 @@ MEMSAVER_INLINE CudaLibrary::~CudaLibrary() {
 MEMSAVER_INLINE CudaLibrary::Entry CudaLibrary::entry(const char* name, int since) {
     Entry found = optional_entry(name, since);
     if (found.address == nullptr && state_) {
-        fail(CudaProblem::missing_entry_point, "the CUDA driver (" + file_ + ", CUDA " + version_text(version_) +
-                                                   ") lacks the entry point " + name + " of CUDA " +
-                                                   version_text(since));
+        fail(CudaProblem::missing_entry_point,
+             text_of({"the CUDA driver (", file_, ", CUDA ", version_text(version_), ") lacks the entry point ", name,
+                      " of CUDA ", version_text(since)}));
     }
     return found;
 }
@@ -40,19 +40,19 @@ MEMSAVER_INLINE void CudaLibrary::open() {
     handle_ = ::dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_ == nullptr) {
         const char* why = ::dlerror();
-        return fail(CudaProblem::no_library, "no CUDA driver: " + (why != nullptr ? std::string{why} : file_));
+        return fail(CudaProblem::no_library, text_of({"no CUDA driver: ", why != nullptr ? Bit{why} : Bit{file_}}));
     }
     // Query the version first: a driver too old for this lookup should be reported as old, not as incomplete.
     cuda::Result (*driver_version)(int*) = symbol("cuDriverGetVersion");
     if (driver_version == nullptr) return;
     if (const cuda::Result result = driver_version(&version_); result != cuda::success) {
         return fail(CudaProblem::driver_failed,
-                    "the version of the CUDA driver could not be queried: error " + std::to_string(result));
+                    text_of({"the version of the CUDA driver could not be queried: error ", in_digits(result)}));
     }
     if (version_ < oldest_version) {
-        return fail(CudaProblem::driver_too_old, "the CUDA driver is too old: it supports CUDA " +
-                                                     version_text(version_) + ", memsaver needs " +
-                                                     version_text(oldest_version) + " or newer");
+        return fail(CudaProblem::driver_too_old,
+                    text_of({"the CUDA driver is too old: it supports CUDA ", version_text(version_),
+                             ", memsaver needs ", version_text(oldest_version), " or newer"}));
     }
     get_proc_address_ = symbol("cuGetProcAddress_v2");
 }
@@ -60,7 +60,7 @@ MEMSAVER_INLINE void CudaLibrary::open() {
 MEMSAVER_INLINE CudaLibrary::Entry CudaLibrary::symbol(const char* name) {
     Entry found{::dlsym(handle_, name)};
     if (found.address == nullptr) {
-        fail(CudaProblem::missing_entry_point, "the CUDA driver (" + file_ + ") lacks the entry point " + name);
+        fail(CudaProblem::missing_entry_point, text_of({"the CUDA driver (", file_, ") lacks the entry point ", name}));
     }
     return found;
 }
@@ -70,7 +70,7 @@ MEMSAVER_INLINE void CudaLibrary::fail(CudaProblem problem, std::string reason) 
 }
 
 MEMSAVER_INLINE std::string CudaLibrary::version_text(int number) {
-    return std::to_string(number / 1000) + '.' + std::to_string(number % 1000 / 10);
+    return text_of({in_digits(number / 1000), ".", in_digits(number % 1000 / 10)});
 }
 
 MEMSAVER_INLINE Status CudaApi::status(Result result) const noexcept {

@@ -26,7 +26,7 @@ MEMSAVER_INLINE int CudaDriver::device_count(const char* library) {
 MEMSAVER_INLINE int CudaDriver::device() const noexcept { return device_->number(); }
 
 MEMSAVER_INLINE std::string CudaDriver::name() const {
-    return device_->name() + " (CUDA device " + std::to_string(device_->number()) + ")";
+    return detail::text_of({device_->name(), " (CUDA device ", detail::in_digits(device_->number()), ")"});
 }
 
 MEMSAVER_INLINE int CudaDriver::numa_node() const noexcept { return device_->numa_node(); }

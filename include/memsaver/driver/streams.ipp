@@ -15,9 +15,9 @@ namespace detail {
 MEMSAVER_INLINE bool being_captured(const AnyDriver& driver, StreamRef stream) {
     bool yes = false;
     if (const Status status = driver.capturing(stream, yes); !status.ok()) {
-        raise(status, "query whether a stream is being captured",
-              "stream " + format_address(reinterpret_cast<std::uintptr_t>(stream.native())) +
-                  "; is it an open stream of device " + std::to_string(driver.device()) + '?');
+        raise_of(status, "query whether a stream is being captured",
+                 {"stream ", in_hex(reinterpret_cast<std::uintptr_t>(stream.native())),
+                  "; is it an open stream of device ", in_digits(driver.device()), "?"});
     }
     return yes;
 }

@@ -161,10 +161,13 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
     const bool known = found != names.end();
     Name wanted = known ? found->second : Name{std::string{asked.group}, asked.cap != 0 ? asked.cap : options.cap};
     if (!asked.group.empty() && asked.group != wanted.group) {
-        refuse(name, bytes, "it belongs to group \"" + wanted.group + "\", not \"" + std::string{asked.group} + '"');
+        refuse(name, bytes,
+               detail::text_of({"it belongs to group ", detail::in_quotes(wanted.group), ", not ",
+                                detail::in_quotes(asked.group)}));
     }
     if (asked.cap != 0 && asked.cap != wanted.cap) {
-        refuse(name, bytes, "its cap is " + format_bytes(wanted.cap) + ", not " + format_bytes(asked.cap));
+        refuse(name, bytes,
+               detail::text_of({"its cap is ", detail::in_bytes(wanted.cap), ", not ", detail::in_bytes(asked.cap)}));
     }
     if (bytes == 0) refuse(name, bytes, "the size is 0");
     if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));

@@ -363,10 +363,9 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
             if (!turns[i]) continue;
             SaveAheadStep step{*members[i]->core, std::move(*turns[i])};
             if (!step.able() && tags.kind() == Tags::Kind::named) {
-                Misuse error{"save: the policy \"" + std::string{members[i]->policy.name()} + "\" of tag \"" +
-                             members[i]->tag + "\" saves at every pause and cannot save ahead; use Refresh::once"};
-                name_tag(error, members[i]->tag);
-                throw error;
+                misuse_of(members[i]->tag, {"save: the policy ", in_quotes(members[i]->policy.name()), " of tag ",
+                                            in_quotes(members[i]->tag),
+                                            " saves at every pause and cannot save ahead; use Refresh::once"});
             }
             if (!step.able() || !step.takes()) continue;
             parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(*members[i]->core));

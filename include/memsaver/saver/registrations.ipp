@@ -124,8 +124,7 @@ MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::string& name
 MEMSAVER_INLINE std::string RegistrationBook::Entry::text() const {
     const std::string of = options.who.empty() ? std::string{"an unnamed component"} : '"' + options.who + '"';
     if (memory.pointer == nullptr) return of;
-    return format_bytes(memory.bytes) + " at " + format_address(reinterpret_cast<Address>(memory.pointer)) + " by " +
-           of;
+    return text_of({in_bytes(memory.bytes), " at ", in_hex(reinterpret_cast<Address>(memory.pointer)), " by ", of});
 }
 
 MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& options, bool wanted,
@@ -150,7 +149,7 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
     const std::lock_guard lock{mutex_};
     const std::shared_ptr<ArenaBase> arena = saver_->holder("register", pointer, bytes);
     auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
-    std::string away = "tag \"" + arena->tag() + "\" is paused or being paused";
+    std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
     if (const auto first = entries_.find(with); first != entries_.end()) {
         entry->with = first->second;
         away += ", or " + first->second->text() + ", on which it depends, is not registered";
@@ -222,7 +221,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         if (refusing++ != 0) continue;
         const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
                                         [&](const std::string& tag) { return entry->depends_on(tag); });
-        refused = "tag \"" + *asked + "\" cannot be paused: " + entry->text();
+        refused = text_of({"tag ", in_quotes(*asked), " cannot be paused: ", entry->text()});
     }
     if (refusing != 0) {
         const std::string more = refusing == 1 ? std::string{} : text_of({" and ", in_digits(refusing - 1), " more"});

@@ -148,7 +148,7 @@ private:
     /// Removes arenas that hold nothing from the list.
     void clean_list() noexcept;
     [[nodiscard]] Members::iterator member_at(std::uint64_t serial) noexcept;
-    void require_open_locked(const std::string& what) const;
+    [[noreturn, gnu::cold]] static void refuse_closed(Bits what);
     /// Returns the message for an unknown tag, with similar names.
     [[nodiscard]] std::string unknown_locked(std::string_view name) const;
     /// Returns the requested member if it exists; throws Misuse if the request conflicts with the tag.

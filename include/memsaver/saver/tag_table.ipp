@@ -35,7 +35,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
     std::unique_lock lock{mutex_};
     const AnyDriver driver = wanted.driver ? *wanted.driver : drivers_.front();
     for (;;) {
-        require_open_locked("arena of tag \"" + std::string{wanted.tag} + '"');
+        if (closed_) refuse_closed({"arena of tag ", in_quotes(wanted.tag)});
         if (wanted.tag.empty()) misuse({"tag \"\": a tag needs a name"});
         if (auto member = find_locked(wanted, driver)) return member;
         const auto maker = making_.find(wanted.tag);
@@ -73,7 +73,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         lock.unlock();
         if (member->core != nullptr) made(*member->core);
         lock.lock();
-        require_open_locked("arena of tag \"" + member->tag + '"');
+        if (closed_) refuse_closed({"arena of tag ", in_quotes(member->tag)});
         add_locked(member, said);
     } catch (...) {
         if (!lock.owns_lock()) lock.lock();
@@ -124,7 +124,7 @@ MEMSAVER_INLINE TagTable::Members TagTable::leftovers() {
 
 MEMSAVER_INLINE std::shared_ptr<ArenaBase> TagTable::outside() {
     const std::lock_guard lock{mutex_};
-    require_open_locked("outside");
+    if (closed_) refuse_closed({"outside"});
     return outside_;
 }
 
@@ -146,7 +146,8 @@ MEMSAVER_INLINE void TagTable::let_go(std::uint64_t graph) noexcept {
 
 MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
     const std::lock_guard lock{mutex_};
-    if (closed_) require_open_locked(what + (tags.kind() == Tags::Kind::all ? "" : " of " + quoted_tags(tags)));
+    if (closed_ && tags.kind() == Tags::Kind::all) refuse_closed({what});
+    if (closed_) refuse_closed({what, " of ", quoted_tags(tags)});
     if (tags.kind() != Tags::Kind::named) return;
     for (const std::string& name : tags.names()) {
         if (tags_.contains(name)) continue;
@@ -157,7 +158,7 @@ MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
 MEMSAVER_INLINE std::string TagTable::unknown_locked(std::string_view name) const {
     std::vector<std::string> known;
     for (const auto& [other, tag] : tags_) known.push_back(other);
-    return "unknown tag \"" + std::string{name} + '"' + did_you_mean(name, known);
+    return text_of({"unknown tag ", in_quotes(name), did_you_mean(name, known)});
 }
 
 MEMSAVER_INLINE std::vector<std::string> TagTable::names(const Tags& tags) {
@@ -353,9 +354,7 @@ MEMSAVER_INLINE void TagTable::close() {
     closed_ = true;
 }
 
-MEMSAVER_INLINE void TagTable::require_open_locked(const std::string& what) const {
-    if (closed_) misuse({what, ": the saver has been closed"});
-}
+MEMSAVER_INLINE void TagTable::refuse_closed(Bits what) { misuse({text_of(what), ": the saver has been closed"}); }
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const WantedTag& wanted,
                                                                         const AnyDriver& driver) {
@@ -385,8 +384,8 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
     };
     const auto compare = [&](const char* what, std::size_t has, std::size_t wanted, const char* has_if_0) {
         if (wanted == 0 || wanted == has) return;
-        refuse(std::string{"with another "} + what + ": " + (has == 0 ? has_if_0 : format_bytes(has)) + ", not " +
-               format_bytes(wanted));
+        refuse(text_of(
+            {"with another ", what, ": ", has == 0 ? Bit{has_if_0} : in_bytes(has), ", not ", in_bytes(wanted)}));
     };
     compare("capacity", member.options.capacity, asked.capacity, "none of its own");
     compare("reserve", member.options.reserve, asked.reserve, "none");
@@ -405,7 +404,7 @@ MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const Aren
     residents_.fill(resident, is);
     if (asked.evictable && !is.evictable) refuse("and is not evictable; call set_evictable");
     if (asked.priority != 0 && asked.priority != is.priority) {
-        refuse("with priority " + std::to_string(is.priority) + ", not " + std::to_string(asked.priority));
+        refuse(text_of({"with priority ", in_digits(is.priority), ", not ", in_digits(asked.priority)}));
     }
 }
 
