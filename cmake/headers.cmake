@@ -69,6 +69,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/pinned_transfer.ipp
   include/memsaver/backup/policy.hpp
   include/memsaver/backup/policy.ipp
+  include/memsaver/backup/policy_options.hpp
+  include/memsaver/backup/policy_options.ipp
   include/memsaver/backup/refresh.hpp
   include/memsaver/backup/retired_slots.hpp
   include/memsaver/backup/retired_slots.ipp
@@ -102,6 +104,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/impl.hpp
   include/memsaver/core/macros_off.hpp
   include/memsaver/core/macros_on.hpp
+  include/memsaver/core/option_checks.hpp
+  include/memsaver/core/option_checks.ipp
   include/memsaver/core/order.hpp
   include/memsaver/core/order.ipp
   include/memsaver/core/ranges.hpp
@@ -116,6 +120,9 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/tags.ipp
   include/memsaver/core/text.hpp
   include/memsaver/core/text.ipp
+  include/memsaver/core/thread_mark.hpp
+  include/memsaver/core/thread_mark.ipp
+  include/memsaver/core/time_limit.hpp
   include/memsaver/core/usage.hpp
   include/memsaver/core/usage.ipp
   include/memsaver/core/version.hpp

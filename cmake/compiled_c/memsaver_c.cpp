@@ -39,15 +39,30 @@ using namespace memsaver;
 
 // --- Handles ---
 
+struct OpenRegion {
+    detail::ThreadMark thread;
+    std::unique_ptr<Region> region;
+};
+
+/// A thread's regions in the order in which they were opened. Ends the innermost first.
+struct OpenRegions : std::vector<OpenRegion> {
+    OpenRegions() = default;
+    OpenRegions(OpenRegions&&) = default;
+    OpenRegions& operator=(OpenRegions&&) = delete;
+    ~OpenRegions() {
+        while (!empty()) pop_back();
+    }
+};
+
 struct memsaver_saver {
     memsaver_saver(MemorySaver<> made, std::string cuda_library)
         : saver{std::move(made)}, library{std::move(cuda_library)} {}
 
     MemorySaver<> saver;
-    std::string library;            // `machine` points into it
-    DefaultDriverOptions machine{}; // the options of drivers for other devices
-    std::mutex mutex{};             // guards the members below
-    std::map<std::thread::id, std::vector<std::unique_ptr<Region>>> regions{};
+    std::string library;                              // `machine` points into it
+    DefaultDriverOptions machine{};                   // the options of drivers for other devices
+    std::mutex mutex{};                               // guards the members below
+    std::map<std::thread::id, OpenRegions> regions{}; // by the id of the thread; it may have ended
     std::vector<Hook> hooks{};
 };
 
@@ -519,9 +534,9 @@ std::function<void(What&)> hook_of(std::int32_t moment, memsaver_hook_function f
 // --- Regions ---
 
 void push(memsaver_saver& handle, Arena arena) {
-    auto region = std::make_unique<Region>(std::move(arena)); // opens the region
+    OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(std::move(arena))}; // opens the region
     const std::lock_guard lock{handle.mutex};
-    handle.regions[std::this_thread::get_id()].push_back(std::move(region));
+    handle.regions[std::this_thread::get_id()].push_back(std::move(open));
 }
 
 void pop(memsaver_saver& handle) {
@@ -529,8 +544,9 @@ void pop(memsaver_saver& handle) {
     std::unique_ptr<Region> ending;                     // destroyed after the lock is released
     const std::lock_guard lock{handle.mutex};
     const auto own = handle.regions.find(std::this_thread::get_id());
-    if (own == handle.regions.end()) throw Misuse{"memsaver_pop_region: this thread has no open region"};
-    ending = std::move(own->second.back());
+    if (own == handle.regions.end() || !own->second.back().thread.is_here()) // else an earlier thread's with this id
+        throw Misuse{"memsaver_pop_region: this thread has no open region"};
+    ending = std::move(own->second.back().region);
     own->second.pop_back();
     if (own->second.empty()) handle.regions.erase(own);
 }
@@ -826,6 +842,15 @@ bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
     bool owns = false;
     (void)guarded([&] { owns = given(saver, "memsaver_owns", "the saver").saver.owns(pointer); });
     return owns;
+}
+
+bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
+    bool paused = false;
+    (void)guarded([&] {
+        const MemorySaver<>& of = given(saver, "memsaver_is_paused", "the saver").saver;
+        paused = bytes != 0 && of.core()->any_paused(pointer, bytes);
+    });
+    return paused;
 }
 
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {

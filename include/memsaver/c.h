@@ -158,7 +158,7 @@ typedef struct memsaver_policy {
     int32_t refresh; ///< backups: memsaver_refresh
     int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
     /// Backups: keep host memory or disk space after a resume, which makes the next pause faster. If false, it is
-    /// released before the resume returns. With MEMSAVER_ONCE it is always kept.
+    /// released before the resume returns. With MEMSAVER_ONCE it must be true.
     bool retain;
     /// Backups with MEMSAVER_ONCE: every pause compares the memory with the backup. If they differ and
     /// memsaver_invalidate() was not called, the pause is MEMSAVER_MISUSE and the memory stays active. A debugging aid:
@@ -167,9 +167,9 @@ typedef struct memsaver_policy {
     /// Backups: compute a checksum when saving and compare it before restoring; a mismatch is MEMSAVER_BACKUP_DAMAGED.
     /// MEMSAVER_UNAVAILABLE if the library was built without xxHash.
     bool verified;
-    uint32_t threads;  ///< backups: threads per copy; 0: 8 for host memory and a source, 4 for a file
-    size_t ring_bytes; ///< backups: maximum pinned memory for copies in flight; 0: 64 MiB, 256 MiB for a file, 32 MiB
-                       ///< for a source
+    uint32_t threads;  ///< backups: threads per copy, up to 1024; 0: 8 for host memory and a source, 4 for a file
+    size_t ring_bytes; ///< backups: maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: 64 MiB, 256 MiB for
+                       ///< a file, 32 MiB for a source
     const char* directory; ///< MEMSAVER_FILE_BACKUP: the directory of the file; required
     /// Backups: compress bytes on the device, losslessly, and keep them compressed: 16-bit weights take about two
     /// thirds. If the codec is missing (nvCOMP 6 for a GPU, LZ4 for host memory), making the tag is
@@ -426,6 +426,11 @@ MEMSAVER_API memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* aren
 /// Returns false for null and on errors.
 MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMSAVER_NOEXCEPT;
 
+/// Returns whether any of the `bytes` bytes at `pointer`, which may point into a block, are paused or being paused.
+/// Returns false for bytes that memsaver_resume_async() is restoring, for memory that is not live blocks, and on
+/// errors.
+MEMSAVER_API bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) MEMSAVER_NOEXCEPT;
+
 /// Copies the backup of `bytes` at `pointer` (which may point into a block) to host memory at `to`. Works while the tag
 /// is paused, and afterwards for as long as its policy keeps the bytes. MEMSAVER_MISUSE, with the reason in its text,
 /// if there is no backup.
@@ -520,7 +525,8 @@ typedef struct memsaver_resume_options {
     /// A policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new weights
     /// will be written anyway. The backup is then stale. Null: restore the backup.
     const memsaver_policy* bytes;
-    /// How long to retry while the device is out of memory, so that others can free some. Negative: do not retry.
+    /// How long to retry while the device is out of memory, so that others can free some. Negative: do not retry;
+    /// INT64_MAX: for ever.
     int64_t room_within_ns;
 } memsaver_resume_options;
 

@@ -360,6 +360,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_arena_deallocate_on": (c_int, (_handle, c_void_p, c_void_p)),
     "memsaver_arena_deallocate_idle": (c_int, (_handle, c_void_p)),
     "memsaver_owns": (c_bool, (_handle, c_void_p)),
+    "memsaver_is_paused": (c_bool, (_handle, c_void_p, c_size_t)),
     "memsaver_read_backup": (c_int, (_handle, c_void_p, c_size_t, c_void_p)),
     "memsaver_write_backup": (c_int, (_handle, c_void_p, c_void_p, c_size_t)),
     "memsaver_push_region": (c_int, (_handle, c_char_p)),

@@ -72,11 +72,13 @@ def pointer_of(pointer: int, what: str = "a pointer") -> int:
 
 
 def nanoseconds_of(seconds: float | None) -> int:
-    if seconds is None or seconds == math.inf:
+    if seconds is None:
         return -1
     if not seconds >= 0:
         raise Misuse(f"a time must be 0 or more seconds, not {seconds}")
-    return math.ceil(min(seconds * 1e9, 2.0**62))  # about 146 years
+    if seconds > 2**62 / 1e9:  # about 146 years: for ever
+        return 2**63 - 1
+    return math.ceil(seconds * 1e9)
 
 
 def addresses_of(handles: list[int]) -> Any:

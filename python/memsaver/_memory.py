@@ -40,11 +40,20 @@ class View:
     """An array in a saver's memory. Does not own the memory and must not be used after its block was freed.
 
     On host memory it has `__array_interface__` (`numpy.asarray(view)`), on a GPU `__cuda_array_interface__`
-    (`cupy.asarray(view)`, `torch.as_tensor(view, device="cuda")`). Touching paused memory is a segmentation fault on
-    the host, and an illegal address on a GPU.
+    (`cupy.asarray(view)`, `torch.as_tensor(view, device="cuda")`). While any of the memory is paused, these are
+    `Misuse`. Touching paused memory through an array that was made before is a segmentation fault on the host, and an
+    illegal address on a GPU.
     """
 
-    def __init__(self, pointer: int, shape: int | Sequence[int], dtype: DType, on_gpu: bool) -> None:
+    def __init__(
+        self,
+        pointer: int,
+        shape: int | Sequence[int],
+        dtype: DType,
+        on_gpu: bool,
+        paused: Callable[[int, int], bool] | None = None,
+    ) -> None:
+        """`paused(pointer, bytes)`: whether any of these bytes are paused."""
         self.typestr, size = _type_of(dtype)
         self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
         if any(extent < 0 for extent in self.shape):
@@ -54,6 +63,7 @@ class View:
         #: The size in bytes.
         self.bytes = math.prod(self.shape) * size
         self.on_gpu = on_gpu
+        self._paused = paused
         if not pointer and self.bytes:
             raise Misuse(f"a null pointer cannot hold an array of {self.bytes} bytes")
 
@@ -61,11 +71,17 @@ class View:
         if not there:
             where = "a GPU" if self.on_gpu else "the host"
             raise AttributeError(f"{attribute}: this memory is on {where}")
-        address = self._address() or ctypes.addressof(_nothing)  # older NumPy versions do not accept a null address
+        address = self._active() or ctypes.addressof(_nothing)  # older NumPy versions do not accept a null address
         return {"shape": self.shape, "typestr": self.typestr, "data": (address, False), "version": 3}
 
     def _address(self) -> int:
         return self.pointer
+
+    def _active(self) -> int:
+        address = self._address()
+        if self.bytes and self._paused is not None and self._paused(address, self.bytes):
+            raise Misuse("this memory is paused; resume its tag first")
+        return address
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -79,7 +95,7 @@ class View:
         """Returns host memory as a memoryview, without NumPy. `Misuse` on a GPU."""
         if self.on_gpu:
             raise Misuse("the host cannot access memory on a GPU")
-        array = (ctypes.c_ubyte * self.bytes).from_address(self._address()) if self.bytes else (ctypes.c_ubyte * 0)()
+        array = (ctypes.c_ubyte * self.bytes).from_address(self._active()) if self.bytes else (ctypes.c_ubyte * 0)()
         array.owner = self  # type: ignore[attr-defined] # keeps the view alive with the array
         return memoryview(array).cast("B")
 
@@ -104,7 +120,7 @@ class Buffer(View):
         """`owns(pointer)`: whether there is such a block. `free(pointer, ...)` reports failures to its caller;
         `last(handle, pointer)` ignores them.
         """
-        super().__init__(pointer, like.shape, like.typestr, like.on_gpu)
+        super().__init__(pointer, like.shape, like.typestr, like.on_gpu, like._paused)
         self._owns = owns
         self._free = free
         self._last = last, handle, pointer

@@ -399,18 +399,26 @@ class Saver:
         """Allocates a block and returns it as an array that owns it; the content is undefined. Arguments and errors as
         for `allocate()`.
         """
-        like = View(-1, shape, dtype, self._on_gpu)
+        like = View(-1, shape, dtype, self._on_gpu, self.is_paused)
         pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.owns, self.free, library().memsaver_deallocate, self._handle)
 
     def view(self, pointer: int, shape: int | Sequence[int], dtype: DType = "|u1") -> View:
-        """Returns memory at `pointer` as an array, by default of bytes. Owns nothing and checks nothing."""
-        return View(pointer_of(pointer), shape, dtype, self._on_gpu)
+        """Returns memory at `pointer` as an array, by default of bytes. Owns nothing, and does not check whether it is
+        memory of this saver.
+        """
+        return View(pointer_of(pointer), shape, dtype, self._on_gpu, self.is_paused)
 
     def owns(self, pointer: int) -> bool:
         """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included.
         """
         return bool(library().memsaver_owns(self._handle, pointer_of(pointer)))
+
+    def is_paused(self, pointer: int, bytes: int = 1) -> bool:
+        """Returns whether any of `bytes` at `pointer`, which may point into a block, are paused or being paused. False for
+        bytes that `resume_async()` is restoring, and for memory that is not live blocks.
+        """
+        return bool(library().memsaver_is_paused(self._handle, pointer_of(pointer), bytes_of(bytes, "a size")))
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
         """Returns the backup of `bytes` at `pointer` (which may point into a block), while the tag is paused and for as
@@ -484,7 +492,7 @@ class Saver:
         policy: a policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new
             weights will be written anyway. The backup is then stale.
         room_within: seconds to retry while the device is out of memory, so that others can free some. None: do not
-            retry.
+            retry; math.inf: for ever.
 
         Also raises what `pause()` raises, and `BackupDamaged`.
         """
@@ -807,7 +815,7 @@ class Arena:
         self, shape: int | Sequence[int], dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None
     ) -> Buffer:
         """Allocates an array from this arena; see `Saver.buffer()`."""
-        like = View(-1, shape, dtype, self.saver._on_gpu)
+        like = View(-1, shape, dtype, self.saver._on_gpu, self.saver.is_paused)
         pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.saver.owns, self.free, library().memsaver_arena_deallocate, self._handle)
 

@@ -35,7 +35,7 @@ class Zero:
 @dataclass(frozen=True, kw_only=True)
 class _Backup:
     refresh: Refresh = "every_pause"
-    #: Keep the storage after a resume, which makes the next pause faster. With refresh="once" it is always kept.
+    #: Keep the storage after a resume, which makes the next pause faster. With refresh="once" it must be True.
     retain: bool = True
     #: With refresh="once": a pause is `Misuse` if bytes changed without a call of `invalidate()`. Costs a copy.
     check: bool = False
@@ -44,9 +44,9 @@ class _Backup:
     #: Compress bytes on the device, losslessly, and keep them compressed. `Unavailable` without nvCOMP 6 (for host
     #: memory, LZ4).
     compressed: bool = False
-    #: Threads per copy; 0: the library's default.
+    #: Threads per copy, up to 1024; 0: the library's default.
     threads: int = 0
-    #: Maximum pinned memory for copies in flight; 0: the library's default.
+    #: Maximum pinned memory for copies in flight, 1 MiB to 1 TiB; 0: the library's default.
     ring_bytes: int = 0
 
 
@@ -72,9 +72,9 @@ class FileSource:
 
     #: Keep host memory after a load or a resume, for the next one.
     retain: bool = True
-    #: Reader threads; 0: the library's default.
+    #: Reader threads, up to 1024; 0: the library's default.
     threads: int = 0
-    #: Pinned memory for copies in flight; 0: the library's default.
+    #: Pinned memory for copies in flight, 1 MiB to 1 TiB; 0: the library's default.
     ring_bytes: int = 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
+import threading
 from typing import Any
 
 import numpy
@@ -341,3 +343,56 @@ def test_new_bytes_that_cannot_be(saver: Saver) -> None:
     saver.close()
     with pytest.raises(memsaver.Misuse):
         saver.write_backup(buffer.pointer, b"0")
+
+
+def test_no_view_of_paused_memory(saver: Saver) -> None:
+    saver.arena("w", policy=memsaver.HostBackup())
+    buffer = saver.buffer((4,), "<f4", "w")
+    view = saver.view(buffer.pointer, 16)
+    part = saver.view(buffer.pointer + 8, 4)
+    numpy.asarray(buffer)[:] = 3
+    assert not saver.is_paused(buffer.pointer, 16)
+    saver.pause("w")
+    assert saver.is_paused(buffer.pointer)
+    assert saver.is_paused(buffer.pointer + 15)
+    for each in (buffer, view, part):
+        with pytest.raises(memsaver.Misuse, match="paused; resume its tag"):
+            numpy.asarray(each)
+        with pytest.raises(memsaver.Misuse, match="paused; resume its tag"):
+            each.memory()
+    with saver.resume_async("w"):
+        numpy.asarray(buffer)  # may be made while the bytes arrive
+    assert not saver.is_paused(buffer.pointer, 16)
+    assert numpy.asarray(buffer).tolist() == [3, 3, 3, 3]
+    assert view.memory().nbytes == 16
+    assert not saver.is_paused(id(saver))
+    buffer.free()
+
+
+def test_for_ever(saver: Saver) -> None:
+    saver.arena("w", policy=memsaver.HostBackup())
+    saver.allocate(200 << 20, "w")
+    saver.pause("w")
+    for within in (math.inf, 1e300, threading.TIMEOUT_MAX, 2.0**62 / 1e9):
+        other = saver.allocate(200 << 20, "other")
+        timer = threading.Timer(0.05, lambda: saver.free(other, idle=True))
+        timer.start()
+        saver.resume("w", room_within=within)
+        timer.join()
+        saver.pause("w", timeout=within)
+    for wrong in (-1, math.nan):
+        with pytest.raises(memsaver.Misuse, match="0 or more seconds"):
+            saver.resume("w", room_within=wrong)
+
+
+def test_options_without_meaning(saver: Saver) -> None:
+    for policy, text in (
+        (memsaver.HostBackup(threads=10**6), "threads is 1000000; valid: 1 to 1024"),
+        (memsaver.HostBackup(ring_bytes=1), "ring_bytes is 1 B"),
+        (memsaver.HostBackup(refresh="once", retain=False), "retain"),
+        (memsaver.HostBackup(check=True), "check"),
+        (memsaver.FileBackup("/tmp", threads=10**6), "FileBackup::threads"),
+        (memsaver.FileSource(ring_bytes=1 << 60), "FileSource::ring_bytes"),
+    ):
+        with pytest.raises(memsaver.Misuse, match=text):
+            saver.arena("t", policy=policy)

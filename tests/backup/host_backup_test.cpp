@@ -273,7 +273,6 @@ TEST_CASE("refresh once: later pauses copy only what was allocated since" * on_m
 
 TEST_CASE("refresh once keeps its bytes, retained or not" * on_machines) {
     const auto set = [](auto& how) {
-        how.retain = false;
         how.threads = 1; // each has its ring buffers when it first copies bytes
     };
     for (const auto& policy : policies_once(set)) {
@@ -281,6 +280,7 @@ TEST_CASE("refresh once keeps its bytes, retained or not" * on_machines) {
         const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
+        saver.set_retain("frozen", false);
         blocks.write(1);
         CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
         const auto held = machine.driver.host_bytes();

@@ -37,7 +37,9 @@ TEST_CASE("PeerBackup: bytes wait on the peer, and nothing of them on the host" 
         for (const bool retain : {true, false}) {
             CAPTURE(retain);
             MemorySaver saver{machine.driver};
-            const Arena arena = saver.arena("parked", PeerBackup{peer.driver, refresh, retain});
+            const Arena arena =
+                saver.arena("parked", PeerBackup{peer.driver, refresh, retain || refresh == Refresh::once});
+            saver.set_retain("parked", retain);
             const Blocks blocks{machine.driver, arena};
             for (int round = 0; round < 3; ++round) {
                 const Report paused = saver.pause("parked");

@@ -1462,6 +1462,121 @@ static void test_threads(void) {
     memsaver_destroy(saver);
 }
 
+static void count_ignored(void* context, const memsaver_event* event) {
+    if (event->kind == MEMSAVER_EVENT_IGNORED) ++*(int*)context;
+}
+
+/// A saver that closes ends a thread's regions innermost first: none ends out of order.
+static void test_regions_end_in_order(void) {
+    for (int destroy = 0; destroy < 2; ++destroy) {
+        int ignored = 0;
+        memsaver_options options = options_of_machine;
+        options.on_event = count_ignored;
+        options.on_event_context = &ignored;
+        memsaver_saver* saver = NULL;
+        OK(memsaver_create(&options, &saver));
+        const char* names[] = {"one", "two", "three"};
+        for (size_t i = 0; i < COUNT(names); ++i) OK(memsaver_push_region(saver, names[i]));
+        if (destroy == 0) OK(memsaver_close(saver));
+        memsaver_destroy(saver);
+        CHECK(ignored == 0);
+    }
+}
+
+static void* leave_a_region(void* saver) {
+    OK(memsaver_push_region(saver, "left"));
+    return NULL;
+}
+
+static void* expect_no_region(void* saver) {
+    void* block = NULL;
+    MISUSE(memsaver_allocate(saver, NULL, 1000, 0, &block), "no open region");
+    MISUSE(memsaver_pop_region(saver), "no open region");
+    OK(memsaver_push_region(saver, "own"));
+    OK(memsaver_allocate(saver, NULL, 1000, 0, &block));
+    OK(memsaver_pop_region(saver));
+    MISUSE(memsaver_pop_region(saver), "no open region");
+    return NULL;
+}
+
+/// A region that an ended thread left open is none of a later thread, to which the system gives the same id.
+static void test_region_of_an_ended_thread(void) {
+    memsaver_saver* saver = made();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, leave_a_region, saver) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    for (int i = 0; i < 20; ++i) {
+        CHECK(pthread_create(&thread, NULL, expect_no_region, saver) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    const char* names[] = {"left"};
+    OK(memsaver_get_usage(saver, names, 1, &usage));
+    CHECK(usage.blocks == 0);
+    memsaver_destroy(saver);
+}
+
+/// Times at the end of their range mean for ever; options that cannot mean anything are refused.
+static void test_limits_of_options(void) {
+    memsaver_saver* saver = made();
+    OK(memsaver_make_tag(saver, "a", NULL));
+    void* block = NULL;
+    OK(memsaver_allocate(saver, "a", MIB, 0, &block));
+    memsaver_pause_options pausing = MEMSAVER_PAUSE_OPTIONS_INIT;
+    pausing.timeout_ns = INT64_MAX;
+    CHECK(!memsaver_is_paused(saver, block, MIB));
+    OK(memsaver_pause(saver, NULL, 0, &pausing, NULL));
+    CHECK(memsaver_is_paused(saver, block, MIB));
+    CHECK(memsaver_is_paused(saver, (char*)block + MIB - 1, 1));
+    CHECK(!memsaver_is_paused(saver, &block, 1) && !memsaver_is_paused(saver, block, 0));
+    CHECK(!memsaver_is_paused(NULL, block, 1));
+    memsaver_resume_options resuming = MEMSAVER_RESUME_OPTIONS_INIT;
+    resuming.room_within_ns = INT64_MAX;
+    OK(memsaver_resume(saver, NULL, 0, &resuming, NULL));
+    CHECK(!memsaver_is_paused(saver, block, MIB));
+
+    memsaver_policy policy = MEMSAVER_POLICY_INIT;
+    policy.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &policy;
+    policy.threads = 1000000;
+    MISUSE(memsaver_make_tag(saver, "b", &options), "HostBackup::threads is 1000000; valid: 1 to 1024");
+    policy.threads = 0;
+    policy.ring_bytes = (size_t)1 << 60;
+    MISUSE(memsaver_make_tag(saver, "b", &options), "HostBackup::ring_bytes");
+    policy.ring_bytes = 0;
+    policy.refresh = 9;
+    MISUSE(memsaver_make_tag(saver, "b", &options), "refresh");
+    policy.refresh = MEMSAVER_ONCE;
+    policy.retain = false;
+    MISUSE(memsaver_make_tag(saver, "b", &options), "HostBackup::retain");
+    memsaver_destroy(saver);
+}
+
+static memsaver_result of_the_sink;
+
+static void call_the_saver(void* context, const memsaver_event* event) {
+    (void)event;
+    memsaver_saver* saver = *(memsaver_saver**)context;
+    if (saver != NULL) of_the_sink = memsaver_trim(saver, NULL, 0, NULL, NULL);
+}
+
+static void test_sink_that_calls_the_saver(void) {
+    memsaver_saver* self = NULL;
+    memsaver_options options = options_of_machine;
+    options.on_event = call_the_saver;
+    options.on_event_context = &self;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    OK(memsaver_make_tag(saver, "a", NULL));
+    self = saver;
+    of_the_sink = MEMSAVER_OK;
+    OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+    IS(MEMSAVER_MISUSE, of_the_sink);
+    self = NULL;
+    memsaver_destroy(saver);
+}
+
 /// Holds a pause in progress while another thread pauses the same tag.
 typedef struct Held {
     pthread_barrier_t began, asked;
@@ -1929,6 +2044,10 @@ int main(int count, char** arguments) {
     test_arenas();
     test_torch();
     test_retain();
+    test_regions_end_in_order();
+    test_region_of_an_ended_thread();
+    test_limits_of_options();
+    test_sink_that_calls_the_saver();
     test_policies();
     test_compressed();
     test_usage();

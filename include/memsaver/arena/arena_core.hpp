@@ -6,6 +6,7 @@
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/retired_slots.hpp"
+#include "memsaver/core/thread_mark.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/heap/heaps.hpp"
@@ -23,8 +24,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <pthread.h>
 
 namespace memsaver::inline v0_3 {
 
@@ -59,7 +58,7 @@ private:
     std::mutex mutex_;
     std::condition_variable freed_;
     bool taken_ = false;
-    pthread_t owner_{};       ///< valid while the turn is taken
+    ThreadMark owner_;        ///< valid while the turn is taken
     std::uint64_t ended_ = 0; ///< number of operations that have ended
 };
 

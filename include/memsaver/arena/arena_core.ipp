@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/backup/policy_options.hpp"
 
 #include <algorithm>
 #include <array>
@@ -41,7 +42,7 @@ MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::strin
                       "\": the timeout expired while another operation on it was running; nothing has changed"};
     }
     taken_ = true;
-    owner_ = ::pthread_self();
+    owner_ = ThreadMark::here_if_possible();
     return Hold{*this};
 }
 
@@ -49,13 +50,13 @@ MEMSAVER_INLINE std::optional<Turn::Hold> Turn::try_take() {
     const std::lock_guard lock{mutex_};
     if (taken_) return {};
     taken_ = true;
-    owner_ = ::pthread_self();
+    owner_ = ThreadMark::here_if_possible();
     return std::optional<Hold>{std::in_place, *this};
 }
 
 MEMSAVER_INLINE bool Turn::wait_for_others() {
     std::unique_lock lock{mutex_};
-    if (!taken_ || ::pthread_equal(owner_, ::pthread_self()) != 0) return false;
+    if (!taken_ || owner_.is_here()) return false;
     const std::uint64_t seen = ended_; // not for a free turn: another thread may take it immediately
     freed_.wait(lock, [&] { return ended_ != seen; });
     return true;
@@ -488,7 +489,8 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& from, AnyPolicy (*)()) {
+MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& given, AnyPolicy (*)()) {
+    const FileRange from{absolute_path(given.path), given.offset, given.bytes}; // later resumes read it again
     const Range range{as_address(pointer), from.bytes};
     const auto text = [&] {
         return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path +

@@ -6,7 +6,6 @@
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/sizes.hpp" // for callers that write sizes such as 4_GiB
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -49,7 +48,7 @@ struct PauseOptions {
     /// contexts. Streams of a context that the program created itself (cuCtxCreate) must be named: `after(stream)`.
     Order order{};
     /// How long to wait for that work, and for other operations on the same tags. Empty: no limit.
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
     /// Overrides the tag's policy for this pause.
     std::optional<AnyPolicy> bytes{};
 };
@@ -59,8 +58,9 @@ struct ResumeOptions {
     /// Replaces the saved bytes for this resume by a policy that keeps nothing, such as `Discard{}` when new weights
     /// will be written anyway. The existing backup becomes stale: the next pause saves everything.
     std::optional<AnyPolicy> bytes{};
-    /// How long to retry when the device is out of memory, so that others can release some. Empty: no retries.
-    std::optional<std::chrono::nanoseconds> room_within{};
+    /// How long to retry when the device is out of memory, so that others can release some. Empty: no retries. The
+    /// maximum of any duration: for ever.
+    TimeLimit room_within{};
 };
 
 /// `bytes` bytes of memory at `pointer`, which may point into a block. The range may cover part of a block or several
@@ -78,7 +78,7 @@ struct ResumeAsyncOptions {
     /// See ResumeOptions::bytes.
     std::optional<AnyPolicy> bytes{};
     /// See ResumeOptions::room_within.
-    std::optional<std::chrono::nanoseconds> room_within{};
+    TimeLimit room_within{};
 };
 
 /// Options of `save`, written as `{.order = ..., .timeout = ...}`.
@@ -86,20 +86,20 @@ struct SaveOptions {
     /// Work to wait for before the memory is read: the work that writes it. See PauseOptions::order.
     Order order{};
     /// See PauseOptions::timeout.
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
 };
 
 /// Options of `exchange`, written as `{.order = ..., .bytes_out = ...}`.
 struct ExchangeOptions {
     /// For the tags that are paused: as PauseOptions.
     Order order{};
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
     std::optional<AnyPolicy> bytes_out{};
     /// For the tags that are resumed, as ResumeOptions::bytes: a policy that keeps nothing.
     std::optional<AnyPolicy> bytes_in{};
     /// How long to retry when the device has no memory for what the resumed tags need beyond the pages of the paused
     /// tags.
-    std::optional<std::chrono::nanoseconds> room_within{};
+    TimeLimit room_within{};
 };
 
 /// Options of `trim`, written as `{.order = ..., .timeout = ...}`.
@@ -107,7 +107,7 @@ struct TrimOptions {
     /// Work to wait for first, so that blocks freed before the call count as free. See PauseOptions::order.
     Order order{};
     /// See PauseOptions::timeout.
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
 };
 
 namespace detail {

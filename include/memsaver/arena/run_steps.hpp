@@ -232,7 +232,7 @@ private:
 /// ResumeOptions::room_within: limits the time for retries, with increasing pauses between them.
 class RoomWithin {
 public:
-    explicit RoomWithin(const std::optional<std::chrono::nanoseconds>& time)
+    explicit RoomWithin(const TimeLimit& time)
         : until_{time ? deadline_after(time) : Deadline{std::chrono::steady_clock::time_point::min()}} {}
     [[nodiscard]] bool over() const noexcept { return until_ && std::chrono::steady_clock::now() >= *until_; }
     void sleep() noexcept;

@@ -6,6 +6,7 @@
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/coded_store.hpp"
 #include "memsaver/backup/policy.hpp"
+#include "memsaver/backup/policy_options.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/core/sizes.hpp"
 
@@ -43,10 +44,28 @@ struct Compressed {
     Coding coding = Coding::halves;
     /// Size of a piece, the bytes coded by one call: from 1 MiB to 1 GiB.
     std::size_t piece_bytes = 32_MiB;
-    /// Number of pieces in flight, at least 1: while one is coded, others are copied. Each has a thread, at most as
+    /// Number of pieces in flight, 1 to 1024: while one is coded, others are copied. Each has a thread, at most as
     /// many as the wrapped policy's `threads`. While host memory is allocated, the wrapped policy's threads run in
     /// addition.
     unsigned pieces = 4;
+
+    /// See HostBackup::normalized; of the wrapped policy too.
+    [[nodiscard]] Compressed normalized() const {
+        detail::require_enumerator("Compressed::coding", coding, 2);
+        if (piece_bytes < 1_MiB || piece_bytes > 1_GiB)
+            detail::refuse_option("Compressed::piece_bytes", format_bytes(piece_bytes), "1.00 MiB to 1.00 GiB");
+        if (pieces < 1 || pieces > detail::most_threads) {
+            detail::refuse_option("Compressed::pieces", std::to_string(pieces),
+                                  "1 to " + std::to_string(detail::most_threads));
+        }
+        if constexpr (requires { policy.normalized(); }) {
+            Compressed kept = *this;
+            kept.policy = policy.normalized();
+            return kept;
+        } else {
+            return *this;
+        }
+    }
 
     [[nodiscard]] std::string_view name() const noexcept { return "compressed"; }
     /// Returns the name and options of the wrapped policy and its own options: "of host, pinned, ..., coded as halves,

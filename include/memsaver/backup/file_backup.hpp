@@ -21,20 +21,24 @@ class PieceObserver;
 /// that. Disk space is allocated before anything is written: if the disk is full, the pause throws and the memory stays
 /// active.
 struct FileBackup {
-    /// Directory of the file. Its file system determines the speed and the capacity of the backup. It must
-    /// exist, and be writable, when the tag is made.
+    /// Directory of the file. Its file system determines the speed and the capacity of the backup. It must exist, and be
+    /// writable, when the tag is made. A relative one is that of the moment when the policy is passed to a saver.
     std::string directory{};
     Refresh refresh = Refresh::every_pause;
     /// Keep the file's disk space after a resume. If false, it is freed. See HostBackup::retain.
     bool retain = true;
     /// See HostBackup::check.
     bool check = false;
-    /// Number of threads, each with one read or write in flight.
+    /// Number of threads, 1 to 1024, each with one read or write in flight.
     unsigned threads = 4;
-    /// Size of the ring of pinned buffers, in bytes.
+    /// Size of the ring of pinned buffers, in bytes: 1 MiB to 1 TiB.
     std::size_t ring_bytes = 256_MiB;
     /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
+
+    /// Returns this policy as a saver keeps it, with an absolute directory. Throws Misuse for options without meaning;
+    /// the message says which values are valid.
+    [[nodiscard]] FileBackup normalized() const;
 
     [[nodiscard]] std::string_view name() const noexcept { return refresh == Refresh::once ? "file, once" : "file"; }
     /// Returns all options as readable text: "directory /var/tmp, saved at every pause, retained, ..., threads 4, ...".

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/file_backup.hpp"
 #include "memsaver/backup/file_store.hpp"
+#include "memsaver/backup/policy_options.hpp"
 #include "memsaver/driver/system.hpp"
 
 #include <memory>
@@ -17,6 +18,15 @@ MEMSAVER_INLINE std::string FileBackup::describe() const {
                             retain ? ", retained" : ", not retained", check ? ", checked" : ", not checked",
                             ", threads ", detail::in_digits(threads), ", ring ", detail::in_bytes(ring_bytes),
                             executor ? ", custom executor" : ", no executor"});
+}
+
+MEMSAVER_INLINE FileBackup FileBackup::normalized() const {
+    detail::require_sense("FileBackup", refresh, retain, check);
+    detail::require_threads("FileBackup", threads);
+    detail::require_ring("FileBackup", ring_bytes);
+    FileBackup kept = *this;
+    kept.directory = detail::absolute_path(directory);
+    return kept;
 }
 
 MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,

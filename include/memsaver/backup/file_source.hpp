@@ -26,14 +26,18 @@ namespace memsaver::inline v0_3 {
 /// `invalidate` of the whole tag, and a pause or resume with other `.bytes`, drop all origins: all bytes of the tag are
 /// then saved. `Verified<>` does not accept this policy, because it would check a file that others may change.
 struct FileSource {
-    /// Number of reader threads, each with one read in flight.
+    /// Number of reader threads, 1 to 1024, each with one read in flight.
     unsigned threads = 8;
-    /// Size of the ring of pinned buffers, in bytes: two buffers of 2 to 32 MiB for each reader.
+    /// Size of the ring of pinned buffers, in bytes, 1 MiB to 1 TiB: two buffers of 2 to 32 MiB for each reader.
     std::size_t ring_bytes = 32_MiB;
     /// Keep host memory after a load or a resume, for the next one. See HostBackup::retain.
     bool retain = true;
     /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
+
+    /// Returns this policy as a saver keeps it. Throws Misuse for options without meaning; the message says which
+    /// values are valid.
+    [[nodiscard]] FileSource normalized() const;
 
     [[nodiscard]] std::string_view name() const noexcept { return "file source"; }
     /// Returns all options as readable text: "threads 8, ring 32.00 MiB, retained, no executor".

@@ -31,22 +31,25 @@ struct HostBackup {
     Storage storage = Storage::pinned;
     Refresh refresh = Refresh::every_pause;
     /// Keep the host memory after a resume, at the same addresses, so that the next pause runs at the speed of the
-    /// link. If false, it is freed before `resume` returns. Refresh::once always keeps it, because later pauses save
-    /// nothing and need it.
+    /// link. If false, it is freed before `resume` returns. Refresh::once needs it: later pauses save nothing.
     bool retain = true;
     /// With Refresh::once: every pause compares the device's bytes with the saved ones. If they differ although
     /// `invalidate` was not called, the pause throws Misuse and the memory stays active. A test mode: it costs a full
     /// copy.
     bool check = false;
-    /// Number of threads that allocate, pin and copy host memory. No thread outlives the operation.
+    /// Number of threads that allocate, pin and copy host memory, 1 to 1024. No thread outlives the operation.
     unsigned threads = 8;
-    /// Limit for the pinned memory of a pageable backup, in bytes per device. The ring has two buffers of 2 MiB for
-    /// each thread, or fewer pairs if the limit is lower.
+    /// Limit for the pinned memory of a pageable backup, in bytes per device: 1 MiB to 1 TiB. The ring has two buffers
+    /// of 2 MiB for each thread, or fewer pairs if the limit is lower.
     std::size_t ring_bytes = 64_MiB;
     /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};
     /// When copies to and from pinned memory use a kernel because the copy engines are busy clearing memory.
     KernelCopyOptions kernel_copies{};
+
+    /// Returns this policy as a saver keeps it. Throws Misuse for options without meaning; the message says which
+    /// values are valid.
+    [[nodiscard]] HostBackup normalized() const;
 
     [[nodiscard]] std::string_view name() const noexcept;
     /// Returns all options as readable text: "pinned, saved at every pause, retained, ..., threads 8, ring 64.00 MiB,

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/host_store.hpp"
+#include "memsaver/backup/policy_options.hpp"
 
 #include <chrono>
 #include <memory>
@@ -19,9 +20,25 @@ MEMSAVER_INLINE std::string HostBackup::describe() const {
          check ? ", checked" : ", not checked", ", threads ", detail::in_digits(threads), ", ring ",
          detail::in_bytes(ring_bytes), executor ? ", custom executor" : ", no executor"});
     if (kernel_copies.after <= std::chrono::nanoseconds{}) return text + ", no copies by a kernel";
-    const auto after = std::chrono::duration_cast<std::chrono::microseconds>(kernel_copies.after).count();
+    const auto after = std::chrono::duration_cast<std::chrono::microseconds>(*kernel_copies.after).count();
     return detail::text_of({text, ", copies of ", detail::in_bytes(kernel_copies.least_bytes), " by a kernel after ",
                             detail::in_digits(after), " us"});
+}
+
+MEMSAVER_INLINE HostBackup HostBackup::normalized() const {
+    detail::require_enumerator("HostBackup::storage", storage, 2);
+    detail::require_sense("HostBackup", refresh, retain, check);
+    detail::require_threads("HostBackup", threads);
+    detail::require_ring("HostBackup", ring_bytes);
+    if (kernel_copies.after && *kernel_copies.after < std::chrono::nanoseconds{}) {
+        detail::refuse_option("KernelCopyOptions::after", std::to_string(kernel_copies.after->count()) + " ns",
+                              "0, for no copies by a kernel, or more");
+    }
+    if (!(kernel_copies.slower >= 0)) {
+        detail::refuse_option("KernelCopyOptions::slower", std::to_string(kernel_copies.slower),
+                              "0, for no such test, or more");
+    }
+    return *this;
 }
 
 MEMSAVER_INLINE std::string_view HostBackup::name() const noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/time_limit.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace memsaver::inline v0_3 {
 struct KernelCopyOptions {
     /// Time limit for the probe, which is a quarter of all bytes and at most 64 MiB. The call waits no longer than this
     /// for it. Zero disables the probe: the copy engines make all copies.
-    std::chrono::nanoseconds after = std::chrono::milliseconds{10};
+    TimeLimit after = std::chrono::milliseconds{10};
     /// The engines also count as slow if the probe takes more than `slower` times as long as it would at the speed of
     /// its fastest part. Zero disables this test.
     double slower = 1.5;

@@ -20,12 +20,16 @@ struct PeerBackup {
     AnyDriver peer;
     Refresh refresh = Refresh::every_pause;
     /// Keep the peer memory after a resume for the next pause. If false, it is released before `resume` returns.
-    /// Refresh::once always keeps it.
+    /// Refresh::once needs it.
     bool retain = true;
     /// With Refresh::once: every pause compares the device's bytes with the saved ones. If they differ although
     /// `invalidate` was not called, the pause throws Misuse and the memory stays active. A test mode: it costs a copy
     /// through the host.
     bool check = false;
+
+    /// Returns this policy as a saver keeps it. Throws Misuse for options without meaning; the message says which
+    /// values are valid.
+    [[nodiscard]] PeerBackup normalized() const;
 
     [[nodiscard]] std::string_view name() const noexcept;
     /// Returns all options as readable text: "on NVIDIA H200 (CUDA device 1), saved at every pause, retained".

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/peer_backup.hpp"
 #include "memsaver/backup/peer_store.hpp"
+#include "memsaver/backup/policy_options.hpp"
 
 #include <memory>
 #include <string>
@@ -13,6 +14,11 @@ namespace memsaver::inline v0_3 {
 MEMSAVER_INLINE std::string PeerBackup::describe() const {
     return detail::text_of({"on ", peer.name(), refresh == Refresh::once ? ", saved once" : ", saved at every pause",
                             retain ? ", retained" : ", freed at every resume", check ? ", checked" : ""});
+}
+
+MEMSAVER_INLINE PeerBackup PeerBackup::normalized() const {
+    detail::require_sense("PeerBackup", refresh, retain, check);
+    return *this;
 }
 
 MEMSAVER_INLINE std::string_view PeerBackup::name() const noexcept {

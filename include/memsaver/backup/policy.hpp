@@ -135,7 +135,9 @@ concept BackupSlot = requires(S slot, const S& readable, const LiveSet& live, st
 
 /// A policy: a plain, comparable aggregate of options. `name()` is what `usage()` prints; `open(driver)` returns the
 /// slot for an arena on that driver. Optional members: `keeps_bytes()`, which returns false if a pause loses the bytes,
-/// and `describe()`, which returns the options as readable text such as "threads 8, ring 64.00 MiB".
+/// `describe()`, which returns the options as readable text such as "threads 8, ring 64.00 MiB"; and `normalized()`,
+/// which returns the policy as it is kept, for example with relative paths made absolute, and throws Misuse for options
+/// that cannot mean anything. It is called when an AnyPolicy is made of the policy.
 template <class P>
 concept Backup = requires(const P policy, const AnyDriver driver) {
     { policy.name() }
@@ -185,8 +187,15 @@ public:
     template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, AnyPolicy> && Backup<std::remove_cvref_t<P>>)
         AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
-        : policy_{detail::translated(
-              [&] { return std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy)); })} {}
+        : policy_{detail::translated([&] {
+              if constexpr (requires {
+                                { policy.normalized() } -> std::same_as<std::remove_cvref_t<P>>;
+                            }) {
+                  return std::make_shared<const Holder<std::remove_cvref_t<P>>>(policy.normalized());
+              } else {
+                  return std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy));
+              }
+          })} {}
 
     /// Catches types that look like a policy but are none; the static_assert names the concept that they do not
     /// satisfy.

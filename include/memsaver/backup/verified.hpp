@@ -47,6 +47,17 @@ template <class P>
 struct Verified {
     P policy{};
 
+    /// See HostBackup::normalized; of the wrapped policy.
+    [[nodiscard]] Verified normalized() const {
+        if constexpr (requires { policy.normalized(); }) {
+            Verified kept = *this;
+            kept.policy = policy.normalized();
+            return kept;
+        } else {
+            return *this;
+        }
+    }
+
     [[nodiscard]] std::string_view name() const noexcept { return "verified"; }
     /// Returns the name and options of the wrapped policy: "of host, pinned, ...".
     [[nodiscard]] std::string describe() const {

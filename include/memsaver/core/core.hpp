@@ -9,6 +9,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
@@ -16,6 +17,8 @@
 #include "memsaver/core/status.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/core/text.hpp"
+#include "memsaver/core/thread_mark.hpp"
+#include "memsaver/core/time_limit.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/version.hpp"
 

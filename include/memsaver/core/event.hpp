@@ -35,8 +35,8 @@ struct Event {
     std::size_t bytes_total = 0; ///< for `progress`: total bytes to copy; for `trimmed` pools: bytes held before
 };
 
-/// Called on the thread that reports the event, possibly while a lock is held: it must not call back into the saver.
-/// Exceptions that it throws are swallowed.
+/// Called on the thread that reports the event, possibly while a lock is held: it must not call back into the saver,
+/// which throws Misuse. Exceptions that it throws are swallowed.
 using EventSink = std::function<void(const Event&)>;
 
 /// The name of the kind: "ignored", "retried" and so on.

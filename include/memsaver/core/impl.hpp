@@ -7,6 +7,7 @@
 #include "memsaver/core/definitions.ipp"
 #include "memsaver/core/error.ipp"
 #include "memsaver/core/event.ipp"
+#include "memsaver/core/option_checks.ipp"
 #include "memsaver/core/order.ipp"
 #include "memsaver/core/ranges.ipp"
 #include "memsaver/core/report.ipp"
@@ -14,4 +15,5 @@
 #include "memsaver/core/status.ipp"
 #include "memsaver/core/tags.ipp"
 #include "memsaver/core/text.ipp"
+#include "memsaver/core/thread_mark.ipp"
 #include "memsaver/core/usage.ipp"

@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/time_limit.hpp"
 
 #include <chrono>
 #include <concepts>
@@ -110,8 +111,9 @@ struct FreeOrder {
     std::shared_ptr<const WorkMark> mark{};
 };
 
-/// The deadline for a timeout that starts now; empty if the timeout is unset or too long for the clock.
-Deadline deadline_after(const std::optional<std::chrono::nanoseconds>& timeout);
+/// The deadline for a limit that starts now, now itself if it is negative. Empty, which means never, if it is unset or
+/// longer than half the clock's range: a deadline may be moved by a time that passed.
+Deadline deadline_after(const TimeLimit& limit);
 /// The time left until the deadline, at least 0; empty for no deadline.
 std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline);
 

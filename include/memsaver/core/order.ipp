@@ -23,11 +23,10 @@ MEMSAVER_INLINE Order Order::after_all(std::vector<StreamRef> streams, std::vect
 
 namespace detail {
 
-MEMSAVER_INLINE Deadline deadline_after(const std::optional<std::chrono::nanoseconds>& timeout) {
+MEMSAVER_INLINE Deadline deadline_after(const TimeLimit& limit) {
     using Clock = std::chrono::steady_clock;
-    const Clock::time_point now = Clock::now();
-    if (!timeout || *timeout > Clock::time_point::max() - now) return {};
-    return now + *timeout;
+    if (!limit || *limit >= std::chrono::nanoseconds::max() / 2) return {};
+    return Clock::now() + std::max(*limit, std::chrono::nanoseconds{0});
 }
 
 MEMSAVER_INLINE std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline) {

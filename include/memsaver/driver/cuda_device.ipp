@@ -1,6 +1,7 @@
 // Definitions of cuda_device.hpp.
 #pragma once
 
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/driver/cuda_copy_kernel.hpp"
 #include "memsaver/driver/cuda_device.hpp"
 
@@ -20,6 +21,7 @@ namespace detail {
 
 MEMSAVER_INLINE CudaDevice::CudaDevice(int number, CudaDriverOptions options, const char* library)
     : api_{library}, library_{library}, number_{number}, options_{std::move(options)} {
+    require_enumerator("CudaDriverOptions::export_handles", options_.export_handles, 3);
     demand(usable(api_, number_));
     must(api_.device_get(&device_, number_), "get the device");
     choose_peers();

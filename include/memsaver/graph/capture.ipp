@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/graph/capture.hpp"
 #include "memsaver/saver/open_captures.hpp"
@@ -55,6 +56,7 @@ private:
 MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
                                const std::function<void()>& body) {
     return saver.boundary("capture", [&] {
+        require_enumerator("CaptureOptions::mode", options.mode, 3);
         const AnyDriver driver = options.device ? *options.device : saver.driver();
         Arena arena = saver.arena(WantedTag{tag.view(), options.policy, driver, {}, HostBackup{}});
         auto graph = std::make_unique<CapturedGraph>(std::move(arena), driver, options.mode);

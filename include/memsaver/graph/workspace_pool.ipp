@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -125,6 +126,7 @@ MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions o
 MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options) {
     State& own = state();
     return own.arena.saver().boundary("get a workspace", own.arena.base(), [&] {
+        detail::require_enumerator("WorkspaceOptions::reuse", options.reuse, 2);
         detail::SaverCore& saver = own.arena.saver();
         const std::size_t before = saver.bytes_of(own.arena.base());
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/time_limit.hpp"
 #include "memsaver/driver/concepts.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/host/host_options.hpp"
@@ -136,7 +137,7 @@ public:
 
     /// Stalls the copy engines for `duration`: copies start later, kernels and fills still run. This exaggerates a GPU
     /// that clears released memory.
-    Status stall_copies(std::chrono::nanoseconds duration) const noexcept;
+    Status stall_copies(const TimeLimit& duration) const noexcept;
 
     /// Simulates allocations in a stream-ordered pool or in a graph: the pool holds `bytes` of pages (a multiple of the
     /// granularity), which are in use until `free_pool`.

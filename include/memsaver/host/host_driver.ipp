@@ -230,7 +230,7 @@ MEMSAVER_INLINE Status HostDriver::copy_by_kernel(Address to, Address from, std:
     return machine_->submit(stream, std::move(work), true);
 }
 
-MEMSAVER_INLINE Status HostDriver::stall_copies(std::chrono::nanoseconds duration) const noexcept {
+MEMSAVER_INLINE Status HostDriver::stall_copies(const TimeLimit& duration) const noexcept {
     return machine_->stall_copies(duration);
 }
 

@@ -1,6 +1,8 @@
 // The simulated device's engine: streams with threads of their own, events, captures and graphs.
 #pragma once
 
+#include "memsaver/core/thread_mark.hpp"
+#include "memsaver/core/time_limit.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/host_memory.hpp"
@@ -71,7 +73,7 @@ struct HostWork {
 struct HostCapture {
     HostStream* origin = nullptr;
     CaptureMode mode = CaptureMode::global;
-    std::thread::id thread;
+    detail::ThreadMark thread;
     bool open = true;
     bool broken = false;
     std::vector<HostStream*> streams;
@@ -309,7 +311,7 @@ public:
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
     }
 
-    Status stall_copies(std::chrono::nanoseconds duration) noexcept;
+    Status stall_copies(const TimeLimit& duration) noexcept;
     /// Simulates loading a kernel: the first call waits while the copy engines are stalled, because they transfer the
     /// kernel to the device.
     void load_kernel() noexcept;

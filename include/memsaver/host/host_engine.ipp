@@ -1,6 +1,7 @@
 // Definitions of host_engine.hpp.
 #pragma once
 
+#include "memsaver/core/order.hpp"
 #include "memsaver/host/host_engine.hpp"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ MEMSAVER_INLINE void HostCaptures::begin(HostStream& stream, CaptureMode mode) {
     auto capture = std::make_shared<HostCapture>();
     capture->origin = &stream;
     capture->mode = mode;
-    capture->thread = std::this_thread::get_id();
+    capture->thread = detail::ThreadMark::here();
     capture->streams.push_back(&stream);
     open_.push_back(capture);
     stream.capture = std::move(capture);
@@ -60,7 +61,7 @@ MEMSAVER_INLINE void HostCaptures::begin(HostStream& stream, CaptureMode mode) {
 MEMSAVER_INLINE Status HostCaptures::may_end(const HostStream& stream) noexcept {
     const HostCapture* const capture = stream.capture.get();
     if (capture == nullptr || capture->origin != &stream) return HostStatus::illegal_state;
-    const bool here = capture->mode == CaptureMode::relaxed || capture->thread == std::this_thread::get_id();
+    const bool here = capture->mode == CaptureMode::relaxed || capture->thread.is_here();
     return here ? HostStatus::ok : HostStatus::wrong_thread;
 }
 
@@ -84,9 +85,9 @@ MEMSAVER_INLINE bool HostCaptures::break_all() noexcept {
 }
 
 MEMSAVER_INLINE bool HostCaptures::break_unrelaxed() noexcept {
-    return break_if([here = std::this_thread::get_id()](const HostCapture& capture) {
+    return break_if([here = ::pthread_self()](const HostCapture& capture) {
         return capture.mode == CaptureMode::global ||
-               (capture.mode == CaptureMode::thread_local_ && capture.thread == here);
+               (capture.mode == CaptureMode::thread_local_ && capture.thread.is(here));
     });
 }
 
@@ -392,9 +393,9 @@ MEMSAVER_INLINE Status HostMachine::open_stream(StreamRef& out) noexcept {
     });
 }
 
-MEMSAVER_INLINE Status HostMachine::stall_copies(std::chrono::nanoseconds duration) noexcept {
+MEMSAVER_INLINE Status HostMachine::stall_copies(const TimeLimit& duration) noexcept {
     return engine_.guarded([&](auto&) {
-        engine_.stall_copies(std::chrono::steady_clock::now() + duration);
+        engine_.stall_copies(deadline_after(duration).value_or(std::chrono::steady_clock::time_point::max()));
         return HostStatus::ok;
     });
 }

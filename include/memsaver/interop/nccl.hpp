@@ -91,7 +91,7 @@ struct NcclOptions {
     /// How long a call on a nonblocking communicator may take before it fails with NotIdle. None: no limit. The call
     /// stays in progress: the next operation, such as Registrations::renew, waits for it and goes on from there. A
     /// blocking communicator waits for its peers inside NCCL, and only ncclCommAbort can end that wait.
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
 };
 
 /// Keeps a buffer registered with a communicator (ncclCommRegister) for its lifetime. Move-only. Must end before its

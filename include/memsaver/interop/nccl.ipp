@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/interop/nccl.hpp"
 #include "memsaver/saver/saver_core.hpp"
@@ -75,6 +76,7 @@ class NcclState {
 public:
     NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, std::vector<AnyDriver> drivers)
         : library_{library}, comm_{comm}, options_{std::move(options)}, drivers_{std::move(drivers)} {
+        require_enumerator("NcclOptions::suspend", options_.suspend, 3);
         if (library_.comm_device != nullptr) (void)library_.comm_device(comm_, &device_);
     }
 

@@ -61,7 +61,8 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
 
 private:
-    [[nodiscard]] detail::ArrivalState& state() const;
+    /// Keeps the state alive during a call: a hook may end this object.
+    [[nodiscard]] std::shared_ptr<detail::ArrivalState> state() const;
     void end() noexcept;
 
     std::shared_ptr<detail::ArrivalState> state_;

@@ -27,28 +27,28 @@ MEMSAVER_INLINE Arrival& Arrival::operator=(Arrival&& other) noexcept {
 }
 
 MEMSAVER_INLINE void Arrival::before(StreamRef stream, const void* pointer, std::size_t bytes) const {
-    state().before(stream, pointer, bytes);
+    state()->before(stream, pointer, bytes);
 }
 
-MEMSAVER_INLINE void Arrival::before(StreamRef stream) const { state().before(stream); }
+MEMSAVER_INLINE void Arrival::before(StreamRef stream) const { state()->before(stream); }
 
-MEMSAVER_INLINE void Arrival::wait(const void* pointer, std::size_t bytes) const { state().wait(pointer, bytes); }
+MEMSAVER_INLINE void Arrival::wait(const void* pointer, std::size_t bytes) const { state()->wait(pointer, bytes); }
 
-MEMSAVER_INLINE void Arrival::wait() const { state().wait(); }
+MEMSAVER_INLINE void Arrival::wait() const { state()->wait(); }
 
-MEMSAVER_INLINE bool Arrival::done() const { return state().done(); }
+MEMSAVER_INLINE bool Arrival::done() const { return state()->done(); }
 
-MEMSAVER_INLINE Report Arrival::report() const { return state().report(); }
+MEMSAVER_INLINE Report Arrival::report() const { return state()->report(); }
 
-MEMSAVER_INLINE detail::ArrivalState& Arrival::state() const {
+MEMSAVER_INLINE std::shared_ptr<detail::ArrivalState> Arrival::state() const {
     if (state_ == nullptr) detail::misuse({"use of an empty or moved-from Arrival"});
-    return *state_;
+    return state_;
 }
 
 MEMSAVER_INLINE void Arrival::end() noexcept {
     if (state_ == nullptr) return;
-    state_->end();
-    state_.reset();
+    const std::shared_ptr<detail::ArrivalState> ending = std::move(state_); // a hook may end this object too
+    ending->end();
 }
 
 namespace detail {
@@ -97,7 +97,13 @@ MEMSAVER_INLINE void ArrivalState::wait() {
         finish();
         for (const Part& part : parts_) {
             if (gone(part)) continue;
-            if (const auto coming = coming_now(part); coming != part.arriving) coming->end();
+            const auto coming = coming_now(part);
+            if (coming == part.arriving) continue;
+            try {
+                coming->end();
+            } catch (const Misuse&) {
+                if (!gone(part)) throw;
+            }
         }
     });
 }
@@ -185,7 +191,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         try {
             part.arriving->end();
         } catch (...) {
-            if (!first) first = std::current_exception();
+            if (!first && !gone(part)) first = std::current_exception(); // else dropped meanwhile
         }
     }
     reported_ = true;
@@ -233,11 +239,12 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         const bool hooks = state_->resume_hooks();
         ResumeEvent event{state_->names_for(tags, hooks), {}};
         const Span resuming = state_->span_of(event.tags, "resume");
+        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         state_->run_hooks(state_->before_resume_, event, false);
         ResidentList takers; // collected now, so that no host memory is needed once bytes are in flight
         if (state_->under_pressure()) takers = SaverState::residents_of(state_->tags_.members(tags));
         state_->with_patience(tags, options.room_within, [&](int& refused_by) {
-            state_->resume_async_now(*arrival, tags, options, event.tags, refused_by);
+            state_->resume_async_now(*arrival, tags, options, told, hooks, refused_by);
         });
         state_->keep_free(takers);
         return Arrival{std::move(arrival)};
@@ -264,12 +271,12 @@ MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Member
 
 MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const Tags& tags,
                                                   const ResumeAsyncOptions& options,
-                                                  const std::vector<std::string>& told, int& refused_by) {
+                                                  const std::vector<std::string>& told, bool hooks, int& refused_by) {
     using Arriving = ArenaCore::Arriving;
     std::vector<ArrivalState::Part> parts;
     std::vector<std::vector<Range>> firsts; // one per part
     Members members = tags_.members(tags);
-    leave_out_untold(members, told.empty() ? nullptr : &told);
+    leave_out_untold(members, hooks ? &told : nullptr);
     const auto has = [](const std::shared_ptr<Member>& member, const BytesAt& range) {
         return member->arena->contains(range.pointer);
     };

@@ -7,12 +7,15 @@
 #include "memsaver/saver/hooks.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,7 +25,7 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// The hooks of one kind, in the order in which they were added. Thread-safe; no lock is held while a hook runs.
-/// Running them allocates no host memory, so that a completed operation cannot fail for lack of it.
+/// Running them requires no host memory, so that a completed operation cannot fail for lack of it.
 template <class What>
 class HookList {
 public:
@@ -52,16 +55,20 @@ public:
         const std::lock_guard lock{state_->mutex};
         return state_->functions.empty();
     }
-    /// Runs the hooks until one throws; the exception propagates.
-    void run_until_throw(What& what) const {
+    /// Runs the hooks on `what` itself until one throws; the exception propagates.
+    void run_on(What& what) const {
         each([&](Function& function) { function(what); });
     }
-    /// Runs all hooks, then rethrows the first exception.
+    /// Runs the hooks, each on a copy of its own, until one throws; the exception propagates.
+    void run_until_throw(What& what) const {
+        each([&](Function& function) { run_on_copy(function, what); });
+    }
+    /// Runs all hooks, each on a copy of its own, then rethrows the first exception.
     void run_all(What& what) const {
         std::exception_ptr first;
         each([&](Function& function) {
             try {
-                function(what);
+                run_on_copy(function, what);
             } catch (...) {
                 if (!first) first = std::current_exception();
             }
@@ -79,6 +86,16 @@ private:
         std::mutex mutex; // guards the members below
         Functions functions;
     };
+
+    /// What a hook does to its event concerns nobody else. Without host memory for a copy, it sees the original.
+    static void run_on_copy(Function& function, What& what) {
+        std::optional<What> copy;
+        try {
+            copy = what;
+        } catch (const std::bad_alloc&) {
+        }
+        function(copy ? *copy : what);
+    }
 
     /// Calls `run` for the hooks that existed at the start and have not been removed since.
     template <class Run>
@@ -122,6 +139,8 @@ public:
         Entry* after_ = nullptr;
     };
 
+    /// Returns whether any thread is marked; costs an atomic load.
+    [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
     /// Returns whether this thread is marked.
     [[nodiscard]] bool here();
     /// Throws Misuse if this thread is running a hook. `what` and `tags`: the refused operation, for the message.
@@ -131,6 +150,7 @@ private:
     std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken when an entry ends
     std::mutex mutex_;
     Entry* running_ = nullptr; // linked list of entries
+    std::atomic<std::size_t> count_{0};
 };
 
 } // namespace detail

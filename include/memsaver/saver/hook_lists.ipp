@@ -14,6 +14,7 @@ namespace detail {
 
 MEMSAVER_INLINE HookThreads::Entry::Entry(HookThreads& threads) noexcept : threads_{threads} {
     const std::lock_guard lock{threads_.mutex_};
+    threads_.count_ += 1;
     after_ = std::exchange(threads_.running_, this);
     if (after_ != nullptr) after_->before_ = this;
 }
@@ -21,6 +22,7 @@ MEMSAVER_INLINE HookThreads::Entry::Entry(HookThreads& threads) noexcept : threa
 MEMSAVER_INLINE HookThreads::Entry::~Entry() {
     if (threads_.fork_->forked()) return;
     const std::lock_guard lock{threads_.mutex_};
+    threads_.count_ -= 1;
     (before_ != nullptr ? before_->after_ : threads_.running_) = after_;
     if (after_ != nullptr) after_->before_ = before_;
 }

@@ -11,13 +11,13 @@
 
 namespace memsaver::inline v0_3 {
 
-/// The argument of hooks around a pause.
+/// The argument of hooks around a pause. Each hook gets a copy: changes to it have no effect.
 struct PauseEvent {
     std::vector<std::string> tags; ///< the tags concerned
     Report report;                 ///< what was done; empty before the pause
 };
 
-/// The argument of hooks around a resume.
+/// The argument of hooks around a resume. See PauseEvent.
 struct ResumeEvent {
     std::vector<std::string> tags;
     Report report;

@@ -226,8 +226,8 @@ public:
     /// policy must be FileSource. Every later resume loads them again, and pauses do not save them. On return the bytes
     /// are visible to every stream. Like a copy from the host, it does not wait for work that still uses the old bytes:
     /// the caller must. Thread-safe; loads into one tag on one device run one at a time, each with all of the policy's
-    /// readers. If loaded ranges overlap, the later load wins. The path is stored as given, so a relative path must be
-    /// resolved from the same working directory later.
+    /// readers. If loaded ranges overlap, the later load wins. A relative path is that of the
+    /// working directory at the time of this call.
     ///
     /// Throws Misuse (0 bytes, not inside one live block, paused memory, another policy, file too short), an Error that
     /// names the file if it cannot be opened or read, and SourceChanged if it changed while being read. If the file

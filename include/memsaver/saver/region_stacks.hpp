@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_base.hpp"
+#include "memsaver/core/thread_mark.hpp"
 
 #include <array>
 #include <cstddef>
@@ -15,15 +16,20 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// Keeps a stack of regions per thread, keyed by thread id. A thread_local in a header would not work, because it is
-/// one object in a program and another in a library that the program loads. Thread-safe; a lookup costs about 15 ns.
-/// Must not be used in a forked child, where locks are in the state that other threads left them in.
+/// one object in a program and another in a library that the program loads. Regions that a thread left open when it
+/// ended stay on the stack of its id, and are no region of later threads with that id. Thread-safe; a lookup costs
+/// about 15 ns. Must not be used in a forked child, where locks are in the state that other threads left them in.
 class RegionStacks {
 public:
     void enter(ArenaBase& arena, const void* region);
 
     /// Removes a region from whichever stack it is on: a region that ends out of order, or on another thread than it
     /// began on, does not disturb others.
-    enum class Left : unsigned char { in_order, out_of_order, on_another_thread };
+    struct Left {
+        enum class How : unsigned char { in_order, out_of_order, on_another_thread };
+        How how = How::out_of_order;
+        ThreadMark opener{}; ///< the thread that opened it
+    };
     Left leave(const void* region) noexcept;
 
     /// Returns the arena of this thread's innermost region, or null. The region keeps the arena alive.
@@ -35,6 +41,7 @@ private:
     struct Entry {
         ArenaBase* arena;
         const void* region;
+        ThreadMark thread;
     };
     struct Shard {
         std::mutex mutex;

@@ -3,11 +3,13 @@
 
 #include "memsaver/saver/region_stacks.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -15,31 +17,37 @@ namespace detail {
 
 MEMSAVER_INLINE void RegionStacks::enter(ArenaBase& arena, const void* region) {
     const auto thread = std::this_thread::get_id();
+    ThreadMark mark = ThreadMark::here();
     Shard& shard = shard_of(thread);
     const std::lock_guard lock{shard.mutex};
-    shard.stacks[thread].push_back({&arena, region});
+    shard.stacks[thread].push_back({&arena, region, std::move(mark)});
 }
 
 MEMSAVER_INLINE RegionStacks::Left RegionStacks::leave(const void* region) noexcept {
+    using How = Left::How;
     const auto here = std::this_thread::get_id();
     const auto leave = [&](Shard& shard, std::optional<std::thread::id> only) -> std::optional<Left> {
         const std::lock_guard lock{shard.mutex};
         for (auto stack = shard.stacks.begin(); stack != shard.stacks.end(); ++stack) {
             if (only && stack->first != *only) continue;
             auto& entries = stack->second;
-            const bool last = !entries.empty() && entries.back().region == region;
-            if (std::erase_if(entries, [&](const Entry& entry) { return entry.region == region; }) == 0) continue;
-            const bool mine = stack->first == here;
+            const auto at = std::find_if(entries.begin(), entries.end(),
+                                         [&](const Entry& entry) { return entry.region == region; });
+            if (at == entries.end()) continue;
+            const bool last = at + 1 == entries.end();
+            Left left{How::on_another_thread, std::move(at->thread)};
+            if (left.opener.is_here()) left.how = last ? How::in_order : How::out_of_order;
+            entries.erase(at);
             if (entries.empty()) shard.stacks.erase(stack);
-            return !mine ? Left::on_another_thread : last ? Left::in_order : Left::out_of_order;
+            return left;
         }
         return {};
     };
-    if (const auto left = leave(shard_of(here), here)) return *left;
+    if (auto left = leave(shard_of(here), here)) return *left;
     for (Shard& shard : shards_) {
-        if (const auto left = leave(shard, {})) return *left;
+        if (auto left = leave(shard, {})) return *left;
     }
-    return Left::out_of_order;
+    return {};
 }
 
 MEMSAVER_INLINE std::size_t RegionStacks::open() {
@@ -56,7 +64,9 @@ MEMSAVER_INLINE ArenaBase* RegionStacks::innermost() {
     Shard& shard = shard_of(thread);
     const std::lock_guard lock{shard.mutex};
     const auto stack = shard.stacks.find(thread);
-    return stack == shard.stacks.end() || stack->second.empty() ? nullptr : stack->second.back().arena;
+    if (stack == shard.stacks.end() || stack->second.empty()) return nullptr;
+    const Entry& last = stack->second.back(); // those of an earlier thread with this id are below
+    return last.thread.running() ? last.arena : nullptr;
 }
 
 MEMSAVER_INLINE RegionStacks::Shard& RegionStacks::shard_of(std::thread::id thread) noexcept {

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_base.hpp"
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/saver/registrations.hpp"
 #include "memsaver/saver/saver_core.hpp"
@@ -55,6 +56,8 @@ private:
         std::weak_ptr<ArenaBase> arena{}; ///< the arena of the memory
         std::weak_ptr<Entry> with{};      ///< an older entry that this one depends on
         bool registered = true;
+        bool called = false; ///< one of its functions is running, on the thread that holds the lock
+        bool ended = false;  ///< by its own function: ends once that returns or throws
 
         [[nodiscard]] bool here() const;
         [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const;
@@ -64,17 +67,10 @@ private:
     using Entries = std::map<std::uint64_t, std::shared_ptr<Entry>>;
 
     static void check_options(const RegistrationOptions& options, bool wanted, const char* what);
-    /// Runs `act()`; errors name the registration.
-    template <class Act>
-    static void of_entry(const Entry& entry, const char* what, Act&& act) {
-        try {
-            act();
-        } catch (Error& error) {
-            error.append(std::string{" ("} + what + " " + entry.text() + ')');
-            throw;
-        }
-    }
-    static void deregister(Entry& entry);
+    void deregister(std::uint64_t key, Entry& entry);
+    /// Calls a function of the program, of the entry `key`; errors name it. If the function ended the registration,
+    /// ends it now.
+    void call(std::uint64_t key, Entry& entry, const char* what, const std::function<void()>& function);
     /// Returns whether a pause of one of its tags has begun and not ended.
     [[nodiscard]] bool going(const Entry& entry) const;
     /// Records that this thread's pause of these tags has ended. Returns whether any of them was resumed in the
@@ -129,6 +125,7 @@ MEMSAVER_INLINE std::string RegistrationBook::Entry::text() const {
 
 MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& options, bool wanted,
                                                      const char* what) {
+    require_enumerator("RegistrationOptions::on_pause", options.on_pause, 2);
     const bool both = options.on_register && options.on_deregister;
     if (!both && wanted) {
         misuse({what, " for ", in_quotes(options.who),
@@ -158,7 +155,7 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
         misuse_of(arena->tag(), {"register ", entry->text(), ": ", away, "; resume it first"});
     const std::uint64_t key = note(entry);
     try {
-        if (entry->options.on_register) of_entry(*entry, "registering", entry->options.on_register);
+        if (entry->options.on_register) call(key, *entry, "registering", entry->options.on_register);
     } catch (...) {
         entries_.erase(key);
         throw;
@@ -179,9 +176,30 @@ MEMSAVER_INLINE bool RegistrationBook::registered(std::uint64_t key) {
     return it != entries_.end() && it->second->registered;
 }
 
-MEMSAVER_INLINE void RegistrationBook::deregister(Entry& entry) {
-    if (!entry.registered) return;
-    if (entry.options.on_deregister) of_entry(entry, "deregistering", entry.options.on_deregister);
+MEMSAVER_INLINE void RegistrationBook::call(std::uint64_t key, Entry& entry, const char* what,
+                                            const std::function<void()>& function) {
+    struct Calling {
+        RegistrationBook& book;
+        std::uint64_t key;
+        Entry& entry;
+        ~Calling() {
+            entry.called = false;
+            if (entry.ended) book.entries_.erase(key);
+        }
+    };
+    entry.called = true;
+    const Calling calling{*this, key, entry};
+    try {
+        function();
+    } catch (Error& error) {
+        error.append(std::string{" ("} + what + " " + entry.text() + ')');
+        throw;
+    }
+}
+
+MEMSAVER_INLINE void RegistrationBook::deregister(std::uint64_t key, Entry& entry) {
+    if (!entry.registered || entry.called) return;
+    if (entry.options.on_deregister) call(key, entry, "deregistering", entry.options.on_deregister);
     entry.registered = false;
 }
 
@@ -190,14 +208,19 @@ MEMSAVER_INLINE void RegistrationBook::end(std::uint64_t key) {
     const std::lock_guard lock{mutex_};
     const auto it = entries_.find(key);
     if (it == entries_.end()) return;
-    if (it->second->memory.pointer != nullptr) deregister(*it->second);
+    const std::shared_ptr<Entry> entry = it->second; // keeps it alive during the call
+    if (entry->called) {
+        entry->ended = true;
+        return;
+    }
+    if (entry->memory.pointer != nullptr) deregister(key, *entry);
     entries_.erase(key);
 }
 
 MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
     if (saver_->forked()) return;
     try {
-        end(key);
+        return end(key);
     } catch (const std::exception& error) {
         tell(saver_->events(), EventKind::ignored, "", saver_->driver().device(), {error.what()});
     } catch (...) { // not a std::exception: there is no text to report
@@ -239,7 +262,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         if (next == entries_.begin()) return;
         const std::shared_ptr<Entry> entry = std::prev(next)->second; // keeps it alive during the call
         key = std::prev(next)->first;
-        if (entry->depends_on(event.tags)) deregister(*entry);
+        if (entry->depends_on(event.tags)) deregister(key, *entry);
     }
 }
 
@@ -295,10 +318,12 @@ MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tag
         key = next->first;
         const std::shared_ptr<Entry> entry = next->second;
         if (entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry)) continue;
+        if (entry->called) continue; // it renews from its own function
         try {
             if (!here(*entry, tags)) continue;
-            of_entry(*entry, "registering again", entry->options.on_register);
+            call(key, *entry, "registering again", entry->options.on_register);
             entry->registered = true;
+            if (entry->ended && entry->memory.pointer != nullptr) deregister(key, *entry);
         } catch (...) {
             if (!first) first = std::current_exception();
         }
@@ -319,14 +344,15 @@ MEMSAVER_INLINE Registration& Registration::operator=(Registration&& other) noex
 }
 
 MEMSAVER_INLINE Registration::~Registration() {
-    if (book_ != nullptr) book_->end_quietly(key_);
+    if (const std::shared_ptr<detail::RegistrationBook> book = std::move(book_)) book->end_quietly(key_);
 }
 
 MEMSAVER_INLINE bool Registration::registered() const { return book_ != nullptr && book_->registered(key_); }
 
 MEMSAVER_INLINE void Registration::end() {
     if (book_ == nullptr) return;
-    book_->end(key_);
+    const std::shared_ptr<detail::RegistrationBook> book = book_; // a function of the program may end this object too
+    book->end(key_);
     book_.reset();
 }
 
@@ -361,7 +387,7 @@ MEMSAVER_INLINE Registration Registrations::add(Tags tags, RegistrationOptions o
 }
 
 MEMSAVER_INLINE void Registrations::renew() {
-    detail::translated([&] { book_->renew(nullptr); });
+    detail::translated([book = book_] { book->renew(nullptr); });
 }
 
 MEMSAVER_INLINE const std::shared_ptr<detail::SaverCore>& Registrations::saver() const noexcept {

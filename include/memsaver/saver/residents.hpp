@@ -4,6 +4,7 @@
 
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/usage.hpp"
 
 #include <atomic>
@@ -55,8 +56,6 @@ public:
     UseRecord& operator=(const UseRecord&) = delete;
     ~UseRecord() = default;
 
-    /// The thread that holds it: the one that made or moved it last.
-    std::atomic<std::thread::id> thread{};
     std::vector<std::string> lost{};
 
 private:
@@ -66,6 +65,7 @@ private:
         std::uint64_t losses;
     };
     std::vector<Of> of_;
+    ThreadMark holder_;           // the thread that made or moved it last
     UseRecord* before_ = nullptr; // links of the list of living uses
     UseRecord* after_ = nullptr;
 };
@@ -96,6 +96,8 @@ public:
     void lose(Resident& tag) noexcept;
     /// Marks a tag as dropped if it has at most `arenas` arenas; an arena made in the meantime keeps it alive.
     void drop(Resident& tag, std::size_t arenas) noexcept;
+    /// Returns whether any of these tags was dropped.
+    [[nodiscard]] bool any_gone(const ResidentList& tags) noexcept;
     /// Reverts `drop`.
     void undrop(Resident& tag) noexcept;
     void fill(const Resident& tag, ArenaUsage& row) noexcept;
@@ -112,6 +114,8 @@ public:
     [[nodiscard]] std::unique_ptr<UseRecord> try_use(const ResidentList& tags, bool await_bytes, bool capture);
     /// Ends a use. Null is a no-op.
     void end(std::unique_ptr<UseRecord> use) noexcept;
+    /// This thread holds the use from now on.
+    void take_over(UseRecord& use) noexcept;
     /// Makes pauses of the use's tags wait for this mark as well.
     void add_mark(UseRecord& use, const std::shared_ptr<const WorkMark>& mark);
     /// Returns the drivers of the use's tags.
@@ -208,7 +212,7 @@ public:
 
 private:
     struct Pauser {
-        std::thread::id thread;
+        pthread_t thread;
         const ResidentList& tags;
         bool patient; // it has no deadline
         Pauser* before = nullptr;
@@ -227,9 +231,10 @@ private:
     /// Returns whether it is this waiter's turn to move tags.
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept;
     void wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline);
-    [[nodiscard]] bool held_by(std::thread::id thread) const noexcept;
+    /// Returns whether this thread holds a use.
+    [[nodiscard]] bool held_here() const noexcept;
     /// Returns whether `thread` would wait for itself if it waited for these tags.
-    [[nodiscard]] bool circular(const ResidentList& tags, std::thread::id thread, std::size_t depth) const noexcept;
+    [[nodiscard]] bool circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept;
     void require_open(const ResidentList& tags) const;
     void notify_all() noexcept;
 

@@ -75,6 +75,11 @@ MEMSAVER_INLINE void Residents::drop(Resident& tag, std::size_t arenas) noexcept
     notify_all();
 }
 
+MEMSAVER_INLINE bool Residents::any_gone(const ResidentList& tags) noexcept {
+    const std::lock_guard lock{mutex_};
+    return std::any_of(tags.begin(), tags.end(), [](const auto& tag) { return tag->gone; });
+}
+
 MEMSAVER_INLINE void Residents::undrop(Resident& tag) noexcept {
     const std::lock_guard lock{mutex_};
     tag.gone = false;
@@ -114,13 +119,19 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList
     require_open(tags);
     if (!all_resident(tags, await_bytes)) return nullptr;
     const bool passes = capture || (!blocked(tags, false) && may_pass(nullptr));
-    const bool holds = capture || (!passes && held_by(std::this_thread::get_id()));
+    const bool holds = capture || (!passes && held_here());
     if (!passes && !holds) return nullptr;
     if (holds && blocked(tags, true)) return nullptr;
     if (!holds) note_pass(nullptr);
     use = grant(tags, std::move(use));
     counts_.hits += 1;
     return use;
+}
+
+MEMSAVER_INLINE void Residents::take_over(UseRecord& use) noexcept {
+    ThreadMark here = ThreadMark::here_if_possible(); // the former mark is destroyed without the lock
+    const std::lock_guard lock{mutex_};
+    std::swap(use.holder_, here);
 }
 
 MEMSAVER_INLINE void Residents::end(std::unique_ptr<UseRecord> use) noexcept {
@@ -168,7 +179,7 @@ MEMSAVER_INLINE bool Residents::holds_any() {
     for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
         if (waiter->thread_ == here) return true; // on_no_room may call `use` while its thread waits
     }
-    return held_by(here);
+    return held_here();
 }
 
 MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
@@ -273,7 +284,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
         struct Waiting { // prevents new uses
             Residents& residents;
             Pauser self;
-            Waiting(Residents& of, std::thread::id thread, const ResidentList& of_tags, bool patient)
+            Waiting(Residents& of, pthread_t thread, const ResidentList& of_tags, bool patient)
                 : residents{of}, self{thread, of_tags, patient} {
                 link_in<Pauser, &Pauser::before, &Pauser::after>(residents.pausing_, self);
                 for (const auto& tag : self.tags) tag->pausers += 1;
@@ -287,10 +298,10 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
                 residents.notify_all();
             }
         };
-        const Waiting waiting{residents, here, tags, !deadline};
+        const Waiting waiting{residents, ::pthread_self(), tags, !deadline};
         while (!free() && !residents.closed_) {
             const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
-            if (!deadline && residents.circular(tags, here, 64)) {
+            if (!deadline && residents.circular(tags, ::pthread_self(), 64)) {
                 misuse({what, ": tag ", in_quotes((used != tags.end() ? *used : tags.front())->tag),
                         " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
                         "this call would wait forever"});
@@ -412,8 +423,9 @@ MEMSAVER_INLINE ResidencyUsage Residents::counts() noexcept {
 // --- called with the lock held ---
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& tags, std::unique_ptr<UseRecord> use) {
+    use->holder_ = ThreadMark::here(); // may throw, as may the next line; nothing has changed yet
     for (const auto& tag : tags) {
-        if (tag->losses > tag->told) use->lost.push_back(tag->tag); // may throw; nothing has changed yet
+        if (tag->losses > tag->told) use->lost.push_back(tag->tag);
     }
     const auto now = Resident::Clock::now();
     for (const auto& tag : tags) {
@@ -422,7 +434,6 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& 
         tag->used = true;
         tag->last_use = now;
     }
-    use->thread.store(std::this_thread::get_id(), std::memory_order_relaxed);
     link_in<UseRecord, &UseRecord::before_, &UseRecord::after_>(living_, *use);
     in_play_.store(true, std::memory_order_relaxed);
     return use;
@@ -473,25 +484,24 @@ MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
     return true;
 }
 
-MEMSAVER_INLINE bool Residents::held_by(std::thread::id thread) const noexcept {
+MEMSAVER_INLINE bool Residents::held_here() const noexcept {
     for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
-        if (!use->of_.empty() && use->thread.load(std::memory_order_relaxed) == thread) return true;
+        if (!use->of_.empty() && use->holder_.is_here()) return true;
     }
     return false;
 }
 
-MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, std::thread::id thread,
-                                         std::size_t depth) const noexcept {
+MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
     if (depth == 0) return false;
     for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
         const bool of_these = std::any_of(use->of_.begin(), use->of_.end(), [&](const UseRecord::Of& of) {
             return std::find(tags.begin(), tags.end(), of.resident) != tags.end();
         });
         if (!of_these) continue;
-        const std::thread::id holder = use->thread.load(std::memory_order_relaxed);
-        if (holder == thread) return true;
+        if (use->holder_.is(thread)) return true;
         for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->after) {
-            if (pauser->patient && pauser->thread == holder && circular(pauser->tags, thread, depth - 1)) return true;
+            if (pauser->patient && use->holder_.is(pauser->thread) && circular(pauser->tags, thread, depth - 1))
+                return true;
         }
     }
     return false;

@@ -36,8 +36,9 @@ struct WantedTag;
 /// Shared by a MemorySaver and all its handles; lives as long as the last of them. In a forked child it is never
 /// destroyed.
 ///
-/// Its public methods are the library's boundary: each checks once for a forked child, translates the host's bad_alloc
-/// once, and adds the tag's name to errors that concern one arena. See MemorySaver for what they do.
+/// Its public methods are the library's boundary: each checks once for a forked child and for a call by an event sink,
+/// translates the host's bad_alloc once, and adds the tag's name to errors that concern one arena. See MemorySaver for
+/// what they do.
 class SaverCore final : public std::enable_shared_from_this<SaverCore> {
 public:
     [[nodiscard]] static std::shared_ptr<SaverCore> make(AnyDriver driver, SaverOptions options);
@@ -74,6 +75,9 @@ public:
     void end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
     [[nodiscard]] bool owns(const void* pointer);
+    /// Returns whether any of these bytes of live blocks are paused or being paused. False for other memory, and for
+    /// bytes that are arriving.
+    [[nodiscard]] bool any_paused(const void* pointer, std::size_t bytes);
     /// Returns the arena whose live blocks contain these bytes. Throws Misuse, beginning with `what`, if there is none.
     [[nodiscard]] std::shared_ptr<ArenaBase> holder(const char* what, const void* pointer, std::size_t bytes);
     BackupView backup_view(const void* pointer, std::size_t bytes);
@@ -120,6 +124,8 @@ public:
     void until(UseRecord& use, StreamRef stream);
     void until(UseRecord& use, EventRef event);
     void end(std::unique_ptr<UseRecord> use) noexcept;
+    /// This thread holds the use from now on.
+    void take_over(UseRecord& use) noexcept;
     Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
     void set_evictable(const Tags& tags, bool yes);
     void set_priority(const Tags& tags, int priority);
@@ -159,13 +165,13 @@ public:
     /// Returns `act()`. Exceptions are translated to those a program may see.
     template <class Act>
     decltype(auto) boundary(const char* what, Act&& act) const {
-        require_parent(what);
+        require_may_call(what);
         return translated(std::forward<Act>(act));
     }
     /// As above, for one arena; errors name its tag.
     template <class Act>
     decltype(auto) boundary(const char* what, const ArenaBase& arena, Act&& act) const {
-        require_parent(what);
+        require_may_call(what);
         try {
             return act();
         } catch (...) {
@@ -175,7 +181,7 @@ public:
     /// As above, for tags; if there is only one, errors name it.
     template <class Act>
     decltype(auto) boundary(const char* what, const Tags& tags, Act&& act) const {
-        require_parent(what);
+        require_may_call(what);
         try {
             return act();
         } catch (...) {
@@ -187,8 +193,8 @@ private:
     SaverCore(AnyDriver driver, SaverOptions options);
     ~SaverCore();
 
-    /// Throws Misuse in a forked child.
-    void require_parent(const char* what) const;
+    /// Throws Misuse in a forked child, and inside an event sink.
+    void require_may_call(const char* what) const;
     /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the
     /// tags. An OutOfMemory that does not yet say who holds memory, such as that of a peer's backup, says so.
     [[noreturn, gnu::cold]] static void rethrow_about(const ArenaBase& arena);

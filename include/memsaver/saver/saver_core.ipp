@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/file_source.hpp"
+#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
@@ -51,7 +52,12 @@ MEMSAVER_INLINE SaverCore::SaverCore(AnyDriver driver, SaverOptions options)
 
 MEMSAVER_INLINE SaverCore::~SaverCore() = default;
 
-MEMSAVER_INLINE void SaverCore::require_parent(const char* what) const { state_->fork_->require_parent(what); }
+MEMSAVER_INLINE void SaverCore::require_may_call(const char* what) const {
+    state_->fork_->require_parent(what);
+    if (!state_->in_sink_->any() || !state_->in_sink_->here()) return;
+    misuse({what, " inside an event sink: a sink may run while a lock is held, and must not call the saver; keep the "
+                  "event, and call after the operation that reports it"});
+}
 
 MEMSAVER_INLINE void SaverCore::rethrow_about(const ArenaBase& arena) {
     try {
@@ -77,12 +83,28 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) const {
 }
 
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
-    : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, options_} {}
+    : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, watched(options_)} {}
+
+MEMSAVER_INLINE const SaverOptions& SaverState::watched(SaverOptions& options) const {
+    require_enumerator("SaverOptions::new_tags", options.new_tags, 2);
+    options.events = watched(std::move(options.events));
+    return options;
+}
+
+MEMSAVER_INLINE EventSink SaverState::watched(EventSink sink) const {
+    if (!sink) return sink;
+    return [threads = in_sink_, sink = std::move(sink)](const Event& event) {
+        const HookThreads::Entry mark{*threads};
+        sink(event);
+    };
+}
 
 // --- allocation ---
 
-MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& wanted) {
+MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& given) {
     return boundary("arena", [&] {
+        WantedTag wanted = given;
+        if (wanted.options) wanted.options->events = state_->watched(std::move(wanted.options->events));
         return naming(std::string{wanted.tag}, [&] {
             const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
                 // If there is no room, the arena still exists while room is made.
@@ -110,16 +132,22 @@ MEMSAVER_INLINE void SaverCore::enter(ArenaBase& arena, const void* region) {
 MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region) noexcept {
     if (forked()) return;
     const RegionStacks::Left left = state_->regions_.leave(region);
-    if (left == RegionStacks::Left::in_order) return;
+    if (left.how == RegionStacks::Left::How::in_order) return;
+    const bool elsewhere = left.how == RegionStacks::Left::How::on_another_thread;
+    std::string opener;
+    try {
+        if (elsewhere && state_->options_.events) opener = left.opener.text();
+    } catch (const std::bad_alloc&) { // then the event does not say which thread
+    }
     tell(state_->options_.events, EventKind::ignored, arena.tag(), arena.device(),
-         {left == RegionStacks::Left::on_another_thread
-              ? "a region ended on another thread than it was opened on; until then, allocations of the "
-                "thread that opened it went to its tag"
-              : "a region ended out of order: one opened after it on the same thread is still open"});
+         {elsewhere ? "a region ended on another thread than it was opened on (" : "a region ended out of order: ",
+          opener,
+          elsewhere ? "); until then, allocations of the thread that opened it went to its tag"
+                    : "one opened after it on the same thread is still open"});
 }
 
 MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
-    require_parent("allocate");
+    require_may_call("allocate");
     if (ArenaBase* arena = state_->regions_.innermost()) return allocate(*arena, request);
     return boundary("allocate", [&]() -> void* {
         const std::size_t elsewhere = state_->regions_.open();
@@ -142,7 +170,7 @@ MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& reque
 
 MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
     if (pointer == nullptr) return;
-    require_parent("deallocate");
+    require_may_call("deallocate");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
         return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
@@ -269,6 +297,14 @@ MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
     });
 }
 
+MEMSAVER_INLINE bool SaverCore::any_paused(const void* pointer, std::size_t bytes) {
+    return boundary("any_paused", [&] {
+        const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
+        auto* const core = dynamic_cast<ArenaCore*>(arena.get());
+        return core != nullptr && core->holds(pointer, bytes) && !core->here(pointer, bytes) && !core->on_its_way();
+    });
+}
+
 MEMSAVER_INLINE std::shared_ptr<ArenaBase> SaverCore::holder(const char* what, const void* pointer, std::size_t bytes) {
     return boundary(what, [&] {
         std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
@@ -279,7 +315,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaBase> SaverCore::holder(const char* what, c
 }
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
-    require_parent("backup_view");
+    require_may_call("backup_view");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
         return backup_view(*arena, pointer, bytes);
     return boundary("backup_view", [&]() -> BackupView {
@@ -293,7 +329,7 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* 
 }
 
 MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
-    require_parent("write_backup");
+    require_may_call("write_backup");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
         return write_backup(*arena, pointer, from, bytes);
     boundary("write_backup", [&] {
@@ -307,7 +343,7 @@ MEMSAVER_INLINE void SaverCore::write_backup(ArenaBase& arena, void* pointer, co
 }
 
 MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
-    require_parent("load");
+    require_may_call("load");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
     boundary("load", [&] {
         misuse({"load(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(from.bytes), ", ",
@@ -320,7 +356,7 @@ MEMSAVER_INLINE void SaverCore::load(ArenaBase& arena, void* pointer, const File
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t bytes) {
-    require_parent("invalidate");
+    require_may_call("invalidate");
     if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
     boundary("invalidate", [&] {
         misuse({"invalidate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
@@ -333,7 +369,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(ArenaBase& arena, const void* pointer
 }
 
 MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
-    require_parent("gate");
+    require_may_call("gate");
     if (std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
     return boundary("gate", [&]() -> Gate {
         misuse({"gate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
@@ -359,7 +395,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         state_->tags_.retry_leftovers();
         const bool hooks = state_->pause_hooks();
         PauseEvent event{state_->names_for(tags, hooks), {}};
-        const std::vector<std::string> told = event.tags; // a hook may change the event
+        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         const Span pausing = state_->span_of(event.tags, "pause");
         state_->with_failed_pause_hooks(event, [&] {
             state_->run_hooks(state_->before_pause_, event, false);
@@ -419,7 +455,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         if (!enabled()) return {};
         const bool hooks = state_->resume_hooks();
         ResumeEvent event{state_->names_for(tags, hooks), {}};
-        const std::vector<std::string> told = event.tags; // a hook may change the event
+        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
         event.report = state_->with_patience(tags, options.room_within, [&](int& refused_by) {
@@ -488,7 +524,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const bool hooks = state_->pause_hooks() || state_->resume_hooks();
         PauseEvent going{state_->names_for(out, hooks), {}};
         ResumeEvent arriving{state_->names_for(in, hooks), {}};
-        const std::vector<std::string> told_out = going.tags; // hooks may change the events
+        const std::vector<std::string> told_out = going.tags; // hooks without host memory for a copy may change these
         const std::vector<std::string> told_in = arriving.tags;
         const Span exchanging = state_->span_of(going.tags, "exchange");
         state_->with_failed_pause_hooks(going, [&] {
@@ -633,17 +669,13 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
 
 MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
     boundary("prepare", tags, [&] {
-        for (const auto& member : state_->keeping("prepare", tags)) {
-            if (member->core != nullptr) boundary("prepare", *member->arena, [&] { member->core->prepare(); });
-        }
+        SaverState::for_each_left(state_->keeping("prepare", tags), [](ArenaCore& core) { core.prepare(); });
     });
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
     boundary("invalidate", tags, [&] {
-        for (const auto& member : state_->keeping("invalidate", tags)) {
-            if (member->core != nullptr) member->core->invalidate();
-        }
+        SaverState::for_each_left(state_->keeping("invalidate", tags), [](ArenaCore& core) { core.invalidate(); });
     });
 }
 
@@ -651,9 +683,10 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     boundary("forget_backup", tags, [&] {
         state_->tags_.require("forget_backup", tags);
         for (const auto& member : state_->tags_.members(tags)) {
-            if (member->core == nullptr) continue;
-            member->core->forget_backup([&] {
-                if (member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
+            SaverState::for_each_left({member}, [&](ArenaCore& core) {
+                core.forget_backup([&] {
+                    if (member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
+                });
             });
         }
     });
@@ -729,7 +762,7 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
         std::size_t bytes = 0;
         const TagTable::Members members = state_->tags_.members(
             tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
-        for (const auto& member : members) bytes += member->core != nullptr ? member->core->bytes_to_resume() : 0;
+        SaverState::for_each_left(members, [&](ArenaCore& core) { bytes += core.bytes_to_resume(); });
         return bytes;
     });
 }
@@ -773,9 +806,7 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
     boundary("set_retain", tags, [&] {
-        for (const auto& member : state_->keeping("set_retain", tags)) {
-            if (member->core != nullptr) boundary("set_retain", *member->arena, [&] { member->core->set_retain(yes); });
-        }
+        SaverState::for_each_left(state_->keeping("set_retain", tags), [&](ArenaCore& core) { core.set_retain(yes); });
     });
 }
 
@@ -796,6 +827,7 @@ MEMSAVER_INLINE void SaverCore::set_margin(std::size_t bytes) {
 MEMSAVER_INLINE void SaverCore::close() {
     boundary("close", [&] {
         state_->hook_threads_.refuse("close", Tags::all());
+        const OpenCaptures::KeepOut no_captures{state_->captures_, "close"};
         state_->tags_.close();
         state_->tags_.residents().close();
         std::exception_ptr first;
@@ -822,12 +854,19 @@ MEMSAVER_INLINE void SaverCore::close() {
 MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) {
     return boundary("use", tags, [&] {
         state_->hook_threads_.refuse("use", tags);
-        const ResidentList residents = state_->tags_.residents("use", tags);
-        auto record = state_->tags_.residents().try_use(residents, options.await_bytes, state_->captures_.here());
-        if (record != nullptr) return Use{shared_from_this(), std::move(record)};
-        Use made{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
-        state_->keep_free(residents);
-        return made;
+        for (;;) {
+            const ResidentList residents = state_->tags_.residents("use", tags);
+            try {
+                auto record =
+                    state_->tags_.residents().try_use(residents, options.await_bytes, state_->captures_.here());
+                if (record != nullptr) return Use{shared_from_this(), std::move(record)};
+                Use made{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
+                state_->keep_free(residents);
+                return made;
+            } catch (const Misuse&) { // unless they were named, tags dropped meanwhile are left out
+                if (tags.kind() == Tags::Kind::named || !state_->tags_.residents().any_gone(residents)) throw;
+            }
+        }
     });
 }
 
@@ -848,6 +887,10 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
             state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, event));
         }
     });
+}
+
+MEMSAVER_INLINE void SaverCore::take_over(UseRecord& use) noexcept {
+    if (!forked()) state_->tags_.residents().take_over(use);
 }
 
 MEMSAVER_INLINE void SaverCore::end(std::unique_ptr<UseRecord> use) noexcept {
@@ -1040,7 +1083,7 @@ MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vecto
     if (elastic_.empty() || asking_elastic_.here()) return 0;
     const HookThreads::Entry mark{asking_elastic_};
     WantedRoom wanted{device, tags, bytes, 0, may_wait};
-    elastic_.run_until_throw(wanted);
+    elastic_.run_on(wanted);
     return wanted.got;
 }
 
@@ -1159,6 +1202,19 @@ MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const 
     }
     std::erase_if(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
     return members;
+}
+
+MEMSAVER_INLINE void SaverState::for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act) {
+    for (const auto& member : members) {
+        if (member->core == nullptr || member->arena->dropped.load()) continue;
+        try {
+            act(*member->core);
+        } catch (Error& error) {
+            if (dynamic_cast<Misuse*>(&error) != nullptr && member->arena->dropped.load()) continue;
+            name_tag(error, member->tag);
+            throw;
+        }
+    }
 }
 
 MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const ArenaBase& arena) {

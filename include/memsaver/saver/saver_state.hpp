@@ -42,6 +42,10 @@ class SaverState {
 
     SaverState(AnyDriver driver, SaverOptions options);
 
+    /// Returns a sink that notes which threads run it.
+    [[nodiscard]] EventSink watched(EventSink sink) const;
+    const SaverOptions& watched(SaverOptions& options) const;
+
     using Member = TagTable::Member;
     using Members = TagTable::Members;
     using Turns = std::vector<std::optional<Turn::Hold>>; ///< one per member; empty for a dropped member
@@ -118,8 +122,7 @@ class SaverState {
     /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
     /// OutOfMemory `act` sets `device` to the device without room.
     template <class Act>
-    decltype(auto) with_patience(const Tags& in, const std::optional<std::chrono::nanoseconds>& room_within,
-                                 Act&& act) {
+    decltype(auto) with_patience(const Tags& in, const TimeLimit& room_within, Act&& act) {
         unsigned asked = 0;
         bool waited = false;
         for (RoomWithin patience{room_within};;) {
@@ -141,7 +144,7 @@ class SaverState {
         }
     }
     void resume_async_now(ArrivalState& arrival, const Tags& tags, const ResumeAsyncOptions& options,
-                          const std::vector<std::string>& told, int& refused_by);
+                          const std::vector<std::string>& told, bool hooks, int& refused_by);
     /// Throws Misuse if a range is not inside live blocks of these members.
     static void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
     /// `refused_by`, `may_wait`: see `resume_now`.
@@ -191,6 +194,9 @@ class SaverState {
     static void remember(std::exception_ptr& first, const Member& member);
     /// Returns the arenas whose policies keep bytes. Throws Misuse if a tag was named whose policy does not.
     Members keeping(const char* what, const Tags& tags);
+    /// Calls `act` for the arenas of these members, without those that are dropped before or meanwhile. Errors name the
+    /// tag.
+    static void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act);
     /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
     void adjust_free_order(FreeOrder& order, const ArenaBase& arena);
     /// Returns the adjusted order for a free without an explicit order.
@@ -235,6 +241,7 @@ class SaverState {
 
     std::shared_ptr<const ForkCheck> fork_ = std::make_shared<const ForkCheck>(); // checked before any lock is taken
     AnyDriver driver_;
+    std::shared_ptr<HookThreads> in_sink_ = std::make_shared<HookThreads>(fork_); // shared with arenas' sinks
     SaverOptions options_;
     RegionStacks regions_;
     OpenCaptures captures_{fork_};

@@ -19,9 +19,8 @@ class UseRecord;
 /// Keeps tags in use, so that they are not paused: their memory is resident, at its usual addresses, from
 /// MemorySaver::use until this object is destroyed and the work marked by `until` has completed. Move-only; may be
 /// destroyed on any thread. It is held by the thread that made it or moved it last, and that thread does not wait for
-/// other uses. Move it to another thread before its holder ends: the system reuses thread ids, so a new thread would be
-/// mistaken for the holder. A default-constructed, moved-from or released Use holds nothing. Keeps the saver's core
-/// alive; after `close()`, and in a forked child, the destructor is silent.
+/// other uses; once that thread has ended, no thread holds it. A default-constructed, moved-from or released Use holds
+/// nothing. Keeps the saver's core alive; after `close()`, and in a forked child, the destructor is silent.
 class Use {
 public:
     Use() noexcept;

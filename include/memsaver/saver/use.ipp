@@ -19,7 +19,7 @@ MEMSAVER_INLINE Use::Use(std::shared_ptr<detail::SaverCore> saver, std::unique_p
     : saver_{std::move(saver)}, record_{std::move(record)} {}
 
 MEMSAVER_INLINE Use::Use(Use&& other) noexcept : saver_{std::move(other.saver_)}, record_{std::move(other.record_)} {
-    if (record_ != nullptr) record_->thread.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    if (record_ != nullptr) saver_->take_over(*record_);
 }
 
 MEMSAVER_INLINE Use& Use::operator=(Use&& other) noexcept {
@@ -27,7 +27,7 @@ MEMSAVER_INLINE Use& Use::operator=(Use&& other) noexcept {
     release();
     saver_ = std::move(other.saver_);
     record_ = std::move(other.record_);
-    if (record_ != nullptr) record_->thread.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    if (record_ != nullptr) saver_->take_over(*record_);
     return *this;
 }
 

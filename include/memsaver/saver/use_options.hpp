@@ -5,7 +5,6 @@
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/usage.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <iosfwd>
 #include <optional>
@@ -18,10 +17,10 @@ namespace memsaver::inline v0_3 {
 struct UseOptions {
     /// How long to wait for memory held by other threads' uses, or by work they marked; then OutOfMemory. Empty: no
     /// limit. If ending those uses cannot free enough, `use` does not wait at all.
-    std::optional<std::chrono::nanoseconds> room_within{};
+    TimeLimit room_within{};
     /// How long to wait for everything except the end of uses: other operations on the tags concerned, the work that
     /// uses of evicted tags marked, and `order`; then NotIdle. Empty: no limit.
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
     /// What evictions wait for, in addition to the ends of uses and the work they marked. For programs in which work
     /// outside of any use may touch evicted memory.
     Order order = already_idle;
@@ -39,7 +38,7 @@ struct ReclaimOptions {
     Order order = already_idle;
     /// How long to wait, per tag, for work marked by its uses and for other operations on it; then the tag is skipped.
     /// Empty: no limit.
-    std::optional<std::chrono::nanoseconds> timeout{};
+    TimeLimit timeout{};
 };
 
 /// The result of MemorySaver::reclaim. Bytes of physical memory. Printable.

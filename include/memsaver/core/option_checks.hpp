@@ -1,0 +1,29 @@
+// Refusals of options that cannot mean anything.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+
+#include <string>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// Throws Misuse such as "HostBackup::threads is 0; valid are 1 to 1024".
+[[noreturn]] void refuse_option(const char* option, const std::string& value, const std::string& valid);
+
+/// `end`: the number of enumerators.
+template <class Enumeration>
+void require_enumerator(const char* option, Enumeration value, int end) {
+    const auto number = static_cast<long long>(value);
+    if (number < 0 || number >= end)
+        refuse_option(option, std::to_string(number), "the enumerators, 0 to " + std::to_string(end - 1));
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/core/option_checks.ipp"
+#endif

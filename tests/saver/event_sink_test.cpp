@@ -1,0 +1,120 @@
+// An event sink that calls the saver: Misuse at any event of any call, and the call itself goes on.
+#include "support/deadline.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace saver_event_sink_test {
+
+using namespace test;
+
+namespace {
+
+using Saver = MemorySaver<>;
+
+/// Calls that a sink must not make. `block`: a live one.
+const std::vector<std::pair<const char*, std::function<void(Saver&, Arena&, void*)>>> calls{
+    {"arena", [](Saver& s, Arena&, void*) { (void)s.arena("new"); }},
+    {"allocate", [](Saver&, Arena& a, void*) { (void)a.allocate(1000); }},
+    {"deallocate", [](Saver& s, Arena&, void* block) { s.deallocate(block); }},
+    {"owns", [](Saver& s, Arena&, void* block) { (void)s.owns(block); }},
+    {"pause", [](Saver& s, Arena&, void*) { (void)s.pause("a"); }},
+    {"resume", [](Saver& s, Arena&, void*) { (void)s.resume("a"); }},
+    {"resume_async", [](Saver& s, Arena&, void*) { s.resume_async("a").wait(); }},
+    {"save", [](Saver& s, Arena&, void*) { s.save("a").wait(); }},
+    {"exchange", [](Saver& s, Arena&, void*) { (void)s.exchange("a", "b"); }},
+    {"trim", [](Saver& s, Arena&, void*) { (void)s.trim(); }},
+    {"prepare", [](Saver& s, Arena&, void*) { s.prepare(); }},
+    {"invalidate", [](Saver& s, Arena&, void*) { s.invalidate(); }},
+    {"forget_backup", [](Saver& s, Arena&, void*) { s.forget_backup("a"); }},
+    {"bytes_to_resume", [](Saver& s, Arena&, void*) { (void)s.bytes_to_resume(); }},
+    {"usage", [](Saver& s, Arena&, void*) { (void)s.usage(); }},
+    {"arena usage", [](Saver&, Arena& a, void*) { (void)a.usage(); }},
+    {"set_margin", [](Saver& s, Arena&, void*) { s.set_margin(0); }},
+    {"set_capacity", [](Saver& s, Arena&, void*) { s.set_capacity("a", 0); }},
+    {"use", [](Saver& s, Arena&, void*) { const Use use = s.use("a"); }},
+    {"reclaim", [](Saver& s, Arena&, void*) { (void)s.reclaim(1); }},
+    {"drop", [](Saver& s, Arena&, void*) { s.drop("a"); }},
+    {"close", [](Saver& s, Arena&, void*) { s.close(); }},
+    {"a hook", [](Saver& s, Arena&, void*) { const Hook hook = s.before_pause([](PauseEvent&) {}); }},
+    {"region", [](Saver&, Arena& a, void*) { const Region region{a}; }},
+    {"gate", [](Saver& s, Arena&, void* block) { (void)s.gate(block, 1); }},
+    {"backup_view", [](Saver& s, Arena&, void* block) { (void)s.backup_view(block, 1); }},
+};
+
+} // namespace
+
+TEST_CASE("event sink: each call that it makes is misuse, at each event, and the reported operation goes on") {
+    for (const auto& [name, call] : calls) {
+        CAPTURE(std::string{name});
+        CHECK(within_seconds(60, [&, &call = call] {
+            Saver* self = nullptr;
+            Arena a;
+            void* block = nullptr;
+            std::atomic<int> events{0};
+            std::atomic<int> refused{0};
+            const auto sink = [&](const Event&) {
+                if (self == nullptr) return;
+                ++events;
+                try {
+                    call(*self, a, block);
+                } catch (const Misuse& error) {
+                    if (contains(error.what(), "event sink")) ++refused;
+                }
+            };
+            {
+                Saver saver{AnyDriver{HostDriver{64_MiB}}, {.events = sink}};
+                a = saver.arena("a", HostBackup{.threads = 2});
+                (void)saver.arena("b", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(1_MiB);
+                block = a.allocate(3_MiB);
+                self = &saver;
+                (void)saver.pause("a");
+                (void)saver.resume("a");
+                saver.save("b").wait();
+                (void)saver.pause("b");
+                (void)saver.exchange("a", "b");
+                saver.resume_async("a").wait();
+                (void)saver.trim();
+                self = nullptr;
+                if (saver.usage().size() != 2) return false;
+                a = {};
+            }
+            return events.load() > 10 && refused.load() == events.load();
+        }));
+    }
+}
+
+TEST_CASE("event sink: a tag's own sink is refused too, and other threads may call meanwhile") {
+    CHECK(within_seconds(60, [] {
+        Saver* self = nullptr;
+        int refused = 0;
+        int passed = 0;
+        const auto sink = [&](const Event& event) {
+            if (self == nullptr || event.kind != EventKind::progress) return;
+            try {
+                (void)self->usage();
+            } catch (const Misuse&) {
+                ++refused;
+            }
+            std::thread{[&] {
+                (void)self->arena("b").allocate(1000);
+                ++passed;
+            }}.join();
+        };
+        Saver saver{AnyDriver{HostDriver{64_MiB}}};
+        (void)saver.arena("a", HostBackup{.threads = 1}, {.events = sink}).allocate(3_MiB);
+        self = &saver;
+        (void)saver.pause("a");
+        return refused > 0 && passed == refused;
+    }));
+}
+
+} // namespace saver_event_sink_test

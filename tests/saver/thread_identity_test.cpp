@@ -1,0 +1,158 @@
+// Threads whose ids the system reuses: regions, uses and captures of a thread that has ended are nobody's.
+#include "support/deadline.hpp"
+#include "support/machines.hpp"
+
+#include "memsaver/core/thread_mark.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace saver_thread_identity_test {
+
+using namespace test;
+
+namespace {
+
+/// Runs `first` on a thread, and then, if there is one, `then` on another one that the system gives the same id.
+/// Returns whether there was one.
+bool on_one_id(const std::function<void()>& first, const std::function<void()>& then) {
+    std::thread::id id;
+    std::thread{[&] {
+        id = std::this_thread::get_id();
+        first();
+    }}.join();
+    bool found = false;
+    for (int i = 0; i < 1000 && !found; ++i) {
+        std::thread{[&] {
+            found = std::this_thread::get_id() == id;
+            if (found) then();
+        }}.join();
+    }
+    WARN_MESSAGE(found, "no thread got the id of an ended one: nothing was tested");
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("thread identity: a region that a thread left open is no region of a later thread with its id") {
+    std::vector<Event> events;
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.events = [&](const Event& event) { events.push_back(event); }}};
+    std::unique_ptr<Region> kept;
+    std::string opener;
+    on_one_id(
+        [&] {
+            kept.reset(new Region{saver.region("init")});
+            opener = ThreadMark::here().text();
+        },
+        [&] {
+            const std::string text = text_of<Misuse>([&] { (void)saver.allocate(1_MiB); });
+            CHECK(contains(text, "this thread has no open region"));
+            CHECK(contains(text, "other threads have 1 open"));
+            const Region own = saver.region("own");
+            (void)saver.allocate(1_MiB);
+        });
+    CHECK(row_of(saver, "init").used_bytes == 0);
+    CHECK(events.empty()); // the later thread's region ended in order
+    kept.reset();
+    REQUIRE(events.size() == 1);
+    CHECK(events[0].kind == EventKind::ignored);
+    CHECK(events[0].tag == "init");
+    CHECK(contains(events[0].text, "another thread"));
+    CHECK(contains(events[0].text, opener + ", which has ended"));
+}
+
+TEST_CASE("thread identity: a region that ends on a later thread with the id of its opener is reported") {
+    std::vector<std::string> texts;
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}},
+                        {.events = [&](const Event& event) { texts.push_back(event.text); }}};
+    std::unique_ptr<Region> kept;
+    const bool found = on_one_id([&] { kept.reset(new Region{saver.region("init")}); }, [&] { kept.reset(); });
+    if (!found) return;
+    REQUIRE(texts.size() == 1);
+    CHECK(contains(texts[0], "which has ended"));
+}
+
+TEST_CASE("thread identity: a use that a thread left is not held by a later thread with its id") {
+    CHECK(within_seconds(60, [] {
+        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
+        (void)saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
+        Use left;
+        bool good = true;
+        on_one_id([&] { left = saver.use("a"); },
+                  [&] {
+                      std::thread ending{[&] {
+                          std::this_thread::sleep_for(std::chrono::milliseconds{50});
+                          left.release();
+                      }};
+                      try {
+                          (void)saver.pause("a"); // waits for the use instead of refusing to wait for itself
+                      } catch (const Misuse&) {
+                          good = false;
+                      }
+                      ending.join();
+                  });
+        return good;
+    }));
+}
+
+TEST_CASE("thread identity: a use that was moved is held by the thread that moved it, and by no other") {
+    CHECK(within_seconds(60, [] {
+        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
+        (void)saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
+        Use made = saver.use("a");
+        bool refused = false;
+        std::thread{[&] {
+            Use mine = std::move(made);
+            try {
+                (void)saver.pause("a");
+            } catch (const Misuse&) {
+                refused = true;
+            }
+            made = std::move(mine);
+        }}.join();
+        std::thread ending{[&] { made.release(); }};
+        (void)saver.pause("a");
+        ending.join();
+        return refused;
+    }));
+}
+
+TEST_CASE("thread identity: a capture that an ended thread left open is not one of a later thread") {
+    const HostDriver driver{64_MiB};
+    StreamRef stream;
+    REQUIRE(driver.open_stream(stream).ok());
+    Status ended;
+    const bool found =
+        on_one_id([&] { REQUIRE(driver.begin_capture(stream, CaptureMode::thread_local_).ok()); },
+                  [&] {
+                      CHECK(driver.drain().ok()); // does not break a thread's capture from another thread
+                      GraphRef graph;
+                      ended = driver.end_capture(stream, graph);
+                  });
+    if (found) CHECK_FALSE(ended.ok()); // as on a GPU: only the thread that began it can end it
+    CHECK(driver.close_stream(stream).ok());
+}
+
+TEST_CASE("thread identity: a mark tells threads with the same id apart") {
+    ThreadMark first;
+    CHECK_FALSE(first.running());
+    CHECK_FALSE(first.is_here());
+    CHECK(ThreadMark::here().is_here());
+    CHECK(ThreadMark::here().same_as(ThreadMark::here()));
+    on_one_id([&] { first = ThreadMark::here(); },
+              [&] {
+                  CHECK_FALSE(first.is_here());
+                  CHECK_FALSE(first.same_as(ThreadMark::here()));
+                  CHECK_FALSE(ThreadMark::here().same_as(first));
+              });
+    CHECK_FALSE(first.running());
+}
+
+} // namespace saver_thread_identity_test

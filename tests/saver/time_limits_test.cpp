@@ -1,0 +1,187 @@
+// Time limits: the maximum of every duration means for ever, 0 and less not to wait, and times are never misread.
+#include "support/deadline.hpp"
+#include "support/machines.hpp"
+
+#include "memsaver/saver/residents.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace saver_time_limits_test {
+
+using namespace test;
+using namespace std::chrono;
+
+namespace {
+
+constexpr std::size_t unit = 64_KiB;
+
+/// Every maximum that a program can write.
+const std::vector<std::pair<const char*, std::function<TimeLimit()>>> for_ever{
+    {"nanoseconds", [] { return TimeLimit{nanoseconds::max()}; }},
+    {"microseconds", [] { return TimeLimit{microseconds::max()}; }},
+    {"milliseconds", [] { return TimeLimit{milliseconds::max()}; }},
+    {"seconds", [] { return TimeLimit{seconds::max()}; }},
+    {"minutes", [] { return TimeLimit{minutes::max()}; }},
+    {"hours", [] { return TimeLimit{hours::max()}; }},
+    {"double", [] { return TimeLimit{duration<double>::max()}; }},
+    {"infinity", [] { return TimeLimit{duration<double>{std::numeric_limits<double>::infinity()}}; }},
+    {"a thousand years", [] { return TimeLimit{hours{24 * 365 * 1000}}; }},
+};
+
+/// Tag "a" is paused and does not fit: "b" holds the memory that it needs, until `make_room`.
+struct Short {
+    HostDriver driver{64 * unit, {.granularity = unit}};
+    MemorySaver<> saver{AnyDriver{driver}};
+    Arena a = saver.arena("a", HostBackup{.threads = 1});
+    Arena b = saver.arena("b", Discard{});
+    void* other = nullptr;
+
+    Short() {
+        (void)a.allocate(40 * unit);
+        saver.pause(Tags{"a"});
+        other = b.allocate(40 * unit);
+    }
+    void make_room() {
+        b.deallocate(other, already_idle);
+        saver.trim(Tags{"b"}, {.order = already_idle});
+    }
+};
+
+/// Returns whether `act` succeeds, with `meanwhile` on another thread once `act` has begun for long enough to give up.
+bool waits_for(const std::function<void()>& act, const std::function<void()>& meanwhile) {
+    std::thread helper{[&] {
+        std::this_thread::sleep_for(milliseconds{20});
+        meanwhile();
+    }};
+    bool good = true;
+    try {
+        act();
+    } catch (const Error&) {
+        good = false;
+    }
+    helper.join();
+    return good;
+}
+
+} // namespace
+
+TEST_CASE("time limits: room_within of any maximum waits until there is room") {
+    for (const auto& [name, limit] : for_ever) {
+        CAPTURE(std::string{name});
+        CHECK(within_seconds(30, [&, &limit = limit] {
+            Short s;
+            return waits_for([&] { s.saver.resume(Tags{"a"}, {.room_within = limit()}); }, [&] { s.make_room(); });
+        }));
+        CHECK(within_seconds(30, [&, &limit = limit] {
+            Short s;
+            return waits_for([&] { s.saver.resume_async(Tags{"a"}, {.room_within = limit()}).wait(); },
+                             [&] { s.make_room(); });
+        }));
+        CHECK(within_seconds(30, [&, &limit = limit] {
+            Short s;
+            (void)s.saver.arena("out", Discard{}).allocate(unit);
+            return waits_for(
+                [&] { s.saver.exchange(Tags{"out"}, Tags{"a"}, {.order = already_idle, .room_within = limit()}); },
+                [&] { s.make_room(); });
+        }));
+        CHECK(within_seconds(30, [&, &limit = limit] {
+            Short s;
+            std::optional<Use> held;
+            std::thread{[&] { held.emplace(s.saver.use(Tags{"b"})); }}.join(); // not this thread's: those it does not await
+            return waits_for([&] { const Use use = s.saver.use(Tags{"a"}, {.room_within = limit()}); },
+                             [&] { held.reset(); });
+        }));
+    }
+}
+
+TEST_CASE("time limits: a TaggedArena's room_within of any maximum waits until there is room") {
+    for (const auto& [name, limit] : for_ever) {
+        CAPTURE(std::string{name});
+        CHECK(within_seconds(30, [&, &limit = limit] {
+            const HostDriver driver{64 * unit, {.granularity = unit}};
+            TaggedArena<HostDriver, Discard> a{driver, "a"};
+            (void)a.allocate(40 * unit);
+            a.pause();
+            PageHandle handle{};
+            if (!driver.create(40 * unit, handle).ok()) return false;
+            return waits_for([&] { a.resume({.room_within = limit()}); }, [&] { (void)driver.release(handle); });
+        }));
+    }
+}
+
+TEST_CASE("time limits: a timeout of any maximum waits for uses, marked work and other operations") {
+    for (const auto& [name, limit] : for_ever) {
+        CAPTURE(std::string{name});
+        for (int what = 0; what < 4; ++what) {
+            CAPTURE(what);
+            CHECK(within_seconds(30, [&, &limit = limit] {
+                const HostDriver driver{64 * unit, {.granularity = unit}};
+                MemorySaver<> saver{AnyDriver{driver}};
+                (void)saver.arena("a", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(unit);
+                (void)saver.arena("b", HostBackup{.threads = 1}).allocate(unit);
+                saver.pause(Tags{"b"});
+                StreamRef stream;
+                if (!driver.open_stream(stream).ok() || !driver.hold(stream).ok()) return false;
+                if (!driver.enqueue(stream, [] {}).ok()) return false;
+                return waits_for(
+                    [&] {
+                        const TimeLimit timeout = limit();
+                        if (what == 0) saver.pause(Tags{"a"}, {.timeout = timeout});
+                        if (what == 1) saver.trim(Tags{"a"}, {.timeout = timeout});
+                        if (what == 2) saver.save(Tags{"a"}, {.timeout = timeout}).wait();
+                        if (what == 3) saver.exchange(Tags{"a"}, Tags{"b"}, {.timeout = timeout});
+                    },
+                    [&] { (void)driver.let_go(stream); });
+            }));
+        }
+    }
+}
+
+TEST_CASE("time limits: 0 and less do not wait, whatever the duration") {
+    using namespace std::chrono_literals;
+    const TimeLimit none[] = {0s, -1s, nanoseconds::min(), hours::min(), duration<double>::min()};
+    for (const TimeLimit& limit : none) {
+        Short s;
+        CHECK_THROWS_AS(s.saver.resume(Tags{"a"}, {.room_within = limit}), OutOfMemory);
+        const Use use = s.saver.use(Tags{"b"});
+        std::thread{[&] { CHECK_THROWS_AS(s.saver.pause(Tags{"b"}, {.timeout = limit}), NotIdle); }}.join();
+    }
+}
+
+TEST_CASE("time limits: values are converted exactly, or saturate") {
+    using namespace std::chrono_literals;
+    CHECK(TimeLimit{5s} == TimeLimit{5000ms});
+    CHECK(*TimeLimit{duration<double>{0.25}} == 250ms);
+    CHECK(*TimeLimit{nanoseconds{nanoseconds::max().count() - 1}} == nanoseconds{nanoseconds::max().count() - 1});
+    CHECK(*TimeLimit{hours::min()} == nanoseconds::min());
+    CHECK(!TimeLimit{});
+    CHECK(!TimeLimit{std::nullopt});
+    CHECK(TimeLimit{std::optional<nanoseconds>{3ns}} == TimeLimit{3ns});
+    CHECK(!deadline_after(nanoseconds::max()));
+    CHECK(!deadline_after({}));
+    CHECK(*time_left(deadline_after(nanoseconds::min())) == 0ns);
+    const std::string text = text_of<Misuse>([] { (void)TimeLimit{duration<double>{std::nan("")}}; });
+    CHECK(contains(text, "not a number"));
+    CHECK(contains(text, "0 or more"));
+}
+
+TEST_CASE("time limits: a machine whose copies stall for ever counts no overflow") {
+    const HostDriver driver{64 * unit, {.granularity = unit}};
+    REQUIRE(driver.stall_copies(hours::max()).ok());
+    REQUIRE(driver.stall_copies(nanoseconds{0}).ok()); // copies go on
+    MemorySaver<> saver{AnyDriver{driver}};
+    (void)saver.arena("a", HostBackup{.threads = 1, .kernel_copies = {.after = hours::max()}}).allocate(unit);
+    saver.pause();
+    saver.resume();
+}
+
+} // namespace saver_time_limits_test
