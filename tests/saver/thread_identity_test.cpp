@@ -43,7 +43,8 @@ bool on_one_id(const std::function<void()>& first, const std::function<void()>& 
 
 TEST_CASE("thread identity: a region that a thread left open is no region of a later thread with its id") {
     std::vector<Event> events;
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.events = [&](const Event& event) { events.push_back(event); }}};
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}},
+                        {.events = [&](const Event& event) { events.push_back(event); }}};
     std::unique_ptr<Region> kept;
     std::string opener;
     on_one_id(

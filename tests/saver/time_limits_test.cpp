@@ -96,7 +96,9 @@ TEST_CASE("time limits: room_within of any maximum waits until there is room") {
         CHECK(within_seconds(30, [&, &limit = limit] {
             Short s;
             std::optional<Use> held;
-            std::thread{[&] { held.emplace(s.saver.use(Tags{"b"})); }}.join(); // not this thread's: those it does not await
+            std::thread{[&] {
+                held.emplace(s.saver.use(Tags{"b"}));
+            }}.join(); // not this thread's: those it does not await
             return waits_for([&] { const Use use = s.saver.use(Tags{"a"}, {.room_within = limit()}); },
                              [&] { held.reset(); });
         }));

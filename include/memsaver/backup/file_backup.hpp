@@ -21,8 +21,8 @@ class PieceObserver;
 /// that. Disk space is allocated before anything is written: if the disk is full, the pause throws and the memory stays
 /// active.
 struct FileBackup {
-    /// Directory of the file. Its file system determines the speed and the capacity of the backup. It must exist, and be
-    /// writable, when the tag is made. A relative one is that of the moment when the policy is passed to a saver.
+    /// Directory of the file. Its file system determines the speed and the capacity of the backup. It must exist, and
+    /// be writable, when the tag is made. A relative one is that of the moment when the policy is passed to a saver.
     std::string directory{};
     Refresh refresh = Refresh::every_pause;
     /// Keep the file's disk space after a resume. If false, it is freed. See HostBackup::retain.
