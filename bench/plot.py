@@ -41,7 +41,7 @@ def load(folder, host):
         match = re.fullmatch(r"(\d{4}-\d{2}-\d{2})-(.+)-([a-z_]+)\.(json|txt)", path.name)
         if path.suffix == ".txt" and not path.read_text(encoding="utf-8").startswith("# console output of bench/"):
             continue
-        if match and (match[2] == "host") == host and "compile_time" not in path.name:
+        if match and (match[2] == "host") == host and not re.search("compile_time|-weight", path.name):
             paths.setdefault(match[3], []).append(path)  # sorted by date
     results = {}
     for name, files in paths.items():
@@ -552,31 +552,58 @@ PARTS = {"trees": trees, "pause_resume": pause_resume, "backup": backup, "exchan
          "compressed": compressed, "neighbour": neighbour, "file_source": file_source, "llama_cpp": llama_cpp, "cluster": cluster}
 
 
-def compile_time(folder):
-    """The latest results of bench/compile_time.py: the forms of a tree compared with the header-only form of the
-    tree "before"."""
-    words = {"include": "`#include <memsaver/memsaver.hpp>` alone", "gpu": "a program of ten lines on a `CudaDriver`",
-             "both": "the same on a `CudaDriver` and a `HostDriver`"}
-    paths = sorted(folder.glob("*-compile_time.json"))
+def weight(folder):
+    """The latest result of bench/weight.py with a baseline: seconds and bytes of both trees, goals, and the bytes that a
+    feature adds."""
+    paths = [path for path in sorted(folder.glob("*-weight.json"))
+             if "baseline" in json.loads(path.read_text(encoding="utf-8"))["context"]["commits"]]
     if not paths:
         return ["No results yet."]
     content = json.loads(paths[-1].read_text(encoding="utf-8"))
-    context, columns, cells = content["context"], [], {}
+    context, runs = content["context"], {}
     for row in content["rows"]:
-        column = f"{row['form']}, {context['commits'][row['tree']]}" + (" (before)" if row["tree"] == "before" else "")
-        columns += [column] if column not in columns else []
-        cells.setdefault((row["compiler"], row["source"]), {})[column] = row["cpu_seconds"]
-    lines = []
-    for (compiler, source), row in cells.items():
-        seconds = [f"{row[column]:.1f}" if column in row else "" for column in columns]
-        lines.append([f"{compiler}: {words.get(source, source)}", *seconds])
-    ratios = [row[columns[1]] / row[columns[0]] for (_, source), row in cells.items() if source == "gpu" and len(columns) > 1]
-    told = [f"Goal for the program of ten lines, header-only: at most 0.6 times the time before. Measured: {max(ratios):.2f}, "
-            f"{'met' if max(ratios) <= 0.6 else 'MISSED'}. The header-only form grew with the library; `memsaver::compiled` avoids this cost.", ""] if ratios and "(before)" in columns[0] else []
-    compilers = ", ".join(context["compilers"].values())
-    return [*table(["CPU seconds to compile", *columns], lines), *told,
-            f"From [{paths[-1].name}](../bench/results/{paths[-1].name}): {compilers}; {context['flags']}; "
-            f"{context['cores']} cores of {context['cpu']}."]
+        runs[row["compiler"], row["form"], row["program"], row["tree"]] = row
+    words = {"including": "`#include <memsaver/memsaver.hpp>` alone", "plain": "the plain program", "library": "the library"}
+    lines, features = [], {}
+
+    def bytes_of(row):
+        return row["text"] + row["tables"]
+
+    for (compiler, form, program, tree), now in runs.items():
+        if tree != "now":
+            continue
+        before = runs.get((compiler, form, program, "baseline"))
+        if program in words:
+            seconds = [f"{before['cpu_seconds']:.1f}" if before else "", f"{now['cpu_seconds']:.1f}",
+                       f"{now['cpu_seconds'] / before['cpu_seconds']:.2f}" if before else ""]
+            kib = [f"{bytes_of(before) / 1024:,.0f}" if before else "", f"{bytes_of(now) / 1024:,.0f}",
+                   f"{bytes_of(now) / bytes_of(before):.2f}" if before and bytes_of(before) else ""]
+            lines.append([f"{compiler}, {form}: {words[program]}", *seconds, *kib])
+        elif form == "header-only":
+            features.setdefault(program, {})[compiler] = now["text"] - runs[compiler, form, "plain", "now"]["text"]
+    told = []
+    for compiler, program, what, goal in (("g++", "plain", "seconds", 0.60), ("g++", "plain", "bytes", 0.56),
+                                          ("clang++", "plain", "seconds", 0.65), ("g++", "including", "seconds", 0.55),
+                                          ("clang++", "including", "seconds", 0.55)):
+        pair = [runs.get((compiler, "header-only", program, tree)) for tree in ("now", "baseline")]
+        if all(pair):
+            ratio = pair[0]["cpu_seconds"] / pair[1]["cpu_seconds"] if what == "seconds" else bytes_of(pair[0]) / bytes_of(pair[1])
+            told.append(f"{compiler}, {words[program]}, {what}: {ratio:.2f} of at most {goal:.2f}, {'met' if ratio <= goal else 'MISSED'}")
+    if features:
+        compilers = list(context["compilers"])
+        rows = [[f"`{name}`", *(f"{of[each] / 1024:+,.0f}" if each in of else "" for each in compilers)]
+                for name, of in sorted(features.items(), key=lambda item: -max(item[1].values()))]
+        most = max((max(of.values()), name) for name, of in features.items())
+        extra = ["", "Text that a program has beyond the plain one, header-only, in KiB, when it uses a feature:", "",
+                 *table(["feature", *compilers], rows), "", f"The largest is `{most[1]}`. Goal: at most 60 KB for each but `Compressed` and `FileSource`."]
+    else:
+        extra = []
+    load = f"; load {context['load']}" if context["load"] > context["cores"] else ""
+    return [*table(["compiled", "CPU s before", "now", "ratio", "KiB before", "now", "ratio"], lines), "",
+            "Goals, as ratios: " + "; ".join(told) + ".", *extra, "",
+            f"Before: {context['commits']['baseline']}; now: {context['commits']['now']}. From "
+            f"[{paths[-1].name}](../bench/results/{paths[-1].name}): {', '.join(context['compilers'].values())}; {context['flags']}; "
+            f"{context['cores']} cores of {context['cpu']}{load}."]
 
 
 def headline(results):
@@ -680,7 +707,7 @@ def main():
     if not results:
         raise SystemExit(f"no results in {arguments.results}; run bench/run.py first")
     figures, blocks = compose(results)
-    blocks["compile_time"] = compile_time(arguments.results)
+    blocks["weight"] = weight(arguments.results)
     written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
     for page, share in shared_out(sorted(arguments.pages.glob("benchmarks*.md")), blocks).items():
         written[page] = replaced(page, share)
