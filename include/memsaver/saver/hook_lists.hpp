@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/hooks.hpp"
@@ -9,9 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -24,97 +23,64 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// The hooks of one kind, in the order in which they were added. Thread-safe; no lock is held while a hook runs.
+/// Functions in the order in which they were added, whatever they take. Thread-safe; no lock is held while one runs.
 /// Running them requires no host memory, so that a completed operation cannot fail for lack of it.
+class HookTable {
+public:
+    /// `fork`: for handles that may be destroyed in a forked child.
+    explicit HookTable(std::shared_ptr<const ForkCheck> fork);
+
+    [[nodiscard]] Hook add(std::shared_ptr<void> function);
+    [[nodiscard]] bool empty() const noexcept;
+    /// Calls `run` for the functions that existed at the start and have not been removed since. With `all`, also after
+    /// one threw, and then rethrows the first exception; otherwise until one throws.
+    void each(FunctionRef<void(void*)> run, bool all = false) const;
+
+private:
+    struct State;
+    std::shared_ptr<State> state_;
+};
+
+/// The hooks of one kind.
 template <class What>
 class HookList {
 public:
     using Function = std::function<void(What&)>;
 
-    /// `fork`: for handles that may be destroyed in a forked child.
     explicit HookList(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
-        : state_{std::make_shared<State>(std::move(fork))} {}
+        : table_{std::move(fork)} {}
 
     Hook add(Function function) {
         if (!function) misuse({"an empty function cannot be a hook"});
-        auto kept = std::make_shared<Function>(std::move(function));
-        const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
-        Hook hook{[weak = std::weak_ptr{state_}, key] {
-            const auto state = weak.lock();
-            if (state == nullptr || state->fork->forked()) return;
-            typename Functions::node_type ending; // destroyed after unlocking: it may own hooks of this list
-            const std::lock_guard lock{state->mutex};
-            ending = state->functions.extract(key);
-        }};
-        const std::lock_guard lock{state_->mutex};
-        state_->functions.emplace(key, std::move(kept));
-        return hook;
+        return table_.add(std::make_shared<Function>(std::move(function)));
     }
 
-    [[nodiscard]] bool empty() const noexcept {
-        const std::lock_guard lock{state_->mutex};
-        return state_->functions.empty();
-    }
+    [[nodiscard]] bool empty() const noexcept { return table_.empty(); }
     /// Runs the hooks on `what` itself until one throws; the exception propagates.
     void run_on(What& what) const {
-        each([&](Function& function) { function(what); });
+        table_.each([&](void* function) { (*static_cast<Function*>(function))(what); });
     }
     /// Runs the hooks, each on a copy of its own, until one throws; the exception propagates.
-    void run_until_throw(What& what) const {
-        each([&](Function& function) { run_on_copy(function, what); });
-    }
+    void run_until_throw(What& what) const { run_on_copies(what, false); }
     /// Runs all hooks, each on a copy of its own, then rethrows the first exception.
-    void run_all(What& what) const {
-        std::exception_ptr first;
-        each([&](Function& function) {
-            try {
-                run_on_copy(function, what);
-            } catch (...) {
-                if (!first) first = std::current_exception();
-            }
-        });
-        if (first) std::rethrow_exception(first);
-    }
+    void run_all(What& what) const { run_on_copies(what, true); }
 
 private:
-    using Functions = std::map<std::uint64_t, std::shared_ptr<Function>>;
-
-    struct State {
-        explicit State(std::shared_ptr<const ForkCheck> check) : fork{std::move(check)} {}
-        std::shared_ptr<const ForkCheck> fork; // checked before the lock is taken
-        std::atomic<std::uint64_t> last_key{0};
-        std::mutex mutex; // guards the members below
-        Functions functions;
-    };
-
     /// What a hook does to its event concerns nobody else. Without host memory for a copy, it sees the original.
-    static void run_on_copy(Function& function, What& what) {
-        std::optional<What> copy;
-        try {
-            copy = what;
-        } catch (const std::bad_alloc&) {
-        }
-        function(copy ? *copy : what);
+    void run_on_copies(What& what, bool all) const {
+        table_.each(
+            [&](void* function) {
+                std::optional<What> copy;
+                try {
+                    copy = what;
+                } catch (const std::bad_alloc&) {
+                }
+                (*static_cast<Function*>(function))(copy ? *copy : what);
+            },
+            all);
     }
 
-    /// Calls `run` for the hooks that existed at the start and have not been removed since.
-    template <class Run>
-    void each(Run&& run) const {
-        const std::uint64_t last = state_->last_key.load();
-        for (std::uint64_t key = 0;;) {
-            std::shared_ptr<Function> function; // keeps it alive while it runs
-            {
-                const std::lock_guard lock{state_->mutex};
-                const auto next = state_->functions.upper_bound(key);
-                if (next == state_->functions.end() || next->first > last) return;
-                key = next->first;
-                function = next->second;
-            }
-            run(*function);
-        }
-    }
-
-    std::shared_ptr<State> state_;
+    HookTable table_;
 };
 
 /// The threads that are running functions of the program. Thread-safe; allocates no host memory.
