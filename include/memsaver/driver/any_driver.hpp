@@ -145,7 +145,7 @@ struct SoundParts {
 template <class D>
 class MachineOf final : public Machine {
 public:
-    explicit MachineOf(D of) : driver{std::move(of)} { static_assert(sizeof(SoundParts<D>) != 0); }
+    explicit MachineOf(D of) : driver{std::move(of)} {}
 
     [[nodiscard]] int device() const noexcept override { return driver.device(); }
     [[nodiscard]] std::string name() const override { return driver.name(); }
@@ -348,7 +348,10 @@ public:
         AnyDriver(D&& driver) // NOLINT(google-explicit-constructor): arguments take drivers as they are
         : machine_{detail::translated([&] {
               return std::make_shared<const detail::MachineOf<std::remove_cvref_t<D>>>(std::forward<D>(driver));
-          })} {}
+          })} {
+        // Here, or the compiler reports an unsound part with everything that make_shared instantiates.
+        static_assert(sizeof(detail::SoundParts<std::remove_cvref_t<D>>) != 0);
+    }
     AnyDriver(const AnyDriver&) noexcept = default;
     AnyDriver& operator=(const AnyDriver&) noexcept = default;
     ~AnyDriver() = default;
