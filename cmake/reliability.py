@@ -42,7 +42,7 @@ def replace(page, name, lines):
 def run(name, command):
     """Returns a program's output; the program must succeed."""
     start = time.monotonic()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    done = subprocess.run(command, env={**os.environ, "MEMSAVER_SWEEP_STEP": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     if done.returncode != 0:
         sys.exit(f"{done.stdout[-4000:]}\n{name} failed ({done.returncode}); no numbers were written")
     print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
@@ -73,6 +73,8 @@ def outputs_in(log, sweeps):
     for test in names.values():
         if "\nTest Passed." not in ran.get(test, ""):
             sys.exit(f"{test} did not pass in {log}; no numbers were written")
+        if "sampled: " in ran[test]:
+            sys.exit(f"{test} tried a sample in {log}; run all: MEMSAVER_SWEEP_STEP=1 ctest ...")
     return {name: ran[test] for name, test in names.items()}
 
 

@@ -3,7 +3,10 @@
 // memsaver, a memsaver that finds no GPU would skip the tests that detect this.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "support/chosen_machine.hpp"
+#include "support/sampling.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <dlfcn.h>
@@ -19,6 +22,29 @@ namespace {
 constexpr const char* names[] = {"host", "nasty", "cuda"};
 constexpr auto by_default = MEMSAVER_TEST_GPUS == 0 ? test::MachineKind::host : test::MachineKind::cuda;
 test::MachineKind chosen = by_default;
+
+std::atomic<std::uint64_t> failures{0};
+std::atomic<std::uint64_t> cases{0};
+
+/// Counts the cases that ran and the checks that failed.
+struct Counts : doctest::IReporter {
+    explicit Counts(const doctest::ContextOptions& /*options*/) {}
+    void report_query(const doctest::QueryData& /*data*/) override {}
+    void test_run_start() override {}
+    void test_run_end(const doctest::TestRunStats& /*stats*/) override {}
+    void test_case_start(const doctest::TestCaseData& /*data*/) override { ++cases; }
+    void test_case_reenter(const doctest::TestCaseData& /*data*/) override {}
+    void test_case_end(const doctest::CurrentTestCaseStats& /*stats*/) override {}
+    void test_case_exception(const doctest::TestCaseException& /*data*/) override { ++failures; }
+    void subcase_start(const doctest::SubcaseSignature& /*data*/) override {}
+    void subcase_end() override {}
+    void log_assert(const doctest::AssertData& data) override { failures += data.m_failed ? 1 : 0; }
+    void log_message(const doctest::MessageData& data) override {
+        failures += data.m_severity == doctest::assertType::is_warn ? 0 : 1;
+    }
+    void test_case_skipped(const doctest::TestCaseData& /*data*/) override {}
+};
+REGISTER_LISTENER("counts", 1, Counts);
 
 /// Returns the number of devices, or 0 and the reason.
 int count_gpus(const char*& why) {
@@ -56,14 +82,16 @@ void select_cases(doctest::Context& context) {
         context.addFilter("test-suite", (doctest::String{"*"} + name + "*").c_str());
         return;
     }
-    for (const test::RunsOn cases : {test::on_machines, test::on_hosts, test::on_quick}) {
-        if (std::strstr(cases.machines, name) == nullptr) context.addFilter("test-suite-exclude", cases.machines);
+    for (const test::RunsOn others : {test::on_machines, test::on_hosts, test::on_quick}) {
+        if (std::strstr(others.machines, name) == nullptr) context.addFilter("test-suite-exclude", others.machines);
     }
 }
 
 } // namespace
 
 test::MachineKind test::chosen_machine() noexcept { return chosen; }
+
+std::uint64_t test::failed_checks() noexcept { return failures; }
 
 int main(int argc, char** argv) {
     constexpr char option[] = "--machine=";
@@ -82,5 +110,9 @@ int main(int argc, char** argv) {
     doctest::Context context{argc, argv};
     select_cases(context);
     const int failed = context.run();
+    if (cases == 0 && !context.shouldExit()) {
+        std::printf("no test case ran on %s\n", names[static_cast<int>(chosen)]);
+        return 1;
+    }
     return failed == 0 && gpu_case_skipped ? 77 : failed;
 }

@@ -56,8 +56,11 @@ void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& p
     constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory,
                                     StatusKind::gone};
     for (const Operation& operation : operations) {
-        Points points{name_of(operation.name, what)};
+        const std::string name = name_of(operation.name, what);
+        Points points{name};
+        const std::uint64_t first = sampling().of(name).first(4);
         for (std::size_t how = 0; how < policies.size(); ++how) {
+            if (how % sampling().stride(4) != first) continue;
             std::uint64_t calls = 0;
             for (std::uint64_t seed = 0; seed <= seeds; ++seed) {
                 Random random{1 + seed + 1000 * how};

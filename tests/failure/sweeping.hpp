@@ -1,10 +1,12 @@
-// Sweeps an operation over every policy: its 1st, 2nd, ... last call fails, in each way. Checks the invariants of all
-// operations; each operation checks its own effects.
+// Sweeps an operation over every policy: its 1st, 2nd, ... last call fails, in each way, or a sample of them
+// (support/sampling.hpp). Checks the invariants of all operations; each operation checks its own effects.
 #pragma once
 
 #include "failure/populated.hpp"
+#include "support/sampling.hpp"
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <string>
 #include <utility>
@@ -100,23 +102,26 @@ private:
     std::uint64_t tried_ = 0;
 };
 
-/// Sweeps one operation under one policy, failing in one way.
-inline std::uint64_t sweep_one(const Operation& operation, const SweptPolicy& policy, const Failure& failure,
-                               const Setting& setting) {
-    return sweep(
-        failure,
-        [&] {
-            return Populated{policy, setting, operation.prepare};
-        },
-        operation.operate,
-        [&](Populated& world, const SweepPoint& point) {
-            CAPTURE(std::string{operation.name});
-            CAPTURE(policy.name);
-            CAPTURE(setting.nasty);
-            CAPTURE(point.text());
-            if (failure.kind == StatusKind::gone) return verify_lost(world, point, operation);
-            verify(world, point, operation);
-        });
+/// Runs one operation under one policy once, with this failure. Returns the number of calls that it made.
+inline std::uint64_t run_point(const Operation& operation, const SweptPolicy& policy, const Failure& failure,
+                               const Setting& setting, Points& points) {
+    std::uint64_t calls = 0;
+    const auto make = [&] { return Populated{policy, setting, operation.prepare}; };
+    const auto operate = [&](Populated& world) {
+        const std::uint64_t before = world.driver.calls();
+        operation.operate(world);
+        calls = world.driver.calls() - before;
+    };
+    const auto verified = [&](Populated& world, const SweepPoint& point) {
+        CAPTURE(std::string{operation.name});
+        CAPTURE(policy.name);
+        CAPTURE(setting.nasty);
+        CAPTURE(point.text());
+        if (failure.kind == StatusKind::gone) return verify_lost(world, point, operation);
+        verify(world, point, operation);
+    };
+    points.add(detail::sweep_point(failure, make, operate, verified) == 0 ? 0 : 1);
+    return calls;
 }
 
 /// The parameters of a sweep, besides operations.
@@ -139,22 +144,48 @@ inline bool has_room(const Operation& operation, const SweptPolicy& policy) {
     return !contains(operation.name, "with room only") || !contains(policy.name, "compressed");
 }
 
-inline void sweep_all(const std::vector<Operation>& operations, const Sweep& through = {}) {
-    for (const Operation& operation : operations) {
-        Points points{name_of(operation.name, through.setting.name)};
-        for (const SweptPolicy& policy : through.policies) {
-            if (!has_room(operation, policy)) continue;
-            for (const StatusKind kind : through.kinds) {
-                if (kind == StatusKind::gone && policy.elsewhere) continue;
-                for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
-                    // Late work and garbage in fresh pages are independent of the kind of failure, so one kind
-                    // suffices.
-                    Setting setting = through.setting;
-                    setting.nasty = kind == StatusKind::other;
-                    points.add(sweep_one(operation, policy, {.lasting = lasting, .kind = kind}, setting));
+/// Tries one operation with the failures that `sampled` takes, and once under each policy without any.
+inline void sweep_one(const Operation& operation, const Sweep& through, const Sampling& sampled, Points& points) {
+    std::uint64_t index = 0;
+    for (const SweptPolicy& policy : through.policies) {
+        if (!has_room(operation, policy)) continue;
+        Setting setting = through.setting;
+        setting.nasty = !setting.nasty && sampled.takes(index);
+        constexpr std::uint64_t never = 1'000'000;
+        const std::uint64_t calls = run_point(operation, policy, {.nth = never}, setting, points);
+        REQUIRE(calls < never);
+        for (const StatusKind kind : through.kinds) {
+            if (kind == StatusKind::gone && policy.elsewhere) continue;
+            // Late work and garbage in fresh pages are independent of the kind of failure, so one kind suffices.
+            setting.nasty = kind == StatusKind::other;
+            for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
+                for (std::uint64_t nth = 1; nth <= calls; ++nth) {
+                    if (!sampled.takes(index++)) continue;
+                    (void)run_point(operation, policy, {.nth = nth, .lasting = lasting, .kind = kind}, setting, points);
                 }
             }
         }
+    }
+}
+
+/// An operation with a failure among its samples is tried again with all.
+inline void sweep_all(const std::vector<Operation>& operations, const Sweep& through = {}) {
+    MESSAGE(sampling().text());
+    for (const Operation& operation : operations) {
+        const std::string name = name_of(operation.name, through.setting.name);
+        Points points{name};
+        const std::uint64_t before = failed_checks();
+        std::exception_ptr thrown;
+        try {
+            sweep_one(operation, through, sampling().of(name), points);
+        } catch (...) { // a REQUIRE
+            thrown = std::current_exception();
+        }
+        if (!sampling().all() && (thrown || failed_checks() != before)) {
+            MESSAGE("failed: " << name << "; now all of its points");
+            sweep_one(operation, through, {1, 0}, points);
+        }
+        if (thrown) std::rethrow_exception(thrown);
     }
 }
 

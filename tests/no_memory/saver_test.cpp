@@ -7,6 +7,7 @@
 #include "memsaver/saver/registrations.hpp"
 
 #include "failing_new.hpp"
+#include "support/sampling.hpp"
 
 #include <array>
 #include <cstddef>
@@ -94,12 +95,8 @@ using Act = std::function<void(World&)>;
 /// Calls `operate` on new worlds with its 1st, 2nd, ... allocation failing. If it throws, the exception's report, if
 /// any, contains all changes. Returns the number of failures.
 int sweep(const Act& prepare, const Act& operate, bool reports = false) {
-#ifdef __SANITIZE_ADDRESS__
-    constexpr int step = 3; // saves minutes; without the sanitizer none is skipped
-#else
-    constexpr int step = 1;
-#endif
-    for (int n = 0;; n += step) {
+    const int step = static_cast<int>(test::sampling().stride(8));
+    for (int n = static_cast<int>(test::sampling().first(8));; n += step) {
         CAPTURE(n);
         REQUIRE(n < 2000);
         World world;

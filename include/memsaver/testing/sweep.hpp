@@ -24,6 +24,28 @@ struct SweepPoint {
     }
 };
 
+namespace detail {
+
+/// One run of a sweep. Returns the number of calls that were failed.
+template <class Make, class Operate, class Verify>
+std::uint64_t sweep_point(const Failure& failure, Make& make, Operate& operate, Verify& verify) {
+    auto fixture = make();
+    SweepPoint point{failure, 0, nullptr};
+    const std::uint64_t before = fixture.driver.injected();
+    fixture.driver.fail(failure);
+    try {
+        operate(fixture);
+    } catch (const Error&) {
+        point.error = std::current_exception();
+    }
+    fixture.driver.heal();
+    point.injected = fixture.driver.injected() - before;
+    verify(fixture, static_cast<const SweepPoint&>(point));
+    return point.injected;
+}
+
+} // namespace detail
+
 /// Injects a failure into each call of an operation, one run per call. Returns the number of calls that were failed.
 ///
 /// Each run makes a fixture, plans `failure` with `nth` 1, 2, 3, ... on it, runs the operation, removes the failure,
@@ -37,19 +59,7 @@ struct SweepPoint {
 template <class Make, class Operate, class Verify>
 std::uint64_t sweep(Failure failure, Make make, Operate operate, Verify verify, std::uint64_t limit = 100'000) {
     for (failure.nth = 1; failure.nth <= limit; ++failure.nth) {
-        auto fixture = make();
-        SweepPoint point{failure, 0, nullptr};
-        const std::uint64_t before = fixture.driver.injected();
-        fixture.driver.fail(failure);
-        try {
-            operate(fixture);
-        } catch (const Error&) {
-            point.error = std::current_exception();
-        }
-        fixture.driver.heal();
-        point.injected = fixture.driver.injected() - before;
-        verify(fixture, static_cast<const SweepPoint&>(point));
-        if (point.injected == 0) return failure.nth - 1;
+        if (detail::sweep_point(failure, make, operate, verify) == 0) return failure.nth - 1;
     }
     throw Misuse{"the sweep did not end after " + std::to_string(limit) + " points: " + failure.text()};
 }
