@@ -1,20 +1,48 @@
-# cmake -P cmake/run_tests.cmake
+# cmake -P cmake/run_tests.cmake               some minutes: everything but what takes long, and a sample of the sweeps
+# cmake -P cmake/run_tests.cmake -- --all      everything
 #
 # Installs missing tools, builds the tests with all cores, runs them, and prints which were skipped and why. Also runs
 # the GPU tests if there is a GPU.
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 
+set(all OFF)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  if("${CMAKE_ARGV${i}}" STREQUAL "--all")
+    set(all ON)
+  endif()
+endforeach()
+
 memsaver_setup(DOCTEST)
 set(build ${MEMSAVER_SOURCE_DIR}/build/test)
 
-set(gpu OFF) # whether to build programs that need a GPU
+set(gpu OFF) # whether to add the tests that need a GPU
 if(EXISTS /dev/nvidiactl)
   set(gpu ON)
 endif()
 
-memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
-  -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu})
+# The sweeps' sample (tests/support/sampling.hpp) depends on the commit, so that in time all failures are tried.
+if(all)
+  set(ENV{MEMSAVER_SWEEP_STEP} 1)
+elseif(NOT DEFINED ENV{MEMSAVER_SWEEP_OFFSET})
+  execute_process(COMMAND git rev-parse --short=6 HEAD WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR}
+    OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(commit MATCHES "^[0-9a-f]+$")
+    string(SUBSTRING ${commit} 0 6 commit)
+    math(EXPR offset "0x${commit}")
+    set(ENV{MEMSAVER_SWEEP_OFFSET} ${offset})
+    message(STATUS "Sweeps try a sample; the same again with MEMSAVER_SWEEP_OFFSET=${offset}, everything with -- --all")
+  endif()
+endif()
+
+set(generator)
+find_program(ninja NAMES ninja ninja-build NO_CACHE)
+if(ninja AND NOT DEFINED ENV{CMAKE_GENERATOR} AND NOT EXISTS ${build}/CMakeCache.txt)
+  set(generator -G Ninja)
+endif()
+memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test ${generator} -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
+  -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu} -DMEMSAVER_TEST_ALL=${all})
 memsaver_run("Building" ${CMAKE_COMMAND} --build --preset test --parallel ${MEMSAVER_CORES})
 math(EXPR at_once "${MEMSAVER_CORES} + 2") # most tests wait for their own threads about as long as they compute
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${at_once}
@@ -27,6 +55,9 @@ if(EXISTS ${log})
   foreach(reason IN LISTS reasons)
     message(STATUS "${reason}")
   endforeach()
+endif()
+if(NOT all)
+  message(STATUS "Tests listed as disabled run with: cmake -P cmake/run_tests.cmake -- --all")
 endif()
 if(failed)
   message(FATAL_ERROR "Some tests failed; their output is above and in ${log}")
