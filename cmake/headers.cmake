@@ -1,8 +1,6 @@
 # Every header of memsaver. Written by cmake/checks/check_tree.py --write-headers.
 set(MEMSAVER_HEADERS
   include/memsaver/arena/arena.hpp
-  include/memsaver/arena/arena_base.hpp
-  include/memsaver/arena/arena_base.ipp
   include/memsaver/arena/arena_core.hpp
   include/memsaver/arena/arena_core.ipp
   include/memsaver/arena/arriving.hpp
@@ -16,6 +14,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/impl.hpp
   include/memsaver/arena/options.hpp
   include/memsaver/arena/options.ipp
+  include/memsaver/arena/owned_ranges.hpp
+  include/memsaver/arena/owned_ranges.ipp
   include/memsaver/arena/pages.hpp
   include/memsaver/arena/pages.ipp
   include/memsaver/arena/run_steps.hpp
@@ -144,7 +144,6 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/host_cells.ipp
   include/memsaver/driver/impl.hpp
   include/memsaver/driver/neighbours.hpp
-  include/memsaver/driver/neighbours.ipp
   include/memsaver/driver/owned.hpp
   include/memsaver/driver/streams.hpp
   include/memsaver/driver/streams.ipp
@@ -220,8 +219,9 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/open_captures.hpp
   include/memsaver/saver/open_captures.ipp
   include/memsaver/saver/options.hpp
-  include/memsaver/saver/plain_arena.hpp
-  include/memsaver/saver/plain_arena.ipp
+  include/memsaver/saver/plain_blocks.hpp
+  include/memsaver/saver/plain_blocks.ipp
+  include/memsaver/saver/plain_memory.hpp
   include/memsaver/saver/region_stacks.hpp
   include/memsaver/saver/region_stacks.ipp
   include/memsaver/saver/registrations.hpp

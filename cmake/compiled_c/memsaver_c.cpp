@@ -436,10 +436,6 @@ void add(memsaver_usage& sum, const ArenaUsage& row) noexcept {
     sum.blocks += row.blocks;
     sum.peak_mapped_bytes += row.peak_mapped_bytes;
     sum.pauses += row.pauses;
-    sum.resumes += row.resumes;
-    sum.released_total_bytes += row.released_total_bytes;
-    sum.saved_total_bytes += row.saved_total_bytes;
-    sum.restored_total_bytes += row.restored_total_bytes;
     sum.elastic_bytes += row.elastic_bytes;
 }
 
@@ -676,7 +672,6 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         SaverOptions wanted;
         wanted.enabled = from.enabled;
         wanted.margin = from.margin;
-        wanted.pressure = from.pressure;
         wanted.default_policy = policy_of(from.default_policy);
         wanted.new_tags = static_cast<NewTags>(enumerator(from.new_tags, 2, "memsaver_options.new_tags"));
         wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);

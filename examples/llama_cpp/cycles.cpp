@@ -239,7 +239,7 @@ void disturb(Model& model, const Arguments& asked, const std::vector<Step>& undi
     std::printf(",\"cycles\":%u,\"identical_cycles\":%u,\"filled_bytes\":%zu,\"still_mapped_bytes\":%zu", cycles, same,
                 filled, left);
     std::printf(",\"used_while_paused_bytes\":%zu", device().total_bytes - least_free);
-    std::printf(",\"weights_saved_bytes\":%zu", used((under + "weights").c_str()).saved_total_bytes);
+    std::printf(",\"weights_kept_bytes\":%zu", used((under + "weights").c_str()).backed_up_bytes);
     out.print("pause");
     in.print("resume");
 }

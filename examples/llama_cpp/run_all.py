@@ -162,7 +162,7 @@ class Runner:
                 text += f", {what} {said[what]['bytes'] / 2**30:.2f} GiB in {said[what]['ms']:.1f} ms"
             good = status == 0 and said["identical"] and said["still_mapped_bytes"] == 0
             if environment.get("GGML_MEMSAVER_WEIGHTS") == "source":  # weights are never saved
-                good = good and said["weights_saved_bytes"] == 0
+                good = good and said["weights_kept_bytes"] == 0
             self.row(name, good, text, **said)
             for what in ("pause", "resume"):
                 if f"plain_{what}" in said:

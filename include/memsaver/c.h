@@ -283,16 +283,12 @@ typedef struct memsaver_options {
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
-    /// Bytes of each device's memory to keep free for others. After memory has been taken, the missing bytes are
-    /// released in the same way as by memsaver_reclaim(), on the same thread, except for memory that would require a
-    /// wait. Never makes a call fail. 0: none.
-    size_t pressure;
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, 0                                              \
+            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED                                                 \
     }
 
 /// Returns MEMSAVER_OK if a saver can be created with MEMSAVER_DRIVER_CUDA on this device, else MEMSAVER_UNAVAILABLE
@@ -880,17 +876,13 @@ typedef struct memsaver_usage {
     size_t backed_up_bytes; ///< held by policies, on the host or in files
     size_t blocks;          ///< live blocks
     // Since the arenas were made:
-    size_t peak_mapped_bytes;    ///< peak of mapped bytes; for several arenas, the sum of their peaks
-    size_t pauses;               ///< number of pauses
-    size_t resumes;              ///< number of resumes
-    size_t released_total_bytes; ///< total physical memory released by pauses
-    size_t saved_total_bytes;    ///< total bytes copied to backups
-    size_t restored_total_bytes; ///< total bytes copied or filled from backups
-    size_t elastic_bytes;        ///< of the used bytes, those committed in elastic ranges
+    size_t peak_mapped_bytes; ///< peak of mapped bytes; for several arenas, the sum of their peaks
+    size_t pauses;            ///< number of pauses
+    size_t elastic_bytes;     ///< of the used bytes, those committed in elastic ranges
 } memsaver_usage;
 
 #define MEMSAVER_USAGE_INIT                                                                                            \
-    { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /// Returns the sums over these tags on all their devices. MEMSAVER_MISUSE for an unknown name. Every tag (null names)
 /// includes plain memory.

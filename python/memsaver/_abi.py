@@ -115,7 +115,6 @@ class Options(Sized):
         ("on_event", EventFunction),
         ("on_event_context", c_void_p),
         ("new_tags", c_int32),
-        ("pressure", c_size_t),
     )
 
 
@@ -296,10 +295,6 @@ class Usage(Sized):
         ("blocks", c_size_t),
         ("peak_mapped_bytes", c_size_t),
         ("pauses", c_size_t),
-        ("resumes", c_size_t),
-        ("released_total_bytes", c_size_t),
-        ("saved_total_bytes", c_size_t),
-        ("restored_total_bytes", c_size_t),
         ("elastic_bytes", c_size_t),
     )
 

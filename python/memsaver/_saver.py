@@ -149,7 +149,6 @@ class Saver:
         default_policy: Policy | None = None,
         new_tags: Literal["allowed", "with_policy"] = "allowed",
         margin: int = 0,
-        pressure: int = 0,
         rdma: bool = False,
         export: Literal["none", "file_descriptor", "fabric"] = "none",
         peers: Sequence[int] = (),
@@ -169,9 +168,6 @@ class Saver:
         new_tags: "with_policy": only `arena` with a policy makes a tag; any other use of an unknown name is `Misuse`,
             because the name may be mistyped. "allowed": every use makes one.
         margin: bytes of each device's memory that allocations and resumes leave free.
-        pressure: bytes of each device's memory to keep free for others. After memory has been taken, the missing bytes
-            are released in the same way as by `reclaim()`, on the same thread, except for memory that would require a
-            wait. Never makes a call fail.
         rdma, export, peers: for GPU pages: whether other devices can access them directly; the handle type for
             exporting them to other processes; the numbers of other GPUs that may use them.
         cuda_library: the driver library's name or path.
@@ -208,7 +204,6 @@ class Saver:
             rdma=rdma,
             export_handles=exports[export],
             margin=bytes_of(margin, "margin"),
-            pressure=bytes_of(pressure, "pressure"),
             new_tags=made_by[new_tags],
             host_capacity=bytes_of(host_capacity, "host_capacity"),
             host_granularity=bytes_of(host_granularity, "host_granularity"),
@@ -745,8 +740,8 @@ class Saver:
         """Adds a hook: runs `function` at a moment, on the thread that pauses or resumes. Hooks of one moment run in
         the order in which they were added.
 
-        A hook may allocate and free, but not pause, resume, exchange, trim, drop or close. Its exceptions are raised to
-        the caller of the pause or resume. An exception before the operation refuses it: nothing is done, and later
+        A hook may allocate and free, and pause or resume other tags than those it runs for, but not use, reclaim or
+        close. Its exceptions are raised to the caller of the pause or resume. An exception before the operation refuses it: nothing is done, and later
         hooks do not run. An exception after it does not undo the operation, and all other hooks still run; the first of
         several exceptions is raised to the caller, the others go to `sys.unraisablehook`. Hooks that run after do not
         run if the operation failed.

@@ -63,10 +63,6 @@ class Totals:
     blocks: int = 0  #: live blocks
     peak_mapped_bytes: int = 0  #: peak of mapped bytes; for several arenas, the sum of their peaks
     pauses: int = 0  #: number of pauses since the arenas were made
-    resumes: int = 0  #: number of resumes
-    released_total_bytes: int = 0  #: total physical memory released by pauses
-    saved_total_bytes: int = 0  #: total bytes copied to backups
-    restored_total_bytes: int = 0  #: total bytes copied or filled from backups
     elastic_bytes: int = 0  #: of the used bytes, those committed in elastic ranges
 
 
@@ -88,10 +84,6 @@ class ArenaUsage:
     blocks: int = 0
     peak_mapped_bytes: int = 0
     pauses: int = 0
-    resumes: int = 0
-    released_total_bytes: int = 0
-    saved_total_bytes: int = 0
-    restored_total_bytes: int = 0
     elastic_bytes: int = 0
     users: int = 0  #: current uses that name the tag
     evictable: bool = False  #: whether uses of other tags and `reclaim()` may pause it while it is not in use

@@ -144,19 +144,6 @@ def test_reclaim(saver: Saver) -> None:
         saver.set_priority("idle", 1 << 40)
 
 
-def test_pressure() -> None:
-    with Saver("host", host_capacity=64 * MIB, pressure=24 * MIB) as saver:
-        array = filled(saver, "idle", 5, 20 * MIB)
-        saver.set_evictable("idle", True)
-        busy = saver.buffer(24 * MIB, tag="busy")
-        assert {row.tag: row.state for row in saver.usage()}["idle"] == "paused"
-        busy.free(idle=True)
-        saver.resume("idle")
-        assert (array == 5).all()
-    with pytest.raises(Misuse, match="pressure"):
-        Saver("host", pressure=-1)
-
-
 # --- Copies in flight ---
 
 

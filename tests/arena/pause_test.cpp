@@ -301,36 +301,4 @@ TEST_CASE("addresses and bytes of blocks that were freed while paused are free a
     CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
 }
 
-TEST_CASE("large handles go while later bytes are still being saved, where only the device can keep them from it") {
-    using Driver = MachineDriver;
-    const auto first_release = [](const HostBackup& policy) { // and the last wait, in call order
-        const Driver driver{HostDriver{256_MiB, {.granularity = 64_KiB}}};
-        std::size_t call = 0;
-        std::size_t released = 0;
-        std::size_t waited = 0;
-        {
-            TaggedArena<Driver, HostBackup> arena{driver, "large", policy};
-            const void* const block = arena.allocate(32_MiB);
-            write_pattern(driver, block, 32_MiB, 1);
-            (void)arena.pause(); // host memory exists from here on
-            (void)arena.resume();
-            driver.on_call([&](const CallRecord& record) {
-                ++call;
-                if (record.call == Call::release && released == 0) released = call;
-                if (record.call == Call::wait) waited = call;
-            });
-            CHECK(arena.pause().saved_bytes == 32_MiB);
-            driver.on_call({});
-            (void)arena.resume();
-            CHECK(has_pattern(driver, block, 32_MiB, 1));
-        }
-        check_given_back(driver);
-        return std::pair{released, waited};
-    };
-    const auto [pinned, pinned_end] = first_release({.threads = 1});
-    CHECK(pinned < pinned_end);
-    const auto [ring, ring_end] = first_release({.storage = Storage::pageable, .threads = 1});
-    CHECK(ring > ring_end);
-}
-
 } // namespace arena_pause_test

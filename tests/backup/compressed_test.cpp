@@ -542,28 +542,4 @@ TEST_CASE("compressed: options, names and checksums") {
                   Backup<Compressed<Verified<FileBackup>>>);
 }
 
-TEST_CASE("compressed: the peak includes the scratch that a pause takes and releases" * doctest::skip(no_lz4())) {
-    for (const bool once : {false, true}) {
-        CAPTURE(once);
-        const MachineDriver driver{HostDriver{256_MiB}};
-        MemorySaver saver{driver};
-        const Arena arena = once ? saver.arena("w", HostBackup{}) : saver.arena("w", Compressed<HostBackup>{});
-        std::memset(arena.allocate(32_MiB), 1, 32_MiB);
-        std::atomic<std::size_t> peak{0};
-        driver.on_call([&](const CallRecord&) {
-            const std::size_t now = driver.handle_bytes();
-            for (std::size_t before = peak; before < now && !peak.compare_exchange_weak(before, now);) {
-            }
-        });
-        if (once) {
-            saver.pause("w", {.bytes = Compressed<HostBackup>{}});
-        } else {
-            saver.pause("w");
-        }
-        driver.on_call({});
-        CHECK(peak > 32_MiB);
-        CHECK(row_of(saver, "w").peak_mapped_bytes == peak);
-    }
-}
-
 } // namespace backup_compressed_test

@@ -308,24 +308,6 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back wh
     world.check_clean();
 }
 
-TEST_CASE("kernel copies: not while a stream waits for the host, behind which they might stand") {
-    World world{soon};
-    (void)world.saver.pause("weights");
-    world.before = world.driver.calls(Call::copy_by_kernel);
-    REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
-    Neighbours& neighbours = *world.driver.neighbours();
-    neighbours.words_wait();
-    std::thread later{[&] {
-        std::this_thread::sleep_for(100ms);
-        neighbours.words_set();
-    }};
-    (void)world.saver.resume("weights");
-    CHECK(world.kernels() == 0);
-    later.join();
-    CHECK(world.whole());
-    world.check_clean();
-}
-
 TEST_CASE("kernel copies: options are compared and described") {
     CHECK(HostBackup{} == HostBackup{});
     CHECK(!(HostBackup{} == HostBackup{.kernel_copies = {.after = 1ms}}));

@@ -1031,24 +1031,6 @@ static void test_uses_without_room(void) {
     memsaver_destroy(saver);
 }
 
-/// Allocations evict idle tags.
-static void test_pressure(void) {
-    memsaver_options options = options_of_machine;
-    options.host_capacity = 64 * MIB;
-    options.pressure = 24 * MIB;
-    memsaver_saver* saver = NULL;
-    OK(memsaver_create(&options, &saver));
-    const char* idle[] = {"idle"};
-    void* block = kept_block(saver, idle[0], 20 * MIB, 5);
-    OK(memsaver_set_evictable(saver, idle, 1, true));
-    void* other = NULL;
-    OK(memsaver_allocate(saver, "busy", 24 * MIB, 0, &other));
-    CHECK(usage_of(saver, "idle").mapped_bytes == 0);
-    OK(memsaver_resume(saver, idle, 1, NULL, NULL));
-    CHECK(reads(block, 5, 20 * MIB));
-    memsaver_destroy(saver);
-}
-
 typedef struct Owner {
     memsaver_elastic* elastic;
     size_t asked;
@@ -2067,7 +2049,6 @@ int main(int count, char** arguments) {
     if (host) {
         test_no_room();
         test_uses_without_room();
-        test_pressure();
         test_machines();
     }
     if (failures != 0) fprintf(stderr, "%d failures\n", failures);

@@ -100,14 +100,14 @@ TEST_CASE("AnyDriver: what a driver lacks is unsupported, what it has is not") {
     const AnyDriver any{Poor{}};
     CHECK(any.numa_node() == -1);
     const std::vector<Call> failed = one_of_each(any).failed;
-    const std::vector<Call> lacked{
-        Call::reach_peer,  Call::copy_peer,      Call::copy_many,      Call::copy_by_kernel, Call::allocate_plain,
-        Call::free_plain,  Call::begin_capture,  Call::end_capture,    Call::update_graph,   Call::launch,
-        Call::close_graph, Call::follow_outside, Call::wait_word,      Call::lane,           Call::owns_stream,
-        Call::pool_memory, Call::trim_pool,      Call::host_available, Call::map_host,       Call::populate_host,
-        Call::pin_host,    Call::unpin_host,     Call::unmap_host,     Call::open_file,      Call::allocate_file,
-        Call::write_file,  Call::read_file,      Call::punch_file,     Call::close_file,     Call::open_source,
-        Call::file_facts,  Call::file_cached,    Call::close_file};
+    const std::vector<Call> lacked{Call::reach_peer,     Call::copy_peer,   Call::copy_many,     Call::copy_by_kernel,
+                                   Call::allocate_plain, Call::free_plain,  Call::begin_capture, Call::end_capture,
+                                   Call::update_graph,   Call::launch,      Call::close_graph,   Call::follow_outside,
+                                   Call::lane,           Call::owns_stream, Call::pool_memory,   Call::trim_pool,
+                                   Call::host_available, Call::map_host,    Call::populate_host, Call::pin_host,
+                                   Call::unpin_host,     Call::unmap_host,  Call::open_file,     Call::allocate_file,
+                                   Call::write_file,     Call::read_file,   Call::punch_file,    Call::close_file,
+                                   Call::open_source,    Call::file_facts,  Call::file_cached,   Call::close_file};
     CHECK(failed == lacked);
     void* pages = nullptr;
     bool yes = false;

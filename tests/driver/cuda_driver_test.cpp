@@ -300,18 +300,12 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
         const CudaDriver driver = stub.driver(0);
         CHECK(driver.copy_by_kernel(0x18, 0x20, 32, {}).kind == StatusKind::unsupported); // not aligned to a vector
         CHECK(driver.copy_by_kernel(0x20, 0x18, 32, {}).kind == StatusKind::unsupported);
-        driver.neighbours()->words_wait(); // loading may wait for streams that wait for these
-        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
-        CHECK(driver.copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
-        driver.neighbours()->words_set();
         CHECK(stub.all("cuModuleLoadData").size() == 0);
         CHECK(driver.copy_by_kernel(0, 0, 0, {}).ok()); // ahead of the first copy
         CHECK(stub.all("cuFuncLoad").size() == 1);
         CHECK(stub.all("cuLaunchKernel").size() == 0);
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
-        driver.neighbours()->words_wait();
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
-        driver.neighbours()->words_set();
         CHECK(stub.all("cuModuleLoadData").size() == 1);
         stub.state.fails["cuLaunchKernel"] = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::other);
@@ -433,13 +427,6 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     CHECK(driver.follow_outside(opened, mark).ok());
     expect("cuStreamWaitEvent", "0x100 0x200 " + std::to_string(CU_EVENT_WAIT_EXTERNAL));
     stub.state.capture_status = 0;
-    const std::atomic<std::uint32_t> word{0};
-    char word_text[32];
-    std::snprintf(word_text, sizeof word_text, "0x%llx",
-                  static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&word) + 1));
-    CHECK(driver.wait_word(opened, word, 9).ok());
-    expect("cuStreamWaitValue32",
-           "0x100 " + std::string{word_text} + " 9 flags " + std::to_string(CU_STREAM_WAIT_VALUE_GEQ));
 
     CHECK(driver.copy_to_host(host, 0x10, 4, opened).ok());
     expect("cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");

@@ -223,15 +223,6 @@ CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
 CUresult stream_capturing(CUstream stream, int* status) {
     return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
 }
-CUresult stream_wait_value(CUstream stream, CUdeviceptr at, unsigned value, unsigned flags) {
-    return note("cuStreamWaitValue32",
-                hex(stream) + " " + hex(at) + " " + std::to_string(value) + " flags " + std::to_string(flags));
-}
-CUresult host_device_pointer(CUdeviceptr* out, void* host, unsigned flags) {
-    const CUresult result = note("cuMemHostGetDevicePointer", std::to_string(flags));
-    if (result == CUDA_SUCCESS) *out = reinterpret_cast<std::uintptr_t>(host) + 1;
-    return result;
-}
 CUresult event_create(CUevent* out, unsigned flags) {
     const CUresult result = note("cuEventCreate", std::to_string(flags));
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUevent>(std::uintptr_t{0x200});
@@ -361,8 +352,6 @@ const Entry* find(const char* name) {
         {"cuStreamDestroy", 4000, address(stream_destroy)},
         {"cuStreamGetCtx", 9020, address(stream_context)},
         {"cuStreamWaitEvent", 3020, address(stream_wait_event)},
-        {"cuStreamWaitValue32", 11070, address(stream_wait_value)},
-        {"cuMemHostGetDevicePointer", 3020, address(host_device_pointer)},
         {"cuStreamIsCapturing", 10000, address(stream_capturing)},
         {"cuEventCreate", 2000, address(event_create)},
         {"cuEventDestroy", 4000, address(event_destroy)},

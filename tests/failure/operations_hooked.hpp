@@ -2,7 +2,7 @@
 #pragma once
 
 #include "failure/operation_states.hpp"
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/owned_ranges.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 
 #include <cstddef>

@@ -35,42 +35,6 @@ inline void reclaim_all(Populated& world) {
 }
 
 /// Allocates for another tag, which evicts "swept" if nothing fails.
-inline void take_for(Populated& world) {
-    Populated::Tag& swept = world.tags["swept"];
-    if (world.tags["taker"].blocks.empty()) {
-        (void)world.saver->arena("taker", HostBackup{.threads = 1});
-        world.allocate("taker", 256_KiB);
-    } else {
-        world.resume("taker");
-    }
-    if (!world.is("active")) {
-        for (Populated::Block& block : swept.blocks) {
-            if (swept.becomes != Becomes::kept) block.content = world.is("paused") ? swept.becomes : Becomes::unknown;
-        }
-    }
-}
-
-/// Operations of a saver whose pressure exceeds free memory: every allocation evicts all evictable tags.
-inline std::vector<Operation> pressing() {
-    const auto evictable = [](Populated& world) { world.saver->set_evictable("swept", true); };
-    const auto gone = [](Populated& world) {
-        CHECK(world.is("active", "taker"));
-        if (world.driver.injected() == 0) CHECK(world.is("paused"));
-        world.check_bytes("swept");
-        world.check_bytes("taker");
-    };
-    return {
-        {"allocate", evictable, take_for, gone},
-        {"resume of another tag",
-         [evictable](Populated& world) {
-             take_for(world);
-             world.pause("taker");
-             evictable(world);
-         },
-         take_for, gone},
-    };
-}
-
 inline std::vector<Operation> residency() {
     const auto resumed = [](Populated& world) {
         world.saver->set_margin(0);

@@ -14,10 +14,4 @@ TEST_CASE("sweep: using and reclaiming, without memory") {
                             .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
 }
 
-TEST_CASE("sweep: memory is taken under pressure") {
-    sweep_all(pressing(), {.policies = some_policies(1, {"zero", "pinned"}),
-                           .kinds = {StatusKind::other, StatusKind::gone},
-                           .setting = {.name = "under pressure", .pressure = 4_MiB}});
-}
-
 } // namespace failure_use_sweep_test

@@ -288,37 +288,6 @@ TEST_CASE("host captures: a wait for an event outside is looked up by each launc
     }
 }
 
-TEST_CASE("host streams: waiting for a word of the host's") {
-    const HostDriver driver{1_GiB};
-    const StreamRef stream = open_stream(driver);
-    void* pages = nullptr;
-    REQUIRE(driver.map_host(4096, pages).ok());
-    REQUIRE(driver.populate_host(pages, 4096).ok());
-    auto& word = *new (pages) std::atomic<std::uint32_t>{0xFFFFFFFFU};
-    CHECK_FALSE(driver.wait_word(stream, word, 0).ok()); // not pinned
-    REQUIRE(driver.pin_host(pages, 4096).ok());
-    std::atomic<int> ran{0};
-    CHECK(driver.wait_word(stream, word, 0xFFFFFFFEU).ok()); // beyond it
-    CHECK(driver.wait_word(stream, word, 2).ok());           // across the wrap-around
-    CHECK(driver.enqueue(stream, [&] { ++ran; }).ok());
-    std::this_thread::sleep_for(std::chrono::milliseconds{5});
-    CHECK(ran == 0);
-    word = 1;
-    std::this_thread::sleep_for(std::chrono::milliseconds{5});
-    CHECK(ran == 0);
-    word = 3;
-    CHECK(driver.drain().ok());
-    CHECK(ran == 1);
-    REQUIRE(driver.begin_capture(stream, CaptureMode::global).ok());
-    CHECK_FALSE(driver.wait_word(stream, word, 0).ok());
-    GraphRef graph;
-    CHECK_FALSE(driver.end_capture(stream, graph).ok());
-    CHECK(driver.wait_word(stream, word, 9).ok());
-    driver.lose(); // wakes it
-    CHECK(driver.unpin_host(pages).kind == StatusKind::gone);
-    CHECK(driver.unmap_host(pages, 4096).ok());
-}
-
 TEST_CASE("host captures: begin and end belong together") {
     Setup s;
     CHECK(s.driver.begin_capture({}, CaptureMode::global) == HostStatus::capture_unsupported);

@@ -221,40 +221,6 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
     stub->on_call = nullptr;
 }
 
-TEST_CASE("nccl: no stream begins to wait for a word while NCCL is at work, which waits for the device") {
-    const Checked machine{host_machine};
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
-    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
-    NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
-    const NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
-    struct Words {
-        Neighbours& neighbours;
-        std::vector<std::jthread> threads{};
-        std::atomic<int> waiting{0};
-        int too_soon = 0;
-    } words{*machine.driver.neighbours()};
-    stub->context = &words;
-    stub->on_call = [](const char*, void* context) {
-        Words& to = *static_cast<Words*>(context);
-        const int before = to.waiting;
-        to.threads.emplace_back([&to] {
-            to.neighbours.words_wait();
-            to.waiting += 1;
-            to.neighbours.words_set();
-        });
-        std::this_thread::sleep_for(std::chrono::milliseconds{20});
-        to.too_soon += to.waiting != before ? 1 : 0;
-    };
-    saver.pause("weights");
-    saver.resume("weights");
-    stub->on_call = nullptr;
-    words.threads.clear();
-    CHECK(words.waiting == 4); // deregister, suspend, resume, register
-    CHECK(words.too_soon == 0);
-}
-
 TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or the resume says so and is mended") {
     const Checked machine{host_machine};
     const Stub stub;

@@ -62,25 +62,6 @@ TEST_CASE("resume: dead memory that it was about to drop is dropped by the next 
     });
 }
 
-TEST_CASE("pressure: giving back what is idle fails no allocation and loses nothing") {
-    for_each_point([](int n) {
-        const Machine driver{HostDriver{64_MiB}};
-        MemorySaver saver{driver, {.pressure = 64_MiB}};
-        const Arena idle = saver.arena("idle", HostBackup{.threads = 1}, {.evictable = true});
-        auto* const block = static_cast<unsigned char*>(idle.allocate(2_MiB));
-        std::memset(block, 7, 2_MiB);
-        const Arena busy = saver.arena("busy");
-        void* other = nullptr;
-        const bool again = without_memory(n, [&] { other = busy.allocate(2_MiB); });
-        CHECK(busy.usage().blocks == (other != nullptr ? 1 : 0));
-        if (!again) CHECK(idle.usage().state == "paused");
-        (void)saver.resume("idle");
-        CHECK(block[0] == 7);
-        CHECK(std::memcmp(block, block + 1, 2_MiB - 1) == 0);
-        return again;
-    });
-}
-
 TEST_CASE("pause: room that was taken and could not be noted is used by the next one") {
     for_each_point([](int n) {
         const Machine driver{HostDriver{512_MiB}};

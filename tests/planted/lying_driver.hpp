@@ -34,7 +34,6 @@ enum class Lie : unsigned char {
     files_all_alike,    ///< all files are reported as the same file
     drain_marks_device, ///< waits in a way that breaks captures
     gate_forgotten,     ///< a graph that does not wait for events recorded outside it
-    gate_opens_at_once, ///< a stream that does not wait for the host
 };
 
 /// HostDriver with the planted bug.
@@ -54,9 +53,6 @@ public:
     }
     Status follow_outside(StreamRef stream, EventRef event) const noexcept {
         return lie_ == Lie::gate_forgotten ? Status{} : HostDriver::follow_outside(stream, event);
-    }
-    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept {
-        return lie_ == Lie::gate_opens_at_once ? Status{} : HostDriver::wait_word(stream, word, value);
     }
     Status drain() const noexcept {
         if (lie_ == Lie::drain_forgotten) return {};

@@ -276,11 +276,8 @@ TEST_CASE("a gate that opens too soon") {
         machine.outcome.right_bytes = seen == pattern(4_MiB, 1);
     };
     const auto copied = [&](Machine& machine) { program(machine, HostBackup{.threads = 1}); };
-    const auto read = [&](Machine& machine) { program(machine, FileBackup{.directory = "/tmp", .threads = 1}); };
     CHECK(!planted_in(Lie::gate_forgotten, copied).right_bytes);
-    CHECK(!planted_in(Lie::gate_forgotten, read).right_bytes);
     CHECK(!planted_in(Lie::follow_forgotten, copied).right_bytes);
-    CHECK(!planted_in(Lie::gate_opens_at_once, read).right_bytes);
 }
 
 TEST_CASE("an inbound piece that starts too early: what was there has not been saved yet") {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -135,127 +136,23 @@ TEST_CASE("devices: each one's work is done in order, the first's by the caller,
     CHECK(asked[2] != 0);
 }
 
-TEST_CASE("devices: a block freed with another device's stream is free once that has passed") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
-    const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB, .reserve = 32_MiB});
-    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    HeldStream there{host_of(second.driver)};
-    void* block = here.allocate(32_MiB);
-    const auto taken = [&] { // the block uses all of the capacity until it is free
-        try {
-            here.deallocate(here.allocate(32_MiB), already_idle);
-            return false;
-        } catch (const Misuse&) {
-            return true;
-        }
-    };
-    SUBCASE("by the saver") { saver.deallocate(block, there.get()); }
-    SUBCASE("by the arena") { here.deallocate(block, there.get()); }
-    SUBCASE("while a pause that comes to nothing is under way") {
-        first.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
-        bool freed = false;
-        first.driver.on_call([&](const CallRecord& made) {
-            if (made.call == Call::unmap && !std::exchange(freed, true)) saver.deallocate(block, there.get());
-        });
-        CHECK_THROWS_AS((void)saver.pause("tag", {.order = already_idle}), DriverError);
-        first.driver.on_call({});
-        first.driver.heal();
-        CHECK(freed);
-        (void)saver.resume("tag");
-    }
-    CHECK(here.usage().blocks == 0);
-    CHECK(taken());
-    CHECK(taken()); // a wait for the block's own device, which that allocation makes, does not cover it
-    CHECK_THROWS_AS(saver.deallocate(block, there.get()), Misuse);
-    there.finish();
-    CHECK(!taken());
-
-    // Paused memory is free at once, whatever work is still running.
-    block = here.allocate(32_MiB);
-    (void)saver.pause("tag");
-    HeldStream again{host_of(second.driver)};
-    saver.deallocate(block, again.get());
-    (void)saver.resume("tag");
-    CHECK(!taken());
-}
-
-TEST_CASE("devices: a pause ends what waits for another device's stream, and close does") {
-    const Machine first{0};
-    const Machine second{1};
-    HeldStream there{host_of(second.driver)};
-    MemorySaver saver{first.driver};
-    const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
-    (void)saver.arena("tag", Discard{}, second.driver);
-    saver.deallocate(here.allocate(20_MiB), there.get());
-    (void)saver.pause({"tag"}, {.order = already_idle});
-    (void)saver.resume("tag");
-    void* const block = here.allocate(32_MiB);
-    saver.deallocate(block, there.get());
-    CHECK(second.driver.outstanding().events == 1);
-    there.finish();
-    saver.close();
-    CHECK(second.driver.outstanding().events == 0);
-}
-
-TEST_CASE("devices: a block freed with another device's stream that is being captured stays out of use") {
+TEST_CASE("devices: a block cannot be freed with another device's stream, but after an event of it") {
     const Machine first{0};
     const Machine second{1};
     MemorySaver saver{first.driver};
     const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(second.driver.open_stream(stream).ok());
-    void* const block = here.allocate(32_MiB);
-    REQUIRE(second.driver.begin_capture(stream, CaptureMode::global).ok());
-    saver.deallocate(block, stream);
-    GraphRef graph;
-    CHECK(second.driver.end_capture(stream, graph).ok());
-    CHECK_THROWS_AS((void)here.allocate(32_MiB), Misuse);
-    CHECK(second.driver.close_graph(graph).ok());
-    CHECK(second.driver.close_stream(stream).ok());
-}
-
-TEST_CASE("devices: plain memory freed with another device's stream is freed once that has passed") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
-    (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
-    void* block = nullptr;
-    {
-        const auto out = saver.outside();
-        block = saver.allocate(1000);
-    }
     HeldStream there{host_of(second.driver)};
-    second.driver.on_call([&](const CallRecord& made) {
-        if (made.call != Call::wait) return;
-        CHECK(first.driver.plain_bytes() == 1000);
-        there.let_go();
-    });
-    saver.deallocate(block, there.get());
-    second.driver.on_call({});
-    CHECK(second.driver.calls(Call::wait) == 1);
-    CHECK(first.driver.plain_bytes() == 0);
-}
-
-TEST_CASE("devices: a mark that cannot be made leaves the block as it is") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
-    const Arena here = saver.arena("tag");
-    (void)saver.arena("tag", Discard{}, second.driver);
-    void* const block = here.allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(second.driver.open_stream(stream).ok());
-    for (const Call call : {Call::capturing, Call::open_event, Call::record}) {
-        second.driver.fail({.call = call});
-        CHECK_THROWS_AS(saver.deallocate(block, stream), DriverError);
+    void* const block = here.allocate(32_MiB);
+    for (const auto& free : {std::function<void()>{[&] { saver.deallocate(block, there.get()); }},
+                             std::function<void()>{[&] { here.deallocate(block, there.get()); }}}) {
+        const std::string text = text_of<Misuse>(free);
+        CHECK(contains(text, "tag \"tag\""));
+        CHECK(contains(text, "record an event in it, make a stream of device 0 wait for that event"));
         CHECK(here.usage().blocks == 1);
     }
-    saver.deallocate(block, stream);
-    CHECK(here.usage().blocks == 0);
-    CHECK(second.driver.close_stream(stream).ok());
+    there.finish();
+    saver.deallocate(block, already_idle);
 }
 
 TEST_CASE("devices: out of memory says what the device that refused needed, and what it has") {

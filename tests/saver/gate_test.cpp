@@ -144,152 +144,47 @@ TEST_CASE("gates: bytes that are filled, and bytes that nobody brings" * on_mach
 }
 
 TEST_CASE("gates: closed for as long as a copy is late" * on_hosts) {
-    for (const bool pageable : {false, true}) {
-        CAPTURE(pageable);
-        const Checked machine;
-        MemorySaver<> saver{MemorySaver{machine.driver}};
-        const AnyPolicy policy =
-            pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
-        Model model{saver, machine.driver, "weights", policy};
-        saver.pause("weights");
-        const HostDriver host = host_of(machine.driver);
-        StreamRef lane;
-        REQUIRE(host.lane(Direction::in, lane).ok());
-        REQUIRE(host.hold(lane).ok());
-        const Arrival coming = saver.resume_async("weights", model.backwards());
-        model.launch();
-        EventRef event;
-        REQUIRE(host.open_event(model.stream, event).ok());
-        REQUIRE(host.record(event, model.stream).ok());
-        std::this_thread::sleep_for(std::chrono::milliseconds{20});
-        bool passed = true;
-        CHECK(host.query(event, passed).ok());
-        CHECK_FALSE(passed);
-        for (const auto& outbox : model.outboxes) CHECK(outbox->bytes() == std::vector<unsigned char>(layer, 0));
-        REQUIRE(host.let_go(lane).ok());
-        CHECK(host.wait(event).ok());
-        CHECK(host.close_event(event).ok());
-        CHECK(model.right());
-    }
+    const Checked machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    Model model{saver, machine.driver, "weights", HostBackup{}};
+    saver.pause("weights");
+    const HostDriver host = host_of(machine.driver);
+    StreamRef lane;
+    REQUIRE(host.lane(Direction::in, lane).ok());
+    REQUIRE(host.hold(lane).ok());
+    const Arrival coming = saver.resume_async("weights", model.backwards());
+    model.launch();
+    EventRef event;
+    REQUIRE(host.open_event(model.stream, event).ok());
+    REQUIRE(host.record(event, model.stream).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    bool passed = true;
+    CHECK(host.query(event, passed).ok());
+    CHECK_FALSE(passed);
+    for (const auto& outbox : model.outboxes) CHECK(outbox->bytes() == std::vector<unsigned char>(layer, 0));
+    REQUIRE(host.let_go(lane).ok());
+    CHECK(host.wait(event).ok());
+    CHECK(host.close_event(event).ok());
+    CHECK(model.right());
 }
 
 TEST_CASE("gates: one waits for its own bytes and for none that come later") {
-    const ModelFiles files;
-    for (const AnyPolicy& policy :
-         {AnyPolicy{HostBackup{}},
-          AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB}},
-          AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}}) {
-        const bool pageable = !(policy == AnyPolicy{HostBackup{}}); // pageable or in a file: the host relays the bytes
-        CAPTURE(policy.describe());
-        const Checked machine{nasty_machine}; // where work runs only when waited for
-        MemorySaver<> saver{MemorySaver{machine.driver}};
-        Model model{saver, machine.driver, "weights", policy};
-        if (policy == AnyPolicy{FileSource{.threads = 1, .ring_bytes = 4_MiB}}) {
-            std::vector<unsigned char> all;
-            for (std::size_t i = 0; i < 4; ++i) {
-                const std::vector<unsigned char> each = pattern(layer, i);
-                all.insert(all.end(), each.begin(), each.end());
-            }
-            saver.load(model.at(0), all.size(), files.put("weights", all));
-        }
-        saver.pause("weights");
-        std::atomic<bool> stop{pageable};
-        std::atomic<int> copies{0};
-        machine.driver.on_call([&](const CallRecord& made) { // delays those of the first two layers, which are last
-            if (made.call != Call::copy_to_device) return;
-            // A buffer's bytes are recorded after the next one's.
-            if (made.address >= address_of(model.at(2))) return;
-            while (stop) std::this_thread::yield();
-            ++copies;
-        });
-        Outbox outbox{machine.driver, layer};
-        const OwnStream stream{machine.driver};
-        {
-            const Arrival coming = saver.resume_async("weights", model.backwards());
-            model.gates[3].before(stream); // outside a capture: an ordinary wait
-            outbox.fetch(model.at(3), stream);
-            EventRef event;
-            REQUIRE(machine.driver.open_event(stream, event).ok());
-            CHECK(machine.driver.record(event, stream).ok());
-            CHECK(machine.driver.wait(event).ok());
-            CHECK(machine.driver.close_event(event).ok());
-            CHECK(outbox.bytes() == pattern(layer, 3));
-            CHECK_FALSE(coming.done());
-            if (pageable) CHECK(copies == 0);
-            stop = false;
-        }
-        machine.driver.on_call({});
-    }
-}
-
-// On a GPU, streams share a few hardware queues, and a stream that waits at a gate blocks the others of its queue:
-// here, the streams that relay copies to gates.
-TEST_CASE("gates: what the host opens waits for no stream but the one that brings the bytes") {
-    const Checked machine{host_machine};
+    const Checked machine{nasty_machine}; // where work runs only when waited for
     MemorySaver<> saver{MemorySaver{machine.driver}};
-    const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp", .threads = 1}), layer};
-    write_bytes(machine.driver, block.data(), pattern(layer, 1));
-    StreamRef relay;
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::follow_outside) relay = made.stream;
-    });
-    const Gate gate = saver.gate(block.data(), layer);
-    machine.driver.on_call({});
+    Model model{saver, machine.driver, "weights", HostBackup{}};
     saver.pause("weights");
-    REQUIRE(host_of(machine.driver).hold(relay).ok());
-    REQUIRE(host_of(machine.driver).enqueue(relay, [] {}).ok());
     Outbox outbox{machine.driver, layer};
     const OwnStream stream{machine.driver};
-    {
-        const Arrival coming = saver.resume_async("weights");
-        gate.before(stream);
-        outbox.fetch(block.data(), stream);
-        EventRef event;
-        REQUIRE(machine.driver.open_event(stream, event).ok());
-        CHECK(machine.driver.record(event, stream).ok());
-        bool passed = false;
-        for (int i = 0; i < 1000 && !passed; ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds{5});
-            CHECK(machine.driver.query(event, passed).ok());
-        }
-        CHECK(passed);
-        REQUIRE(host_of(machine.driver).let_go(relay).ok());
-        CHECK(machine.driver.wait(event).ok());
-        CHECK(machine.driver.close_event(event).ok());
-    }
-    CHECK(outbox.bytes() == pattern(layer, 1));
-}
-
-// On a GPU, kernels may be queued behind a stream that waits for the host.
-TEST_CASE("gates: bytes that kernels bring are waited for before streams wait for the host") {
-    if (!no_codec().empty()) return;
-    for (const bool one_tag : {true, false}) {
-        CAPTURE(one_tag);
-        const Checked machine{host_machine};
-        MemorySaver<> saver{MemorySaver{machine.driver}};
-        const Arena arena = saver.arena("weights", compressed(HostBackup{}));
-        const Arena other = one_tag ? arena : saver.arena("others", compressed(HostBackup{}));
-        const Buffer<char> in_file{arena, layer};
-        write_bytes(machine.driver, in_file.data(), pattern(layer, 1));
-        saver.pause("weights", {.bytes = FileBackup{.directory = "/tmp", .threads = 1}});
-        const Buffer<char> coded{other, layer};
-        write_bytes(machine.driver, coded.data(), std::vector<unsigned char>(layer, 2));
-        saver.pause();
-        const Gate first = arena.gate(in_file.data(), layer);
-        const Gate second = other.gate(coded.data(), layer);
-        std::atomic<bool> words{false};
-        std::atomic<bool> too_soon{false};
-        machine.driver.on_call([&](const CallRecord& made) {
-            if (made.call == Call::wait_word) words = true;
-            if (made.call != Call::copy_to_device || made.bytes > layer / 2) return; // compressed bytes are few
-            for (int i = 0; i < 40 && !words; ++i) std::this_thread::sleep_for(std::chrono::milliseconds{5});
-            too_soon = too_soon || words;
-        });
-        saver.resume_async(Tags::all(), {.first = {{in_file.data(), layer}}}).wait();
-        machine.driver.on_call({});
-        CHECK(words);
-        CHECK_FALSE(too_soon);
-    }
+    const Arrival coming = saver.resume_async("weights", model.backwards());
+    model.gates[3].before(stream); // outside a capture: an ordinary wait
+    outbox.fetch(model.at(3), stream);
+    EventRef event;
+    REQUIRE(machine.driver.open_event(stream, event).ok());
+    CHECK(machine.driver.record(event, stream).ok());
+    CHECK(machine.driver.wait(event).ok());
+    CHECK(machine.driver.close_event(event).ok());
+    CHECK(outbox.bytes() == pattern(layer, 3));
+    CHECK_FALSE(coming.done());
 }
 
 TEST_CASE("gates: a gate that is made while its bytes are on their way" * on_hosts) {
@@ -329,14 +224,13 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
         std::vector<std::uint64_t> calls;
         std::vector<Outstanding> held;
         for (int round = 0; round < 1000; ++round) {
-            const std::uint64_t before = machine.driver.calls(Call::record) + machine.driver.calls(Call::wait_word) +
-                                         machine.driver.calls(Call::open_event) +
+            const std::uint64_t before = machine.driver.calls(Call::record) + machine.driver.calls(Call::open_event) +
                                          machine.driver.calls(Call::open_stream);
             saver.pause("weights", {.order = already_idle});
             saver.resume_async("weights").wait();
             for (int more = 0; more < 3; ++more) (void)saver.gate(block.data(), 1); // destroyed at once
-            calls.push_back(machine.driver.calls(Call::record) + machine.driver.calls(Call::wait_word) +
-                            machine.driver.calls(Call::open_event) + machine.driver.calls(Call::open_stream) - before);
+            calls.push_back(machine.driver.calls(Call::record) + machine.driver.calls(Call::open_event) +
+                            machine.driver.calls(Call::open_stream) - before);
             held.push_back(machine.driver.outstanding());
         }
         CHECK(calls.back() == calls[1]);
@@ -347,8 +241,7 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
 TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
     const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
-    const ManualBackup policy;
-    const Arena arena = saver.arena("manual", policy);
+    const Arena arena = saver.arena("weights", HostBackup{});
     const Buffer<char> stays{arena, layer};
     void* const block = arena.allocate(layer);
     const Gate gate = saver.gate(block, layer);
@@ -356,10 +249,12 @@ TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
     saver.deallocate(block, already_idle);
     void* const again = arena.allocate(layer);
     CHECK(again == block); // another block at the same address
-    policy.copies->held = false;
-    saver.pause("manual");
-    policy.copies->held = true;
-    const Arrival coming = saver.resume_async("manual");
+    saver.pause("weights");
+    const HostDriver host = host_of(machine.driver);
+    StreamRef lane;
+    REQUIRE(host.lane(Direction::in, lane).ok());
+    REQUIRE(host.hold(lane).ok());
+    const Arrival coming = saver.resume_async("weights");
     const OwnStream stream{machine.driver};
     const auto passes = [&](const Gate& at, int milliseconds) {
         at.before(stream);
@@ -377,7 +272,7 @@ TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
     constexpr int for_ever = 60'000; // other tests may use all processors for a while
     CHECK(passes(gate, for_ever));
     CHECK_FALSE(passes(other, 50));
-    policy.copies->finish();
+    REQUIRE(host.let_go(lane).ok());
     CHECK(passes(other, for_ever));
     saver.deallocate(again);
 }
@@ -536,7 +431,6 @@ TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated byte
         REQUIRE(driver.copy_to_host(bytes.data(), address_of(block.data()), layer, stream).ok());
         CHECK(driver.drain().ok());
         CHECK(bytes == pattern(layer, 5));
-        CHECK(driver.calls(Call::wait_word) == 0);
     }
     check_given_back(driver);
 }
@@ -585,7 +479,7 @@ TEST_CASE("gates: what cannot be meant") {
     CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
 }
 
-TEST_CASE("gates: where bytes come of files, and others of the host, the call waits for none" * on_hosts) {
+TEST_CASE("gates: bytes of files, and of the host beside them, are there once the call returns" * on_hosts) {
     const Checked machine;
     const ModelFiles files;
     const std::vector<unsigned char> bytes = pattern(2 * layer, 1);
@@ -598,17 +492,9 @@ TEST_CASE("gates: where bytes come of files, and others of the host, the call wa
     const OwnStream stream{machine.driver};
     Outbox outbox{machine.driver, layer};
     saver.pause("model");
-    Turnstile held;
-    machine.driver.on_call([&](const CallRecord& call) {
-        if (call.call == Call::copy_to_device) held.pass();
-    });
     const Arrival coming = saver.resume_async("model");
     gate.before(stream);
     outbox.fetch(of_file.data() + layer, stream);
-    CHECK(!coming.done());
-    held.open();
-    coming.wait();
-    machine.driver.on_call({});
     EventRef event;
     REQUIRE(machine.driver.open_event(stream, event).ok());
     CHECK(machine.driver.record(event, stream).ok());

@@ -193,10 +193,6 @@ TEST_CASE("many tags: what has been done is counted") {
     CHECK(row.mapped_bytes == 0);
     CHECK(row.peak_mapped_bytes == 32_MiB);
     CHECK(row.pauses == 3);
-    CHECK(row.resumes == 3);
-    CHECK(row.released_total_bytes == 96_MiB);
-    CHECK(row.saved_total_bytes == 96_MiB);
-    CHECK(row.restored_total_bytes == 96_MiB);
     for (const DeviceUsage& device : saver.usage().devices()) CHECK(device.total_bytes == 1_GiB); // of a temporary
 }
 

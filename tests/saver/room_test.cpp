@@ -106,73 +106,17 @@ TEST_CASE("room: what one saver freed serves another, and capacity that nothing 
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
 }
 
-/// The freed memory and the allocation that needs it belong to different owners on one machine.
-TEST_CASE("room: savers and arenas on one machine give each other what nobody uses") {
-    HostDriver driver{all};
-    MemorySaver one{driver};
-    MemorySaver two{driver};
-    { const Buffer<char> freed{one.arena("a"), most}; }
-    void* block = two.arena("b").allocate(most);
-    two.deallocate(block);
-    {
-        TaggedArena alone{driver, "alone"};
-        block = alone.allocate(most);
-        alone.deallocate(block);
-        const auto outside = one.outside();
-        block = one.allocate(most);
-        one.deallocate(block);
-        block = alone.allocate(most);
-        (void)alone.pause();
-        { const Buffer<char> freed{two.arena("b"), most}; }
-        CHECK(alone.resume().mapped_bytes == most);
-        CHECK_THROWS_AS((void)one.arena("a").allocate(most), OutOfMemory); // the memory is live
-        CHECK_THROWS_AS((void)two.arena("b").allocate(most), OutOfMemory);
-        alone.deallocate(block, already_idle);
-    }
-    const Buffer<char> last{two.arena("b"), most};
-    (void)two.pause();
-    { const Buffer<char> freed{one.arena("c"), most}; }
-    CHECK(two.resume().mapped_bytes == most);
-}
-
-TEST_CASE("room: savers that want each other's, all at once, from many threads") {
-    HostDriver driver{all};
-    std::atomic<int> rounds{0};
-    const auto work = [&](int which) {
-        MemorySaver saver{driver};
-        const Arena arena = saver.arena("t" + std::to_string(which));
-        for (int i = 0; i < 50; ++i) {
-            try {
-                Buffer<char> block{arena, 12_MiB};
-                rounds += 1;
-            } catch (const OutOfMemory&) { // another thread was using it
-            }
-            if (i % 10 == 9) (void)saver.pause();
-            if (i % 10 == 9) (void)saver.resume();
-        }
-    };
-    {
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < 6; ++i) threads.emplace_back(work, i);
-    }
-    CHECK(rounds > 0);
-    MemorySaver saver{driver};
-    CHECK(saver.owns(saver.arena("all").allocate(all)));
-}
-
 /// A resume holds freed memory of its tag while it runs: other allocations wait until it ends, in every way.
 TEST_CASE("room: what another thread's operation has in hand is waited for") {
-    for (const char* way : {"another tag", "another saver", "the same tag", "alone", "a resume", "a workspace"}) {
+    for (const char* way : {"another tag", "the same tag", "a resume", "a workspace"}) {
         CAPTURE(way);
         const std::string wants{way};
         const HostDriver driver{all};
         StreamRef lane;
         REQUIRE(driver.lane(Direction::in, lane).ok());
         MemorySaver saver{driver};
-        MemorySaver other{driver};
         const std::size_t capacity = wants == "the same tag" ? 50_MiB : 0;
         const Arena arena = saver.arena("away", HostBackup{}, ArenaOptions{.capacity = capacity});
-        TaggedArena alone{driver, "alone"};
         const Buffer<char> kept{arena, 1_MiB};
         const Buffer<char> paused{saver.arena("paused"), 20_MiB};
         (void)saver.pause();
@@ -190,9 +134,7 @@ TEST_CASE("room: what another thread's operation has in hand is waited for") {
             CHECK(driver.let_go(lane).ok());
         }};
         if (wants == "another tag") CHECK_NOTHROW((void)saver.arena("b").allocate(most));
-        if (wants == "another saver") CHECK_NOTHROW((void)other.arena("b").allocate(most));
         if (wants == "the same tag") CHECK_NOTHROW((void)arena.allocate(most + 2_MiB));
-        if (wants == "alone") CHECK_NOTHROW((void)alone.allocate(most));
         if (wants == "a resume") CHECK_NOTHROW((void)saver.resume("paused", {.room_within = {}}));
         if (wants == "a workspace") {
             WorkspacePool pool{saver.arena("w"), {.cap = most}};
@@ -218,71 +160,6 @@ TEST_CASE("room: a hopeless request does not wait for a device that would free n
         REQUIRE(driver.let_go(stream).ok());
     }
     CHECK(driver.close_stream(stream).ok());
-}
-
-TEST_CASE("room: a neighbour that leaves while it is asked is waited for") {
-    struct Slow final : detail::Neighbour {
-        std::atomic<bool> asked{false};
-        std::atomic<bool> may_answer{false};
-        std::size_t release_unused(bool) noexcept override {
-            asked = true;
-            while (!may_answer) std::this_thread::yield();
-            return 7;
-        }
-        bool wait_for_others() noexcept override { return false; }
-    };
-    Neighbours neighbours;
-    Slow slow;
-    neighbours.leave(slow); // has not joined
-    neighbours.join(slow);
-    std::atomic<bool> left{false};
-    std::size_t given = 0;
-    {
-        std::jthread asker{[&] { given = neighbours.release_unused(true); }};
-        while (!slow.asked) std::this_thread::yield();
-        std::jthread leaver{[&] {
-            neighbours.leave(slow);
-            left = true;
-        }};
-        std::this_thread::sleep_for(20ms);
-        CHECK(!left);
-        slow.may_answer = true;
-    }
-    CHECK(left);
-    CHECK(given == 7);
-    CHECK(neighbours.release_unused(false) == 0);
-}
-
-TEST_CASE("room: streams that wait for words and waits for the whole device keep out of each other's way") {
-    Neighbours neighbours;
-    std::atomic<bool> waits{false};
-    std::optional<Neighbours::DeviceWait> alone{std::in_place, neighbours};
-    {
-        const Neighbours::DeviceWait beside{neighbours}; // several at once
-        CHECK(Neighbours::DeviceWait{neighbours, Neighbours::Try{}}.owns());
-    }
-    std::jthread words{[&] {
-        neighbours.words_wait();
-        waits = true;
-    }};
-    std::this_thread::sleep_for(20ms);
-    CHECK(!waits); // otherwise the device's work would depend on a word that cannot be set during the wait
-    alone.reset();
-    words.join();
-    CHECK(neighbours.words_waiting());
-    CHECK(!Neighbours::DeviceWait{neighbours, Neighbours::Try{}}.owns());
-    neighbours.words_wait(); // several at once
-    std::atomic<bool> passed{false};
-    std::jthread device{[&] {
-        const Neighbours::DeviceWait later{neighbours};
-        passed = true;
-    }};
-    neighbours.words_set();
-    std::this_thread::sleep_for(20ms);
-    CHECK(!passed);
-    neighbours.words_set();
-    device.join();
-    CHECK(!neighbours.words_waiting());
 }
 
 static_assert(!std::is_copy_constructible_v<MemorySaver<HostDriver>>, "two would close one another");

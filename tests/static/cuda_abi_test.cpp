@@ -55,7 +55,6 @@ static_assert(cuda::capture_none == CU_STREAM_CAPTURE_STATUS_NONE);
 static_assert(cuda::stream_non_blocking == CU_STREAM_NON_BLOCKING);
 static_assert(cuda::event_disable_timing == CU_EVENT_DISABLE_TIMING);
 static_assert(cuda::event_wait_external == CU_EVENT_WAIT_EXTERNAL);
-static_assert(cuda::wait_value_geq == CU_STREAM_WAIT_VALUE_GEQ);
 static_assert(cuda::host_register_portable == CU_MEMHOSTREGISTER_PORTABLE);
 static_assert(cuda::legacy_stream == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
 
@@ -213,8 +212,6 @@ static_assert(alike<decltype(Api::stream_create), PFN_cuStreamCreate_v2000>);
 static_assert(alike<decltype(Api::stream_destroy), PFN_cuStreamDestroy_v4000>);
 static_assert(alike<decltype(Api::stream_context), PFN_cuStreamGetCtx_v9020>);
 static_assert(alike<decltype(Api::stream_wait_event), PFN_cuStreamWaitEvent_v3020>);
-static_assert(alike<decltype(Api::stream_wait_value), PFN_cuStreamWaitValue32_v11070>);
-static_assert(alike<decltype(Api::host_device_pointer), PFN_cuMemHostGetDevicePointer_v3020>);
 static_assert(alike<decltype(Api::stream_capturing), PFN_cuStreamIsCapturing_v10000>);
 static_assert(alike<decltype(Api::event_create), PFN_cuEventCreate_v2000>);
 static_assert(alike<decltype(Api::event_destroy), PFN_cuEventDestroy_v4000>);

@@ -26,7 +26,7 @@ struct Capturing : Whole { void capturing() = delete; };
 struct Fill : Whole { void fill() = delete; };
 struct FreePlain : Whole { void free_plain() = delete; };
 struct UpdateGraph : Whole { void update_graph() = delete; };
-struct WaitWord : Whole { void wait_word() = delete; };
+struct FollowOutside : Whole { void follow_outside() = delete; };
 struct Lane : Whole { void lane() = delete; };
 struct CopyPeer : Whole { void copy_peer() = delete; };
 struct CopyMany : Whole { void copy_many() = delete; };
@@ -72,7 +72,7 @@ static_assert(!Driver<lacking::Name> && !Driver<lacking::Comparison> && !Driver<
 // Optional methods.
 static_assert(!Plain<lacking::FreePlain> && Driver<lacking::FreePlain>);
 static_assert(!Captures<lacking::UpdateGraph> && Driver<lacking::UpdateGraph>);
-static_assert(!Gates<lacking::WaitWord> && Captures<lacking::WaitWord> && Driver<lacking::WaitWord>);
+static_assert(!Gates<lacking::FollowOutside> && Captures<lacking::FollowOutside> && Driver<lacking::FollowOutside>);
 static_assert(!Lanes<lacking::Lane> && Driver<lacking::Lane>);
 static_assert(!Peers<lacking::CopyPeer> && Driver<lacking::CopyPeer>);
 static_assert(!BatchCopies<lacking::CopyMany> && Driver<lacking::CopyMany>);
@@ -101,7 +101,8 @@ static_assert(!Captures<Faulty<lacking::UpdateGraph>> && Plain<Faulty<lacking::U
 static_assert(Peers<Faulty<Whole>> && !Peers<Faulty<lacking::CopyPeer>>);
 static_assert(BatchCopies<Faulty<Whole>> && !BatchCopies<Faulty<lacking::CopyMany>>);
 static_assert(KernelCopies<Faulty<Whole>> && !KernelCopies<Faulty<lacking::CopyByKernel>>);
-static_assert(Gates<Faulty<Whole>> && !Gates<Faulty<lacking::WaitWord>> && Captures<Faulty<lacking::WaitWord>>);
+static_assert(Gates<Faulty<Whole>> && !Gates<Faulty<lacking::FollowOutside>> &&
+              Captures<Faulty<lacking::FollowOutside>>);
 static_assert(!Lanes<Faulty<lacking::Lane>> && !Trims<Faulty<lacking::TrimPool>>);
 static_assert(!StreamOwners<Faulty<lacking::OwnsStream>> && !HostPages<Faulty<lacking::HostAvailable>>);
 static_assert(Shared<Faulty<Whole>> && !Shared<Faulty<lacking::NeighboursOf>>);

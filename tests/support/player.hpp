@@ -2,7 +2,7 @@
 // model. The caller supplies the operations: random numbers or a fuzzer's bytes. Independent of any test framework.
 //
 // Covered: allocating and freeing, in tags and plain memory, in every order; pause (in every order, and with another
-// policy for one pause), resume (also without bytes, and streamed), saving ahead, exchange, uses, reclaims, pressure,
+// policy for one pause), resume (also without bytes, and streamed), saving ahead, exchange, uses, reclaims,
 // drop, forget_backup, changes of capacity, trim, prepare, invalidate, views of backups and changes to them; loads from
 // a file; writes by the CPU, and by the device as late as no call waits for them; capturing, launching, updating and
 // dropping graphs; a pool of workspaces; commits and releases of an elastic range; loss of the device; the end of the
@@ -53,11 +53,7 @@ public:
 
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
 
-    void step() {
-        if (options_.pressure != 0) settle(); // any allocation may evict, which asserts that the tag's work is complete
-        play();
-        if (options_.pressure != 0) note_evictions();
-    }
+    void step() { play(); }
 
     /// Checks everything that the model knows.
     void check_all() {
@@ -156,9 +152,8 @@ private:
         }
     }
 
-    /// Makes a new machine and a saver on it, with or without pressure.
+    /// Makes a new machine and a saver on it.
     void begin() {
-        options_.pressure = choices_.below(4) == 0 ? machine_bytes - most_bytes / 4 : 0;
         driver_.emplace(HostDriver{machine_bytes, {.poison = true, .late = true}});
         saver_.emplace(*driver_, options_);
         tags_.clear();
@@ -405,7 +400,6 @@ private:
         }
         if (between.empty()) return;
         bring_back(between);
-        note_evictions(); // under pressure this may have evicted others
     }
     /// Starts a streamed resume, and either waits for the bytes or lets the next call end it.
     void resume_streamed() {

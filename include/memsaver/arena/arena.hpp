@@ -3,11 +3,11 @@
 
 #include "memsaver/core/macros_off.hpp"
 
-#include "memsaver/arena/arena_base.hpp"
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/arena/arriving.hpp"
 #include "memsaver/arena/exchange.hpp"
 #include "memsaver/arena/options.hpp"
+#include "memsaver/arena/owned_ranges.hpp"
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/arena/tagged_arena.hpp"

@@ -1,14 +1,14 @@
 // One tag's memory on one device: grows, allocates blocks, pauses and resumes. Knows nothing about other tags.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/arena/gates.hpp"
+#include "memsaver/arena/owned_ranges.hpp"
 #include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/retired_slots.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/driver/fork_check.hpp"
-#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/heap/heaps.hpp"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ private:
 /// - `growing_`: held by the one thread that adds extents, and by a pause or trim while it takes extents out. Held
 ///   across driver calls that do not wait for the device; only `close` waits while holding it.
 /// - the pages' mutex, then the heaps' locks: bookkeeping only.
-class ArenaCore final : public ArenaBase, public Neighbour {
+class ArenaCore final {
 public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
@@ -102,37 +102,84 @@ public:
     /// invalid options, or the error of a failing driver call.
     ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
               std::function<void(Range)> on_segment = {});
-    MEMSAVER_INLINE ~ArenaCore() override;
+    ArenaCore(const ArenaCore&) = delete;
+    ArenaCore& operator=(const ArenaCore&) = delete;
+    ~ArenaCore();
 
     /// Allocates the memory that `options.reserve` requests. The owner calls it after construction, and again after a
     /// failure; once it has succeeded, it is a no-op. Throws OutOfMemory if the memory does not fit.
     void reserve();
 
-    MEMSAVER_INLINE void* allocate(const Request& request) override;
-    MEMSAVER_INLINE void deallocate(void* pointer, const FreeOrder& order) override;
-    MEMSAVER_INLINE void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept override;
-    MEMSAVER_INLINE void let_go(std::uint64_t graph) noexcept override;
-    [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap) override;
-    [[nodiscard]] MEMSAVER_INLINE std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes,
-                                                                                std::size_t step) override;
-    MEMSAVER_INLINE void zero(void* pointer, std::size_t bytes, StreamRef stream) override;
-    [[nodiscard]] MEMSAVER_INLINE BackupView backup_view(const void* pointer, std::size_t bytes) override;
-    MEMSAVER_INLINE void write_backup(void* pointer, const void* from, std::size_t bytes) override;
-    MEMSAVER_INLINE void load(void* pointer, const FileRange& from, AnyPolicy (*reader)() = nullptr) override;
-    MEMSAVER_INLINE void invalidate(const void* pointer, std::size_t bytes) override;
-    [[nodiscard]] MEMSAVER_INLINE std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes) override;
-    MEMSAVER_INLINE void require_restored() override;
+    /// Allocates device memory with undefined content. Throws Misuse (size 0 or too large for the arena, alignment not
+    /// a power of two, closed), OutOfMemory, or the error of a failing driver call.
+    void* allocate(const Request& request);
 
-    MEMSAVER_INLINE void require_open(const char* what) const override;
-    MEMSAVER_INLINE void require_resumed(const char* what, StreamRef stream) override;
-    [[nodiscard]] MEMSAVER_INLINE bool owns_stream(StreamRef stream) const override;
-    [[nodiscard]] MEMSAVER_INLINE bool contains(const void* pointer) const noexcept override;
-    [[nodiscard]] MEMSAVER_INLINE bool holds(const void* pointer, std::size_t bytes) override;
-    [[nodiscard]] MEMSAVER_INLINE bool here(const void* pointer, std::size_t bytes) override;
-    [[nodiscard]] MEMSAVER_INLINE ArenaUsage usage() override;
+    /// Frees a block, paused or not. Throws Misuse unless `pointer` was returned by `allocate` and has not been freed
+    /// since. Null is a no-op.
+    void deallocate(void* pointer, const FreeOrder& order);
 
-    [[nodiscard]] const std::string& tag() const noexcept override { return pages_.tag(); }
-    [[nodiscard]] int device() const noexcept override { return driver().device(); }
+    /// Returns the kept bytes of `bytes` at `pointer`, which may point into a block: available while it is paused, and
+    /// later for as long as the policy keeps them. Throws Misuse with the reason if there are none.
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes);
+
+    /// Returns the gate of `bytes` at `pointer`, which may point into a block; null if the bytes are always resident.
+    /// See MemorySaver::gate.
+    [[nodiscard]] std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes);
+    /// If a streamed resume has failed to restore bytes, throws its failure.
+    void require_restored();
+
+    /// Replaces kept bytes of paused memory. See MemorySaver::write_backup.
+    void write_backup(void* pointer, const void* from, std::size_t bytes);
+
+    /// Reads bytes from a file, now and at every resume. See MemorySaver::load. `reader` makes the policy that reads
+    /// them if the arena's own policy cannot; it is a parameter so that programs that never load do not compile it.
+    void load(void* pointer, const FileRange& from, AnyPolicy (*reader)() = nullptr);
+
+    /// Marks these bytes as changed. See MemorySaver::invalidate.
+    void invalidate(const void* pointer, std::size_t bytes);
+
+    /// Returns whether an address lies in this arena.
+    [[nodiscard]] bool contains(const void* pointer) const noexcept;
+
+    /// Returns whether `bytes` at `pointer`, which may point into a block, lie in live blocks.
+    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes);
+
+    /// Returns whether these bytes lie in live blocks and are resident: not paused, not being paused and not in flight.
+    [[nodiscard]] bool here(const void* pointer, std::size_t bytes);
+
+    /// Reserves addresses for `cap` bytes, rounded up to whole pages, without memory. Throws Misuse (0, more than the
+    /// arena's capacity, closed), or the error of a failing driver call.
+    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap);
+
+    /// Reserves addresses for `bytes`, rounded up to whole steps of `step` bytes (rounded up to whole pages), without
+    /// memory. Throws Misuse (a size is 0 or too large, closed), or the error of a failing driver call.
+    [[nodiscard]] std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step);
+
+    /// Fills `bytes` of a live block of this arena with zeros, in stream order; recorded if `stream` is being captured.
+    /// Waits for bytes that are being restored. Throws Misuse if they are paused or being paused, or the error of a
+    /// failing driver call.
+    void zero(void* pointer, std::size_t bytes, StreamRef stream);
+
+    /// Returns whether a stream belongs to the arena's device. True for the default stream, and if the driver cannot
+    /// tell.
+    [[nodiscard]] bool owns_stream(StreamRef stream) const;
+
+    /// `deallocate` for owners that may outlive `close()` and must not throw. Failures go to the event sink.
+    void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept;
+
+    /// Frees the blocks that were deallocated while `graph` was captured, as if deallocated now: the graph is gone.
+    void let_go(std::uint64_t graph) noexcept;
+
+    /// Throws Misuse, beginning with `what`, after `close`.
+    void require_open(const char* what) const;
+
+    /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena is closed. If
+    /// bytes are being restored, makes `stream` wait for them; throws Misuse if they could not be restored.
+    void require_resumed(const char* what, StreamRef stream);
+
+    [[nodiscard]] ArenaUsage usage();
+    [[nodiscard]] const std::string& tag() const noexcept { return pages_.tag(); }
+    [[nodiscard]] int device() const noexcept { return driver().device(); }
     [[nodiscard]] const AnyDriver& driver() const noexcept { return pages_.driver(); }
     [[nodiscard]] const AnyPolicy& policy() const noexcept { return policy_; }
     [[nodiscard]] const ArenaOptions& options() const noexcept { return pages_.options(); }
@@ -148,7 +195,7 @@ public:
     /// child.
     std::optional<Turn::Hold> try_turn();
     /// Waits for another thread's operation on this arena, and for bytes in flight. Returns whether there were any.
-    bool wait_for_others() noexcept override { return turn_.wait_for_others() || finish_arriving(); }
+    bool wait_for_others() noexcept { return turn_.wait_for_others() || finish_arriving(); }
 
     /// Returns the bytes in flight, if any; also bytes whose restore failed, until the next pause or resume.
     [[nodiscard]] std::shared_ptr<Arriving> arriving() noexcept;
@@ -158,8 +205,9 @@ public:
     /// Sets the bytes in flight that continue without the turn, or null. Requires the turn.
     void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
-    /// Releases unused memory for other savers and arenas on the machine. See Neighbours.
-    MEMSAVER_INLINE std::size_t release_unused(bool wait) noexcept override;
+    /// Releases unused memory and returns the number of bytes released; with `wait`, once all work submitted to the
+    /// device so far has completed. Releases nothing while another thread's operation is in progress.
+    std::size_t release_unused(bool wait) noexcept;
 
     // --- cheap queries, for callers that query many arenas ---
 
@@ -181,8 +229,6 @@ public:
     [[nodiscard]] bool on_its_way() noexcept;
     /// Returns whether some pages are active or are just being paused.
     [[nodiscard]] bool any_resident() noexcept;
-    /// Returns the physical bytes of pages whose release waits for device work.
-    [[nodiscard]] std::size_t waiting_bytes() noexcept { return pages_.waiting_bytes(); }
 
     /// Returns whether this process is a forked child of the one that made the arena. The owner must then leave the
     /// arena alone, because its memory and files belong to the parent.
@@ -206,6 +252,18 @@ public:
     /// unreserved. If the device cannot be waited for, `closing` is not called and the arena stays open.
     void close(FunctionRef<void()> closing = [] {});
     [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
+
+    // Used by `usage`.
+    std::atomic<std::size_t> elastic_bytes{0};
+
+    // Used by a saver's table of tags, which visits only arenas that may hold something.
+    std::uint64_t arena_serial;
+    std::atomic<bool> listed{true};
+
+    /// Set once the tag is dropped or about to be. Used in error messages about a closed arena.
+    std::atomic<bool> dropped{false};
+    /// Returns what happened to a closed arena, for error messages: it was closed, or its tag was dropped.
+    [[nodiscard]] const char* end() const noexcept { return dropped.load() ? "dropped" : "closed"; }
 
 private:
     class Reserved; // addresses reserved up front; Growing and ElasticPages map memory there: arena_core.ipp
@@ -399,9 +457,6 @@ public:
 
     /// Releases the pages, or hands them over. Failures are recorded and reported by `commit`.
     void release() noexcept;
-    /// Replaces `wait` and `release`: releases pages as they are saved. For tickets whose work is entirely on its
-    /// streams. Throws if a save failed; then the released extents are saved and paused, and the rest is active.
-    void release_as_saved();
     /// After a failure: releases only the flagged extents, whose pages have been overwritten. Hands over nothing; the
     /// rest stays active. `saved`: whether the previous content of the flagged extents was saved.
     void release_only(const std::vector<bool>& extents, bool saved) noexcept;
@@ -492,10 +547,9 @@ public:
     /// Gives up the turn; the resume continues without it, and the program may use the memory. From here on any caller
     /// of `commit` or of the destructor must hold the turn; `wait` does not need it.
     void go_on_alone() noexcept;
-    /// Makes the arena's gates wait for what `enqueue` has begun. Two steps: `record_gates` may wait for kernels; after
-    /// `close_gates`, streams wait for the host. Both throw the error of a failing call.
+    /// Makes the arena's gates wait for what `enqueue` has begun. Waits for bytes whose copies are not on a stream yet.
+    /// Throws the error of a failing call.
     void record_gates();
-    void close_gates();
 
     /// Starts restoring the bytes of extents that are mapped and not begun yet. Throws what a policy throws.
     /// `before_write`: see LiveSet.
@@ -525,10 +579,9 @@ private:
     std::vector<Range> first_; // ranges to restore first
     std::vector<Range> begun_; // ranges that `enqueue` has begun
     std::vector<Ticket> tickets_;
-    std::vector<std::vector<Range>> coming_;       // the ranges that each ticket restores
-    std::unique_ptr<ArenaGates::Opening> opening_; // destroyed before the tickets
-    std::size_t waited_ = 0;                       // number of tickets waited for
-    std::size_t scratch_bytes_ = 0;                // created and not reported yet
+    std::vector<std::vector<Range>> coming_; // the ranges that each ticket restores
+    std::size_t waited_ = 0;                 // number of tickets waited for
+    std::size_t scratch_bytes_ = 0;          // created and not reported yet
     Span restoring_;
     TagReport row_;
 };

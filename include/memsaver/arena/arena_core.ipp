@@ -119,8 +119,7 @@ public:
     MEMSAVER_INLINE bool grow(std::size_t bytes) override;
     MEMSAVER_INLINE void shrink(std::size_t bytes, FreeOrder order) override;
     [[nodiscard]] MEMSAVER_INLINE std::size_t physical_bytes() const noexcept override;
-    [[nodiscard]] MEMSAVER_INLINE std::size_t waiting_bytes() const noexcept override;
-    MEMSAVER_INLINE void collect(bool may_wait) noexcept override;
+    MEMSAVER_INLINE void collect() noexcept override;
 
 private:
     /// Takes the turn, and makes memory whose restore failed paused again.
@@ -158,11 +157,9 @@ MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolic
         throw Misuse{"tag \"" + this->tag() + "\": a reserve of " + format_bytes(pages_.options().reserve) +
                      " is more than the capacity of " + format_bytes(capacity)};
     }
-    if (Neighbours* const others = pages_.driver().neighbours()) others->join(*this);
 }
 
 MEMSAVER_INLINE ArenaCore::~ArenaCore() {
-    if (Neighbours* const others = driver().neighbours()) others->leave(*this);
     try {
         close();
     } catch (const std::exception& error) {
@@ -377,8 +374,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
         if (batch.slot != own_) row.backed_up_bytes += batch.slot->backed_up_bytes();
     }
     const bool some_active = pages_.physical_bytes() > row.held_bytes;
-    totals.mapped(pages_.peak_bytes());
-    totals.fill(row);
+    row.peak_mapped_bytes = std::max(pages_.peak_bytes(), row.mapped_bytes);
     row.pauses = pauses_.load();
     if (arriving) row.paused_bytes = 0;
     row.state = closed_.load()          ? end()
@@ -805,7 +801,6 @@ MEMSAVER_INLINE std::size_t ArenaCore::release_unused(bool wait) noexcept {
         if (idle_for_pause()) return 0;
         const auto turn = try_turn();
         if (!turn) return 0;
-        totals.mapped(mapped_bytes());
         return trim_now(*this, wait);
     } catch (const std::exception&) {
         return 0; // what could not be released stays; the arena's own operations report why
@@ -1104,7 +1099,6 @@ MEMSAVER_INLINE void ArenaCore::ElasticPages::give(const std::vector<Range>& goi
     if (mark == nullptr && (order.kind != FreeOrder::Kind::idle || !settled)) mark = core_.next_fence();
     const std::vector<std::shared_ptr<AnySlot>> slots = core_.slots_in_use();
     std::vector<Extent> extents;
-    core_.totals.mapped(core_.mapped_bytes());
     pages.take_out(going, extents, [&] {
         core_.heaps_.take_out(going, [&](std::uint64_t serial) {
             core_.own_->forget(serial);
@@ -1141,9 +1135,7 @@ MEMSAVER_INLINE bool ArenaCore::ElasticPages::give_all() noexcept {
 
 MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::physical_bytes() const noexcept { return core_.mapped_bytes(); }
 
-MEMSAVER_INLINE std::size_t ArenaCore::ElasticPages::waiting_bytes() const noexcept { return core_.waiting_bytes(); }
-
-MEMSAVER_INLINE void ArenaCore::ElasticPages::collect(bool may_wait) noexcept { (void)core_.release_unused(may_wait); }
+MEMSAVER_INLINE void ArenaCore::ElasticPages::collect() noexcept { (void)core_.release_unused(true); }
 
 // --- pause, resume, trim ---
 
@@ -1206,8 +1198,6 @@ MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
     }
     enqueued_ = true;
     ticket_ = slot_->save(live);
-    const std::size_t others = slot_ != core_->own_ && slot_->scratch() ? slot_->scratch()->held_bytes() : 0;
-    core_->totals.mapped(core_->mapped_bytes() + others); // the pause releases its scratch again
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::plan_handover() { targets_.resize(extents_.size()); }
@@ -1222,38 +1212,6 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
     for (std::size_t i = 0; i < extents_.size(); ++i) {
         release(extents_[i], targets_.empty() ? HandoverTarget{} : targets_[i], false);
     }
-    extents_ = std::move(left_);
-}
-
-MEMSAVER_INLINE void ArenaCore::Pause::release_as_saved() {
-    // A useful amount for others that wait for memory, and few waits: 256 MiB on a GPU.
-    const std::size_t together = 128 * core_->pages_.granularity();
-    // Releasing while copies run slows both down: not worthwhile for small handles.
-    const std::size_t large = 16 * core_->pages_.granularity();
-    const auto small =
-        std::partition(extents_.begin(), extents_.end(), [&](const Extent& extent) { return extent.bytes() >= large; });
-    std::sort(extents_.begin(), small, [](const Extent& a, const Extent& b) { return a.address() < b.address(); });
-    const auto ready = static_cast<std::size_t>(small - extents_.begin());
-    in_part_ = true;
-    Status status;
-    std::size_t gone = 0;
-    try {
-        for (std::size_t end = 0; gone < ready; gone = end) {
-            for (std::size_t bytes = 0; end < ready && bytes < together; ++end) bytes += extents_[end].bytes();
-            const Address first = extents_[gone].address();
-            status = ticket_.wait_for({first, extents_[end - 1].end() - first});
-            if (!status.ok()) break;
-            for (std::size_t i = gone; i < end; ++i) release(extents_[i], {}, false);
-        }
-        core_->check_moved(status, "save bytes", ticket_.bytes());
-        wait();
-        in_part_ = false;
-    } catch (...) {
-        for (; gone < extents_.size(); ++gone) left_.push_back(std::move(extents_[gone]));
-        extents_ = std::move(left_);
-        throw;
-    }
-    for (; gone < extents_.size(); ++gone) release(extents_[gone], {}, false);
     extents_ = std::move(left_);
 }
 
@@ -1359,14 +1317,13 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
 MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
       kept_{std::move(other.kept_)}, extents_{std::move(other.extents_)}, put_off_{other.put_off_},
-      alone_{other.alone_}, enqueued_{other.enqueued_}, first_{std::move(other.first_)},
-      begun_{std::move(other.begun_)}, tickets_{std::move(other.tickets_)}, coming_{std::move(other.coming_)},
-      opening_{std::move(other.opening_)}, waited_{other.waited_}, scratch_bytes_{other.scratch_bytes_},
-      restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
+      alone_{other.alone_}, enqueued_{other.enqueued_}, first_{std::move(other.first_)}, begun_{std::move(
+                                                                                             other.begun_)},
+      tickets_{std::move(other.tickets_)}, coming_{std::move(other.coming_)}, waited_{other.waited_},
+      scratch_bytes_{other.scratch_bytes_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
-    opening_.reset();
     tickets_.clear();
     core_->pages_.abandon(extents_, false, alone_ || enqueued_);
     core_->each_paused_scratch([](DeviceScratch& scratch) { (void)scratch.give(); }); // a failure stays counted
@@ -1430,7 +1387,6 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
     const std::vector<Range> now = without(mapped, begun_);
     if (now.empty() || (put_off_ && needed_scratch() != 0)) return; // later, together with the rest
     restoring_ = Span{core_->options().events, core_->tag(), core_->device(), "restore"};
-    if (tickets_.empty()) core_->gates_.begin();
     tickets_.reserve(tickets_.size() + core_->pages_.paused.size());
     coming_.reserve(tickets_.capacity());
     for (const auto& batch : core_->pages_.paused) { // no lock: the turn is held
@@ -1445,7 +1401,6 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
         LiveSet live = core_->live_set(std::move(ranges), "restoring");
         live.before_write = before_write;
         live.first = first_;
-        live.given_up = [core = core_] { core->gates_.give_up(); };
         enqueued_ = true;
         tickets_.push_back(slot.restore(live));
         coming_.push_back(std::move(brought)); // capacity was reserved
@@ -1456,8 +1411,8 @@ MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range
 MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
     std::vector<Bringing> coming;
     for (std::size_t i = 0; i < tickets_.size(); ++i) coming.push_back({&tickets_[i], coming_[i]});
-    opening_ = core_->gates_.record(
-        coming,
+    core_->gates_.record(
+        coming, first_,
         [&](const GateMark& gate) {
             const std::optional<LiveBlock> block = core_->heaps_.block_holding(gate.block);
             return block && block->serial == gate.serial;
@@ -1466,10 +1421,6 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
             core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // the ticket reports the cause
             core_->check_moved(status, "make a gate wait for arriving bytes", ticket.bytes());
         });
-}
-
-MEMSAVER_INLINE void ArenaCore::Resume::close_gates() {
-    if (opening_) opening_->start();
 }
 
 MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
@@ -1483,13 +1434,11 @@ MEMSAVER_INLINE void ArenaCore::Resume::wait() {
         core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
         row_.restored_bytes += ticket.bytes();
     }
-    if (opening_) core_->check_moved(opening_->wait(), "open the gates of arrived bytes", row_.restored_bytes);
     restoring_.end();
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
     ArenaCore& core = *std::exchange(core_, nullptr);
-    opening_.reset();
     tickets_.clear();
     {
         const std::lock_guard lock{core.pages_.mutex};

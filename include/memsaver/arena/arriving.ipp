@@ -132,11 +132,9 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
     if (coming_) {
         row_ = coming_->commit();
         coming_.reset();
-        core_.totals.note(row_);
     } else {
         saving_.clear();
         span_.end();
-        core_.totals.saved_ahead(row_.saved_bytes);
     }
     finish(State::over, std::move(failure));
 }

@@ -46,10 +46,8 @@ public:
 
     /// Returns the physical bytes of the whole arena.
     [[nodiscard]] virtual std::size_t physical_bytes() const noexcept = 0;
-    /// Returns the part of `physical_bytes` whose release waits for work.
-    [[nodiscard]] virtual std::size_t waiting_bytes() const noexcept = 0;
-    /// Releases unused memory of the arena; waits for the device if necessary and if `may_wait`.
-    virtual void collect(bool may_wait) noexcept = 0;
+    /// Releases unused memory of the arena; waits for the device if necessary.
+    virtual void collect() noexcept = 0;
 
     /// Sets how the destructor frees the memory; by default, after all device work submitted until then.
     void end_as(FreeOrder order) noexcept { order_ = std::move(order); }

@@ -172,20 +172,8 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
     enqueue_all(steps);
-    // If every save is entirely on its streams, pages are released as they are saved; otherwise after all saves.
-    if (std::any_of(steps.begin(), steps.end(), [](PauseStep& step) { return !step.ticket().enqueued(); })) {
-        for_each_device(steps, [](PauseStep& step) { step.wait(); });
-        for_each_device(steps, [](PauseStep& step) { step.release(); });
-        return commit_all(steps, "release pages", start, std::move(report));
-    }
-    try {
-        translated([&] { for_each_device(steps, [](PauseStep& step) { step.release_as_saved(); }); });
-    } catch (Error& error) {
-        (void)commit_rows(steps, report);
-        report.elapsed = std::chrono::steady_clock::now() - start;
-        error.attach(std::move(report));
-        throw;
-    }
+    for_each_device(steps, [](PauseStep& step) { step.wait(); });
+    for_each_device(steps, [](PauseStep& step) { step.release(); });
     return commit_all(steps, "release pages", start, std::move(report));
 }
 

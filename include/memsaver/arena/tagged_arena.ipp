@@ -33,43 +33,14 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
           return core;
       })} {}
 
-/// Requests memory from other owners on the same machine if this arena released nothing (`own` is 0), and always on the
-/// last attempt (`wait`). Returns whether anything was released.
-MEMSAVER_INLINE bool more_room(const ArenaCore& arena, std::size_t own, bool wait) {
-    Neighbours* const others = own == 0 || wait ? arena.driver().neighbours() : nullptr;
-    return (others == nullptr ? 0 : others->release_unused(wait)) + own != 0;
-}
-
-/// Waits for operations that other threads have in progress on the same machine. Returns whether there were any.
-MEMSAVER_INLINE bool wait_for_neighbours(const ArenaCore& arena) {
-    Neighbours* const others = arena.driver().neighbours();
-    return others != nullptr && others->wait_for_others();
-}
-
-/// Runs `act` and adds the rows of its report to the totals, also if `act` fails.
-template <class Act>
-Report counted(ArenaCore& arena, const Act& act) {
-    const auto note = [&](const Report& report) {
-        for (const TagReport& row : report.tags) arena.totals.note(row);
-    };
-    try {
-        Report report = act();
-        note(report);
-        return report;
-    } catch (const Error& error) {
-        note(error.report());
-        throw;
-    }
-}
-
 MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
     return run([&](ArenaCore& arena) {
         for (Relief relief;;) {
             try {
                 return arena.allocate(request);
             } catch (const OutOfMemory&) {
-                if (!relief.again([&](bool wait) { return more_room(arena, arena.release_unused(wait), wait); },
-                                  [&] { return wait_for_neighbours(arena); })) {
+                if (!relief.again([&](bool wait) { return arena.release_unused(wait) != 0; },
+                                  [&] { return arena.wait_for_others(); })) {
                     throw;
                 }
             }
@@ -84,10 +55,9 @@ MEMSAVER_INLINE void OwnedArena::deallocate(void* pointer, const FreeOrder& orde
 MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
-        arena.totals.mapped(arena.mapped_bytes());
         std::vector<PauseStep> steps;
         steps.emplace_back(arena, arena.take_turn(deadline, "pause"), options.bytes);
-        return counted(arena, [&] { return run_pause(steps, options.order, deadline); });
+        return run_pause(steps, options.order, deadline);
     });
 }
 
@@ -101,11 +71,11 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 Relief relief;
                 const auto relieve = [&](int) {
-                    return relief.again([&](bool wait) { return more_room(arena, trim_now(arena, wait), wait); });
+                    return relief.again([&](bool wait) { return trim_now(arena, wait) != 0; });
                 };
-                return counted(arena, [&] { return run_resume(steps, relieve, [](std::size_t) {}); });
+                return run_resume(steps, relieve, [](std::size_t) {});
             } catch (const OutOfMemory&) {
-                if (!std::exchange(waited, true) && wait_for_neighbours(arena)) continue;
+                if (!std::exchange(waited, true) && arena.wait_for_others()) continue;
                 if (patience.over()) throw;
             }
             patience.sleep();
@@ -116,7 +86,6 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
 MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
-        arena.totals.mapped(arena.mapped_bytes());
         std::vector<TrimStep> steps;
         steps.emplace_back(arena, arena.take_turn(deadline, "trim"));
         return run_trim(steps, options.order, deadline);

@@ -125,7 +125,7 @@ public:
         : store_{store}, direction_{direction},
           cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, pieces_{std::move(pieces)},
           plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
-          before_write_{live.before_write}, given_up_{live.given_up}, progress_{live.progress, bytes},
+          before_write_{live.before_write}, progress_{live.progress, bytes},
           arrived_(pieces_.size(), 0), movers_{movers()}, crew_{crew()} {}
     ~Transfer() override { crew_.join(); }
 
@@ -142,7 +142,6 @@ public:
     /// Bytes pass through the host, so this blocks until the bytes of `range` have arrived, but not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return Transfer::wait_for(range); }
     inline Status wait_for(Range range) noexcept override;
-    [[nodiscard]] bool by_kernels() const noexcept override { return plan_.parts != 0; }
     void help() noexcept override { crew_.help(); }
     inline void cancel() noexcept override;
 
@@ -173,7 +172,6 @@ private:
     DeviceScratch::UseGuard in_use_;
     std::size_t bytes_;
     std::function<Status(Range)> before_write_;
-    std::function<void()> given_up_;
     Progress progress_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
@@ -1017,7 +1015,6 @@ inline void CodedStore::Transfer::move_all(std::size_t part) {
                 worker.in(pieces_[i], before_write_);
             }
         } catch (...) {
-            if (given_up_) given_up_(); // streams may be waiting for these bytes
             worker.drain();
             throw;
         }

@@ -39,18 +39,17 @@ private:
 /// they use a kernel on a stream of this object. Thread-safe, except `watch`.
 class CopyLane {
 public:
-    /// `given_up`: called before waiting for the device after a failure; see LiveSet. `to_peer`: copies between the
+    /// `to_peer`: copies between the
     /// device and memory of a peer, not the host. Throws the exception for a failing driver call.
-    explicit CopyLane(AnyDriver driver, Direction direction, std::function<void()> given_up = {}, bool to_peer = false);
+    explicit CopyLane(AnyDriver driver, Direction direction, bool to_peer = false);
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] Direction direction() const noexcept { return direction_; }
     [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
 
-    /// Returns whether the first copies should be watched: no other transfer uses the lane, and no stream waits for the
-    /// host, behind which a kernel could be blocked. Call before enqueuing anything. If another transfer uses the lane,
-    /// this one adopts its result, but only for `look_again`: a transfer may exist long after its copies completed,
-    /// until somebody waits for it.
+    /// Returns whether the first copies should be watched: no other transfer uses the lane. Call before enqueuing
+    /// anything. If another transfer uses the lane, this one adopts its result, but only for `look_again`: a transfer
+    /// may exist long after its copies completed, until somebody waits for it.
     [[nodiscard]] bool to_be_watched() noexcept;
     /// Copies whose end is marked by an event.
     struct Sent {
@@ -66,12 +65,8 @@ public:
     /// by a kernel the host pages must be pinned.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept;
 
-    /// After a failure: waits until no work is in flight on the device. Calls `give_up` first.
-    Status drain() const noexcept;
-    /// Calls `given_up`, because the device is about to be waited for.
-    void give_up() const noexcept {
-        if (given_up_) given_up_();
-    }
+    /// After a failure: waits until no work is in flight on the device.
+    Status drain() const noexcept { return driver_.drain(); }
 
 private:
     static constexpr std::chrono::milliseconds look_again{500};
@@ -86,7 +81,6 @@ private:
     OwnedStream own_;
     StreamRef stream_;
     OwnedStream kernel_stream_; // for copies by a kernel; opened on first use
-    std::function<void()> given_up_;
 };
 
 } // namespace detail

@@ -16,10 +16,9 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, std::function<void()> given_up, bool to_peer)
+MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, bool to_peer)
     : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer},
-      use_{to_peer || driver_.neighbours() == nullptr ? nullptr : &driver_.neighbours()->lane(direction)},
-      given_up_{std::move(given_up)} {
+      use_{to_peer || driver_.neighbours() == nullptr ? nullptr : &driver_.neighbours()->lane(direction)} {
     const Status lane = driver_.lane(direction, stream_);
     if (lane.kind == StatusKind::unsupported) {
         check(own_.open(driver_), "open a stream for copies");
@@ -30,7 +29,7 @@ MEMSAVER_INLINE CopyLane::CopyLane(AnyDriver driver, Direction direction, std::f
 }
 
 MEMSAVER_INLINE bool CopyLane::to_be_watched() noexcept {
-    if (use_.lane() == nullptr || driver_.neighbours()->words_waiting()) return false;
+    if (use_.lane() == nullptr) return false;
     const auto since =
         std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds{use_.lane()->looked};
     if (use_.lane()->transfers.load() == 1 || since > look_again) return true;
@@ -108,11 +107,6 @@ MEMSAVER_INLINE Status CopyLane::enqueue(const Piece& piece, std::byte* base, st
     if (status.ok() && marked.ok()) return status;
     (void)(marked.ok() ? driver_.wait(mark.get()) : drain());
     return status.ok() ? marked : status;
-}
-
-MEMSAVER_INLINE Status CopyLane::drain() const noexcept {
-    give_up();
-    return driver_.drain();
 }
 
 } // namespace detail

@@ -150,9 +150,9 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction directi
     }
     const std::vector<Range> none;
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
-    auto work = std::make_unique<RingTransfer>(
-        CopyLane{driver_, direction, live.given_up}, cut(std::move(units), first), *this, ring_, options_.crew,
-        options_.observer.get(), live.progress, of_tag(live.tag), live.before_write);
+    auto work = std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units), first), *this, ring_,
+                                               options_.crew, options_.observer.get(), live.progress, of_tag(live.tag),
+                                               live.before_write);
     work->start();
     return work;
 }

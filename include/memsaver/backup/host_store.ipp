@@ -197,7 +197,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
                                                                const LiveSet& live) {
     if (std::exchange(fell_back_, false)) report_refused(live.tell);
     if (options_.observer) options_.observer->about(live.tag);
-    CopyLane lane{driver_, direction, live.given_up};
+    CopyLane lane{driver_, direction};
     const std::vector<Range> none;
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
     if (pinned_) {

@@ -135,8 +135,6 @@ inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
     OwnedStream stream;
     OwnedEvent mark;
     if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
-    std::optional<Neighbours::DeviceWait> alone;
-    if (Neighbours* const all = driver_.neighbours()) alone.emplace(*all);
     Address memory = 0;
     if (!driver_.allocate_plain(chunks * (chunk + room) + work, memory).ok()) return false;
     const Place place{stream.get(), mark.get(), {memory + chunks * (chunk + room), work}};

@@ -135,9 +135,8 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction directi
         auto pages = pages_of(piece.location());
         cargo.push_back({std::move(piece), std::move(pages)});
     }
-    auto work = std::make_unique<PinnedTransfer>(CopyLane{driver_, direction, live.given_up, true}, std::move(cargo),
-                                                 options_.crew, nullptr, live.progress, std::function<void()>{},
-                                                 live.before_write);
+    auto work = std::make_unique<PinnedTransfer>(CopyLane{driver_, direction, true}, std::move(cargo), options_.crew,
+                                                 nullptr, live.progress, std::function<void()>{}, live.before_write);
     work->start();
     return work;
 }

@@ -75,17 +75,6 @@ public:
     virtual void discarded(std::uint64_t /*location*/, std::size_t /*bytes*/) noexcept {}
 };
 
-/// Implements Ticket::Work::place. `piece_of(part)` returns the piece of a part.
-template <class Part, class PieceOf>
-std::size_t place_among(const std::vector<Part>& parts, Range range, PieceOf&& piece_of) noexcept {
-    for (std::size_t i = parts.size(); i > 0; --i) {
-        for (const Unit& unit : piece_of(parts[i - 1]).units) {
-            if (overlap({unit.device, unit.bytes}, range)) return i - 1;
-        }
-    }
-    return 0;
-}
-
 } // namespace detail
 
 } // namespace memsaver::inline v0_3

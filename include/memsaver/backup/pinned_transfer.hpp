@@ -52,8 +52,6 @@ public:
 
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
 
-    [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
-
     void help() noexcept override { crew_.help(); }
     MEMSAVER_INLINE void cancel() noexcept override;
 

@@ -118,10 +118,6 @@ MEMSAVER_INLINE Status PinnedTransfer::wait_for(Range range) {
     });
 }
 
-MEMSAVER_INLINE std::size_t PinnedTransfer::place(Range range) const noexcept {
-    return place_among(cargo_, range, [](const PinnedPiece& cargo) -> const Piece& { return cargo.piece; });
-}
-
 MEMSAVER_INLINE void PinnedTransfer::cancel() noexcept {
     if (!at_once_ && !crew_.done()) fail({StatusKind::other, 0, "the transfer was canceled"});
 }

@@ -56,9 +56,6 @@ struct LiveSet {
     /// saved. Must be called on the thread that is about to enqueue writes to the range. If it fails, the range must
     /// not be written. May be empty. `asks_before_write` in BackupSlot says which slots call it.
     std::function<Status(Range)> before_write{};
-    /// Restore only. A thread that restores bytes must call it before it waits for the whole device. Streams may be
-    /// waiting for those bytes; the call lets them continue. The bytes then count as not restored. May be empty.
-    std::function<void()> given_up{};
     /// Save only. The ranges of `extents` whose pages are handed over to another tag of the program instead of being
     /// released to the device.
     std::vector<Range> handed_on{};

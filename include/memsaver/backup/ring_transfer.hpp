@@ -105,7 +105,6 @@ public:
     /// Bytes pass through the host, so this blocks until the bytes of `range` have arrived, but not for the rest.
     Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
-    [[nodiscard]] MEMSAVER_INLINE std::size_t place(Range range) const noexcept override;
 
     void help() noexcept override { crew_.help(); }
     MEMSAVER_INLINE void cancel() noexcept override;

@@ -123,10 +123,6 @@ MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
     return {};
 }
 
-MEMSAVER_INLINE std::size_t RingTransfer::place(Range range) const noexcept {
-    return place_among(pieces_, range, [](const Piece& piece) -> const Piece& { return piece; });
-}
-
 MEMSAVER_INLINE void RingTransfer::cancel() noexcept {
     const std::lock_guard lock{mutex_};
     stopped_ = true;
@@ -143,7 +139,6 @@ MEMSAVER_INLINE void RingTransfer::work() {
     Ring::Loan loan{*ring_};
     std::array<InFlight, 2> in_flight;
     try {
-        if (loan.unsettled()) lane_.give_up(); // another transfer has failed since `start`
         auto& pair = loan.pair(error_prefix_);
         in_flight[0].buffer = &pair[0];
         in_flight[1].buffer = &pair[1];

@@ -234,7 +234,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceIndex::read(std::vector<Unit
                                                                 const LiveSet& live, ProgressSink progress) {
     const auto apart = [](const Unit&, const Unit&) { return false; };
     auto work = std::make_unique<RingTransfer>(
-        CopyLane{driver, Direction::in, live.given_up},
+        CopyLane{driver, Direction::in},
         cut_in_wanted_order(std::move(units), ring->buffer_bytes(), live.first, true, apart), reader, ring,
         options.crew, nullptr, std::move(progress), of_tag(live.tag), live.before_write);
     work->start();

@@ -62,10 +62,6 @@ public:
         return status.ok() ? files_.wait_for(range) : status;
     }
     [[nodiscard]] bool enqueued() const noexcept override { return kept_.enqueued() && files_.enqueued(); }
-    [[nodiscard]] std::size_t place(Range range) const noexcept override {
-        return std::max(kept_.place(range), files_.place(range)); // they run concurrently
-    }
-    [[nodiscard]] bool by_kernels() const noexcept override { return kept_.by_kernels() || files_.by_kernels(); }
     void help() noexcept override {
         kept_.help();
         files_.help();

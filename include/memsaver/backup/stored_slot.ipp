@@ -33,8 +33,6 @@ public:
     Status follow(StreamRef stream, Range range) noexcept override { return moving_.follow(stream, range); }
     Status wait_for(Range range) override { return moving_.wait_for(range); }
     [[nodiscard]] bool enqueued() const noexcept override { return moving_.enqueued(); }
-    [[nodiscard]] bool by_kernels() const noexcept override { return moving_.by_kernels(); }
-    [[nodiscard]] std::size_t place(Range range) const noexcept override { return moving_.place(range); }
     void help() noexcept override { moving_.help(); }
     void cancel() noexcept override { moving_.cancel(); }
     MEMSAVER_INLINE Status wait() override;

@@ -70,11 +70,6 @@ public:
         /// Returns whether all of the work is already on its streams, so that only the device can keep it from
         /// completing.
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
-        /// Returns the index of the last part that has bytes of `range`, in the order in which the parts are started.
-        [[nodiscard]] virtual std::size_t place(Range) const noexcept { return 0; }
-        /// Returns whether kernels on the device move bytes. A stream that waits for the host might block such a
-        /// kernel, because streams share the few hardware queues.
-        [[nodiscard]] virtual bool by_kernels() const noexcept { return false; }
         /// Runs on the calling thread the work that a program's executor has not started. The executor's threads may
         /// all be waiting for the caller.
         virtual void help() noexcept {}
@@ -107,10 +102,6 @@ public:
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
     /// Returns whether only the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
-    /// See Work::place.
-    [[nodiscard]] std::size_t place(Range range) const noexcept { return work_ ? work_->place(range) : 0; }
-    /// Returns whether kernels on the device move bytes.
-    [[nodiscard]] bool by_kernels() const noexcept { return work_ && work_->by_kernels(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
     /// See Work::help.
     void help() noexcept {

@@ -31,13 +31,9 @@ struct ArenaUsage {
     std::size_t elastic_bytes = 0;   ///< part of `used_bytes` that is committed in elastic ranges; each step is one
                                      ///< block
     // Since the arena was made:
-    std::size_t peak_mapped_bytes = 0;    ///< maximum of `mapped_bytes`
-    std::size_t pauses = 0;               ///< number of pauses that released memory
-    std::size_t resumes = 0;              ///< number of resumes that mapped memory
-    std::size_t released_total_bytes = 0; ///< physical memory released to the device by pauses, in total
-    std::size_t saved_total_bytes = 0;    ///< bytes copied to the backup, in total
-    std::size_t restored_total_bytes = 0; ///< bytes restored from the backup by copying or filling, in total
-    bool of_a_tag = true;                 ///< false for plain memory, and for what a dropped tag could not release
+    std::size_t peak_mapped_bytes = 0; ///< maximum of `mapped_bytes`, without the scratch memory of a pause or resume
+    std::size_t pauses = 0;            ///< number of pauses that released memory
+    bool of_a_tag = true;              ///< false for plain memory, and for what a dropped tag could not release
     // For the tag, across all its devices:
     std::size_t users = 0;  ///< live `Use`s that name the tag
     bool evictable = false; ///< whether `use` and `reclaim` may pause the tag while it is unused

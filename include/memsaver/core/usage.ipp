@@ -136,10 +136,6 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
         json.number("elastic_bytes", row.elastic_bytes);
         json.number("peak_mapped_bytes", row.peak_mapped_bytes);
         json.number("pauses", row.pauses);
-        json.number("resumes", row.resumes);
-        json.number("released_total_bytes", row.released_total_bytes);
-        json.number("saved_total_bytes", row.saved_total_bytes);
-        json.number("restored_total_bytes", row.restored_total_bytes);
         json.number("users", row.users);
         json.field("evictable", row.evictable ? "true" : "false");
         json.field("priority", std::to_string(row.priority));

@@ -72,9 +72,6 @@ public:
     virtual Status launch(GraphRef, StreamRef) const noexcept { return unsupported; }
     virtual Status close_graph(GraphRef) const noexcept { return unsupported; }
     virtual Status follow_outside(StreamRef, EventRef) const noexcept { return unsupported; }
-    virtual Status wait_word(StreamRef, const std::atomic<std::uint32_t>&, std::uint32_t) const noexcept {
-        return unsupported;
-    }
     virtual Status pool_memory(PoolRef, std::size_t&) const noexcept { return unsupported; }
     virtual Status trim_pool(PoolRef, std::size_t) const noexcept { return unsupported; }
     virtual Status map_host(std::size_t, void*&) const noexcept { return unsupported; }
@@ -124,9 +121,8 @@ struct SoundParts {
     static_assert(Captures<D> || !requires(const D d, StreamRef s, CaptureMode mode, GraphRef& g) {
         d.begin_capture(s, mode); d.end_capture(s, g); d.update_graph(s, g); d.launch(g, s); d.close_graph(g); },
                   "the driver's capture functions must satisfy the concept Captures: const, noexcept, returns Status");
-    static_assert(Gates<D> || !requires(const D d, StreamRef s, EventRef e, const std::atomic<std::uint32_t>& word) {
-        d.follow_outside(s, e); d.wait_word(s, word, 1U); },
-                  "the driver's follow_outside and wait_word must satisfy the concept Gates: const, noexcept, returns Status");
+    static_assert(Gates<D> || !requires(const D d, StreamRef s, EventRef e) { d.follow_outside(s, e); },
+                  "the driver's follow_outside must satisfy the concept Gates: const, noexcept, returns Status");
     static_assert(Trims<D> || !requires(const D d, PoolRef pool, std::size_t& n) { d.pool_memory(pool, n); d.trim_pool(pool, n); },
                   "the driver's pool_memory and trim_pool must satisfy the concept Trims: const, noexcept, returns Status");
     static_assert(HostPages<D> || !requires(const D d, void*& pages, std::size_t& n) {
@@ -249,10 +245,6 @@ public:
     Status follow_outside(StreamRef stream, EventRef event) const noexcept override {
         if constexpr (Gates<D>) return driver.follow_outside(stream, event);
         else return Machine::follow_outside(stream, event);
-    }
-    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept override {
-        if constexpr (Gates<D>) return driver.wait_word(stream, word, value);
-        else return Machine::wait_word(stream, word, value);
     }
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept override {
         if constexpr (Trims<D>) return driver.pool_memory(pool, bytes);
@@ -458,9 +450,6 @@ public:
     // Gates
     Status follow_outside(StreamRef stream, EventRef event) const noexcept {
         return machine_->follow_outside(stream, event);
-    }
-    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept {
-        return machine_->wait_word(stream, word, value);
     }
     // Trims
     Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept { return machine_->pool_memory(pool, bytes); }

@@ -117,12 +117,9 @@ concept Captures = requires(const D d, StreamRef s, CaptureMode mode, GraphRef g
 /// - `follow_outside(s, e)`: like `follow`. While `s` is being captured, it becomes a node of the graph; each launch
 ///   waits for the mark that `e` has at the time of that launch. `e` is never recorded in a capture, and lives as long
 ///   as the graph. An event that was never recorded counts as completed.
-/// - `wait_word(s, word, value)`: later work of `s` starts once the host has set `word`, which lies in pinned host
-///   pages, to `value` or beyond: as signed numbers, their difference is not negative. `s` must not be capturing.
 template <class D>
-concept Gates = requires(const D d, StreamRef s, EventRef e, const std::atomic<std::uint32_t>& word, std::uint32_t value) {
+concept Gates = requires(const D d, StreamRef s, EventRef e) {
     { d.follow_outside(s, e) } noexcept -> std::same_as<Status>;
-    { d.wait_word(s, word, value) } noexcept -> std::same_as<Status>;
 };
 
 /// Device memory that the machine's own allocators keep, in use or not.

@@ -70,7 +70,6 @@ inline constexpr int capture_none = 0;
 inline constexpr unsigned stream_non_blocking = 1;
 inline constexpr unsigned event_disable_timing = 2;
 inline constexpr unsigned event_wait_external = 1;
-inline constexpr unsigned wait_value_geq = 0;
 inline constexpr unsigned host_register_portable = 1;
 inline constexpr unsigned long long legacy_stream = 1;
 

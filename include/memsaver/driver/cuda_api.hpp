@@ -151,14 +151,10 @@ struct CudaApi {
     Result (*host_register)(void*, Size, unsigned) = library.entry("cuMemHostRegister", 6050);
     Result (*host_unregister)(void*) = library.entry("cuMemHostUnregister", 4000);
 
-    Result (*host_device_pointer)(cuda::DevicePtr*, void*, unsigned) = library.entry("cuMemHostGetDevicePointer", 3020);
-
     Result (*stream_create)(cuda::Stream*, unsigned) = library.entry("cuStreamCreate", 2000);
     Result (*stream_destroy)(cuda::Stream) = library.entry("cuStreamDestroy", 4000);
     Result (*stream_context)(cuda::Stream, cuda::Context*) = library.entry("cuStreamGetCtx", 9020);
     Result (*stream_wait_event)(cuda::Stream, cuda::Event, unsigned) = library.entry("cuStreamWaitEvent", 3020);
-    Result (*stream_wait_value)(cuda::Stream, cuda::DevicePtr, unsigned,
-                                unsigned) = library.entry("cuStreamWaitValue32", 11070);
     Result (*stream_capturing)(cuda::Stream, int*) = library.entry("cuStreamIsCapturing", 10000);
     Result (*event_create)(cuda::Event*, unsigned) = library.entry("cuEventCreate", 2000);
     Result (*event_destroy)(cuda::Event) = library.entry("cuEventDestroy", 4000);

@@ -50,8 +50,8 @@ public:
     cuda::Result copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream,
                            std::size_t& begun) const noexcept;
     /// Enqueues a copy by the library's kernel; with zero bytes, only loads the kernel. Returns
-    /// cuda::error_not_supported if the driver, the device or the alignment of an address does not support it, and
-    /// while the kernel cannot be loaded because streams wait for words. Call inside `call`.
+    /// cuda::error_not_supported if the driver, the device or the alignment of an address does not support it.
+    /// Call inside `call`.
     cuda::Result copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     /// Waits for the device by freeing memory: measured on an H200, cuMemFree waits for the whole primary context as

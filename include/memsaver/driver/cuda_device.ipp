@@ -135,8 +135,6 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
 
 MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
     if (copier_tried_.load()) return copy_kernel_;
-    const Neighbours::DeviceWait alone{neighbours_, Neighbours::Try{}};
-    if (!alone.owns()) return nullptr; // not now; a later call may succeed
     const std::lock_guard lock{copier_mutex_};
     // On a full device there may be no memory for the kernel: then a later call retries.
     if (!copier_tried_.load()) copier_tried_.store(load_copy_kernel() != cuda::error_out_of_memory);
@@ -162,7 +160,6 @@ MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
 }
 
 MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
-    const Neighbours::DeviceWait alone{neighbours_};
     return call([&](const CudaApi& api) {
         {
             const std::lock_guard lock{lanes_mutex_};

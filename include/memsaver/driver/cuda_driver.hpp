@@ -101,8 +101,7 @@ public:
     /// Needs a CUDA driver of 13.0 or newer. Not for a stream that is being captured, nor for the legacy stream.
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept;
 
-    /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported. Also
-    /// unsupported if the kernel is not loaded yet while streams wait for words, because loading it may wait for them.
+    /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept;
 
     [[nodiscard]] Neighbours* neighbours() const noexcept;
@@ -135,10 +134,6 @@ public:
 
     /// While the stream is being captured, adds an event wait node (CU_EVENT_WAIT_EXTERNAL).
     Status follow_outside(StreamRef stream, EventRef event) const noexcept;
-    /// Uses cuStreamWaitValue32. Until the word has its value, this driver's calls that wait for the whole device, as
-    /// freeing does, first wait for the word on the host. Inside the CUDA driver they would block launches by other
-    /// threads that the word may depend on.
-    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept;
 
 private:
     std::shared_ptr<const detail::CudaDevice> device_;

@@ -134,7 +134,6 @@ MEMSAVER_INLINE Status CudaDriver::record(EventRef event, StreamRef stream) cons
 MEMSAVER_INLINE Status CudaDriver::record_device(EventRef event) const noexcept {
     return device_->call([&](const detail::CudaApi& api) {
         if (api.ctx_record_event != nullptr) return api.ctx_record_event(device_->context(), detail::native(event));
-        const Neighbours::DeviceWait alone{device_->neighbours()};
         return api.ctx_synchronize();
     });
 }
@@ -231,7 +230,6 @@ MEMSAVER_INLINE Status CudaDriver::pin_host(void* pages, std::size_t bytes) cons
 }
 
 MEMSAVER_INLINE Status CudaDriver::unpin_host(void* pages) const noexcept {
-    const Neighbours::DeviceWait alone{device_->neighbours()};
     return device_->call([&](const detail::CudaApi& api) { return api.host_unregister(pages); });
 }
 
@@ -245,7 +243,6 @@ MEMSAVER_INLINE Status CudaDriver::allocate_plain(std::size_t bytes, Address& ad
 }
 
 MEMSAVER_INLINE Status CudaDriver::free_plain(Address address) const noexcept {
-    const Neighbours::DeviceWait alone{device_->neighbours()};
     return device_->call([&](const detail::CudaApi& api) { return api.mem_free(address); });
 }
 
@@ -318,17 +315,6 @@ MEMSAVER_INLINE Status CudaDriver::follow_outside(StreamRef stream, EventRef eve
         if (result != detail::cuda::success) return result;
         return api.stream_wait_event(detail::native(stream), detail::native(event),
                                      status == detail::cuda::capture_none ? 0 : detail::cuda::event_wait_external);
-    });
-}
-
-MEMSAVER_INLINE Status CudaDriver::wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word,
-                                             std::uint32_t value) const noexcept {
-    return device_->call([&](const detail::CudaApi& api) {
-        detail::cuda::DevicePtr address = 0;
-        auto* const host = const_cast<std::atomic<std::uint32_t>*>(&word); // only its address is used
-        const detail::cuda::Result result = api.host_device_pointer(&address, host, 0);
-        if (result != detail::cuda::success) return result;
-        return api.stream_wait_value(detail::native(stream), address, value, detail::cuda::wait_value_geq);
     });
 }
 

@@ -9,7 +9,6 @@
 #include "memsaver/driver/cuda_driver.ipp"
 #include "memsaver/driver/fork_check.ipp"
 #include "memsaver/driver/host_cells.ipp"
-#include "memsaver/driver/neighbours.ipp"
 #include "memsaver/driver/streams.ipp"
 #include "memsaver/driver/system.ipp"
 #include "memsaver/driver/system_available.ipp"

@@ -1,7 +1,7 @@
 // Definitions of capture.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/arena_core.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/driver/streams.hpp"

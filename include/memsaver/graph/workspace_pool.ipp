@@ -1,7 +1,7 @@
 // Definitions of workspace_pool.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"
@@ -31,7 +31,7 @@ namespace detail {
 
 class WorkspacePlace {
 public:
-    /// Reserves addresses of the arena. Throws as ArenaBase::reserve_block.
+    /// Reserves addresses of the arena. Throws as ArenaCore::reserve_block.
     WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
         : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve_block(arena.base(), cap)} {}
     /// Lent memory: `bytes` at `memory`, in `arena`.
@@ -44,7 +44,7 @@ public:
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
     /// Returns whether the memory exists: lent memory is released when its tag is dropped or its saver closed.
-    [[nodiscard]] bool there() const { return !lent() || arena_.base().holds(data(), lent_bytes_); }
+    [[nodiscard]] bool there() const { return !lent() || arena_.saver().holds(arena_.base(), data(), lent_bytes_); }
     [[nodiscard]] void* data() const noexcept;
     /// Bytes with memory.
     [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
@@ -128,11 +128,9 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
     return own.arena.saver().boundary("get a workspace", own.arena.base(), [&] {
         detail::require_enumerator("WorkspaceOptions::reuse", options.reuse, 2);
         detail::SaverCore& saver = own.arena.saver();
-        const std::size_t before = saver.bytes_of(own.arena.base());
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool
         // Freeing memory runs callbacks of the program, which may call the pool: do not hold its lock here.
         saver.with_room(own.arena.base(), [&] { place = &own.get(name, bytes, options); });
-        saver.keep_free(own.arena.base(), before);
         if (options.reuse == Reuse::zeroed) place->zero(bytes, options.stream);
         return place->data();
     });
@@ -229,7 +227,7 @@ MEMSAVER_INLINE void WorkspacePool::State::lend(const Arena& from, std::shared_p
         fail("the memory is on device " + std::to_string(from.device()) + ", the pool's memory on device " +
              std::to_string(arena.device()));
     }
-    if (!from.base().holds(memory.get(), bytes)) fail("the range is not in live blocks of tag \"" + from.tag() + '"');
+    if (!from.saver().holds(from.base(), memory.get(), bytes)) fail("the range is not in live blocks of tag \"" + from.tag() + '"');
     auto lent = std::make_unique<detail::WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
     const std::lock_guard lock{mutex};
     places.push_back(std::move(lent));

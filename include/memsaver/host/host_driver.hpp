@@ -113,9 +113,8 @@ public:
     Status launch(GraphRef graph, StreamRef stream) const noexcept;
     Status close_graph(GraphRef graph) const noexcept;
 
-    // Gates. Launching a graph that waits for a closed event is a violation. A word must lie in pinned pages.
+    // Gates. Launching a graph that waits for a closed event is a violation.
     Status follow_outside(StreamRef stream, EventRef event) const noexcept;
-    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word, std::uint32_t value) const noexcept;
 
     // Extensions that a GPU does not have.
 

@@ -263,11 +263,6 @@ MEMSAVER_INLINE Status HostDriver::follow_outside(StreamRef stream, EventRef eve
     return machine_->follow_outside(stream, event);
 }
 
-MEMSAVER_INLINE Status HostDriver::wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word,
-                                             std::uint32_t value) const noexcept {
-    return machine_->wait_word(stream, word, value);
-}
-
 MEMSAVER_INLINE Status HostDriver::enqueue(StreamRef stream, Address address, std::size_t bytes,
                                            std::function<void()> kernel) const noexcept {
     if (!kernel) return detail::HostStatus::invalid_value;

@@ -36,7 +36,7 @@ struct HostMark {
 
 /// One piece of work, and the device memory that it uses.
 struct HostWork {
-    enum class Kind : unsigned char { copy_to_host, copy_to_device, fill, kernel, follow, follow_outside, wait_word };
+    enum class Kind : unsigned char { copy_to_host, copy_to_device, fill, kernel, follow, follow_outside };
 
     Kind kind = Kind::kernel;
     unsigned char byte = 0;
@@ -49,8 +49,6 @@ struct HostWork {
     std::vector<HostMark> marks;                   // of a `follow`
     std::weak_ptr<HostEvent> outside;              // of a `follow_outside` in a graph: each launch reads its current
                                                    // marks
-    const std::atomic<std::uint32_t>* word = nullptr;
-    std::uint32_t value = 0; // the value that the word must reach
     std::uint64_t pinned = 0;
 
     [[nodiscard]] static HostWork on(HostRange range, Kind kind) noexcept;
@@ -58,14 +56,8 @@ struct HostWork {
     [[nodiscard]] HostAccess access() const noexcept;
     /// Runs the work. Returns false if a kernel threw, which it must not do.
     [[nodiscard]] bool run() const noexcept;
-    /// Returns whether the work only waits, for marks or for a word.
-    [[nodiscard]] bool waits() const noexcept {
-        return kind == Kind::follow || kind == Kind::follow_outside || kind == Kind::wait_word;
-    }
-    /// Returns whether the host has set the word to the value.
-    [[nodiscard]] bool word_set() const noexcept {
-        return word == nullptr || static_cast<std::int32_t>(word->load() - value) >= 0;
-    }
+    /// Returns whether the work only waits for marks.
+    [[nodiscard]] bool waits() const noexcept { return kind == Kind::follow || kind == Kind::follow_outside; }
 };
 
 /// The work recorded between the begin and end of a capture. Streams join it by following an event recorded in it;
@@ -344,9 +336,6 @@ public:
     Status follow(StreamRef stream_ref, EventRef ref) noexcept;
 
     Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept;
-
-    /// Enqueues a wait for the word, which must lie in pinned pages, because a GPU could not access it elsewhere.
-    Status wait_word(StreamRef ref, const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept;
 
     Status query(EventRef ref, bool& passed) noexcept;
 

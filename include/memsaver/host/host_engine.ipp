@@ -38,8 +38,7 @@ MEMSAVER_INLINE bool HostWork::run() const noexcept {
     case Kind::copy_to_device: std::memcpy(device, from_host, range.bytes); break;
     case Kind::fill: std::memset(device, byte, range.bytes); break;
     case Kind::follow:
-    case Kind::follow_outside:
-    case Kind::wait_word: break;
+    case Kind::follow_outside: break;
     case Kind::kernel: try { (*kernel)();
         } catch (...) {
             return false;
@@ -303,11 +302,10 @@ MEMSAVER_INLINE void HostEngine::serve_first(HostStream& stream, Lock& lock) noe
     if (stopping_ || lost_) return;
     stream.busy = true;
     if (work.waits()) {
-        const auto over = [&] { return stopping_ || lost_ || (passed(work.marks) && work.word_set()); };
-        if (work.word == nullptr) progress_.wait(lock, over);
-        while (!over()) progress_.wait_for(lock, std::chrono::microseconds{50}); // setting a word does not notify: poll
-    } else if (!work.doomed) {                                                   // otherwise the violation has been
-                                                                                 // recorded
+        const auto over = [&] { return stopping_ || lost_ || passed(work.marks); };
+        progress_.wait(lock, over);
+    } else if (!work.doomed) { // otherwise the violation has been
+                               // recorded
         memory_.mappings().unpin(work.range, work.pinned);
         work.pinned = memory_.mappings().pin(work.range); // memory may have been mapped after the launch
         if (!memory_.mappings().accessible(work.range, work.access())) {
@@ -514,23 +512,6 @@ MEMSAVER_INLINE Status HostMachine::follow_outside(StreamRef stream_ref, EventRe
             work.outside = event;
         }
         put(*stream, std::move(work));
-        return HostStatus::ok;
-    });
-}
-
-MEMSAVER_INLINE Status HostMachine::wait_word(StreamRef ref, const std::atomic<std::uint32_t>& word,
-                                              std::uint32_t value) noexcept {
-    return with_stream(ref, [&](const auto& stream) {
-        if (stream->capture != nullptr) {
-            stream->capture->broken = true;
-            return HostStatus::capture_unsupported;
-        }
-        if (!pins.pinned(&word)) return HostStatus::invalid_value;
-        HostWork work;
-        work.kind = HostWork::Kind::wait_word;
-        work.word = &word;
-        work.value = value;
-        engine_.push(*stream, std::move(work));
         return HostStatus::ok;
     });
 }

@@ -4,7 +4,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/option_checks.hpp"
-#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/interop/nccl.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -15,7 +14,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -127,9 +125,6 @@ private:
         }
         return call();
     }
-    /// While the returned object lives, no stream starts to wait for a word set by the host, because NCCL frees memory
-    /// and waits for devices.
-    [[nodiscard]] std::deque<Neighbours::DeviceWait> wait_alone() const;
     struct Pending {
         std::string name;
         std::shared_ptr<void> result{}; ///< NCCL may still write to it
@@ -139,7 +134,6 @@ private:
     template <class Call>
     void make(Pending pending, const Call& call) {
         require_healthy(pending.name.c_str());
-        const auto alone = wait_alone();
         completed_.reserve(completed_.size() + 1);
         pending_ = std::move(pending);
         const nccl::Result answer = on_its_device(call);
@@ -177,14 +171,6 @@ MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& wh
                           "\"): " + (name != nullptr ? name : "failed") + " (" + std::to_string(result) + ')' +
                           (more != nullptr && *more != '\0' ? std::string{": "} + more : std::string{}) + advice,
                       {StatusKind::other, result, "NCCL"}};
-}
-
-MEMSAVER_INLINE std::deque<Neighbours::DeviceWait> NcclState::wait_alone() const {
-    std::deque<Neighbours::DeviceWait> alone;
-    for (const AnyDriver& driver : drivers_) {
-        if (Neighbours* const all = driver.neighbours()) alone.emplace_back(*all);
-    }
-    return alone;
 }
 
 MEMSAVER_INLINE void NcclState::require_healthy(const char* before) {

@@ -13,7 +13,7 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-class ArenaBase;
+class ArenaCore;
 class SaverCore;
 } // namespace detail
 
@@ -26,7 +26,7 @@ struct ElasticOptions;
 class Arena {
 public:
     Arena() = default;
-    Arena(std::shared_ptr<detail::SaverCore> saver, std::shared_ptr<detail::ArenaBase> arena) noexcept
+    Arena(std::shared_ptr<detail::SaverCore> saver, std::shared_ptr<detail::ArenaCore> arena) noexcept
         : saver_{std::move(saver)}, arena_{std::move(arena)} {}
 
     /// Allocates `bytes` bytes of device memory, aligned to `alignment` (a power of two), with undefined content. Any
@@ -81,13 +81,13 @@ public:
     friend bool operator==(const Arena& a, const Arena& b) noexcept { return a.arena_ == b.arena_; }
 
     /// Returns the arena behind the handle; for code that builds on arenas.
-    [[nodiscard]] detail::ArenaBase& base() const;
+    [[nodiscard]] detail::ArenaCore& base() const;
     /// Returns the state shared by all handles of the saver; for code that builds on arenas.
     [[nodiscard]] detail::SaverCore& saver() const;
 
 private:
     std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it is destroyed last
-    std::shared_ptr<detail::ArenaBase> arena_;
+    std::shared_ptr<detail::ArenaCore> arena_;
 };
 
 /// A scope in which `saver.allocate` on the creating thread allocates in its arena. An inner region overrides an outer

@@ -1,7 +1,7 @@
 // Definitions of arena_handle.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/arena_core.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
@@ -67,7 +67,7 @@ MEMSAVER_INLINE int Arena::device() const { return base().device(); }
 
 MEMSAVER_INLINE ArenaUsage Arena::usage() const { return saver().usage(*arena_); }
 
-MEMSAVER_INLINE detail::ArenaBase& Arena::base() const {
+MEMSAVER_INLINE detail::ArenaCore& Arena::base() const {
     (void)saver();
     return *arena_;
 }

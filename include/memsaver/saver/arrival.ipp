@@ -63,7 +63,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream, const void* pointer,
         require_open("before");
         const Part& part = part_of("before", pointer, bytes);
         refuse_captured(part, stream);
-        require_stayed("before", part, [&] { return part.member->arena->here(pointer, bytes); });
+        require_stayed("before", part, [&] { return saver_->here(*part.member->arena, pointer, bytes); });
         if (const auto coming = coming_now(part)) coming->follow(stream, {reinterpret_cast<Address>(pointer), bytes});
     });
 }
@@ -87,7 +87,7 @@ MEMSAVER_INLINE void ArrivalState::wait(const void* pointer, std::size_t bytes) 
         require_open("wait for bytes");
         const Part& part = part_of("wait", pointer, bytes);
         if (const auto coming = coming_now(part)) coming->wait_for({reinterpret_cast<Address>(pointer), bytes});
-        require_stayed("wait", part, [&] { return part.member->arena->here(pointer, bytes); });
+        require_stayed("wait", part, [&] { return saver_->here(*part.member->arena, pointer, bytes); });
     });
 }
 
@@ -147,7 +147,7 @@ MEMSAVER_INLINE void ArrivalState::require_open(const char* what) const {
 }
 
 MEMSAVER_INLINE bool ArrivalState::gone(const Part& part) noexcept {
-    return part.member->arena->dropped.load() && (part.member->core == nullptr || part.member->core->closed());
+    return part.member->arena->dropped.load() && part.member->arena->closed();
 }
 
 MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) {
@@ -160,8 +160,8 @@ MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef s
 MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what, const void* pointer,
                                                                 std::size_t bytes) const {
     for (const Part& part : parts_) {
-        ArenaBase& arena = *part.member->arena;
-        if (bytes != 0 && arena.contains(pointer) && arena.holds(pointer, bytes)) return part;
+        ArenaCore& arena = *part.member->arena;
+        if (bytes != 0 && saver_->holds(arena, pointer, bytes)) return part;
     }
     std::string names;
     for (const Part& part : parts_) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
@@ -225,7 +225,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
 
 MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAsyncOptions& options) {
     return boundary("resume_async", [&] {
-        state_->hook_threads_.refuse("resume_async", tags);
+        state_->refuse_in_hook("resume_async", tags);
         require_keeps_nothing({.bytes = options.bytes});
         state_->tags_.require("resume_async", tags);
         state_->require_parts_of("resume_async", state_->tags_.members(tags), options.first);
@@ -238,15 +238,13 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         }
         const bool hooks = state_->resume_hooks();
         ResumeEvent event{state_->names_for(tags, hooks), {}};
+        const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         state_->run_hooks(state_->before_resume_, event, false);
-        ResidentList takers; // collected now, so that no host memory is needed once bytes are in flight
-        if (state_->under_pressure()) takers = SaverState::residents_of(state_->tags_.members(tags));
         state_->with_patience(tags, options.room_within, [&](int& refused_by) {
-            state_->resume_async_now(*arrival, tags, options, told, hooks, refused_by);
+            state_->resume_async_now(*arrival, members, options, told, refused_by);
         });
-        state_->keep_free(takers);
         return Arrival{std::move(arrival)};
     });
 }
@@ -259,7 +257,7 @@ MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Member
                                                   const std::vector<BytesAt>& ranges) {
     for (const BytesAt& range : ranges) {
         const bool known = range.bytes != 0 && std::any_of(members.begin(), members.end(), [&](const auto& member) {
-                               return member->arena->holds(range.pointer, range.bytes);
+                               return holds(*member->arena, range.pointer, range.bytes);
                            });
         if (known) continue;
         std::string names;
@@ -269,14 +267,12 @@ MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Member
     }
 }
 
-MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const Tags& tags,
+MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members members,
                                                   const ResumeAsyncOptions& options,
-                                                  const std::vector<std::string>& told, bool hooks, int& refused_by) {
+                                                  const std::vector<std::string>& told, int& refused_by) {
     using Arriving = ArenaCore::Arriving;
     std::vector<ArrivalState::Part> parts;
     std::vector<std::vector<Range>> firsts; // one per part
-    Members members = tags_.members(tags);
-    leave_out_untold(members, hooks ? &told : nullptr);
     const auto has = [](const std::shared_ptr<Member>& member, const BytesAt& range) {
         return member->arena->contains(range.pointer);
     };
@@ -338,7 +334,6 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, const T
         return again;
     });
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
-    for (ResumeStep& step : steps) naming(step.tag(), [&] { step.close_gates(); });
     for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // the backup is not restored
         if (!steps[k].ranges().empty()) tags_.residents().lose(*stepping[k]->resident);
     }

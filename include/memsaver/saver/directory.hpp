@@ -1,7 +1,7 @@
 // Maps addresses to arenas. Knows nothing else about arenas.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/arena_core.hpp"
 
 #include <array>
 #include <cstddef>
@@ -19,27 +19,27 @@ namespace detail {
 class Directory {
     struct Entry {
         Range range;
-        std::shared_ptr<ArenaBase> arena;
+        std::shared_ptr<ArenaCore> arena;
     };
     using Entries = std::map<Address, Entry>;
 
 public:
     /// A preallocated entry, so that host memory is allocated before the addresses exist.
     using Node = Entries::node_type;
-    [[nodiscard]] static Node node(std::shared_ptr<ArenaBase> arena);
+    [[nodiscard]] static Node node(std::shared_ptr<ArenaCore> arena);
     /// Adds a range, which must not overlap another.
     void put(Node node, Range range) noexcept;
     /// Removes and returns the entry that begins at `address`; empty if there is none.
     Node take(Address address) noexcept;
 
     /// Strong exception guarantee: may throw bad_alloc.
-    void add(Range range, std::shared_ptr<ArenaBase> arena) { put(node(std::move(arena)), range); }
+    void add(Range range, std::shared_ptr<ArenaCore> arena) { put(node(std::move(arena)), range); }
     void remove(Range range) noexcept { (void)take(range.address); }
     /// Removes all ranges of the arena.
-    void remove(const ArenaBase& arena) noexcept;
+    void remove(const ArenaCore& arena) noexcept;
 
     /// Returns the arena whose addresses contain `address`, or null.
-    [[nodiscard]] std::shared_ptr<ArenaBase> find(Address address) const noexcept;
+    [[nodiscard]] std::shared_ptr<ArenaCore> find(Address address) const noexcept;
 
 private:
     static constexpr std::size_t shard_count = 16;

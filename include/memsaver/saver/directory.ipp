@@ -30,7 +30,7 @@ private:
     std::array<Shard, shard_count>& shards_;
 };
 
-MEMSAVER_INLINE Directory::Node Directory::node(std::shared_ptr<ArenaBase> arena) {
+MEMSAVER_INLINE Directory::Node Directory::node(std::shared_ptr<ArenaCore> arena) {
     Entries one;
     one.emplace(Address{0}, Entry{Range{}, std::move(arena)});
     return one.extract(one.begin());
@@ -50,7 +50,7 @@ MEMSAVER_INLINE Directory::Node Directory::take(Address address) noexcept {
     return entries_.extract(address);
 }
 
-MEMSAVER_INLINE void Directory::remove(const ArenaBase& arena) noexcept {
+MEMSAVER_INLINE void Directory::remove(const ArenaCore& arena) noexcept {
     for (;;) {
         Node gone; // destroyed after the locks are released
         const All all{*this};
@@ -61,7 +61,7 @@ MEMSAVER_INLINE void Directory::remove(const ArenaBase& arena) noexcept {
     }
 }
 
-MEMSAVER_INLINE std::shared_ptr<ArenaBase> Directory::find(Address address) const noexcept {
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> Directory::find(Address address) const noexcept {
     Shard& shard = shards_[std::hash<std::thread::id>{}(std::this_thread::get_id()) % shard_count];
     const std::lock_guard lock{shard.mutex};
     const auto after = entries_.upper_bound(address);

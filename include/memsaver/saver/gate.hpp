@@ -10,7 +10,7 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-class ArenaBase;
+class ArenaCore;
 class SaverCore;
 struct GateMark;
 } // namespace detail
@@ -26,7 +26,7 @@ struct GateMark;
 class Gate {
 public:
     Gate() = default;
-    Gate(std::shared_ptr<detail::SaverCore> saver, std::shared_ptr<detail::ArenaBase> arena,
+    Gate(std::shared_ptr<detail::SaverCore> saver, std::shared_ptr<detail::ArenaCore> arena,
          std::shared_ptr<detail::GateMark> mark) noexcept
         : saver_{std::move(saver)}, arena_{std::move(arena)}, mark_{std::move(mark)} {}
 
@@ -47,7 +47,7 @@ public:
 
 private:
     std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it is destroyed last
-    std::shared_ptr<detail::ArenaBase> arena_;
+    std::shared_ptr<detail::ArenaCore> arena_;
     std::shared_ptr<detail::GateMark> mark_; // null: nothing is ever in flight
 };
 

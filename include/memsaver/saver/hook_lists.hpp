@@ -1,4 +1,4 @@
-// The hooks of a saver, and the threads that run them.
+// The hooks of a saver, and which functions of the program run now.
 #pragma once
 
 #include "memsaver/core/error.hpp"
@@ -15,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -83,39 +84,42 @@ private:
     HookTable table_;
 };
 
-/// The threads that are running functions of the program. Thread-safe; allocates no host memory.
-class HookThreads {
+/// The functions of the program that are running now, and what for. Thread-safe; allocates no host memory.
+class Running {
 public:
-    explicit HookThreads(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
-        : fork_{std::move(fork)} {}
+    enum class Kind : unsigned char { hook, on_no_room, on_reclaim, sink };
 
-    /// Lists this thread for the lifetime of this object.
+    explicit Running(std::shared_ptr<const ForkCheck> fork) : fork_{std::move(fork)} {}
+
+    /// Lists this thread for the lifetime of this object. `tags`: those that a hook runs for.
     class Entry {
     public:
-        explicit Entry(HookThreads& threads) noexcept;
+        Entry(Running& all, Kind kind, const std::vector<std::string>* tags = nullptr) noexcept;
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
         ~Entry();
 
     private:
-        friend class HookThreads;
-        HookThreads& threads_;
+        friend class Running;
+        Running& all_;
         std::thread::id thread_ = std::this_thread::get_id();
+        Kind kind_;
+        const std::vector<std::string>* tags_;
         Entry* before_ = nullptr;
         Entry* after_ = nullptr;
     };
 
-    /// Returns whether any thread is marked; costs an atomic load.
+    /// Returns whether any thread runs such a function; costs an atomic load.
     [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
-    /// Returns whether this thread is marked.
-    [[nodiscard]] bool here();
-    /// Throws Misuse if this thread is running a hook. `what` and `tags`: the refused operation, for the message.
-    void refuse(const char* what, const Tags& tags);
+    /// Returns whether this thread runs such a function.
+    [[nodiscard]] bool here(Kind kind);
+    /// Returns whether this thread runs a hook for one of these tags.
+    [[nodiscard]] bool here_for(const std::vector<std::string>& tags);
 
 private:
     std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken when an entry ends
     std::mutex mutex_;
-    Entry* running_ = nullptr; // linked list of entries
+    Entry* entries_ = nullptr; // linked list
     std::atomic<std::size_t> count_{0};
 };
 

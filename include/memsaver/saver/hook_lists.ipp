@@ -85,30 +85,39 @@ MEMSAVER_INLINE void HookTable::each(FunctionRef<void(void*)> run, bool all) con
     if (first) std::rethrow_exception(first);
 }
 
-MEMSAVER_INLINE HookThreads::Entry::Entry(HookThreads& threads) noexcept : threads_{threads} {
-    const std::lock_guard lock{threads_.mutex_};
-    threads_.count_ += 1;
-    after_ = std::exchange(threads_.running_, this);
+MEMSAVER_INLINE Running::Entry::Entry(Running& all, Kind kind, const std::vector<std::string>* tags) noexcept
+    : all_{all}, kind_{kind}, tags_{tags} {
+    const std::lock_guard lock{all_.mutex_};
+    all_.count_ += 1;
+    after_ = std::exchange(all_.entries_, this);
     if (after_ != nullptr) after_->before_ = this;
 }
 
-MEMSAVER_INLINE HookThreads::Entry::~Entry() {
-    if (threads_.fork_->forked()) return;
-    const std::lock_guard lock{threads_.mutex_};
-    threads_.count_ -= 1;
-    (before_ != nullptr ? before_->after_ : threads_.running_) = after_;
+MEMSAVER_INLINE Running::Entry::~Entry() {
+    if (all_.fork_->forked()) return;
+    const std::lock_guard lock{all_.mutex_};
+    all_.count_ -= 1;
+    (before_ != nullptr ? before_->after_ : all_.entries_) = after_;
     if (after_ != nullptr) after_->before_ = before_;
 }
 
-MEMSAVER_INLINE bool HookThreads::here() {
+MEMSAVER_INLINE bool Running::here(Kind kind) {
     const std::lock_guard lock{mutex_};
-    const Entry* entry = running_;
-    while (entry != nullptr && entry->thread_ != std::this_thread::get_id()) entry = entry->after_;
+    const Entry* entry = entries_;
+    while (entry != nullptr && (entry->thread_ != std::this_thread::get_id() || entry->kind_ != kind))
+        entry = entry->after_;
     return entry != nullptr;
 }
 
-MEMSAVER_INLINE void HookThreads::refuse(const char* what, const Tags& tags) {
-    if (here()) misuse({what, " of ", quoted_tags(tags), " inside a hook is not allowed"});
+MEMSAVER_INLINE bool Running::here_for(const std::vector<std::string>& tags) {
+    const std::lock_guard lock{mutex_};
+    for (const Entry* entry = entries_; entry != nullptr; entry = entry->after_) {
+        if (entry->thread_ != std::this_thread::get_id() || entry->kind_ != Kind::hook) continue;
+        for (const std::string& tag : *entry->tags_) {
+            if (std::find(tags.begin(), tags.end(), tag) != tags.end()) return true;
+        }
+    }
+    return false;
 }
 
 } // namespace detail

@@ -12,7 +12,7 @@
 #include "memsaver/saver/hook_lists.ipp"
 #include "memsaver/saver/hooks.ipp"
 #include "memsaver/saver/open_captures.ipp"
-#include "memsaver/saver/plain_arena.ipp"
+#include "memsaver/saver/plain_blocks.ipp"
 #include "memsaver/saver/region_stacks.ipp"
 #include "memsaver/saver/registrations.ipp"
 #include "memsaver/saver/residency.ipp"

@@ -3,7 +3,9 @@
 
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/saver/plain_memory.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -26,20 +28,28 @@ enum class NewTags : unsigned char {
     with_policy, ///< only a call that names a policy; others throw Misuse, because the name may be misspelled
 };
 
+/// Whether a saver is switched on; converts from and to bool. A program that never says so compiles no plain memory.
+class Enabled {
+public:
+    Enabled() noexcept = default;
+    template <std::same_as<bool> B>
+    Enabled(B yes) noexcept : yes_{yes}, plain_{&detail::make_plain_memory} {}
+
+    [[nodiscard]] operator bool() const noexcept { return yes_; }
+    /// Makes what allocates the blocks of a saver that is switched off; null unless a value was given.
+    [[nodiscard]] detail::MakePlainMemory plain() const noexcept { return plain_; }
+
+private:
+    bool yes_ = true;
+    detail::MakePlainMemory plain_ = nullptr;
+};
+
 /// Options of a MemorySaver, written as `{.margin = 1_GiB, .events = stderr_sink()}`.
 struct SaverOptions {
     /// If false, the same program runs with plain allocations: pause and resume check their tags and do nothing else.
-    bool enabled = true;
+    Enabled enabled{};
     /// Bytes of each device's memory that this saver's allocations and resumes must leave free; otherwise they fail.
     std::size_t margin = 0;
-    /// Bytes of each device's memory to keep free for others; 0: none. Unlike `margin`, it never makes a call fail.
-    /// Checked whenever this saver has taken device memory: after an allocation, resume, use, exchange or commit. If
-    /// less is free, memory is released on the same thread, as `reclaim` does, but without waiting for the device or
-    /// for work marked by uses. The tags that took the memory are not evicted, and their call succeeds regardless;
-    /// failures are reported to `events`. As a consequence, pause hooks and owners of elastic memory may run inside an
-    /// allocation, and the allocation may save bytes of other tags. Those callbacks may allocate. Such allocations,
-    /// allocations in `on_no_room`, and those of a capturing thread release nothing.
-    std::size_t pressure = 0;
     /// The policy of a new tag that names none. Empty: `Discard{}`, and the tag's first pause reports `warned`.
     std::optional<AnyPolicy> default_policy{};
     /// With `NewTags::with_policy`, `arena`, `region` and `capture` throw Misuse for an unknown tag without a policy.

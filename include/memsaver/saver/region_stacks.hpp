@@ -1,7 +1,7 @@
 // The open regions of each thread.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/thread_mark.hpp"
 
 #include <array>
@@ -21,7 +21,7 @@ namespace detail {
 /// about 15 ns. Must not be used in a forked child, where locks are in the state that other threads left them in.
 class RegionStacks {
 public:
-    void enter(ArenaBase& arena, const void* region);
+    void enter(ArenaCore& arena, const void* region);
 
     /// Removes a region from whichever stack it is on: a region that ends out of order, or on another thread than it
     /// began on, does not disturb others.
@@ -33,13 +33,13 @@ public:
     Left leave(const void* region) noexcept;
 
     /// Returns the arena of this thread's innermost region, or null. The region keeps the arena alive.
-    [[nodiscard]] ArenaBase* innermost();
+    [[nodiscard]] ArenaCore* innermost();
     /// Returns the number of open regions on all threads.
     [[nodiscard]] std::size_t open();
 
 private:
     struct Entry {
-        ArenaBase* arena;
+        ArenaCore* arena;
         const void* region;
         ThreadMark thread;
     };

@@ -15,7 +15,7 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE void RegionStacks::enter(ArenaBase& arena, const void* region) {
+MEMSAVER_INLINE void RegionStacks::enter(ArenaCore& arena, const void* region) {
     const auto thread = std::this_thread::get_id();
     ThreadMark mark = ThreadMark::here();
     Shard& shard = shard_of(thread);
@@ -59,7 +59,7 @@ MEMSAVER_INLINE std::size_t RegionStacks::open() {
     return count;
 }
 
-MEMSAVER_INLINE ArenaBase* RegionStacks::innermost() {
+MEMSAVER_INLINE ArenaCore* RegionStacks::innermost() {
     const auto thread = std::this_thread::get_id();
     Shard& shard = shard_of(thread);
     const std::lock_guard lock{shard.mutex};

@@ -1,7 +1,7 @@
 // Definitions of registrations.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -53,13 +53,13 @@ private:
         Tags tags; ///< the tags whose pauses deregister it
         RegistrationOptions options;
         BytesAt memory{};                 ///< null: the entry is not memory
-        std::weak_ptr<ArenaBase> arena{}; ///< the arena of the memory
+        std::weak_ptr<ArenaCore> arena{}; ///< the arena of the memory
         std::weak_ptr<Entry> with{};      ///< an older entry that this one depends on
         bool registered = true;
         bool called = false; ///< one of its functions is running, on the thread that holds the lock
         bool ended = false;  ///< by its own function: ends once that returns or throws
 
-        [[nodiscard]] bool here() const;
+        [[nodiscard]] bool here(SaverCore& saver) const;
         [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const;
         [[nodiscard]] bool depends_on(const std::string& name) const;
         [[nodiscard]] std::string text() const;
@@ -96,12 +96,12 @@ private:
     std::vector<Going> going_;
 };
 
-MEMSAVER_INLINE bool RegistrationBook::Entry::here() const {
+MEMSAVER_INLINE bool RegistrationBook::Entry::here(SaverCore& saver) const {
     if (memory.pointer == nullptr) return true;
     const std::shared_ptr<Entry> first = with.lock();
     if (first != nullptr && !first->registered) return false;
-    const std::shared_ptr<ArenaBase> its = arena.lock();
-    return its != nullptr && its->here(memory.pointer, memory.bytes);
+    const std::shared_ptr<ArenaCore> its = arena.lock();
+    return its != nullptr && saver.here(*its, memory.pointer, memory.bytes);
 }
 
 MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::vector<std::string>& names) const {
@@ -144,14 +144,14 @@ MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, 
                                                            RegistrationOptions options, std::uint64_t with) {
     check_options(options, options.on_pause == OnPause::renew, "a registration");
     const std::lock_guard lock{mutex_};
-    const std::shared_ptr<ArenaBase> arena = saver_->holder("register", pointer, bytes);
+    const std::shared_ptr<ArenaCore> arena = saver_->holder("register", pointer, bytes);
     auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
     std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
     if (const auto first = entries_.find(with); first != entries_.end()) {
         entry->with = first->second;
         away += ", or " + first->second->text() + ", on which it depends, is not registered";
     }
-    if (going(*entry) || !entry->here())
+    if (going(*entry) || !entry->here(*saver_))
         misuse_of(arena->tag(), {"register ", entry->text(), ": ", away, "; resume it first"});
     const std::uint64_t key = note(entry);
     try {
@@ -302,7 +302,7 @@ MEMSAVER_INLINE void RegistrationBook::after_resume(const ResumeEvent& event) {
 }
 
 MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vector<std::string>* tags) const {
-    if (entry.memory.pointer != nullptr) return entry.here();
+    if (entry.memory.pointer != nullptr) return entry.here(*saver_);
     if (tags == nullptr) return saver_->any_is_there(entry.tags);
     return tags->empty() || std::any_of(tags->begin(), tags->end(), [&](const std::string& tag) {
                return entry.depends_on(tag) && saver_->all_resident(tag);

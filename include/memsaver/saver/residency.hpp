@@ -32,9 +32,6 @@ public:
     [[nodiscard]] std::unique_ptr<UseRecord> use(const Tags& tags, const ResidentList& residents,
                                                  const UseOptions& options);
     [[nodiscard]] Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
-    /// Like `reclaim`, for SaverOptions::pressure: does not evict the tags of `takers`, and does not wait for the
-    /// device.
-    void relieve(std::size_t bytes, int device, const ResidentList& takers);
 
     /// Pauses the tags of `out`, all claimed by this thread, and resumes those of `in`. Called with no lock held; runs
     /// no hook. `at_last`: waits for the device rather than fail for lack of room. If it throws, `moved` reports what
@@ -48,7 +45,6 @@ public:
 
 private:
     struct Reclaiming; // the state of one reclaim
-    [[nodiscard]] Reclaimed reclaim_up_to(std::size_t bytes, const ReclaimOptions& options, bool wait_for_device);
     void release_unused(Reclaiming& now);
     void ask_elastic_owners(Reclaiming& now);
     /// Pauses idle tags, if there are any. Returns false if no more can be paused.
@@ -113,8 +109,7 @@ private:
     SaverState& state_;
     Residents& residents_;
     ResidentList passed_by_;
-    std::vector<std::string> takers_; ///< tags whose elastic memory is not asked for
-    ResidentList asked_;              ///< tags whose before-hooks have run, and no after-pause hooks since
+    ResidentList asked_; ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
     bool moving_ = false; ///< an exception comes from a move, which `rest` limits

@@ -215,7 +215,8 @@ MEMSAVER_INLINE void Residency::evict_and_resume(const Tags& out, const Tags& in
         };
         const Span exchanging = state_.span_of(going, "exchange");
         try {
-            split(state_.exchange_now(out, in, {.order = order, .timeout = time_left(deadline)}, refused_by_, at_last));
+            split(state_.exchange_now(state_.tags_.members(out), state_.tags_.members(in),
+                                      {.order = order, .timeout = time_left(deadline)}, refused_by_, at_last));
         } catch (const Error& error) {
             split(error.report());
             throw;
@@ -224,7 +225,7 @@ MEMSAVER_INLINE void Residency::evict_and_resume(const Tags& out, const Tags& in
     }
     const Span resuming = state_.span_of(in.names(), "resume");
     try {
-        moved.in = state_.resume_now(in, {}, refused_by_, at_last, deadline);
+        moved.in = state_.resume_now(state_.tags_.members(in), {}, refused_by_, at_last, deadline);
     } catch (const Error& error) {
         moved.in = error.report();
         throw;
@@ -239,7 +240,7 @@ MEMSAVER_INLINE bool Residency::make_room_anew(const Tags& in) {
     }
     if (any || std::exchange(elastic_asked_, true)) return any;
     for (const Shortage& there : shortages(in)) {
-        any = state_.ask_elastic(there.device, in.names(), there.bytes, true) != 0 || any;
+        any = state_.ask_elastic(there.device, in.names(), there.bytes) != 0 || any;
     }
     return any;
 }
@@ -430,7 +431,6 @@ struct Residency::Reclaiming {
     std::size_t bytes;
     int device;
     const ReclaimOptions& options;
-    bool wait_for_device;
     Reclaimed got{};
     const char* in_the_way = "";
     bool one_by_one = false;                       // set once one of several tags is not idle
@@ -451,23 +451,12 @@ struct Residency::Reclaiming {
 };
 
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
-    return reclaim_up_to(bytes, options, true);
-}
-
-MEMSAVER_INLINE void Residency::relieve(std::size_t bytes, int device, const ResidentList& takers) {
-    passed_by_ = takers;
-    for (const auto& taker : takers) takers_.push_back(taker->tag);
-    (void)reclaim_up_to(bytes, {.device = device, .timeout = std::chrono::nanoseconds{0}}, false);
-}
-
-MEMSAVER_INLINE Reclaimed Residency::reclaim_up_to(std::size_t bytes, const ReclaimOptions& options,
-                                                   bool wait_for_device) {
     const int device = options.device.value_or(state_.driver_.device());
     const std::vector<AnyDriver> drivers = state_.tags_.drivers();
     if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
         misuse({"reclaim: this saver has no tag on device ", in_digits(device)});
     }
-    Reclaiming now{bytes, device, options, wait_for_device};
+    Reclaiming now{bytes, device, options};
     now.got.wanted_bytes = bytes;
     release_unused(now);
     if (!now.enough()) ask_elastic_owners(now);
@@ -486,17 +475,12 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim_up_to(std::size_t bytes, const Recl
 }
 
 MEMSAVER_INLINE void Residency::release_unused(Reclaiming& now) {
-    now.got.unused_bytes += state_.release_unused(now.device, false, {}, passed_by_);
-    if (!now.wait_for_device) {
-        now.bytes -= std::min(now.bytes, state_.waiting_bytes(now.device)); // already being released
-    } else if (!now.enough()) {
-        now.got.unused_bytes += state_.release_unused(now.device, true, {}, passed_by_);
-    }
+    now.got.unused_bytes += state_.release_unused(now.device, false, {});
+    if (!now.enough()) now.got.unused_bytes += state_.release_unused(now.device, true, {});
 }
 
 MEMSAVER_INLINE void Residency::ask_elastic_owners(Reclaiming& now) {
-    now.got.elastic_bytes =
-        now.theirs([&] { return state_.ask_elastic(now.device, takers_, now.missing(), now.wait_for_device); });
+    now.got.elastic_bytes = now.theirs([&] { return state_.ask_elastic(now.device, {}, now.missing()); });
     if (!now.enough() && !state_.elastic_.empty()) now.in_the_way = "owners of elastic memory keep the rest of it; ";
 }
 
@@ -530,7 +514,8 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
             return false;
         }
         const Span pausing = state_.span_of(going.names(), "pause");
-        report = state_.pause_now(going, {.order = now.options.order, .timeout = time_left(deadline)});
+        report =
+            state_.pause_now(state_.tags_.members(going), {.order = now.options.order, .timeout = time_left(deadline)});
     } catch (const NotIdle&) {
         now.one_by_one = true;
         if (claim.tags().size() == 1) passed_by_.push_back(claim.tags().front());

@@ -219,6 +219,14 @@ private:
         Pauser* after = nullptr;
     };
 
+    /// What a pause needs only once there are uses. The first use links it, so that programs without uses do not.
+    struct OfUses {
+        bool (*circular)(const Residents&, const ResidentList&);
+        void (*wait_for_marks)(Claim&, const Deadline&);
+    };
+    void link_uses() noexcept;
+    std::atomic<const OfUses*> of_uses_{nullptr};
+
     // Called with the lock held:
 
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);

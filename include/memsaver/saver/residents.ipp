@@ -113,6 +113,7 @@ MEMSAVER_INLINE void Residents::close() noexcept {
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList& tags, bool await_bytes,
                                                               bool capture) {
+    link_uses();
     auto use = std::make_unique<UseRecord>();
     use->of_.reserve(tags.size());
     const std::lock_guard lock{mutex_};
@@ -301,7 +302,8 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
         const Waiting waiting{residents, ::pthread_self(), tags, !deadline};
         while (!free() && !residents.closed_) {
             const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
-            if (!deadline && residents.circular(tags, ::pthread_self(), 64)) {
+            const OfUses* const of_uses = residents.of_uses_.load();
+            if (!deadline && of_uses != nullptr && of_uses->circular(residents, tags)) {
                 misuse({what, ": tag ", in_quotes((used != tags.end() ? *used : tags.front())->tag),
                         " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
                         "this call would wait forever"});
@@ -321,7 +323,16 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     residents_ = &residents;
     tags_ = std::move(tags);
     lock.unlock();
-    wait_for_marks(deadline); // if it throws, the claim ends
+    if (const OfUses* const of_uses = residents.of_uses_.load())
+        of_uses->wait_for_marks(*this, deadline); // if it throws, the claim ends
+}
+
+MEMSAVER_INLINE void Residents::link_uses() noexcept {
+    static constexpr OfUses of_uses{[](const Residents& residents, const ResidentList& tags) {
+                                        return residents.circular(tags, ::pthread_self(), 64);
+                                    },
+                                    [](Claim& claim, const Deadline& deadline) { claim.wait_for_marks(deadline); }};
+    of_uses_.store(&of_uses);
 }
 
 MEMSAVER_INLINE Residents::Claim::Claim(Claim&& other) noexcept

@@ -24,7 +24,7 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-class ArenaBase;
+class ArenaCore;
 class ArrivalState;
 class ElasticRange;
 class GrowingBlock;
@@ -52,45 +52,49 @@ public:
                 std::optional<ArenaOptions> options = {});
     Arena outside();
 
-    void enter(ArenaBase& arena, const void* region);
-    void leave(const ArenaBase& arena, const void* region) noexcept;
+    void enter(ArenaCore& arena, const void* region);
+    void leave(const ArenaCore& arena, const void* region) noexcept;
 
     /// Allocates in this thread's innermost region.
     void* allocate(const Request& request);
-    void* allocate(ArenaBase& arena, const Request& request);
+    void* allocate(ArenaCore& arena, const Request& request);
     void deallocate(void* pointer, FreeOrder order);
-    void deallocate(ArenaBase& arena, void* pointer, FreeOrder order);
-    void deallocate_quietly(ArenaBase& arena, void* pointer) noexcept;
+    void deallocate(ArenaCore& arena, void* pointer, FreeOrder order);
+    void deallocate_quietly(ArenaCore& arena, void* pointer) noexcept;
 
-    std::unique_ptr<GrowingBlock> reserve_block(ArenaBase& arena, std::size_t cap);
+    std::unique_ptr<GrowingBlock> reserve_block(ArenaCore& arena, std::size_t cap);
     /// Runs `act`, which takes memory. If there is no room, makes room as an allocation does and retries. Called with
     /// no lock held.
-    void with_room(ArenaBase& arena, FunctionRef<void()> act);
-    void end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept;
+    void with_room(ArenaCore& arena, FunctionRef<void()> act);
+    void end(ArenaCore& arena, std::unique_ptr<GrowingBlock> block) noexcept;
 
     Elastic elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options);
-    void commit(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes);
-    void release(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes, const Order& order);
-    void resize(ArenaBase& arena, ElasticRange& range, std::size_t bytes, const Order& order);
-    void end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept;
+    void commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes);
+    void release(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes, const Order& order);
+    void resize(ArenaCore& arena, ElasticRange& range, std::size_t bytes, const Order& order);
+    void end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
     [[nodiscard]] bool owns(const void* pointer);
     /// Returns whether any of these bytes of live blocks are paused or being paused. False for other memory, and for
     /// bytes that are arriving.
     [[nodiscard]] bool any_paused(const void* pointer, std::size_t bytes);
+    /// Returns whether `bytes` at `pointer` lie in live blocks of the arena.
+    [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes);
+    /// As above, and whether they are resident.
+    [[nodiscard]] bool here(ArenaCore& arena, const void* pointer, std::size_t bytes);
     /// Returns the arena whose live blocks contain these bytes. Throws Misuse, beginning with `what`, if there is none.
-    [[nodiscard]] std::shared_ptr<ArenaBase> holder(const char* what, const void* pointer, std::size_t bytes);
+    [[nodiscard]] std::shared_ptr<ArenaCore> holder(const char* what, const void* pointer, std::size_t bytes);
     BackupView backup_view(const void* pointer, std::size_t bytes);
-    BackupView backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes);
+    BackupView backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes);
     void write_backup(void* pointer, const void* from, std::size_t bytes);
-    void write_backup(ArenaBase& arena, void* pointer, const void* from, std::size_t bytes);
+    void write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
 
     void load(void* pointer, const FileRange& from);
-    void load(ArenaBase& arena, void* pointer, const FileRange& from);
+    void load(ArenaCore& arena, void* pointer, const FileRange& from);
     void invalidate(const void* pointer, std::size_t bytes);
-    void invalidate(ArenaBase& arena, const void* pointer, std::size_t bytes);
+    void invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes);
     Gate gate(const void* pointer, std::size_t bytes);
-    Gate gate(std::shared_ptr<ArenaBase> arena, const void* pointer, std::size_t bytes);
+    Gate gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes);
 
     // --- operations ---
 
@@ -112,7 +116,7 @@ public:
     /// Returns whether at least one of these tags is fully resident, or there are none. May throw bad_alloc.
     [[nodiscard]] bool any_is_there(const Tags& tags);
     Usage usage();
-    ArenaUsage usage(ArenaBase& arena);
+    ArenaUsage usage(ArenaCore& arena);
     void set_capacity(const Tags& tags, std::size_t bytes);
     void set_retain(const Tags& tags, bool yes);
     void set_margin(std::size_t bytes);
@@ -155,12 +159,8 @@ public:
     /// Called when a graph is destroyed: blocks freed during its capture are treated as freed now. 0 (blocks freed in
     /// captures unknown to the saver) is ignored: those blocks stay kept.
     void let_go(std::uint64_t graph) noexcept;
-    /// Returns an arena's physical bytes, for `keep_free`; 0 if SaverOptions::pressure is not set.
-    [[nodiscard]] std::size_t bytes_of(const ArenaBase& arena) const noexcept;
-    /// Enforces SaverOptions::pressure if an arena has more memory than `before`. Called with no lock held.
-    void keep_free(const ArenaBase& arena, std::size_t before) noexcept;
     /// Reports an error that a destructor cannot throw as `ignored`.
-    void ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept;
+    void ignore(const ArenaCore& arena, const Status& status, const char* what) const noexcept;
 
     /// Returns `act()`. Exceptions are translated to those a program may see.
     template <class Act>
@@ -170,7 +170,7 @@ public:
     }
     /// As above, for one arena; errors name its tag.
     template <class Act>
-    decltype(auto) boundary(const char* what, const ArenaBase& arena, Act&& act) const {
+    decltype(auto) boundary(const char* what, const ArenaCore& arena, Act&& act) const {
         require_may_call(what);
         try {
             return act();
@@ -197,7 +197,7 @@ private:
     void require_may_call(const char* what) const;
     /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the
     /// tags. An OutOfMemory that does not yet say who holds memory, such as that of a peer's backup, says so.
-    [[noreturn, gnu::cold]] static void rethrow_about(const ArenaBase& arena);
+    [[noreturn, gnu::cold]] static void rethrow_about(const ArenaCore& arena);
     [[noreturn, gnu::cold]] void rethrow_about(const Tags& tags) const;
 
     std::unique_ptr<SaverState> state_;

@@ -8,6 +8,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
+#include "memsaver/saver/plain_blocks.hpp"
 #include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
@@ -23,7 +24,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,12 +54,12 @@ MEMSAVER_INLINE SaverCore::~SaverCore() = default;
 
 MEMSAVER_INLINE void SaverCore::require_may_call(const char* what) const {
     state_->fork_->require_parent(what);
-    if (!state_->in_sink_->any() || !state_->in_sink_->here()) return;
+    if (!state_->in_sink_->any() || !state_->in_sink_->here(Running::Kind::sink)) return;
     misuse({what, " inside an event sink: a sink may run while a lock is held, and must not call the saver; keep the "
                   "event, and call after the operation that reports it"});
 }
 
-MEMSAVER_INLINE void SaverCore::rethrow_about(const ArenaBase& arena) {
+MEMSAVER_INLINE void SaverCore::rethrow_about(const ArenaCore& arena) {
     try {
         rethrow_translated();
     } catch (Error& error) {
@@ -83,7 +83,9 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) const {
 }
 
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
-    : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, watched(options_)} {}
+    : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, watched(options_)} {
+    if (!options_.enabled) use_plain(options_.enabled.plain());
+}
 
 MEMSAVER_INLINE const SaverOptions& SaverState::watched(SaverOptions& options) const {
     require_enumerator("SaverOptions::new_tags", options.new_tags, 2);
@@ -94,9 +96,32 @@ MEMSAVER_INLINE const SaverOptions& SaverState::watched(SaverOptions& options) c
 MEMSAVER_INLINE EventSink SaverState::watched(EventSink sink) const {
     if (!sink) return sink;
     return [threads = in_sink_, sink = std::move(sink)](const Event& event) {
-        const HookThreads::Entry mark{*threads};
+        const Running::Entry mark{*threads, Running::Kind::sink};
         sink(event);
     };
+}
+
+MEMSAVER_INLINE void SaverState::use_plain(MakePlainMemory make) {
+    const std::lock_guard lock{plain_mutex_};
+    if (plain_memory_ != nullptr) return;
+    plain_memory_ = make(tags_.directory());
+    plain_.store(plain_memory_.get());
+}
+
+MEMSAVER_INLINE bool SaverState::always_there(const char* what, ArenaCore& arena, const void* pointer,
+                                              std::size_t bytes) {
+    PlainMemory* const plain = plain_of(arena);
+    if (plain == nullptr || arena.contains(pointer)) return false; // elastic memory
+    arena.require_open(what);
+    if (bytes != 0 && plain->holds(arena, pointer, bytes)) return true;
+    misuse({what, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
+            in_quotes(arena.tag()), ": these are not bytes of a live block"});
+}
+
+MEMSAVER_INLINE ArenaUsage SaverState::usage_of(ArenaCore& arena) {
+    ArenaUsage row = arena.usage();
+    if (PlainMemory* const plain = plain_of(arena)) plain->fill(arena, row);
+    return row;
 }
 
 // --- allocation ---
@@ -110,7 +135,6 @@ MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& given) {
                 // If there is no room, the arena still exists while room is made.
                 state_->with_room(core, [&] { core.reserve(); });
             });
-            if (wanted.options && wanted.options->reserve != 0) keep_free(*member->arena, 0);
             return Arena{shared_from_this(), member->arena};
         });
     });
@@ -122,14 +146,19 @@ MEMSAVER_INLINE Arena SaverCore::arena(TagName tag, std::optional<AnyPolicy> pol
 }
 
 MEMSAVER_INLINE Arena SaverCore::outside() {
-    return boundary("outside", [&] { return Arena{shared_from_this(), state_->tags_.outside()}; });
+    return boundary("outside", [&] {
+        std::shared_ptr<ArenaCore> arena = state_->tags_.outside();
+        state_->use_plain(&make_plain_memory);
+        state_->outside_.store(arena.get());
+        return Arena{shared_from_this(), std::move(arena)};
+    });
 }
 
-MEMSAVER_INLINE void SaverCore::enter(ArenaBase& arena, const void* region) {
+MEMSAVER_INLINE void SaverCore::enter(ArenaCore& arena, const void* region) {
     boundary("begin a region", arena, [&] { state_->regions_.enter(arena, region); });
 }
 
-MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region) noexcept {
+MEMSAVER_INLINE void SaverCore::leave(const ArenaCore& arena, const void* region) noexcept {
     if (forked()) return;
     const RegionStacks::Left left = state_->regions_.leave(region);
     if (left.how == RegionStacks::Left::How::in_order) return;
@@ -148,7 +177,7 @@ MEMSAVER_INLINE void SaverCore::leave(const ArenaBase& arena, const void* region
 
 MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
     require_may_call("allocate");
-    if (ArenaBase* arena = state_->regions_.innermost()) return allocate(*arena, request);
+    if (ArenaCore* arena = state_->regions_.innermost()) return allocate(*arena, request);
     return boundary("allocate", [&]() -> void* {
         const std::size_t elsewhere = state_->regions_.open();
         constexpr const char* none =
@@ -159,19 +188,20 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
     });
 }
 
-MEMSAVER_INLINE void* SaverCore::allocate(ArenaBase& arena, const Request& request) {
+MEMSAVER_INLINE void* SaverCore::allocate(ArenaCore& arena, const Request& request) {
     return boundary("allocate", arena, [&] {
-        const std::size_t before = bytes_of(arena);
-        void* const block = state_->with_room(arena, [&] { return arena.allocate(request); });
-        keep_free(arena, before);
-        return block;
+        if (PlainMemory* const plain = state_->plain_of(arena)) {
+            const std::shared_ptr<ArenaCore> owner = state_->tags_.owner_of(arena);
+            return state_->with_room(arena, [&] { return plain->allocate(owner, request); });
+        }
+        return state_->with_room(arena, [&] { return arena.allocate(request); });
     });
 }
 
 MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
     if (pointer == nullptr) return;
     require_may_call("deallocate");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
+    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
         return deallocate(*arena, pointer, std::move(order));
     boundary("deallocate", [&] {
         misuse({"deallocate(", in_hex(reinterpret_cast<Address>(pointer)),
@@ -180,30 +210,39 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
     });
 }
 
-MEMSAVER_INLINE void SaverCore::deallocate(ArenaBase& arena, void* pointer, FreeOrder order) {
+MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, FreeOrder order) {
     boundary("deallocate", arena, [&] {
         state_->adjust_free_order(order, arena);
         try {
-            arena.deallocate(pointer, order);
+            if (pointer == nullptr) return;
+            PlainMemory* const plain = arena.contains(pointer) ? nullptr : state_->plain_of(arena);
+            plain != nullptr ? plain->deallocate(arena, pointer, order) : arena.deallocate(pointer, order);
         } catch (const Misuse& misuse) {
-            const std::shared_ptr<ArenaBase> other = state_->tags_.find(pointer);
+            const std::shared_ptr<ArenaCore> other = state_->tags_.find(pointer);
             if (other == nullptr || other.get() == &arena) throw;
             detail::misuse({misuse.what(), "; it belongs to tag ", in_quotes(other->tag())});
         }
     });
 }
 
-MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaBase& arena, void* pointer) noexcept {
-    if (!forked()) arena.deallocate_quietly(pointer, state_->order_now(arena));
+MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* pointer) noexcept {
+    if (forked()) return;
+    PlainMemory* const plain = state_->plain_with(arena, pointer);
+    if (plain == nullptr) return arena.deallocate_quietly(pointer, state_->order_now(arena));
+    try {
+        plain->deallocate(arena, pointer, state_->order_now(arena));
+    } catch (const std::exception& error) {
+        tell(events(), EventKind::ignored, arena.tag(), arena.device(), {error.what()});
+    }
 }
 
-MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaBase& arena, std::size_t cap) {
+MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaCore& arena, std::size_t cap) {
     return boundary("reserve addresses", arena, [&] { return arena.reserve_block(cap); });
 }
 
-MEMSAVER_INLINE void SaverCore::with_room(ArenaBase& arena, FunctionRef<void()> act) { state_->with_room(arena, act); }
+MEMSAVER_INLINE void SaverCore::with_room(ArenaCore& arena, FunctionRef<void()> act) { state_->with_room(arena, act); }
 
-MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::unique_ptr<GrowingBlock> block) noexcept {
+MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::unique_ptr<GrowingBlock> block) noexcept {
     if (block == nullptr) return;
     if (forked()) return (void)block.release(); // it belongs to the parent
     block->end_as(state_->order_now(arena));
@@ -220,6 +259,7 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
                      std::shared_ptr<ElasticRange>{arena.base().reserve_elastic(bytes, options.granularity).release(),
                                                    leave_to_parent}};
         if (!options.on_reclaim || !enabled()) return made;
+        state_->ask_owners_.store(&SaverState::ask_owners);
         made.asked_ = state_->elastic_.add([state = state_.get(), owner = std::weak_ptr{made.arena_},
                                             range = std::weak_ptr{made.range_}, &base = arena.base(),
                                             ask = options.on_reclaim](WantedRoom& wanted) {
@@ -229,7 +269,6 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             if (wanted.device != base.device() || wanted.got >= wanted.bytes) return;
             if (std::find(wanted.tags.begin(), wanted.tags.end(), base.tag()) != wanted.tags.end()) return;
             const std::size_t before = held->physical_bytes();
-            const std::size_t waiting = held->waiting_bytes();
             const auto free_now = [&]() -> std::size_t { // 0 if unknown
                 DeviceMemory memory;
                 for (const AnyDriver& driver : state->tags_.drivers()) {
@@ -247,68 +286,74 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             }
             if (held.use_count() == 1) { // its owner has destroyed it
                 held.reset();
-                wanted.got += state->release_unused(base.device(), wanted.may_wait, {});
+                wanted.got += state->release_unused(base.device(), true, {});
                 return;
             }
-            held->collect(wanted.may_wait);
+            held->collect();
             std::size_t gained = before - std::min(before, held->physical_bytes());
             if (free_before != 0) { // it may also have freed memory elsewhere: what the device has gained counts
                 const std::size_t free = free_now();
                 gained = std::max(gained, std::min(released, free - std::min(free, free_before)));
             }
             wanted.got += gained;
-            if (!wanted.may_wait) wanted.got += std::max(waiting, held->waiting_bytes()) - waiting; // released soon
         });
         return made;
     });
 }
 
-MEMSAVER_INLINE void SaverCore::commit(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
-    boundary("commit", arena, [&] {
-        const std::size_t before = bytes_of(arena);
-        state_->with_room(arena, [&] { range.commit(offset, bytes); });
-        keep_free(arena, before);
-    });
+MEMSAVER_INLINE void SaverCore::commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
+    boundary("commit", arena, [&] { state_->with_room(arena, [&] { range.commit(offset, bytes); }); });
 }
 
-MEMSAVER_INLINE void SaverCore::release(ArenaBase& arena, ElasticRange& range, std::size_t offset, std::size_t bytes,
+MEMSAVER_INLINE void SaverCore::release(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes,
                                         const Order& order) {
     boundary("release", arena, [&] { range.release(offset, bytes, state_->release_order(arena, order)); });
 }
 
-MEMSAVER_INLINE void SaverCore::resize(ArenaBase& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
+MEMSAVER_INLINE void SaverCore::resize(ArenaCore& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
     boundary("resize", arena, [&] {
-        const std::size_t before = bytes_of(arena);
         state_->with_room(arena, [&] {
             if (!range.grow(bytes)) range.shrink(bytes, state_->release_order(arena, order));
         });
-        keep_free(arena, before);
     });
 }
 
-MEMSAVER_INLINE void SaverCore::end(ArenaBase& arena, std::shared_ptr<ElasticRange> range) noexcept {
+MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept {
     if (!forked()) range->end_as(state_->order_now(arena));
 }
 
 MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
     return boundary("owns", [&] {
-        const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
-        return arena != nullptr && arena->holds(pointer, 1);
+        const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer);
+        return arena != nullptr && holds(*arena, pointer, 1);
     });
 }
 
 MEMSAVER_INLINE bool SaverCore::any_paused(const void* pointer, std::size_t bytes) {
     return boundary("any_paused", [&] {
-        const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
-        auto* const core = dynamic_cast<ArenaCore*>(arena.get());
-        return core != nullptr && core->holds(pointer, bytes) && !core->here(pointer, bytes) && !core->on_its_way();
+        const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer);
+        return arena != nullptr && arena->holds(pointer, bytes) && !arena->here(pointer, bytes) && !arena->on_its_way();
     });
 }
 
-MEMSAVER_INLINE std::shared_ptr<ArenaBase> SaverCore::holder(const char* what, const void* pointer, std::size_t bytes) {
+MEMSAVER_INLINE bool SaverCore::holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
+    return state_->holds(arena, pointer, bytes);
+}
+
+MEMSAVER_INLINE bool SaverState::holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
+    PlainMemory* const plain = plain_of(arena);
+    return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.holds(pointer, bytes);
+}
+
+MEMSAVER_INLINE bool SaverCore::here(ArenaCore& arena, const void* pointer, std::size_t bytes) {
+    PlainMemory* const plain = state_->plain_of(arena);
+    return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.here(pointer, bytes);
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::holder(const char* what, const void* pointer, std::size_t bytes) {
     return boundary(what, [&] {
-        std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer);
-        if (arena != nullptr && bytes != 0 && arena->holds(pointer, bytes)) return arena;
+        std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer);
+        if (arena != nullptr && bytes != 0 && holds(*arena, pointer, bytes)) return arena;
         misuse({what, " ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
                 ": these are not bytes of live blocks"});
     });
@@ -316,7 +361,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaBase> SaverCore::holder(const char* what, c
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
     require_may_call("backup_view");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
+    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
         return backup_view(*arena, pointer, bytes);
     return boundary("backup_view", [&]() -> BackupView {
         misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
@@ -324,13 +369,17 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size
     });
 }
 
-MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaBase& arena, const void* pointer, std::size_t bytes) {
-    return boundary("backup_view", arena, [&] { return arena.backup_view(pointer, bytes); });
+MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes) {
+    return boundary("backup_view", arena, [&] {
+        if (state_->plain_with(arena, pointer) == nullptr) return arena.backup_view(pointer, bytes);
+        misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
+                in_quotes(arena.tag()), ": this is plain memory, which is never paused"});
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
     require_may_call("write_backup");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer))
+    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
         return write_backup(*arena, pointer, from, bytes);
     boundary("write_backup", [&] {
         misuse({"write_backup(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
@@ -338,48 +387,59 @@ MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, st
     });
 }
 
-MEMSAVER_INLINE void SaverCore::write_backup(ArenaBase& arena, void* pointer, const void* from, std::size_t bytes) {
-    boundary("write_backup", arena, [&] { arena.write_backup(pointer, from, bytes); });
+MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
+    boundary("write_backup", arena, [&] {
+        PlainMemory* const plain = state_->plain_of(arena);
+        plain != nullptr ? plain->write(arena, pointer, from, bytes) : arena.write_backup(pointer, from, bytes);
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
     require_may_call("load");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
+    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
     boundary("load", [&] {
         misuse({"load(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(from.bytes), ", ",
                 in_quotes(from.path), "): no tag of this saver contains this pointer"});
     });
 }
 
-MEMSAVER_INLINE void SaverCore::load(ArenaBase& arena, void* pointer, const FileRange& from) {
-    boundary("load", arena, [&] { arena.load(pointer, from, [] { return AnyPolicy{FileSource{}}; }); });
+MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const FileRange& from) {
+    boundary("load", arena, [&] {
+        constexpr AnyPolicy (*reader)() = [] { return AnyPolicy{FileSource{}}; };
+        PlainMemory* const plain = state_->plain_with(arena, pointer);
+        plain != nullptr ? plain->load(arena, pointer, from, reader) : arena.load(pointer, from, reader);
+    });
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t bytes) {
     require_may_call("invalidate");
-    if (const std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
+    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
     boundary("invalidate", [&] {
         misuse({"invalidate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
                 "): no tag of this saver contains this pointer"});
     });
 }
 
-MEMSAVER_INLINE void SaverCore::invalidate(ArenaBase& arena, const void* pointer, std::size_t bytes) {
-    boundary("invalidate", arena, [&] { arena.invalidate(pointer, bytes); });
+MEMSAVER_INLINE void SaverCore::invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes) {
+    boundary("invalidate", arena, [&] {
+        if (state_->always_there("invalidate", arena, pointer, bytes)) return; // nothing of it is ever saved
+        arena.invalidate(pointer, bytes);
+    });
 }
 
 MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
     require_may_call("gate");
-    if (std::shared_ptr<ArenaBase> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
+    if (std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
     return boundary("gate", [&]() -> Gate {
         misuse({"gate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
                 "): no tag of this saver contains this pointer"});
     });
 }
 
-MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaBase> arena, const void* pointer, std::size_t bytes) {
+MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes) {
     return boundary("gate", *arena, [&] {
-        std::shared_ptr<GateMark> mark = arena->gate(pointer, bytes);
+        std::shared_ptr<GateMark> mark;
+        if (!state_->always_there("gate", *arena, pointer, bytes)) mark = arena->gate(pointer, bytes);
         return Gate{shared_from_this(), std::move(arena), std::move(mark)};
     });
 }
@@ -388,19 +448,19 @@ MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaBase> arena, const voi
 
 MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& options) {
     return boundary("pause", tags, [&]() -> Report {
-        state_->hook_threads_.refuse("pause", tags);
+        state_->refuse_in_hook("pause", tags);
         state_->tags_.require("pause", tags);
         if (!enabled()) return {};
         state_->captures_.refuse("pause");
         state_->tags_.retry_leftovers();
         const bool hooks = state_->pause_hooks();
         PauseEvent event{state_->names_for(tags, hooks), {}};
-        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
+        SaverState::Members members = state_->tags_.members(tags);
         const Span pausing = state_->span_of(event.tags, "pause");
         state_->with_failed_pause_hooks(event, [&] {
             state_->run_hooks(state_->before_pause_, event, false);
             try {
-                event.report = state_->pause_now(tags, options, hooks ? &told : nullptr);
+                event.report = state_->pause_now(std::move(members), options);
             } catch (NotIdle& error) {
                 state_->say_who_holds(error);
                 throw;
@@ -411,17 +471,19 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
     });
 }
 
-MEMSAVER_INLINE void SaverState::leave_out_untold(Members& members, const std::vector<std::string>* told) {
-    if (told == nullptr) return;
-    const std::set<std::string_view> names{told->begin(), told->end()};
-    std::erase_if(members, [&](const auto& member) { return !names.contains(member->tag); });
+MEMSAVER_INLINE void SaverState::refuse_in_hook(const char* what, const Tags& tags) {
+    if (!running_.here(Running::Kind::hook) || !running_.here_for(tags_.names(tags))) return;
+    misuse({what, " of ", quoted_tags(tags), " inside a hook that runs for it is not allowed"});
 }
 
-MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOptions& options,
-                                             const std::vector<std::string>* told) {
+MEMSAVER_INLINE void SaverState::refuse_in_any_hook(const char* what, const Tags& tags) {
+    if (running_.here(Running::Kind::hook)) misuse({what, " of ", quoted_tags(tags), " inside a hook is not allowed"});
+}
+
+MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
-    Members members = tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
-    leave_out_untold(members, told);
+    std::erase_if(members,
+                  [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
@@ -431,17 +493,14 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (!turns[i]) continue;
         ArenaCore& core = *members[i]->core;
-        core.totals.mapped(core.mapped_bytes());
         steps.emplace_back(core, std::move(*turns[i]), options.bytes);
     }
     try {
         Report report = run_pause(steps, options.order, deadline, others_for(options.order));
-        note(members, report);
         note_losses(members, report, options.bytes, before);
         warn_of_lost_bytes(report, options);
         return report;
     } catch (const Error& error) {
-        note(members, error.report());
         note_losses(members, error.report(), options.bytes, before);
         throw;
     }
@@ -449,29 +508,27 @@ MEMSAVER_INLINE Report SaverState::pause_now(const Tags& tags, const PauseOption
 
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
     return boundary("resume", tags, [&]() -> Report {
-        state_->hook_threads_.refuse("resume", tags);
+        state_->refuse_in_hook("resume", tags);
         require_keeps_nothing(options);
         state_->tags_.require("resume", tags);
         if (!enabled()) return {};
         const bool hooks = state_->resume_hooks();
         ResumeEvent event{state_->names_for(tags, hooks), {}};
-        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
+        const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
         event.report = state_->with_patience(tags, options.room_within, [&](int& refused_by) {
-            return state_->resume_now(tags, options, refused_by, true, {}, hooks ? &told : nullptr);
+            return state_->resume_now(members, options, refused_by);
         });
-        state_->keep_free(tags, event.report);
         state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
     });
 }
 
-MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by,
-                                              bool may_wait, const Deadline& deadline,
-                                              const std::vector<std::string>* told) {
-    Members members = tags_.members(tags, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
-    leave_out_untold(members, told);
+MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptions& options, int& refused_by,
+                                              bool may_wait, const Deadline& deadline) {
+    std::erase_if(members,
+                  [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
     std::vector<ResumeStep> steps;
     ResidentList residents; // one per step
@@ -482,32 +539,26 @@ MEMSAVER_INLINE Report SaverState::resume_now(const Tags& tags, const ResumeOpti
         steps.emplace_back(*members[i]->core, std::move(*turns[i]), options.bytes);
         residents.push_back(members[i]->resident);
     }
-    try {
-        Relief relief;
-        std::uint64_t seen = room_made_.load();
-        Report report = run_resume(
-            steps,
-            [&](int device) {
-                refused_by = device;
-                const bool again = relief.again(
-                    [&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
-                seen = room_made_.load();
-                return again;
-            },
-            [&](std::size_t step) { // before a use can find the tag resident
-                if (options.bytes) tags_.residents().lose(*residents[step]);
-            });
-        note(members, report);
-        return report;
-    } catch (const Error& error) {
-        note(members, error.report());
-        throw;
-    }
+    Relief relief;
+    std::uint64_t seen = room_made_.load();
+    return run_resume(
+        steps,
+        [&](int device) {
+            refused_by = device;
+            const bool again =
+                relief.again([&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
+            seen = room_made_.load();
+            return again;
+        },
+        [&](std::size_t step) { // before a use can find the tag resident
+            if (options.bytes) tags_.residents().lose(*residents[step]);
+        });
 }
 
 MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, const ExchangeOptions& options) {
     return boundary("exchange", [&]() -> Report {
-        state_->hook_threads_.refuse("exchange", out);
+        state_->refuse_in_hook("exchange", out);
+        state_->refuse_in_hook("exchange", in);
         require_keeps_nothing({.bytes = options.bytes_in});
         state_->tags_.require("exchange", out);
         state_->tags_.require("exchange", in);
@@ -524,8 +575,8 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const bool hooks = state_->pause_hooks() || state_->resume_hooks();
         PauseEvent going{state_->names_for(out, hooks), {}};
         ResumeEvent arriving{state_->names_for(in, hooks), {}};
-        const std::vector<std::string> told_out = going.tags; // hooks without host memory for a copy may change these
-        const std::vector<std::string> told_in = arriving.tags;
+        const SaverState::Members leaving = state_->tags_.members(out);
+        const SaverState::Members entering = state_->tags_.members(in);
         const Span exchanging = state_->span_of(going.tags, "exchange");
         state_->with_failed_pause_hooks(going, [&] {
             state_->run_hooks(state_->before_pause_, going, false);
@@ -543,10 +594,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
-                        return translated([&] {
-                            return state_->exchange_now(out, in, options, refused_by, true, hooks ? &told_out : nullptr,
-                                                        hooks ? &told_in : nullptr);
-                        });
+                        return translated([&] { return state_->exchange_now(leaving, entering, options, refused_by); });
                     } catch (const Error& error) {
                         append(tried, error.report());
                         throw;
@@ -559,7 +607,6 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 throw;
             }
         });
-        state_->keep_free(in, going.report);
         std::exception_ptr first; // all hooks run
         try {
             state_->run_hooks(state_->after_pause_, going, true);
@@ -577,20 +624,18 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
     });
 }
 
-MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options,
-                                                int& refused_by, bool may_wait,
-                                                const std::vector<std::string>* told_out,
-                                                const std::vector<std::string>* told_in) {
+MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const ExchangeOptions& options,
+                                                int& refused_by, bool may_wait) {
     const Deadline deadline = deadline_after(options.timeout);
-    Members members = tags_.members(out, [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
-    leave_out_untold(members, told_out);
+    Members members = std::move(out);
+    std::erase_if(members,
+                  [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
     const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const Members leaving = members;
     const std::size_t going = members.size();
-    Members coming = tags_.members(in, [](Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
-    leave_out_untold(coming, told_in);
-    members.insert(members.end(), coming.begin(), coming.end());
+    std::erase_if(in, [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
+    members.insert(members.end(), in.begin(), in.end());
     Turns turns = take_turns(members, deadline, "exchange");
     const std::vector<std::uint64_t> before = pauses_of(leaving);
     std::vector<PauseStep> pauses;
@@ -607,7 +652,6 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
             arriving.push_back(members[i]->resident);
             continue;
         }
-        core.totals.mapped(core.mapped_bytes());
         pauses.emplace_back(core, std::move(*turns[i]), options.bytes_out);
     }
     try {
@@ -625,12 +669,10 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
             [&](std::size_t step) { // before a use can find the tag resident
                 if (options.bytes_in) tags_.residents().lose(*arriving[step]);
             });
-        note(members, report);
         note_losses(leaving, report, options.bytes_out, before);
         warn_of_lost_bytes(report, {.bytes = options.bytes_out});
         return report;
     } catch (const Error& error) {
-        note(members, error.report());
         note_losses(leaving, error.report(), options.bytes_out, before);
         throw;
     }
@@ -638,7 +680,6 @@ MEMSAVER_INLINE Report SaverState::exchange_now(const Tags& out, const Tags& in,
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
     return boundary("trim", tags, [&]() -> Report {
-        state_->hook_threads_.refuse("trim", tags);
         state_->tags_.require("trim", tags);
         if (!enabled()) return {};
         const Deadline deadline = deadline_after(options.timeout);
@@ -654,7 +695,6 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         steps.reserve(members.size());
         for (std::size_t i = 0; i < members.size(); ++i) {
             if (!turns[i]) continue;
-            members[i]->core->totals.mapped(members[i]->core->mapped_bytes());
             steps.emplace_back(*members[i]->core, std::move(*turns[i]));
         }
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
@@ -704,7 +744,7 @@ MEMSAVER_INLINE void SaverState::remember(std::exception_ptr& first, const Membe
 
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     boundary("drop", tags, [&] {
-        state_->hook_threads_.refuse("drop", tags);
+        state_->refuse_in_hook("drop", tags);
         state_->tags_.require("drop", tags);
         const TagTable::Members members = state_->tags_.members(tags);
         Residents& residents = state_->tags_.residents();
@@ -719,19 +759,16 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         for (const auto& member : members) {
             member->arena->dropped.store(true); // threads waiting for its turn then have nothing to do
             try {
-                if (member->core != nullptr) {
-                    member->core->close([&] { state_->tags_.forget_addresses(*member); });
-                    if (!member->core->idle_for_pause()) {
-                        throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
-                                         {StatusKind::gone, 0, "lost"}};
-                    }
+                member->arena->close([&] { state_->tags_.forget_addresses(*member); });
+                if (member->core != nullptr && !member->core->idle_for_pause()) {
+                    throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
+                                     {StatusKind::gone, 0, "lost"}};
                 }
-                if (member->plain != nullptr) {
-                    check(member->plain->close([&] { state_->tags_.forget_addresses(*member); }), "free plain memory");
-                }
+                if (PlainMemory* const plain = state_->plain_of(*member->arena))
+                    check(plain->close(*member->arena), "free plain memory");
                 state_->tags_.remove(*member);
             } catch (const std::exception& error) { // the tag still exists, so that the call can be repeated
-                if (member->core != nullptr && !member->core->closed()) {
+                if (!member->arena->closed()) {
                     member->arena->dropped.store(false);
                     residents.undrop(*member->resident);
                 }
@@ -739,7 +776,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
             }
         }
         for (const auto& member : members) { // one of several devices may still have it
-            if (member->core != nullptr && !member->core->closed()) residents.undrop(*member->resident);
+            if (!member->arena->closed()) residents.undrop(*member->resident);
         }
         if (first) std::rethrow_exception(first);
     });
@@ -771,7 +808,7 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
     return boundary("usage", [&] {
         std::vector<ArenaUsage> rows;
         for (const auto& member : state_->tags_.members(Tags::all())) {
-            rows.push_back(member->arena->usage());
+            rows.push_back(state_->usage_of(*member->arena));
             state_->tags_.residents().fill(*member->resident, rows.back());
         }
         const auto add_other = [&](ArenaUsage row) {
@@ -779,7 +816,9 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
             rows.push_back(std::move(row));
         };
         for (const auto& member : state_->tags_.leftovers()) add_other(member->arena->usage());
-        if (ArenaUsage row = state_->tags_.outside_usage(); row.mapped_bytes != 0) add_other(std::move(row));
+        if (const auto outside = state_->tags_.known_outside()) {
+            if (ArenaUsage row = state_->usage_of(*outside); row.mapped_bytes != 0) add_other(std::move(row));
+        }
         std::vector<DeviceUsage> devices;
         for (const AnyDriver& driver : state_->tags_.drivers()) {
             DeviceMemory memory;
@@ -796,9 +835,9 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
     });
 }
 
-MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaBase& arena) {
+MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaCore& arena) {
     return boundary("usage", arena, [&] {
-        ArenaUsage row = arena.usage();
+        ArenaUsage row = state_->usage_of(arena);
         if (const auto resident = state_->tags_.resident_of(arena)) state_->tags_.residents().fill(*resident, row);
         return row;
     });
@@ -826,24 +865,34 @@ MEMSAVER_INLINE void SaverCore::set_margin(std::size_t bytes) {
 
 MEMSAVER_INLINE void SaverCore::close() {
     boundary("close", [&] {
-        state_->hook_threads_.refuse("close", Tags::all());
+        state_->refuse_in_any_hook("close", Tags::all());
         const OpenCaptures::KeepOut no_captures{state_->captures_, "close"};
         state_->tags_.close();
         state_->tags_.residents().close();
         std::exception_ptr first;
         Status status;
+        const auto close_plain = [&](const ArenaCore& arena) {
+            PlainMemory* const plain = state_->plain_of(arena);
+            if (const Status closing = plain != nullptr ? plain->close(arena) : Status{}; status.ok()) status = closing;
+        };
         TagTable::Members members = state_->tags_.members(Tags::all());
         for (auto& member : state_->tags_.leftovers()) members.push_back(std::move(member));
         for (const auto& member : members) {
             try {
-                if (member->core != nullptr) member->core->close();
+                member->arena->close();
             } catch (const std::exception&) {
                 SaverState::remember(first, *member);
             }
-            if (member->plain == nullptr) continue;
-            if (const Status closing = member->plain->close(); status.ok()) status = closing;
+            close_plain(*member->arena);
         }
-        if (const Status closing = state_->tags_.close_outside(); status.ok()) status = closing;
+        if (const auto outside = state_->tags_.known_outside()) {
+            try {
+                outside->close();
+            } catch (const std::exception&) {
+                if (!first) first = std::current_exception();
+            }
+            close_plain(*outside);
+        }
         if (first) std::rethrow_exception(first);
         check(status, "free plain memory");
     });
@@ -853,16 +902,14 @@ MEMSAVER_INLINE void SaverCore::close() {
 
 MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) {
     return boundary("use", tags, [&] {
-        state_->hook_threads_.refuse("use", tags);
+        state_->refuse_in_any_hook("use", tags);
         for (;;) {
             const ResidentList residents = state_->tags_.residents("use", tags);
             try {
                 auto record =
                     state_->tags_.residents().try_use(residents, options.await_bytes, state_->captures_.here());
                 if (record != nullptr) return Use{shared_from_this(), std::move(record)};
-                Use made{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
-                state_->keep_free(residents);
-                return made;
+                return Use{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
             } catch (const Misuse&) { // unless they were named, tags dropped meanwhile are left out
                 if (tags.kind() == Tags::Kind::named || !state_->tags_.residents().any_gone(residents)) throw;
             }
@@ -900,7 +947,7 @@ MEMSAVER_INLINE void SaverCore::end(std::unique_ptr<UseRecord> use) noexcept {
 
 MEMSAVER_INLINE Reclaimed SaverCore::reclaim(std::size_t bytes, const ReclaimOptions& options) {
     return boundary("reclaim", [&] {
-        state_->hook_threads_.refuse("reclaim", Tags::all());
+        state_->refuse_in_any_hook("reclaim", Tags::all());
         state_->tags_.require_open("reclaim");
         if (enabled()) return Residency{*state_}.reclaim(bytes, options);
         Reclaimed none;
@@ -987,10 +1034,12 @@ MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
 }
 
 MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
-    if (graph != 0 && !forked()) state_->tags_.let_go(graph);
+    if (graph == 0 || forked()) return;
+    state_->tags_.let_go(graph);
+    if (PlainMemory* const plain = state_->plain_.load()) plain->let_go(graph);
 }
 
-MEMSAVER_INLINE void SaverCore::ignore(const ArenaBase& arena, const Status& status, const char* what) const noexcept {
+MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& status, const char* what) const noexcept {
     tell_ignored(state_->options_.events, arena.tag(), arena.device(), status, what);
 }
 
@@ -1005,52 +1054,24 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
     return true;
 }
 
-MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, const Members& busy,
-                                                       const ResidentList& spared) {
+MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, const Members& busy) {
     const auto turn = room_turn_.take();
-    std::vector<std::optional<Turn::Hold>> kept;
     std::size_t released = 0;
     for (const auto& member :
          tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); })) {
         if (member->driver.device() != device) continue;
-        if (std::find(spared.begin(), spared.end(), member->resident) != spared.end()) {
-            kept.push_back(member->core->try_turn()); // holding the turn also keeps `room_of_others` from trimming it
-            continue;
-        }
         const bool ours = std::find(busy.begin(), busy.end(), member) != busy.end();
         const auto hold = ours ? std::nullopt : member->core->try_turn();
         if (!ours && !hold) continue;
-        member->core->totals.mapped(member->core->mapped_bytes());
         released += trim_now(*member->core, wait);
     }
-    if (released == 0 || wait) released += room_of_others(device, wait); // the last try releases everything it can
     return released;
-}
-
-MEMSAVER_INLINE std::size_t SaverState::waiting_bytes(int device) {
-    std::size_t bytes = 0;
-    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
-        if (member->driver.device() == device) bytes += member->core->waiting_bytes();
-    }
-    return bytes;
-}
-
-MEMSAVER_INLINE std::size_t SaverState::room_of_others(int device, bool wait) {
-    for (const AnyDriver& driver : tags_.drivers()) {
-        if (driver.device() != device) continue;
-        if (Neighbours* const others = driver.neighbours()) return others->release_unused(wait);
-    }
-    return 0;
 }
 
 MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
     bool any = false;
     for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
         if (member->driver.device() == device) any = member->core->wait_for_others() || any;
-    }
-    for (const AnyDriver& driver : tags_.drivers()) {
-        if (driver.device() != device) continue;
-        if (Neighbours* const others = driver.neighbours()) any = others->wait_for_others() || any;
     }
     return any;
 }
@@ -1063,9 +1084,9 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
     const std::size_t needed = error.needed_bytes();
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
-    if (asked < most_asked && ask_elastic(device, tags, missing, true) != 0) return true;
-    if (!options_.on_no_room || asked >= most_asked || asking_.here()) return false;
-    const HookThreads::Entry mark{asking_};
+    if (asked < most_asked && ask_elastic(device, tags, missing) != 0) return true;
+    if (!options_.on_no_room || asked >= most_asked || running_.here(Running::Kind::on_no_room)) return false;
+    const Running::Entry mark{running_, Running::Kind::on_no_room};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
 }
 
@@ -1078,72 +1099,19 @@ MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
     return names;
 }
 
-MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes,
-                                                    bool may_wait) {
-    if (elastic_.empty() || asking_elastic_.here()) return 0;
-    const HookThreads::Entry mark{asking_elastic_};
-    WantedRoom wanted{device, tags, bytes, 0, may_wait};
-    elastic_.run_on(wanted);
+MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags,
+                                                    std::size_t bytes) {
+    const auto ask = ask_owners_.load(); // linked by the first owner
+    return ask == nullptr ? 0 : ask(*this, device, tags, bytes);
+}
+
+MEMSAVER_INLINE std::size_t SaverState::ask_owners(SaverState& state, int device, const std::vector<std::string>& tags,
+                                                   std::size_t bytes) {
+    if (state.elastic_.empty() || state.running_.here(Running::Kind::on_reclaim)) return 0;
+    const Running::Entry mark{state.running_, Running::Kind::on_reclaim};
+    WantedRoom wanted{device, tags, bytes, 0};
+    state.elastic_.run_on(wanted);
     return wanted.got;
-}
-
-MEMSAVER_INLINE std::size_t SaverCore::bytes_of(const ArenaBase& arena) const noexcept {
-    if (state_->options_.pressure == 0) return 0;
-    const auto* const core = dynamic_cast<const ArenaCore*>(&arena);
-    return core == nullptr ? 0 : core->mapped_bytes(); // plain memory is not cached: every block is a new allocation
-}
-
-MEMSAVER_INLINE void SaverCore::keep_free(const ArenaBase& arena, std::size_t before) noexcept {
-    if (state_->options_.pressure == 0 || !enabled()) return;
-    const bool plain = dynamic_cast<const ArenaCore*>(&arena) == nullptr;
-    if (!plain && bytes_of(arena) <= before) return;
-    try {
-        ResidentList taker;
-        if (auto resident = state_->tags_.resident_of(arena)) taker.push_back(std::move(resident));
-        state_->keep_free(taker);
-    } catch (const std::exception& error) { // out of host memory
-        tell(events(), EventKind::ignored, arena.tag(), arena.device(), {error.what()});
-    }
-}
-
-MEMSAVER_INLINE void SaverState::keep_free(const Tags& takers, const Report& report) noexcept {
-    if (report.mapped_bytes <= report.handed_bytes || !under_pressure()) return;
-    try {
-        keep_free(residents_of(tags_.members(takers)));
-    } catch (const std::exception& error) {
-        tell(options_.events, EventKind::ignored, "", driver_.device(), {error.what()});
-    }
-}
-
-MEMSAVER_INLINE bool SaverState::under_pressure() noexcept {
-    if (options_.pressure == 0 || !options_.enabled || fork_->forked()) return false;
-    return !hook_threads_.here() && !asking_.here() && !asking_elastic_.here() && !captures_.here();
-}
-
-MEMSAVER_INLINE void SaverState::keep_free(const ResidentList& takers) noexcept {
-    if (!under_pressure()) return;
-    if (looks_.fetch_add(1) != 0) return;
-    const auto failed = [&](const char* why) {
-        tell(options_.events, EventKind::ignored, "", driver_.device(),
-             {"could not release as much memory as SaverOptions::pressure requires: ", why});
-    };
-    constexpr unsigned often_enough = 4; // bounds the work of this thread while others keep taking memory
-    unsigned seen = 1;
-    for (unsigned rounds = 0; rounds < often_enough; ++rounds) {
-        try {
-            for (const AnyDriver& driver : tags_.drivers()) {
-                DeviceMemory memory;
-                if (!driver.memory(memory).ok() || memory.free_bytes >= options_.pressure) continue;
-                Residency{*this}.relieve(options_.pressure - memory.free_bytes, driver.device(), takers);
-            }
-        } catch (const std::exception& error) {
-            failed(error.what());
-        } catch (...) { // a hook or an owner may throw anything
-            failed("an object that is not a std::exception was thrown");
-        }
-        if (looks_.compare_exchange_strong(seen, 0)) return;
-    }
-    looks_.store(0);
 }
 
 // --- helpers of operations ---
@@ -1169,18 +1137,6 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
         }
     }
     return turns;
-}
-
-MEMSAVER_INLINE void SaverState::note(const Members& members, const Report& report) noexcept {
-    std::size_t at = 0; // rows are roughly in the order of their arenas: each search starts where the last one ended
-    for (const TagReport& row : report.tags) {
-        for (std::size_t tried = 0; tried < members.size(); ++tried, at = (at + 1) % members.size()) {
-            const Member& member = *members[at];
-            if (member.tag != row.tag || member.driver.device() != row.device) continue;
-            member.arena->totals.note(row);
-            break;
-        }
-    }
 }
 
 MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const PauseOptions& options) {
@@ -1217,26 +1173,21 @@ MEMSAVER_INLINE void SaverState::for_each_left(const Members& members, FunctionR
     }
 }
 
-MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const ArenaBase& arena) {
+MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const ArenaCore& arena) {
     captures_.adjust_free_order(order);
-    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices()) return;
-    if (arena.owns_stream(order.stream)) return;
-    const std::vector<AnyDriver> drivers = tags_.drivers();
-    Status unknown;
-    const AnyDriver* const owner = owner_among(drivers, order.stream, unknown);
-    if (owner == nullptr) return check(unknown, "query the owner of a stream");
-    const bool capturing = being_captured(*owner, order.stream);
-    order.kind = capturing ? FreeOrder::Kind::replayed : FreeOrder::Kind::marked;
-    if (!capturing) order.mark = std::make_shared<StreamMark>(*owner, order.stream);
+    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices() || arena.owns_stream(order.stream)) return;
+    misuse({"deallocate in tag ", in_quotes(arena.tag()), " after a stream that is not of device ",
+            in_digits(arena.device()), ": record an event in it, make a stream of device ", in_digits(arena.device()),
+            " wait for that event, and free after this stream"});
 }
 
-MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaBase& arena) {
+MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaCore& arena) {
     FreeOrder order;
     adjust_free_order(order, arena);
     return order;
 }
 
-MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaBase& arena, const Order& order) {
+MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, const Order& order) {
     if (captures_.here()) {
         misuse({"release of elastic memory of tag ", in_quotes(arena.tag()),
                 " inside a capture: replays may touch it; release it after the graph is destroyed"});

@@ -6,6 +6,7 @@
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/open_captures.hpp"
+#include "memsaver/saver/plain_memory.hpp"
 #include "memsaver/saver/region_stacks.hpp"
 #include "memsaver/saver/tag_table.hpp"
 
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,8 +33,7 @@ struct WantedRoom {
     int device;
     const std::vector<std::string>& tags; ///< tags that need the memory; owners of these tags are not asked
     std::size_t bytes;
-    std::size_t got; ///< physical bytes that the device has regained; if not `may_wait`, also those it soon will
-    bool may_wait;   ///< whether to wait for the device if pages wait for work that may still touch them
+    std::size_t got; ///< physical bytes that the device has regained
 };
 
 /// The data members of a SaverCore and the helpers of its operations.
@@ -46,6 +47,26 @@ class SaverState {
     [[nodiscard]] EventSink watched(EventSink sink) const;
     const SaverOptions& watched(SaverOptions& options) const;
 
+    // --- plain memory ---
+
+    /// Returns what allocates the arena's blocks, or null if the arena does.
+    [[nodiscard]] PlainMemory* plain_of(const ArenaCore& arena) noexcept {
+        PlainMemory* const plain = plain_.load();
+        return plain != nullptr && (!options_.enabled || &arena == outside_.load()) ? plain : nullptr;
+    }
+    /// As above, if it has a block that contains the pointer.
+    [[nodiscard]] PlainMemory* plain_with(const ArenaCore& arena, const void* pointer) noexcept {
+        PlainMemory* const plain = plain_of(arena);
+        return plain != nullptr && plain->contains(arena, pointer) ? plain : nullptr;
+    }
+    [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes);
+    /// Returns true for live bytes of plain memory, and false for memory with pages. Throws Misuse, beginning with
+    /// `what`, for other bytes of an arena of plain memory.
+    [[nodiscard]] bool always_there(const char* what, ArenaCore& arena, const void* pointer, std::size_t bytes);
+    void use_plain(MakePlainMemory make);
+    /// Returns the arena's row, with its plain blocks.
+    [[nodiscard]] ArenaUsage usage_of(ArenaCore& arena);
+
     using Member = TagTable::Member;
     using Members = TagTable::Members;
     using Turns = std::vector<std::optional<Turn::Hold>>; ///< one per member; empty for a dropped member
@@ -55,10 +76,10 @@ class SaverState {
     /// Returns `act()`. If it finds no room on the arena's device, retries: after releasing unused memory, after
     /// waiting for the device, and for as long as the program makes room.
     template <class Act>
-    decltype(auto) with_room(const ArenaBase& arena, Act&& act) {
+    decltype(auto) with_room(const ArenaCore& arena, Act&& act) {
         struct Noted { // runs on success and on failure
             TagTable& tags;
-            const ArenaBase& arena;
+            const ArenaCore& arena;
             ~Noted() { tags.note_use(arena); }
         };
         const Noted noted{tags_, arena};
@@ -85,11 +106,7 @@ class SaverState {
     /// released since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
     /// As above; returns the bytes released.
-    std::size_t release_unused(int device, bool wait, const Members& busy, const ResidentList& spared = {});
-    /// Returns the bytes of a device that were released but are held until work has completed.
-    std::size_t waiting_bytes(int device);
-    /// Releases unused memory of other savers and arenas on the same machine. Returns the bytes released.
-    std::size_t room_of_others(int device, bool wait);
+    std::size_t release_unused(int device, bool wait, const Members& busy);
     /// Waits for the operations of other threads on a device, because they may release the missing memory. Returns
     /// whether there were any. Called with no lock or turn held.
     bool wait_for_others(int device);
@@ -102,23 +119,21 @@ class SaverState {
 
     /// Asks the owners of other tags' elastic memory to release some, and returns the bytes that the device regained;
     /// see WantedRoom::got. Throws what they throw. Called with no lock or turn held.
-    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes, bool may_wait);
-
-    /// Called after memory was taken for these tags: releases what SaverOptions::pressure requires. One thread does
-    /// this at a time; other threads leave the work to it. Called with no lock or turn held.
-    void keep_free(const ResidentList& taker) noexcept;
-    void keep_free(const Tags& takers, const Report& report) noexcept;
-    /// Returns whether SaverOptions::pressure applies to this saver on this thread.
-    [[nodiscard]] bool under_pressure() noexcept;
+    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes);
+    static std::size_t ask_owners(SaverState& state, int device, const std::vector<std::string>& tags,
+                                  std::size_t bytes);
 
     // --- operations ---
 
     /// Takes the turns of all members, in the order that all operations use. `join`: see ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
-    /// Of `told`: the tags of which the hooks of this operation have been told, or null if there are no hooks. Tags
-    /// made since, by these hooks or by other threads, are left out.
-    static void leave_out_untold(Members& members, const std::vector<std::string>* told);
-    Report pause_now(const Tags& tags, const PauseOptions& options, const std::vector<std::string>* told = nullptr);
+    /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
+    /// ever.
+    void refuse_in_hook(const char* what, const Tags& tags);
+    /// Throws Misuse if this thread runs a hook, for which other threads may be waiting.
+    void refuse_in_any_hook(const char* what, const Tags& tags);
+    // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
+    Report pause_now(Members members, const PauseOptions& options);
     /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
     /// OutOfMemory `act` sets `device` to the device without room.
     template <class Act>
@@ -143,18 +158,16 @@ class SaverState {
             patience.sleep(); // no turn is held, so other threads can make room
         }
     }
-    void resume_async_now(ArrivalState& arrival, const Tags& tags, const ResumeAsyncOptions& options,
-                          const std::vector<std::string>& told, bool hooks, int& refused_by);
+    void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
+                          const std::vector<std::string>& told, int& refused_by);
     /// Throws Misuse if a range is not inside live blocks of these members.
-    static void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
+    void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
     /// `refused_by`, `may_wait`: see `resume_now`.
-    Report exchange_now(const Tags& out, const Tags& in, const ExchangeOptions& options, int& refused_by,
-                        bool may_wait = true, const std::vector<std::string>* told_out = nullptr,
-                        const std::vector<std::string>* told_in = nullptr);
+    Report exchange_now(Members out, Members in, const ExchangeOptions& options, int& refused_by, bool may_wait = true);
     /// `refused_by`: set to the device without room if OutOfMemory is thrown. `may_wait`: whether to wait for the
     /// device before failing for lack of room.
-    Report resume_now(const Tags& tags, const ResumeOptions& options, int& refused_by, bool may_wait = true,
-                      const Deadline& deadline = {}, const std::vector<std::string>* told = nullptr);
+    Report resume_now(Members members, const ResumeOptions& options, int& refused_by, bool may_wait = true,
+                      const Deadline& deadline = {});
     /// Returns the driver that owns a stream or event, among those of the use's tags first, then among the saver's. For
     /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
@@ -187,8 +200,6 @@ class SaverState {
     /// (`wanted`), also what the program can do. `tags` need the memory; `asked`: how often room was made for them.
     void say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
                      const Tags& wanted = {}) noexcept;
-    /// Adds a report to the totals of the arenas concerned.
-    static void note(const Members& members, const Report& report) noexcept;
     void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
     /// Called inside a catch handler: adds the tag's name to the exception and keeps it if it is the first.
     static void remember(std::exception_ptr& first, const Member& member);
@@ -198,21 +209,17 @@ class SaverState {
     /// tag.
     static void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act);
     /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
-    void adjust_free_order(FreeOrder& order, const ArenaBase& arena);
+    void adjust_free_order(FreeOrder& order, const ArenaCore& arena);
     /// Returns the adjusted order for a free without an explicit order.
-    FreeOrder order_now(const ArenaBase& arena);
+    FreeOrder order_now(const ArenaCore& arena);
     /// Returns when the pages of elastic memory released now may be unmapped.
-    FreeOrder release_order(const ArenaBase& arena, const Order& order);
+    FreeOrder release_order(const ArenaCore& arena, const Order& order);
     /// Returns the devices that an order may name in addition to those of the tags concerned.
     std::vector<AnyDriver> others_for(const Order& order);
     template <class What>
     void run_hooks(const HookList<What>& hooks, What& event, bool all) {
-        const HookThreads::Entry mark{hook_threads_};
-        if (all) {
-            hooks.run_all(event);
-        } else {
-            hooks.run_until_throw(event);
-        }
+        const Running::Entry mark{running_, Running::Kind::hook, &event.tags};
+        all ? hooks.run_all(event) : hooks.run_until_throw(event);
     }
 
     /// Returns whether any pause hook is registered.
@@ -241,14 +248,13 @@ class SaverState {
 
     std::shared_ptr<const ForkCheck> fork_ = std::make_shared<const ForkCheck>(); // checked before any lock is taken
     AnyDriver driver_;
-    std::shared_ptr<HookThreads> in_sink_ = std::make_shared<HookThreads>(fork_); // shared with arenas' sinks
+    std::shared_ptr<Running> in_sink_ = std::make_shared<Running>(fork_); // shared with arenas' sinks
     SaverOptions options_;
     RegionStacks regions_;
     OpenCaptures captures_{fork_};
-    HookThreads hook_threads_{fork_};
-    HookThreads asking_{fork_};         // threads that run on_no_room
-    HookThreads asking_elastic_{fork_}; // threads that run an on_reclaim
+    Running running_{fork_};
     HookList<WantedRoom> elastic_{fork_};
+    std::atomic<decltype(&SaverState::ask_owners)> ask_owners_{nullptr}; // set once there are owners
     HookList<PauseEvent> before_pause_{fork_};
     HookList<PauseEvent> after_pause_{fork_};
     HookList<PauseEvent> after_failed_pause_{fork_};
@@ -256,8 +262,11 @@ class SaverState {
     HookList<ResumeEvent> after_resume_{fork_};
     Turn room_turn_; // one thread releases memory at a time, because others cannot find what it holds
     std::atomic<std::uint64_t> room_made_{0};
-    std::atomic<unsigned> looks_{0}; // for SaverOptions::pressure: non-zero while a thread is releasing memory
     TagTable tags_;
+    std::mutex plain_mutex_; // guards `plain_memory_`
+    PlainMemoryPtr plain_memory_;
+    std::atomic<PlainMemory*> plain_{nullptr}; // the same
+    std::atomic<const ArenaCore*> outside_{nullptr};
 
 public:
     ~SaverState() = default;

@@ -6,7 +6,7 @@
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/options.hpp"
-#include "memsaver/saver/plain_arena.hpp"
+#include "memsaver/saver/plain_memory.hpp"
 #include "memsaver/saver/residents.hpp"
 
 #include <atomic>
@@ -45,9 +45,8 @@ public:
         std::string tag;
         AnyDriver driver;
         AnyPolicy policy;
-        std::shared_ptr<ArenaBase> arena;
-        ArenaCore* core;   ///< the same object; null when switched off
-        PlainArena* plain; ///< the same object; null when switched on
+        std::shared_ptr<ArenaCore> arena;
+        ArenaCore* core; ///< the same object; null when switched off
         ArenaOptions options;
         bool own_margin;                      ///< has a margin of its own instead of the saver's
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
@@ -65,14 +64,18 @@ public:
     std::shared_ptr<Member> get(const WantedTag& wanted, const std::function<void(ArenaCore&)>& made);
 
     /// Returns the arena for plain memory on the saver's device.
-    [[nodiscard]] std::shared_ptr<ArenaBase> outside();
-    [[nodiscard]] ArenaUsage outside_usage() { return outside_->usage(); }
+    [[nodiscard]] std::shared_ptr<ArenaCore> outside();
+    /// Returns the same arena if somebody asked for it, or null.
+    [[nodiscard]] std::shared_ptr<ArenaCore> known_outside();
+    /// Returns the owner of an arena of this saver.
+    [[nodiscard]] std::shared_ptr<ArenaCore> owner_of(ArenaCore& arena);
+    [[nodiscard]] Directory& directory() noexcept { return directory_; }
 
     /// Called when a graph is destroyed. Needs no host memory; no lock is held while an arena is notified.
     void let_go(std::uint64_t graph) noexcept;
 
     /// Returns the arena that contains a pointer, or null.
-    [[nodiscard]] std::shared_ptr<ArenaBase> find(const void* pointer) const noexcept {
+    [[nodiscard]] std::shared_ptr<ArenaCore> find(const void* pointer) const noexcept {
         return directory_.find(reinterpret_cast<Address>(pointer));
     }
 
@@ -90,7 +93,7 @@ public:
     /// Returns whether any memory of the tag is active.
     [[nodiscard]] bool any_resident(const std::string& tag) noexcept;
     /// Must be called once an arena may hold memory; costs one atomic load if the arena is already listed.
-    void note_use(const ArenaBase& arena) noexcept {
+    void note_use(const ArenaCore& arena) noexcept {
         if (!arena.listed.load()) list(arena);
     }
     /// Returns the residency records of these tags, each once. Throws as `require` does.
@@ -98,7 +101,7 @@ public:
     /// Returns the residency bookkeeping of all tags.
     [[nodiscard]] Residents& residents() noexcept { return residents_; }
     /// Returns the residency record of an arena's tag; null if the tag was dropped.
-    [[nodiscard]] std::shared_ptr<Resident> resident_of(const ArenaBase& arena);
+    [[nodiscard]] std::shared_ptr<Resident> resident_of(const ArenaCore& arena);
     /// Removes an arena. When a tag's last arena is removed, its name becomes unknown.
     void remove(const Member& member) noexcept;
     /// Removes its addresses from the directory, because they may soon be reused.
@@ -121,7 +124,6 @@ public:
 
     /// Closes the table: afterwards everything except `find` and the lists throws Misuse.
     void close();
-    [[nodiscard]] Status close_outside() noexcept { return outside_->close(); }
 
     /// Returns members that could be neither made nor freed; closing each of them retries.
     [[nodiscard]] Members leftovers();
@@ -141,7 +143,7 @@ private:
         std::shared_ptr<Member> member; ///< set once it is made
     };
 
-    void list(const ArenaBase& arena) noexcept;
+    void list(const ArenaCore& arena) noexcept;
 
     // Called with the lock held:
 
@@ -164,6 +166,8 @@ private:
 
     /// Frees what making a tag has allocated. Called without the lock held.
     void undo(std::shared_ptr<Member> member) noexcept;
+    [[nodiscard]] std::shared_ptr<ArenaCore> make_arena(const std::string& tag, const AnyDriver& driver,
+                                                        AnyPolicy policy, const ArenaOptions& options);
     std::shared_ptr<Member> make(const WantedTag& wanted, const AnyDriver& driver, AnyPolicy policy);
 
     Residents residents_; // its lock is taken after this table's
@@ -181,7 +185,7 @@ private:
     std::uint64_t last_serial_ = 0;
     std::map<std::string, Making, std::less<>> making_; // tags that a thread is about to add
     std::condition_variable made_;
-    std::shared_ptr<PlainArena> outside_;
+    std::shared_ptr<ArenaCore> outside_; // made by the first call of `outside`
 };
 
 } // namespace detail

@@ -24,11 +24,7 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
-    : options_{std::move(options)}, drivers_{driver}, outside_{std::make_shared<PlainArena>(
-                                                          std::move(driver), "outside", options_.events,
-                                                          options_.margin, &directory_)} {
-    outside_->set_self(outside_);
-}
+    : options_{std::move(options)}, drivers_{std::move(driver)} {}
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag& wanted,
                                                                 const std::function<void(ArenaCore&)>& made) {
@@ -122,10 +118,29 @@ MEMSAVER_INLINE TagTable::Members TagTable::leftovers() {
     return leftovers_;
 }
 
-MEMSAVER_INLINE std::shared_ptr<ArenaBase> TagTable::outside() {
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::outside() {
     const std::lock_guard lock{mutex_};
     if (closed_) refuse_closed({"outside"});
+    if (outside_ == nullptr) {
+        ArenaOptions options;
+        options.margin = options_.margin;
+        options.events = options_.events;
+        outside_ = make_arena("outside", drivers_.front(), AnyPolicy{Discard{}}, options);
+    }
     return outside_;
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::known_outside() {
+    const std::lock_guard lock{mutex_};
+    return outside_;
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::owner_of(ArenaCore& arena) {
+    const std::lock_guard lock{mutex_};
+    if (outside_.get() == &arena) return outside_;
+    const auto member = member_at(arena.arena_serial);
+    if (member != members_.end() && (*member)->arena.get() == &arena) return (*member)->arena;
+    misuse({"tag ", in_quotes(arena.tag()), " has been ", arena.end()});
 }
 
 MEMSAVER_INLINE void TagTable::let_go(std::uint64_t graph) noexcept {
@@ -141,7 +156,7 @@ MEMSAVER_INLINE void TagTable::let_go(std::uint64_t graph) noexcept {
         next->arena->let_go(graph);
         told = next->serial;
     }
-    outside_->let_go(graph);
+    if (const auto outside = known_outside()) outside->let_go(graph);
 }
 
 MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
@@ -236,14 +251,14 @@ MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& t
     }
 }
 
-MEMSAVER_INLINE std::shared_ptr<Resident> TagTable::resident_of(const ArenaBase& arena) {
+MEMSAVER_INLINE std::shared_ptr<Resident> TagTable::resident_of(const ArenaCore& arena) {
     const std::lock_guard lock{mutex_};
     const auto member = member_at(arena.arena_serial);
     if (member == members_.end() || (*member)->arena.get() != &arena) return nullptr;
     return (*member)->resident;
 }
 
-MEMSAVER_INLINE void TagTable::list(const ArenaBase& arena) noexcept {
+MEMSAVER_INLINE void TagTable::list(const ArenaCore& arena) noexcept {
     const std::lock_guard lock{mutex_};
     const auto member = member_at(arena.arena_serial);
     if (member == members_.end() || (*member)->arena.get() != &arena) return; // dropped
@@ -305,7 +320,7 @@ MEMSAVER_INLINE bool TagTable::policy_unsaid(const std::string& tag) {
 MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     options_.margin = bytes;
-    outside_->set_margin(bytes);
+    if (outside_ != nullptr) outside_->set_margin(bytes);
     for (const auto& member : members_) {
         if (!member->own_margin) set_margin(*member, bytes);
     }
@@ -316,8 +331,7 @@ MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
 
 MEMSAVER_INLINE void TagTable::set_margin(Member& member, std::size_t bytes) {
     member.options.margin = bytes;
-    if (member.core != nullptr) member.core->set_margin(bytes);
-    if (member.plain != nullptr) member.plain->set_margin(bytes);
+    member.arena->set_margin(bytes);
 }
 
 MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept {
@@ -341,7 +355,7 @@ MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t 
 
 MEMSAVER_INLINE void TagTable::set_capacity(Member& member, std::size_t bytes) {
     member.options.capacity = bytes;
-    if (member.core != nullptr) member.core->set_capacity(bytes);
+    member.arena->set_capacity(bytes);
 }
 
 MEMSAVER_INLINE std::vector<AnyDriver> TagTable::drivers() {
@@ -421,25 +435,22 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag
     }
     if (!options.host_budget) options.host_budget = host_budget_;
     std::string tag{wanted.tag};
-    std::shared_ptr<ArenaBase> arena;
-    ArenaCore* core = nullptr;
-    PlainArena* plain = nullptr;
-    if (enabled) {
-        // Addresses are reserved as the arena grows, long after it was made.
-        const auto self = std::make_shared<std::weak_ptr<ArenaBase>>();
-        const std::shared_ptr<ArenaCore> made = make_arena_core(
-            driver, tag, policy, options, [this, self](Range segment) { directory_.add(segment, self->lock()); });
-        *self = made;
-        core = made.get();
-        arena = made;
-    } else {
-        const auto made = std::make_shared<PlainArena>(driver, tag, options.events, options.margin, &directory_);
-        made->set_self(made);
-        plain = made.get();
-        arena = made;
-    }
+    // Paged memory of a saver that is switched off is never saved.
+    std::shared_ptr<ArenaCore> arena = make_arena(tag, driver, enabled ? policy : AnyPolicy{Discard{}}, options);
+    ArenaCore* const core = enabled ? arena.get() : nullptr;
     return std::shared_ptr<Member>{
-        new Member{0, std::move(tag), driver, std::move(policy), std::move(arena), core, plain, options, own_margin}};
+        new Member{0, std::move(tag), driver, std::move(policy), std::move(arena), core, options, own_margin}};
+}
+
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::string& tag, const AnyDriver& driver,
+                                                                AnyPolicy policy, const ArenaOptions& options) {
+    // Addresses are reserved as the arena grows, long after it was made.
+    const auto self = std::make_shared<std::weak_ptr<ArenaCore>>();
+    std::shared_ptr<ArenaCore> made =
+        make_arena_core(driver, tag, std::move(policy), options,
+                        [this, self](Range segment) { directory_.add(segment, self->lock()); });
+    *self = made;
+    return made;
 }
 
 MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member, bool said) {

@@ -224,11 +224,6 @@ public:
         return call({.call = Call::follow_outside, .stream = stream, .event = event},
                     [&](CallRecord&) { return inner().follow_outside(stream, event); });
     }
-    Status wait_word(StreamRef stream, const std::atomic<std::uint32_t>& word,
-                     std::uint32_t value) const noexcept requires Gates<D> {
-        return call({.call = Call::wait_word, .stream = stream, .host = &word},
-                    [&](CallRecord&) { return inner().wait_word(stream, word, value); });
-    }
 };
 
 template <class D>

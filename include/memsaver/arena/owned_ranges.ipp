@@ -1,7 +1,7 @@
-// Definitions of arena_base.hpp.
+// Definitions of owned_ranges.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_base.hpp"
+#include "memsaver/arena/owned_ranges.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,34 +11,6 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-
-MEMSAVER_INLINE void ArenaTotals::note(const TagReport& row) noexcept {
-    const std::lock_guard lock{mutex_};
-    if (row.mapped_bytes != 0) sums_.resumes += 1;
-    if (row.mapped_bytes == 0) sums_.released_total_bytes += row.released_bytes;
-    sums_.saved_total_bytes += row.saved_bytes;
-    sums_.restored_total_bytes += row.restored_bytes;
-}
-
-MEMSAVER_INLINE void ArenaTotals::saved_ahead(std::size_t bytes) noexcept {
-    const std::lock_guard lock{mutex_};
-    sums_.saved_total_bytes += bytes;
-}
-
-MEMSAVER_INLINE void ArenaTotals::mapped(std::size_t bytes) noexcept {
-    const std::lock_guard lock{mutex_};
-    sums_.peak_mapped_bytes = std::max(sums_.peak_mapped_bytes, bytes);
-}
-
-MEMSAVER_INLINE void ArenaTotals::fill(ArenaUsage& row) noexcept {
-    mapped(row.mapped_bytes);
-    const std::lock_guard lock{mutex_};
-    row.peak_mapped_bytes = sums_.peak_mapped_bytes;
-    row.resumes = sums_.resumes;
-    row.released_total_bytes = sums_.released_total_bytes;
-    row.saved_total_bytes = sums_.saved_total_bytes;
-    row.restored_total_bytes = sums_.restored_total_bytes;
-}
 
 MEMSAVER_INLINE void OwnedRanges::add(Range range, std::size_t step) {
     const std::lock_guard lock{mutex_};

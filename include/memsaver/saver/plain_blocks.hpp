@@ -1,0 +1,72 @@
+// Plain memory: a table of blocks.
+#pragma once
+
+#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/backup/retired_slots.hpp"
+#include "memsaver/saver/directory.hpp"
+#include "memsaver/saver/plain_memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// See PlainMemory for the methods.
+class PlainBlocks final : public PlainMemory {
+public:
+    explicit PlainBlocks(Directory& directory);
+    PlainBlocks(const PlainBlocks&) = delete;
+    PlainBlocks& operator=(const PlainBlocks&) = delete;
+    ~PlainBlocks();
+
+    void* allocate(const std::shared_ptr<ArenaCore>& arena, const Request& request);
+    [[nodiscard]] bool contains(const ArenaCore& arena, const void* pointer) noexcept;
+    [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept;
+    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order);
+    void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
+    void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)());
+    void fill(const ArenaCore& arena, ArenaUsage& row) noexcept;
+    void let_go(std::uint64_t graph) noexcept;
+    Status close(const ArenaCore& arena) noexcept;
+
+private:
+    enum class State : unsigned char {
+        live,
+        freed,   ///< freed, but replays of `graph` may touch it, or it could not be freed
+        leaving, ///< being freed
+    };
+    struct Block {
+        std::shared_ptr<ArenaCore> arena;
+        std::size_t bytes = 0;
+        State state = State::live;
+        std::uint64_t graph = 0;
+    };
+    using Blocks = std::map<Address, Block>;
+
+    /// Returns the block that contains an address, or the end.
+    [[nodiscard]] Blocks::iterator over(const ArenaCore& arena, const void* pointer) noexcept;
+    /// Frees the memory of a block that is leaving. If that fails, the block is `after` again.
+    Status give(Address address, State after) noexcept;
+    /// Frees the resources of a load, and those that earlier loads could not free.
+    void end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept;
+    static void ignore(const ArenaCore& arena, const Status& status) noexcept;
+
+    Directory& directory_;
+    std::mutex mutex_;
+    Blocks blocks_;
+    std::mutex ending_; // guards `spent_`
+    RetiredSlots spent_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/saver/plain_blocks.ipp"
+#endif
