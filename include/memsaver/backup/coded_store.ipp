@@ -122,10 +122,10 @@ class CodedStore::Transfer final : public Ticket::Work {
 public:
     Transfer(CodedStore& store, Direction direction, std::vector<std::vector<Unit>> pieces, const Plan& plan,
              const LiveSet& live, std::size_t bytes)
-        : store_{store}, direction_{direction},
-          cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, pieces_{std::move(pieces)},
-          plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
-          before_write_{live.before_write}, progress_{live.progress, bytes},
+        : store_{store}, direction_{direction}, cells_{direction == Direction::out ? store.cells()
+                                                                                   : std::vector<Room>{}},
+          pieces_{std::move(pieces)}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
+          in_use_{*store.scratch_}, bytes_{bytes}, before_write_{live.before_write}, progress_{live.progress, bytes},
           arrived_(pieces_.size(), 0), movers_{movers()}, crew_{crew()} {}
     ~Transfer() override { crew_.join(); }
 

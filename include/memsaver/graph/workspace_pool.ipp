@@ -227,7 +227,8 @@ MEMSAVER_INLINE void WorkspacePool::State::lend(const Arena& from, std::shared_p
         fail("the memory is on device " + std::to_string(from.device()) + ", the pool's memory on device " +
              std::to_string(arena.device()));
     }
-    if (!from.saver().holds(from.base(), memory.get(), bytes)) fail("the range is not in live blocks of tag \"" + from.tag() + '"');
+    if (!from.saver().holds(from.base(), memory.get(), bytes))
+        fail("the range is not in live blocks of tag \"" + from.tag() + '"');
     auto lent = std::make_unique<detail::WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
     const std::lock_guard lock{mutex};
     places.push_back(std::move(lent));
