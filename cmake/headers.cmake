@@ -127,7 +127,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/usage.ipp
   include/memsaver/core/version.hpp
   include/memsaver/driver/any_driver.hpp
-  include/memsaver/driver/concepts.hpp
+  include/memsaver/driver/calls.hpp
+  include/memsaver/driver/calls.ipp
   include/memsaver/driver/cuda_abi.hpp
   include/memsaver/driver/cuda_api.hpp
   include/memsaver/driver/cuda_api.ipp
@@ -137,6 +138,10 @@ set(MEMSAVER_HEADERS
   include/memsaver/driver/cuda_driver.hpp
   include/memsaver/driver/cuda_driver.ipp
   include/memsaver/driver/cuda_options.hpp
+  include/memsaver/driver/device.hpp
+  include/memsaver/driver/device.ipp
+  include/memsaver/driver/device_around.hpp
+  include/memsaver/driver/device_around.ipp
   include/memsaver/driver/driver.hpp
   include/memsaver/driver/fork_check.hpp
   include/memsaver/driver/fork_check.ipp
@@ -180,6 +185,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/host/host_driver.ipp
   include/memsaver/host/host_engine.hpp
   include/memsaver/host/host_engine.ipp
+  include/memsaver/host/host_machine.hpp
+  include/memsaver/host/host_machine.ipp
   include/memsaver/host/host_memory.hpp
   include/memsaver/host/host_memory.ipp
   include/memsaver/host/host_options.hpp
@@ -244,9 +251,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/failure.hpp
-  include/memsaver/testing/faulty_base.hpp
   include/memsaver/testing/faulty_driver.hpp
-  include/memsaver/testing/faulty_system.hpp
   include/memsaver/testing/ledger.hpp
   include/memsaver/testing/sweep.hpp
   include/memsaver/testing/testing.hpp)

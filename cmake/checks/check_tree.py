@@ -240,7 +240,7 @@ def check_definitions(tree):
         if name in ("core/form.hpp", IMPL):
             continue
         for said in re.split(r"[;{}]", code_of(text)):  # or a vtable is emitted
-            overrides = re.search(r"\boverride\s*$", said) is not None
+            overrides = re.search(r"\boverride\s*$|\bvirtual\b", said) is not None
             marked = re.search(r"\bMEMSAVER_INLINE\b", said) is not None
             if marked and not overrides:
                 yield f"{name}: MEMSAVER_INLINE belongs in .ipp files; definitions in headers are inline in both forms"

@@ -567,7 +567,7 @@ AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const Defau
 std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t device) {
     const AnyDriver& own = handle.saver.driver();
     if (device == -1 || device == own.device()) return {};
-    if (own.target<CudaDriver>() == nullptr) {
+    if (own.host_addressable()) {
         throw Misuse{"memsaver_arena_options.device: a saver on host memory has no device " + std::to_string(device)};
     }
     return CudaDriver{device, handle.machine.cuda, handle.machine.cuda_library};
@@ -703,7 +703,7 @@ memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) no
         handle.saver.core()->boundary("get_info", [] {}); // rejects a forked child
         const AnyDriver& driver = handle.saver.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
-        told.driver = driver.target<CudaDriver>() != nullptr ? MEMSAVER_DRIVER_CUDA : MEMSAVER_DRIVER_HOST;
+        told.driver = driver.host_addressable() ? MEMSAVER_DRIVER_HOST : MEMSAVER_DRIVER_CUDA;
         told.device = driver.device();
         told.enabled = handle.saver.enabled();
         DeviceMemory memory;

@@ -1,5 +1,6 @@
 // Compressed backups: bytes are restored exactly, need less memory, and are intact after any failure.
 #include "backup/backup_support.hpp"
+#include "support/host_with.hpp"
 
 #include <atomic>
 #include <cstdlib>
@@ -419,7 +420,7 @@ TEST_CASE("compressed: where many copies cannot be made at once they are made on
 }
 
 /// Host pages are adjacent, in allocation order, and a copy stays within one pin, as with CUDA.
-struct SideBySide : HostDriver {
+struct SideBySide : DeviceAround {
     struct Books {
         Books() : begin{static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0))} {}
         ~Books() { (void)::munmap(begin, size); }
@@ -433,47 +434,47 @@ struct SideBySide : HostDriver {
         std::mutex mutex;
         std::map<const std::byte*, std::size_t> pins;
     };
-    explicit SideBySide(std::size_t bytes) : HostDriver{bytes} {}
-    Status map_host(std::size_t bytes, void*& pages) const noexcept {
-        const std::lock_guard lock{books->mutex};
-        pages = books->begin + books->used;
-        books->used += bytes;
+    using DeviceAround::DeviceAround;
+    Status map_host(std::size_t bytes, void*& pages) noexcept override {
+        const std::lock_guard lock{books.mutex};
+        pages = books.begin + books.used;
+        books.used += bytes;
         return {};
     }
-    Status unmap_host(void*, std::size_t) const noexcept { return {}; }
-    Status pin_host(void* pages, std::size_t bytes) const noexcept {
-        const Status status = HostDriver::pin_host(pages, bytes);
-        const std::lock_guard lock{books->mutex};
-        if (status.ok()) books->pins[static_cast<std::byte*>(pages)] = bytes;
+    Status unmap_host(void*, std::size_t) noexcept override { return {}; }
+    Status pin_host(void* pages, std::size_t bytes) noexcept override {
+        const Status status = DeviceAround::pin_host(pages, bytes);
+        const std::lock_guard lock{books.mutex};
+        if (status.ok()) books.pins[static_cast<std::byte*>(pages)] = bytes;
         return status;
     }
-    Status unpin_host(void* pages) const noexcept {
-        const std::lock_guard lock{books->mutex};
-        books->pins.erase(static_cast<std::byte*>(pages));
-        return HostDriver::unpin_host(pages);
+    Status unpin_host(void* pages) noexcept override {
+        const std::lock_guard lock{books.mutex};
+        books.pins.erase(static_cast<std::byte*>(pages));
+        return DeviceAround::unpin_host(pages);
     }
-    Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
-        return over_two(to, bytes) ? refused() : HostDriver::copy_to_host(to, from, bytes, stream);
+    Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        return over_two(to, bytes) ? refused() : DeviceAround::copy_to_host(to, from, bytes, stream);
     }
-    Status copy_to_device(Address to, const void* from, std::size_t bytes, StreamRef stream) const noexcept {
-        return over_two(from, bytes) ? refused() : HostDriver::copy_to_device(to, from, bytes, stream);
+    Status copy_to_device(Address to, const void* from, std::size_t bytes, StreamRef stream) noexcept override {
+        return over_two(from, bytes) ? refused() : DeviceAround::copy_to_device(to, from, bytes, stream);
     }
     static Status refused() { return {StatusKind::other, 1, "a copy over two pins"}; }
     bool over_two(const void* memory, std::size_t bytes) const {
         const auto* const at = static_cast<const std::byte*>(memory);
-        const std::lock_guard lock{books->mutex};
-        auto pin = books->pins.upper_bound(at);
-        if (pin == books->pins.begin()) return false;
+        const std::lock_guard lock{books.mutex};
+        auto pin = books.pins.upper_bound(at);
+        if (pin == books.pins.begin()) return false;
         --pin;
         const std::byte* const end = pin->first + pin->second;
         return at < end && at + bytes > end;
     }
 
-    std::shared_ptr<Books> books = std::make_shared<Books>();
+    mutable Books books;
 };
 
 TEST_CASE("compressed: bytes are moved from one room of host memory at a time") {
-    const SideBySide driver{256_MiB};
+    const HostWith<SideBySide> driver{256_MiB};
     MemorySaver saver{driver};
     const HostBackup host{.threads = 1};
     const Arena arena = saver.arena("tag", Compressed<HostBackup>{.policy = host, .piece_bytes = 2_MiB, .pieces = 1});
@@ -510,11 +511,11 @@ TEST_CASE("compressed: a policy for one pause, and a tag that goes" * doctest::s
 }
 
 TEST_CASE("compressed: what is missing is said, with the way to get it") {
-    struct Blind : HostDriver {
-        using HostDriver::HostDriver;
-        [[nodiscard]] static bool host_addressable() noexcept { return false; }
+    struct Blind : DeviceAround {
+        using DeviceAround::DeviceAround;
+        [[nodiscard]] Features features() const noexcept override { return {}; }
     };
-    MemorySaver saver{AnyDriver{Blind{64_MiB}}};
+    MemorySaver saver{HostWith<Blind>{64_MiB}};
     CHECK(
         contains(text_of<Unavailable>([&] { (void)saver.arena("a", Compressed<HostBackup>{}); }), "no codec supports"));
     const std::string text = text_of<Unavailable>([] {

@@ -1,5 +1,6 @@
 // The observable behavior of backups with any policy, and specifics of host memory.
 #include "backup/backup_support.hpp"
+#include "support/host_with.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -494,39 +495,39 @@ TEST_CASE("pageable: pinned memory stays within the ring" * on_quick) {
 namespace {
 
 /// A host with almost no available memory.
-class PoorHost : public HostDriver {
+class PoorHost : public DeviceAround {
 public:
-    using HostDriver::HostDriver;
-    Status host_available(std::size_t& bytes) const noexcept {
+    using DeviceAround::DeviceAround;
+    Status host_available(std::size_t& bytes) noexcept override {
         bytes = 1_MiB;
         return {};
     }
 };
 
 /// A host with memory for the backup of one tag.
-class HostForOne : public HostDriver {
+class HostForOne : public DeviceAround {
 public:
-    HostForOne(std::size_t bytes, std::size_t room) : HostDriver{bytes}, room_{room} {}
-    Status host_available(std::size_t& bytes) const noexcept {
-        bytes = room_ - std::min(room_, touched_->load());
+    HostForOne(AnyDriver inner, std::size_t room) : DeviceAround{std::move(inner)}, room_{room} {}
+    Status host_available(std::size_t& bytes) noexcept override {
+        bytes = room_ - std::min(room_, touched_.load());
         return {};
     }
-    Status populate_host(void* pages, std::size_t bytes) const noexcept {
-        const Status status = HostDriver::populate_host(pages, bytes);
-        if (status.ok()) *touched_ += bytes;
+    Status populate_host(void* pages, std::size_t bytes) noexcept override {
+        const Status status = DeviceAround::populate_host(pages, bytes);
+        if (status.ok()) touched_ += bytes;
         return status;
     }
 
 private:
     std::size_t room_;
-    std::shared_ptr<std::atomic<std::size_t>> touched_ = std::make_shared<std::atomic<std::size_t>>(0);
+    std::atomic<std::size_t> touched_{0};
 };
 
 } // namespace
 
 TEST_CASE("tags that pause together share what the system would give") {
     constexpr std::size_t each = 40_MiB;
-    const FaultyDriver<HostForOne> driver{HostForOne{256_MiB, each * 3 / 2}};
+    const FaultyDriver driver{HostWith<HostForOne>{HostDriver{256_MiB}, each * 3 / 2}};
     {
         MemorySaver saver{driver};
         Blocks first{driver, saver.arena("first", HostBackup{.threads = 2}), {each}};
@@ -546,7 +547,7 @@ TEST_CASE("tags that pause together share what the system would give") {
 }
 
 TEST_CASE("host memory that the system would not give is not touched") {
-    const FaultyDriver<PoorHost> driver{PoorHost{256_MiB}};
+    const FaultyDriver driver{HostWith<PoorHost>{256_MiB}};
     {
         MemorySaver saver{driver};
         Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), odd_sizes};

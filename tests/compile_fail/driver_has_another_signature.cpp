@@ -1,10 +1,17 @@
-// error: unmap
+// error: (marked .+override.+but does not override|hides virtual member function)
 // few: the method is named
-// A driver whose `unmap` takes only an address.
-#define UNMAP                                                                                                          \
-    Status unmap(Address) const noexcept { return {}; }
-#include "whole_driver.hpp"
+// A machine whose `unmap` takes only an address.
+#include "memsaver/driver/driver.hpp"
 
-#include "memsaver/saver/saver.hpp"
+#include <cstddef>
 
-void user() { const memsaver::MemorySaver saver{memsaver::WholeDriver{}}; }
+#ifdef MEMSAVER_CONTROL
+#define ARGUMENTS memsaver::Address, std::size_t
+#else
+#define ARGUMENTS memsaver::Address
+#endif
+
+struct Machine final : memsaver::DeviceAround {
+    using DeviceAround::DeviceAround;
+    memsaver::Status unmap(ARGUMENTS) noexcept override { return {}; }
+};

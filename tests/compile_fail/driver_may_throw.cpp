@@ -1,10 +1,16 @@
-// error: unmap\(a, n\).* (is not .*noexcept|may throw)
-// few: the method is named
-// A driver whose `unmap` is not noexcept.
-#define UNMAP                                                                                                          \
-    Status unmap(Address, std::size_t) const { return {}; }
-#include "whole_driver.hpp"
+// error: (exception specification of overriding function is more lax|looser exception specification).*
+// A machine whose `unmap` is not noexcept.
+#include "memsaver/driver/driver.hpp"
 
-#include "memsaver/saver/saver.hpp"
+#include <cstddef>
 
-void user() { const memsaver::MemorySaver saver{memsaver::WholeDriver{}}; }
+#ifdef MEMSAVER_CONTROL
+#define PROMISE noexcept
+#else
+#define PROMISE
+#endif
+
+struct Machine final : memsaver::DeviceAround {
+    using DeviceAround::DeviceAround;
+    memsaver::Status unmap(memsaver::Address, std::size_t) PROMISE override { return {}; }
+};

@@ -6,6 +6,8 @@
 #include "memsaver/driver/cuda_driver.hpp"
 #include "memsaver/driver/neighbours.hpp"
 
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/testing/faulty_driver.hpp"
 #include "stub_libcuda.hpp"
 
 #include <doctest/doctest.h>
@@ -44,8 +46,7 @@ std::string text_thrown(const F& body) {
 
 } // namespace
 
-static_assert(Driver<CudaDriver> && Plain<CudaDriver> && Captures<CudaDriver>);
-static_assert(Lanes<CudaDriver> && HostPages<CudaDriver> && Files<CudaDriver>);
+static_assert(Driver<CudaDriver>);
 
 static_assert(cuda_status_kind(0) == StatusKind::ok);
 static_assert(cuda_status_kind(1) == StatusKind::other);
@@ -144,8 +145,8 @@ TEST_CASE("CudaDriver: each missing entry point is named") {
         CAPTURE(name);
         stub.state.missing = name;
         const CudaAvailability found = stub.available();
-        if (name == "cuCtxRecordEvent" || name == "cuFuncLoad" || name == "cuGraphExecUpdate" ||
-            name == "cuMemcpyBatchAsync") {
+        if (name == "cuCtxRecordEvent" || name == "cuDeviceGetUuid" || name == "cuFuncLoad" ||
+            name == "cuGraphExecUpdate" || name == "cuMemcpyBatchAsync") {
             CHECK(static_cast<bool>(found)); // a driver may lack it
         } else {
             CHECK(found.problem == CudaProblem::missing_entry_point);
@@ -274,6 +275,34 @@ TEST_CASE("CudaDriver: equal are drivers of one device with the same options") {
     CHECK(plain != stub.driver(0, {.rdma = true}));
 }
 
+TEST_CASE("CudaDriver: its identity is the UUID, and its features are the driver's") {
+    Stub stub;
+    stub.state.devices = 16;
+    std::string text = "before";
+    CHECK(stub.driver(15).identity(text).ok());
+    CHECK(text == "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+    CHECK(stub.driver().features().batch_copies);
+    CHECK_FALSE(stub.driver().host_addressable());
+    stub.state.missing = "cuMemcpyBatchAsync";
+    CHECK_FALSE(stub.driver().features().batch_copies);
+    stub.state.missing = "cuDeviceGetUuid";
+    CHECK(stub.driver().identity(text).kind == StatusKind::unsupported);
+    stub.state.missing.clear();
+    stub.state.fails["cuDeviceGetUuid"] = 1;
+    CHECK_FALSE(stub.driver().identity(text).ok());
+    CHECK(text == "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+}
+
+TEST_CASE("CudaDriver: found again behind an AnyDriver, but not as another driver") {
+    Stub stub;
+    const AnyDriver any = stub.driver(1);
+    REQUIRE(any.as<CudaDriver>());
+    CHECK(*any.as<CudaDriver>() == stub.driver(1));
+    CHECK_FALSE(any.as<HostDriver>());
+    CHECK(FaultyDriver{any}.as<FaultyDriver<CudaDriver>>());
+    CHECK_FALSE(FaultyDriver{any}.as<CudaDriver>());
+}
+
 TEST_CASE("CudaDriver: options are fixed in what is created") {
     Stub stub;
     PageHandle handle;
@@ -343,6 +372,8 @@ TEST_CASE("CudaDriver: peers are granted access with the device itself") {
     CHECK(stub.driver(1, {.peers = {3, 0, 3, 1}}).allow_access(0x10000, 2_MiB).ok());
     CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 for 1 0 3");
     CHECK(stub.last("cuDeviceCanAccessPeer") == "3 to 1"); // the peer accesses our memory, not the other way round
+    CHECK(stub.driver(1, {.peers = {0}}).allow_access(0x10000, 2_MiB, Rights::read).ok());
+    CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 to read for 1 0");
     stub.state.peers_can_access = false;
     CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(1, {.peers = {0}}); }),
                    "CUDA device 0 cannot access the memory of CUDA device 1"));

@@ -89,6 +89,10 @@ CUresult device_name(char* name, int bytes, CUdevice) {
     std::snprintf(name, static_cast<std::size_t>(bytes), "Stub GPU");
     return note("cuDeviceGetName");
 }
+CUresult device_uuid(unsigned char* uuid, CUdevice device) {
+    for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(16 * device + i);
+    return note("cuDeviceGetUuid");
+}
 CUresult device_attribute(int* value, int attribute, CUdevice) {
     const auto told = state().attributes.find(attribute);
     return give(note("cuDeviceGetAttribute"), value, told == state().attributes.end() ? 1 : told->second);
@@ -164,10 +168,12 @@ CUresult unmap(CUdeviceptr at, std::size_t bytes) {
     return note("cuMemUnmap", std::to_string(bytes) + " at " + hex(at));
 }
 CUresult set_access(CUdeviceptr at, std::size_t bytes, const cuda::AccessDesc* access, std::size_t count) {
-    std::string text = std::to_string(bytes) + " at " + hex(at) + " for";
+    std::string text = std::to_string(bytes) + " at " + hex(at);
+    text += count != 0 && access[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? " to read for" : " for";
     for (std::size_t i = 0; i != count; ++i) {
-        const bool usual = access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                           access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        const bool usual =
+            access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && access[i].flags == access[0].flags &&
+            (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ || access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         text += (usual ? " " : " wrong ") + std::to_string(access[i].location.id);
     }
     return note("cuMemSetAccess", text);
@@ -320,6 +326,7 @@ const Entry* find(const char* name) {
         {"cuDeviceGetCount", 2000, address(device_count)},
         {"cuDeviceGet", 2000, address(device_get)},
         {"cuDeviceGetName", 2000, address(device_name)},
+        {"cuDeviceGetUuid", 11040, address(device_uuid)},
         {"cuDeviceGetAttribute", 2000, address(device_attribute)},
         {"cuDeviceCanAccessPeer", 4000, address(can_access_peer)},
         {"cuDevicePrimaryCtxRetain", 7000, address(primary_retain)},

@@ -64,8 +64,8 @@ inline std::size_t pool_bytes(Populated& world) {
 }
 /// Sets up a stream-ordered pool that holds unused memory and is trimmed after pauses and resumes.
 inline void with_pools(Populated& world) {
-    REQUIRE(world.driver.inner().put_in_pool({}, 64_KiB).ok());
-    REQUIRE(world.driver.inner().free_pool({}).ok());
+    REQUIRE(world.driver.inner().host().put_in_pool({}, 64_KiB).ok());
+    REQUIRE(world.driver.inner().host().free_pool({}).ok());
     world.hooks.push_back(world.saver->after_pause(trim_cuda_pools));
 }
 /// Wraps a pause or resume, which fails because of its own calls but not because of a pool's.

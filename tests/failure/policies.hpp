@@ -4,6 +4,7 @@
 #include "support/host_calls.hpp"
 
 #include "backup/backup_support.hpp"
+#include "support/host_with.hpp"
 
 #include <doctest/doctest.h>
 
@@ -29,11 +30,11 @@ namespace test {
 /// A small host machine that maps host pages lazily, because a sweep maps and unmaps them more often than anything else
 /// and hardly touches them. The pages begin a little before a boundary of the cells in which they are pinned, so that
 /// small backups have several cells.
-class ThriftyHost : public HostDriver {
+class ThriftyMachine : public DeviceAround {
 public:
-    using HostDriver::HostDriver;
+    using DeviceAround::DeviceAround;
 
-    Status map_host(std::size_t bytes, void*& pages) const noexcept {
+    Status map_host(std::size_t bytes, void*& pages) noexcept override {
         constexpr std::size_t cell = HostCells::cell_bytes;
         constexpr std::uintptr_t first = 0x2000'0000'0000; // far from the addresses that the system chooses
         constexpr std::size_t before = 16_KiB;
@@ -46,16 +47,17 @@ public:
         pages = made;
         return {};
     }
-    Status unmap_host(void* pages, std::size_t bytes) const noexcept {
+    Status unmap_host(void* pages, std::size_t bytes) noexcept override {
         return ::munmap(pages, bytes) == 0 ? Status{} : Status{StatusKind::other, errno, "munmap"};
     }
-    Status populate_host(void*, std::size_t) const noexcept { return {}; }
-    Status host_available(std::size_t& bytes) const noexcept {
+    Status populate_host(void*, std::size_t) noexcept override { return {}; }
+    Status host_available(std::size_t& bytes) noexcept override {
         bytes = 8_GiB;
         return {};
     }
 };
 
+using ThriftyHost = HostWith<ThriftyMachine>;
 using FailingDriver = FaultyDriver<ThriftyHost>;
 
 /// From here on, every device call returns that the device is lost, and no device work runs. Calls on host pages and

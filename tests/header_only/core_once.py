@@ -15,7 +15,7 @@ import sys
 
 DRIVERS = re.compile(r"\b(?:memsaver::(?:v\d+_\d+::)?)(Cuda|Host)Driver\b")
 # Symbols that exist for each driver, including those nested in them, such as lambdas, and instantiations with them.
-SHELLS = re.compile(r"\b(MemorySaver|TaggedArena|MachineOf)<DRIVER|\bAnyDriver::(AnyDriver|target)<|\b(type_mark|driver_as)<|"
+SHELLS = re.compile(r"\b(MemorySaver|TaggedArena)<DRIVER|\bAnyDriver::as<|"
                     r"\bwith_default_driver<|DRIVER::|\boperator==\(DRIVER")
 
 

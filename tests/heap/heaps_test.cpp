@@ -4,6 +4,7 @@
 #include "memsaver/heap/heaps.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/host_with.hpp"
 
 #include <doctest/doctest.h>
 
@@ -496,27 +497,27 @@ TEST_CASE("Heaps: what was freed with a stream goes to that stream's work at onc
 }
 
 /// Behaves like cuStreamIsCapturing for the default stream while a stream that waits for it is being captured.
-struct Implicit : HostDriver {
-    using HostDriver::HostDriver;
-    Status capturing(StreamRef stream, bool& yes) const noexcept {
-        const Status status = HostDriver::capturing(stream, yes);
-        yes = yes || (stream == StreamRef{} && *implicit);
+struct Implicit : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status capturing(StreamRef stream, bool& yes) noexcept override {
+        const Status status = DeviceAround::capturing(stream, yes);
+        yes = yes || (stream == StreamRef{} && implicit);
         return status;
     }
-    std::shared_ptr<bool> implicit = std::make_shared<bool>(false);
+    bool implicit = false;
 };
 
 TEST_CASE("Heaps: freed with the default stream while another one is captured: not marked, but after a fence") {
-    const FaultyDriver<Implicit> driver{Implicit{64_MiB}};
+    const FaultyDriver driver{test::HostWith<Implicit>{64_MiB}};
     Heaps heaps{driver, granularity};
     heaps.add_segment(space);
     heaps.add({base, granularity});
     const auto allocate = [&] { return heaps.allocate(granularity, 256, granularity); };
     REQUIRE(allocate() == base);
     std::size_t forgotten = 0;
-    *driver.inner().implicit = true;
+    driver.inner().changed().implicit = true;
     heaps.deallocate(base, {FreeOrder::Kind::stream, StreamRef{}}, "tag", [&](std::uint64_t) { forgotten += 1; });
-    *driver.inner().implicit = false;
+    driver.inner().changed().implicit = false;
     CHECK(forgotten == 1);                  // no graph keeps it
     CHECK(driver.calls(Call::record) == 0); // recording would break that capture
     heaps.settle();

@@ -2,6 +2,7 @@
 // returns.
 #include "memsaver/interop/cuda_pools.hpp"
 
+#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -177,17 +178,17 @@ TEST_CASE("switched off, hooks are accepted and nothing runs; after the saver a 
 namespace {
 
 /// A machine without pools.
-struct NoPools : HostDriver {
-    using HostDriver::HostDriver;
-    void trim_pool() = delete;
+struct NoPools : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status trim_pool(PoolRef pool, std::size_t keep) noexcept override { return Device::trim_pool(pool, keep); }
+    Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override { return Device::pool_memory(pool, bytes); }
 };
 
 } // namespace
 
 TEST_CASE("on a driver without pools the hook does nothing") {
-    static_assert(Driver<NoPools> && !Trims<NoPools>);
     Told told;
-    MemorySaver saver{NoPools{64_MiB}, {.events = told.sink}};
+    MemorySaver saver{test::HostWith<NoPools>{64_MiB}, {.events = told.sink}};
     void* const block = saver.arena("tag").allocate(2_MiB);
     const Hook trim = saver.after_pause(trim_cuda_pools);
     CHECK(saver.pause().released_bytes == 2_MiB);

@@ -2,6 +2,7 @@
 // calls, the failure of each, a communicator in error, versions that are too old.
 #include "stub_nccl.hpp"
 #include "support/bytes.hpp"
+#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
 #include "memsaver/interop/nccl.hpp"
@@ -188,9 +189,9 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
 }
 
 TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses and resumes") {
-    struct WithContext : HostDriver {
-        using HostDriver::HostDriver;
-        Status with_context(detail::FunctionRef<void()> work) const noexcept {
+    struct WithContext : DeviceAround {
+        using DeviceAround::DeviceAround;
+        Status with_context(detail::FunctionRef<void()> work) noexcept override {
             inside() += 1;
             work();
             inside() -= 1;
@@ -202,7 +203,7 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
         }
     };
     const Stub stub;
-    MemorySaver saver{WithContext{64_MiB}};
+    MemorySaver saver{test::HostWith<WithContext>{64_MiB}};
     Registrations registrations{saver};
     const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
     NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};

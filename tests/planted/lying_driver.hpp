@@ -1,12 +1,15 @@
 // A host machine with one planted bug, as a library or a driver might have it. Independent of the tests.
 #pragma once
 
+#include "memsaver/driver/device_around.hpp"
 #include "memsaver/memsaver.hpp"
+#include "support/host_with.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace planted {
 
@@ -36,80 +39,79 @@ enum class Lie : unsigned char {
     gate_forgotten,     ///< a graph that does not wait for events recorded outside it
 };
 
-/// HostDriver with the planted bug.
-class LyingDriver : public HostDriver {
+/// A machine with the planted bug.
+class LyingMachine : public DeviceAround {
 public:
-    LyingDriver(Lie lie, std::size_t capacity, HostDriverOptions options) : HostDriver{capacity, options}, lie_{lie} {}
-    friend bool operator==(const LyingDriver&, const LyingDriver&) = default;
+    LyingMachine(AnyDriver inner, Lie lie) : DeviceAround{std::move(inner)}, lie_{lie} {}
 
-    Status record_device(EventRef event) const noexcept {
-        return lie_ == Lie::device_not_waited ? Status{} : HostDriver::record_device(event);
+    Status record_device(EventRef event) noexcept override {
+        return lie_ == Lie::device_not_waited ? Status{} : DeviceAround::record_device(event);
     }
-    Status wait(EventRef event) const noexcept {
-        return lie_ == Lie::wait_returns_at_once ? Status{} : HostDriver::wait(event);
+    Status wait(EventRef event) noexcept override {
+        return lie_ == Lie::wait_returns_at_once ? Status{} : DeviceAround::wait(event);
     }
-    Status follow(StreamRef stream, EventRef event) const noexcept {
-        return lie_ == Lie::follow_forgotten ? Status{} : HostDriver::follow(stream, event);
+    Status follow(StreamRef stream, EventRef event) noexcept override {
+        return lie_ == Lie::follow_forgotten ? Status{} : DeviceAround::follow(stream, event);
     }
-    Status follow_outside(StreamRef stream, EventRef event) const noexcept {
-        return lie_ == Lie::gate_forgotten ? Status{} : HostDriver::follow_outside(stream, event);
+    Status follow_outside(StreamRef stream, EventRef event) noexcept override {
+        return lie_ == Lie::gate_forgotten ? Status{} : DeviceAround::follow_outside(stream, event);
     }
-    Status drain() const noexcept {
+    Status drain() noexcept override {
         if (lie_ == Lie::drain_forgotten) return {};
-        if (lie_ != Lie::drain_marks_device) return HostDriver::drain();
+        if (lie_ != Lie::drain_marks_device) return DeviceAround::drain();
         EventRef event;
         Status status = open_event({}, event);
         if (!status.ok()) return status;
-        status = HostDriver::record_device(event);
-        if (status.ok()) status = HostDriver::wait(event);
-        const Status closed = HostDriver::close_event(event);
+        status = DeviceAround::record_device(event);
+        if (status.ok()) status = DeviceAround::wait(event);
+        const Status closed = DeviceAround::close_event(event);
         return status.ok() ? closed : status;
     }
-    Status query(EventRef event, bool& passed) const noexcept {
-        if (lie_ != Lie::query_always_passed) return HostDriver::query(event, passed);
+    Status query(EventRef event, bool& passed) noexcept override {
+        if (lie_ != Lie::query_always_passed) return DeviceAround::query(event, passed);
         passed = true;
         return {};
     }
-    Status record(EventRef event, StreamRef stream) const noexcept {
-        return HostDriver::record(event, lie_ == Lie::wrong_stream_marked ? StreamRef{} : stream);
+    Status record(EventRef event, StreamRef stream) noexcept override {
+        return DeviceAround::record(event, lie_ == Lie::wrong_stream_marked ? StreamRef{} : stream);
     }
-    Status unmap(Address address, std::size_t bytes) const noexcept {
+    Status unmap(Address address, std::size_t bytes) noexcept override {
         if (lie_ == Lie::unmap_forgotten) return {};
-        if (lie_ == Lie::half_unmapped) return HostDriver::unmap(address, bytes / 2);
-        const Status status = HostDriver::unmap(address, bytes);
-        if (lie_ == Lie::unmapped_twice) (void)HostDriver::unmap(address, bytes);
+        if (lie_ == Lie::half_unmapped) return DeviceAround::unmap(address, bytes / 2);
+        const Status status = DeviceAround::unmap(address, bytes);
+        if (lie_ == Lie::unmapped_twice) (void)DeviceAround::unmap(address, bytes);
         return status;
     }
-    Status release(PageHandle handle) const noexcept {
+    Status release(PageHandle handle) noexcept override {
         if (lie_ == Lie::release_forgotten) return {};
-        const Status status = HostDriver::release(handle);
-        if (lie_ == Lie::released_twice) (void)HostDriver::release(handle);
+        const Status status = DeviceAround::release(handle);
+        if (lie_ == Lie::released_twice) (void)DeviceAround::release(handle);
         return status;
     }
-    Status map(Address address, std::size_t bytes, PageHandle handle) const noexcept {
-        return lie_ == Lie::map_forgotten ? Status{} : HostDriver::map(address, bytes, handle);
+    Status map(Address address, std::size_t bytes, PageHandle handle) noexcept override {
+        return lie_ == Lie::map_forgotten ? Status{} : DeviceAround::map(address, bytes, handle);
     }
-    Status allow_access(Address address, std::size_t bytes) const noexcept {
-        return lie_ == Lie::access_forgotten ? Status{} : HostDriver::allow_access(address, bytes);
+    Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
+        return lie_ == Lie::access_forgotten ? Status{} : DeviceAround::allow_access(address, bytes, rights);
     }
-    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept {
+    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
         if (lie_ == Lie::half_filled) bytes /= 2;
         if (lie_ == Lie::filled_too_far) bytes += 1;
-        return HostDriver::fill(to, byte, bytes, stream);
+        return DeviceAround::fill(to, byte, bytes, stream);
     }
-    Status file_facts(FileRef file, FileFacts& facts) const noexcept {
-        const Status status = HostDriver::file_facts(file, facts);
+    Status file_facts(FileRef file, FileFacts& facts) noexcept override {
+        const Status status = DeviceAround::file_facts(file, facts);
         if (lie_ == Lie::files_all_alike && status.ok()) facts = {1, 1, facts.bytes, 1};
         return status;
     }
-    Status close_event(EventRef event) const noexcept {
-        return lie_ == Lie::event_leaked ? Status{} : HostDriver::close_event(event);
+    Status close_event(EventRef event) noexcept override {
+        return lie_ == Lie::event_leaked ? Status{} : DeviceAround::close_event(event);
     }
 
 private:
     Lie lie_;
 };
 
-static_assert(Driver<LyingDriver> && Plain<LyingDriver> && Captures<LyingDriver>);
+using LyingDriver = test::HostWith<LyingMachine>;
 
 } // namespace planted

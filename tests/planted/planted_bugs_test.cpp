@@ -78,14 +78,15 @@ private:
 
 template <class Program>
 Outcome run(Lie lie, Program&& program) {
-    const LyingDriver driver{lie, 512_MiB, {.poison = true, .late = true, .survive_faults = true}};
-    Machine machine{driver, driver};
+    const HostDriver honest{512_MiB, {.poison = true, .late = true, .survive_faults = true}};
+    const LyingDriver driver{honest, lie};
+    Machine machine{driver, honest};
     try {
         program(machine);
     } catch (const Error& error) {
         machine.outcome.thrown = error.what();
     }
-    CHECK(driver.HostDriver::drain().ok());
+    CHECK(honest.drain().ok());
     machine.outcome.violations = driver.violations();
     machine.outcome.left = driver.counts();
     return machine.outcome;

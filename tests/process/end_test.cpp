@@ -1,5 +1,6 @@
 // Processes that end during operations leave nothing behind and print nothing.
 #include "process/process_support.hpp"
+#include "support/host_with.hpp"
 
 #include "memsaver/memsaver.hpp"
 
@@ -23,18 +24,18 @@ using namespace memsaver::detail;
 using process_test::Child;
 
 /// Writes to a file never end: at the second write, it reports its progress.
-class EndlessWrites : public HostDriver {
+class EndlessWrites : public DeviceAround {
 public:
-    using HostDriver::HostDriver;
-    Status write_file(FileRef file, const void* from, std::size_t bytes, std::uint64_t offset) const noexcept {
-        const Status status = HostDriver::write_file(file, from, bytes, offset);
-        if (++*writes_ < 2) return status;
+    using DeviceAround::DeviceAround;
+    Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) noexcept override {
+        const Status status = DeviceAround::write_file(file, from, bytes, offset);
+        if (++writes_ < 2) return status;
         (void)!::write(STDERR_FILENO, "w", 1);
         for (;;) ::pause();
     }
 
 private:
-    std::shared_ptr<std::atomic<int>> writes_ = std::make_shared<std::atomic<int>>(0);
+    std::atomic<int> writes_{0};
 };
 
 /// A folder for this test.
@@ -65,7 +66,7 @@ std::vector<OpenFile> open_files(pid_t process, const std::filesystem::path& fol
 TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
     const Folder folder;
     Child child{[&] {
-        const EndlessWrites driver{256_MiB};
+        const test::HostWith<EndlessWrites> driver{256_MiB};
         MemorySaver saver{driver};
         const Arena arena =
             saver.arena("weights", FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 2_MiB});

@@ -37,13 +37,13 @@ TagReport row_on(const Report& report, int device) {
 }
 
 /// A machine that reports a nearby host node, and counts the queries.
-struct Near : MachineDriver {
-    Near(const MachineDriver& driver, std::atomic<int>& counter) : MachineDriver{driver}, asked{&counter} {}
-    [[nodiscard]] int numa_node() const noexcept {
-        ++*asked;
+struct Near : DeviceAround {
+    Near(const MachineDriver& driver, std::atomic<int>& counter) : DeviceAround{driver}, asked{counter} {}
+    [[nodiscard]] int numa_node() const noexcept override {
+        ++asked;
         return 0;
     }
-    std::atomic<int>* asked;
+    std::atomic<int>& asked;
 };
 
 } // namespace
@@ -101,12 +101,14 @@ TEST_CASE("devices: the default stream is that of every device concerned") {
 TEST_CASE("devices: each one's work is done in order, the first's by the caller, the others' by threads near them") {
     std::atomic<int> asked[3]{};
     const Machine machines[3]{Machine{0}, Machine{1}, Machine{2}};
-    MemorySaver saver{Near{machines[0].driver, asked[0]}};
+    std::vector<AnyDriver> near;
+    for (std::size_t i = 0; i < 3; ++i) near.emplace_back(std::make_shared<Near>(machines[i].driver, asked[i]));
+    MemorySaver saver{near[0]};
     std::map<Address, int> order; // of the blocks at these addresses
     for (const char* tag : {"a", "b", "c"}) {
         for (int device : {0, 1, 2}) {
             const auto i = static_cast<std::size_t>(device);
-            const Arena arena = saver.arena(tag, Discard{}, Near{machines[i].driver, asked[i]});
+            const Arena arena = saver.arena(tag, Discard{}, near[i]);
             order.emplace(address_of(arena.allocate(2_MiB)), static_cast<int>(order.size()));
         }
     }

@@ -1,4 +1,5 @@
 // Operations over several tags: their turns, lists of them, and the cost of tags that hold nothing.
+#include "support/host_with.hpp"
 #include "support/machines.hpp"
 #include "support/turnstile.hpp"
 
@@ -21,12 +22,13 @@ namespace saver_many_tags_test {
 using namespace test;
 
 /// Copies to the device wait while `held`.
-struct HeldCopies : HostDriver {
-    using HostDriver::HostDriver;
-    Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept {
+struct HeldCopies : DeviceAround {
+    HeldCopies(AnyDriver inner, std::atomic<bool>* copying, std::atomic<bool>* holding)
+        : DeviceAround{std::move(inner)}, began{copying}, held{holding} {}
+    Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept override {
         began->store(true);
         while (held->load()) std::this_thread::yield();
-        return HostDriver::copy_to_device(to, host, bytes, stream);
+        return DeviceAround::copy_to_device(to, host, bytes, stream);
     }
     std::atomic<bool>* began;
     std::atomic<bool>* held;
@@ -35,9 +37,7 @@ struct HeldCopies : HostDriver {
 TEST_CASE("many tags: what waits for the turn of one leaves the others as they are") {
     std::atomic<bool> began{false};
     std::atomic<bool> held{false};
-    HeldCopies driver{128_MiB};
-    driver.began = &began;
-    driver.held = &held;
+    const HostWith<HeldCopies> driver{HostDriver{128_MiB}, &began, &held};
     MemorySaver saver{driver};
     const Arena a = saver.arena("a");
     const Arena b = saver.arena("b", HostBackup{});

@@ -1,6 +1,7 @@
 // A program that runs ahead of its device allocates and frees with a stream: queries, events and memory are bounded.
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
+#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -113,27 +114,27 @@ TEST_CASE("streams: a graph's block is not one that eager work of the captured s
 }
 
 /// CUDA's per-thread default stream: one handle that is a different stream in each thread.
-struct PerThread : HostDriver {
-    using HostDriver::HostDriver;
+struct PerThread : DeviceAround {
+    using DeviceAround::DeviceAround;
     static StreamRef of_this_thread(StreamRef stream) { return stream.per_thread() ? mine : stream; }
-    Status record(EventRef event, StreamRef stream) const noexcept {
-        return HostDriver::record(event, of_this_thread(stream));
+    Status record(EventRef event, StreamRef stream) noexcept override {
+        return DeviceAround::record(event, of_this_thread(stream));
     }
-    Status open_event(StreamRef stream, EventRef& event) const noexcept {
-        return HostDriver::open_event(of_this_thread(stream), event);
+    Status open_event(StreamRef stream, EventRef& event) noexcept override {
+        return DeviceAround::open_event(of_this_thread(stream), event);
     }
-    Status capturing(StreamRef stream, bool& yes) const noexcept {
-        return HostDriver::capturing(of_this_thread(stream), yes);
+    Status capturing(StreamRef stream, bool& yes) noexcept override {
+        return DeviceAround::capturing(of_this_thread(stream), yes);
     }
-    Status owns_stream(StreamRef stream, bool& yes) const noexcept {
-        return HostDriver::owns_stream(of_this_thread(stream), yes);
+    Status owns_stream(StreamRef stream, bool& yes) noexcept override {
+        return DeviceAround::owns_stream(of_this_thread(stream), yes);
     }
     static inline thread_local StreamRef mine{};
 };
 
 TEST_CASE("streams: what one thread freed with its default stream is not another thread's before that has passed") {
     const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
-    const PerThread driver{64_MiB};
+    const HostWith<PerThread> driver{64_MiB};
     StreamRef first;
     StreamRef second;
     REQUIRE(driver.open_stream(first).ok());
@@ -145,7 +146,7 @@ TEST_CASE("streams: what one thread freed with its default stream is not another
         std::thread{[&] {
             PerThread::mine = first;
             freed = arena.allocate(20_MiB, per_thread);
-            CHECK(driver.hold(first).ok());
+            CHECK(driver.host().hold(first).ok());
             CHECK(driver.fill(address_of(freed), 1, 20_MiB, first).ok());
             arena.deallocate(freed, per_thread);
         }}.join();
@@ -153,7 +154,7 @@ TEST_CASE("streams: what one thread freed with its default stream is not another
             PerThread::mine = second;
             CHECK(arena.allocate(20_MiB, per_thread) != freed);
         }}.join();
-        CHECK(driver.let_go(first).ok());
+        CHECK(driver.host().let_go(first).ok());
         CHECK(driver.drain().ok());
     }
     CHECK(driver.close_stream(second).ok());
@@ -161,25 +162,25 @@ TEST_CASE("streams: what one thread freed with its default stream is not another
 }
 
 /// Behaves like cuStreamIsCapturing for the default stream while a stream that waits for it is being captured.
-struct Implicit : HostDriver {
-    using HostDriver::HostDriver;
-    Status capturing(StreamRef stream, bool& yes) const noexcept {
-        const Status status = HostDriver::capturing(stream, yes);
-        yes = yes || (stream == StreamRef{} && *implicit);
+struct Implicit : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status capturing(StreamRef stream, bool& yes) noexcept override {
+        const Status status = DeviceAround::capturing(stream, yes);
+        yes = yes || (stream == StreamRef{} && implicit);
         return status;
     }
-    std::shared_ptr<bool> implicit = std::make_shared<bool>(false);
+    bool implicit = false;
 };
 
 TEST_CASE("streams: what is freed with the default stream while others capture comes back after the next fence") {
-    const Implicit driver{1_GiB};
+    const HostWith<Implicit> driver{1_GiB};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("a", ArenaOptions{.capacity = 256_MiB});
     for (int i = 0; i < 20; ++i) { // more than the capacity in total
         void* const block = arena.allocate(32_MiB);
-        *driver.implicit = true;
+        driver.changed().implicit = true;
         arena.deallocate(block, StreamRef{});
-        *driver.implicit = false;
+        driver.changed().implicit = false;
     }
     (void)saver.trim();
     CHECK(arena.usage().mapped_bytes == 0);

@@ -42,6 +42,7 @@ static_assert(cuda::allocation_pinned == CU_MEM_ALLOCATION_TYPE_PINNED);
 static_assert(cuda::handle_file_descriptor == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 static_assert(cuda::location_device == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(cuda::location_host == CU_MEM_LOCATION_TYPE_HOST);
+static_assert(cuda::access_read == CU_MEM_ACCESS_FLAGS_PROT_READ);
 static_assert(cuda::access_read_write == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 static_assert(cuda::granularity_minimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 static_assert(cuda::granularity_recommended == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
@@ -110,6 +111,8 @@ MEMSAVER_TEST_MEMBER(cuda::AllocationProp, rdma_capable, CUmemAllocationProp, al
 MEMSAVER_TEST_MEMBER(cuda::AllocationProp, usage, CUmemAllocationProp, allocFlags.usage);
 MEMSAVER_TEST_MEMBER(cuda::AllocationProp, reserved, CUmemAllocationProp, allocFlags.reserved);
 
+static_assert(same_size<cuda::Uuid, CUuuid>);
+
 static_assert(same_size<cuda::AccessDesc, CUmemAccessDesc>);
 MEMSAVER_TEST_MEMBER(cuda::AccessDesc, location, CUmemAccessDesc, location);
 MEMSAVER_TEST_MEMBER(cuda::AccessDesc, flags, CUmemAccessDesc, flags);
@@ -138,6 +141,8 @@ template <>
 constexpr bool is_counterpart<cuda::AllocationProp, CUmemAllocationProp> = true;
 template <>
 constexpr bool is_counterpart<cuda::AccessDesc, CUmemAccessDesc> = true;
+template <>
+constexpr bool is_counterpart<cuda::Uuid, CUuuid> = true;
 #if CUDA_VERSION >= 12080
 template <>
 constexpr bool is_counterpart<cuda::CopyAttributes, CUmemcpyAttributes> = true;
@@ -181,6 +186,7 @@ static_assert(alike<decltype(Api::error_name), PFN_cuGetErrorName_v6000>);
 static_assert(alike<decltype(Api::device_count), PFN_cuDeviceGetCount_v2000>);
 static_assert(alike<decltype(Api::device_get), PFN_cuDeviceGet_v2000>);
 static_assert(alike<decltype(Api::device_name), PFN_cuDeviceGetName_v2000>);
+static_assert(alike<decltype(Api::device_uuid), PFN_cuDeviceGetUuid_v11040>);
 static_assert(alike<decltype(Api::device_attribute), PFN_cuDeviceGetAttribute_v2000>);
 static_assert(alike<decltype(Api::can_access_peer), PFN_cuDeviceCanAccessPeer_v4000>);
 static_assert(alike<decltype(Api::primary_retain), PFN_cuDevicePrimaryCtxRetain_v7000>);

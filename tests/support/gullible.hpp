@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ inline constexpr std::size_t page = 2_MiB;
 inline char some_host_bytes[16] = {};
 
 /// Returns fresh values, accepts everything, counts the calls, and returns `answer` where instructed to.
-class Gullible {
+class GullibleMachine final : public Device {
 public:
     struct State {
         std::atomic<std::uint64_t> next{1};
@@ -29,153 +30,200 @@ public:
         std::mutex mutex;
         std::string heard; ///< the arguments that a CallRecord lacks
     };
+    State state;
 
-    bool operator==(const Gullible&) const = default;
-    int device() const noexcept { return 3; }
-    int numa_node() const noexcept { return 5; }
-    std::string name() const { return "gullible"; }
-    State& state() const noexcept { return *state_; }
+    [[nodiscard]] int device() const noexcept override { return 3; }
+    [[nodiscard]] int numa_node() const noexcept override { return 5; }
+    [[nodiscard]] std::string name() const override { return "gullible"; }
 
-    Status granularity(std::size_t& bytes) const noexcept {
+    Status granularity(std::size_t& bytes) noexcept override {
         return made([&] { bytes = page; });
     }
-    Status memory(DeviceMemory& memory) const noexcept {
+    Status memory(DeviceMemory& memory) noexcept override {
         return made([&] { memory = {1_GiB, 2_GiB}; });
     }
-    Status reserve(std::size_t, std::size_t alignment, Address& address) const noexcept {
+    Status reserve(std::size_t, std::size_t alignment, Address& address) noexcept override {
         hear("aligned", alignment);
         return made([&] { address = fresh() << 40; });
     }
-    Status unreserve(Address, std::size_t) const noexcept { return made(); }
-    Status create(std::size_t, PageHandle& handle) const noexcept {
+    Status unreserve(Address, std::size_t) noexcept override { return made(); }
+    Status create(std::size_t, PageHandle& handle) noexcept override {
         return made([&] { handle = {fresh()}; });
     }
-    Status release(PageHandle) const noexcept { return made(); }
-    Status map(Address, std::size_t, PageHandle) const noexcept { return made(); }
-    Status unmap(Address, std::size_t) const noexcept { return made(); }
-    Status allow_access(Address, std::size_t) const noexcept { return made(); }
+    Status release(PageHandle) noexcept override { return made(); }
+    Status map(Address, std::size_t, PageHandle) noexcept override { return made(); }
+    Status unmap(Address, std::size_t) noexcept override { return made(); }
+    Status allow_access(Address, std::size_t, Rights) noexcept override { return made(); }
 
-    Status open_stream(StreamRef& stream) const noexcept {
+    Status open_stream(StreamRef& stream) noexcept override {
         return made([&] { stream = reinterpret_cast<HostStream*>(fresh() << 4); });
     }
-    Status close_stream(StreamRef) const noexcept { return made(); }
-    Status open_event(StreamRef, EventRef& event) const noexcept {
+    Status close_stream(StreamRef) noexcept override { return made(); }
+    Status open_event(StreamRef, EventRef& event) noexcept override {
         return made([&] { event = reinterpret_cast<HostEvent*>(fresh() << 4); });
     }
-    Status close_event(EventRef) const noexcept { return made(); }
-    Status record(EventRef, StreamRef) const noexcept { return made(); }
-    Status record_device(EventRef) const noexcept { return made(); }
-    Status follow(StreamRef, EventRef) const noexcept { return made(); }
-    Status query(EventRef, bool& passed) const noexcept {
+    Status close_event(EventRef) noexcept override { return made(); }
+    Status record(EventRef, StreamRef) noexcept override { return made(); }
+    Status record_device(EventRef) noexcept override { return made(); }
+    Status follow(StreamRef, EventRef) noexcept override { return made(); }
+    Status query(EventRef, bool& passed) noexcept override {
         return made([&] { passed = true; });
     }
-    Status wait(EventRef) const noexcept { return made(); }
-    Status drain() const noexcept { return made(); }
-    Status capturing(StreamRef, bool& yes) const noexcept {
+    Status wait(EventRef) noexcept override { return made(); }
+    Status drain() noexcept override { return made(); }
+    Status capturing(StreamRef, bool& yes) noexcept override {
         return made([&] { yes = true; });
     }
 
-    Status copy_to_host(void*, Address, std::size_t, StreamRef) const noexcept { return made(); }
-    Status copy_to_device(Address, const void*, std::size_t, StreamRef) const noexcept { return made(); }
-    Status fill(Address, unsigned char byte, std::size_t, StreamRef) const noexcept {
+    Status copy_to_host(void*, Address, std::size_t, StreamRef) noexcept override { return made(); }
+    Status copy_to_device(Address, const void*, std::size_t, StreamRef) noexcept override { return made(); }
+    Status fill(Address, unsigned char byte, std::size_t, StreamRef) noexcept override {
         hear("byte", byte);
         return made();
     }
 
-    Status reach_peer(Address, std::size_t) const noexcept { return made(); }
-    Status copy_peer(Address, Address, std::size_t, StreamRef) const noexcept { return made(); }
-    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef) const noexcept {
+    Status reach_peer(Address, std::size_t) noexcept override { return made(); }
+    Status copy_peer(Address, Address, std::size_t, StreamRef) noexcept override { return made(); }
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef) noexcept override {
         hear("direction", static_cast<std::size_t>(direction));
         hear("parts", count + parts->bytes);
         return made();
     }
-    Status copy_by_kernel(Address, Address, std::size_t, StreamRef) const noexcept { return made(); }
-    Status allocate_plain(std::size_t, Address& address) const noexcept {
+    Status copy_by_kernel(Address, Address, std::size_t, StreamRef) noexcept override { return made(); }
+    Status allocate_plain(std::size_t, Address& address) noexcept override {
         return made([&] { address = fresh() << 40; });
     }
-    Status free_plain(Address) const noexcept { return made(); }
+    Status free_plain(Address) noexcept override { return made(); }
 
-    Status begin_capture(StreamRef, CaptureMode mode) const noexcept {
+    Status begin_capture(StreamRef, CaptureMode mode) noexcept override {
         hear("mode", static_cast<std::size_t>(mode));
         return made();
     }
-    Status end_capture(StreamRef, GraphRef& graph) const noexcept {
+    Status end_capture(StreamRef, GraphRef& graph) noexcept override {
         return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
     }
-    Status update_graph(StreamRef, GraphRef& graph) const noexcept {
+    Status update_graph(StreamRef, GraphRef& graph) noexcept override {
         return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
     }
-    Status launch(GraphRef, StreamRef) const noexcept { return made(); }
-    Status close_graph(GraphRef) const noexcept { return made(); }
+    Status launch(GraphRef, StreamRef) noexcept override { return made(); }
+    Status close_graph(GraphRef) noexcept override { return made(); }
 
-    Status follow_outside(StreamRef, EventRef) const noexcept { return made(); }
+    Status follow_outside(StreamRef, EventRef) noexcept override { return made(); }
 
-    Neighbours* neighbours() const noexcept { return nullptr; }
-    void name_addresses(Address, std::size_t bytes, const char*) const noexcept { hear("name", bytes); }
-    Status lane(Direction direction, StreamRef& stream) const noexcept {
-        return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
+    Features features() const noexcept override {
+        return {.lanes = true,
+                .stream_owners = true,
+                .event_owners = true,
+                .peers = true,
+                .batch_copies = true,
+                .kernel_copies = true,
+                .plain = true,
+                .captures = true,
+                .gates = true,
+                .pools = true,
+                .exports = true,
+                .takes = true,
+                .asks = true};
     }
-    Status owns_stream(StreamRef, bool& yes) const noexcept {
+    Status take(std::size_t at_most, PageHandle& handle, std::size_t& got) noexcept override {
+        return made([&] { handle = {fresh()}, got = at_most; });
+    }
+    Status ask_for_room(std::size_t, std::int64_t within) noexcept override {
+        hear("within", static_cast<std::size_t>(within));
+        return made();
+    }
+    Status create_shared(std::size_t, PageHandle& handle) noexcept override {
+        return made([&] { handle = {fresh()}; });
+    }
+    Status export_pages(PageHandle, int& descriptor) noexcept override {
+        return made([&] { descriptor = 7; });
+    }
+    Status import_pages(int descriptor, PageHandle& handle) noexcept override {
+        hear("descriptor", static_cast<std::size_t>(descriptor));
+        return made([&] { handle = {fresh()}; });
+    }
+    Status owns_event(EventRef, bool& yes) noexcept override {
         return made([&] { yes = true; });
     }
-    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept {
+    void name_addresses(Address, std::size_t bytes, const char*) noexcept override { hear("name", bytes); }
+    Status lane(Direction direction, StreamRef& stream) noexcept override {
+        return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
+    }
+    Status owns_stream(StreamRef, bool& yes) noexcept override {
+        return made([&] { yes = true; });
+    }
+    Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override {
         hear("pool", pool.graphs() ? 1 : 0);
         return made([&] { bytes = 6_GiB; });
     }
-    Status trim_pool(PoolRef pool, std::size_t) const noexcept {
+    Status trim_pool(PoolRef pool, std::size_t) noexcept override {
         hear("pool", pool.graphs() ? 1 : 0);
         return made();
     }
-    Status map_host(std::size_t, void*& pages) const noexcept {
+    Status map_host(std::size_t, void*& pages) noexcept override {
         return made([&] { pages = reinterpret_cast<void*>(fresh() << 40); });
     }
-    Status unmap_host(void*, std::size_t) const noexcept { return made(); }
-    Status populate_host(void*, std::size_t) const noexcept { return made(); }
-    Status pin_host(void*, std::size_t) const noexcept { return made(); }
-    Status unpin_host(void*) const noexcept { return made(); }
-    Status host_available(std::size_t& bytes) const noexcept {
+    Status unmap_host(void*, std::size_t) noexcept override { return made(); }
+    Status populate_host(void*, std::size_t) noexcept override { return made(); }
+    Status pin_host(void*, std::size_t) noexcept override { return made(); }
+    Status unpin_host(void*) noexcept override { return made(); }
+    Status host_available(std::size_t& bytes) noexcept override {
         return made([&] { bytes = 5_GiB; });
     }
-    Status open_file(const char* directory, FileRef& file) const noexcept {
+    Status open_file(const char* directory, FileRef& file) noexcept override {
         hear(directory, 0);
         return made([&] { file = {static_cast<int>(fresh()), true}; });
     }
-    Status close_file(FileRef) const noexcept { return made(); }
-    Status write_file(FileRef, const void*, std::size_t, std::size_t) const noexcept { return made(); }
-    Status read_file(FileRef, void*, std::size_t, std::size_t) const noexcept { return made(); }
-    Status allocate_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
-    Status punch_file(FileRef, std::size_t, std::size_t) const noexcept { return made(); }
-    Status open_source(const char* path, bool direct, FileRef& file) const noexcept {
+    Status close_file(FileRef) noexcept override { return made(); }
+    Status write_file(FileRef, const void*, std::size_t, std::size_t) noexcept override { return made(); }
+    Status read_file(FileRef, void*, std::size_t, std::size_t) noexcept override { return made(); }
+    Status allocate_file(FileRef, std::size_t, std::size_t) noexcept override { return made(); }
+    Status punch_file(FileRef, std::size_t, std::size_t) noexcept override { return made(); }
+    Status open_source(const char* path, bool direct, FileRef& file) noexcept override {
         hear(path, direct ? 1 : 0);
         return made([&] { file = {static_cast<int>(fresh()), direct}; });
     }
-    Status file_facts(FileRef, FileFacts& facts) const noexcept {
+    Status file_facts(FileRef, FileFacts& facts) noexcept override {
         return made([&] { facts.bytes = 7_GiB; });
     }
-    Status file_cached(FileRef, std::size_t, std::size_t, bool& yes) const noexcept {
+    Status file_cached(FileRef, std::size_t, std::size_t, bool& yes) noexcept override {
         return made([&] { yes = true; });
     }
 
 private:
-    std::uint64_t fresh() const noexcept { return state_->next++; }
+    std::uint64_t fresh() noexcept { return state.next++; }
 
-    void hear(const char* what, std::size_t value) const {
-        const std::lock_guard lock{state_->mutex};
-        state_->heard += std::string{what} + ' ' + std::to_string(value) + '\n';
+    void hear(const char* what, std::size_t value) {
+        const std::lock_guard lock{state.mutex};
+        state.heard += std::string{what} + ' ' + std::to_string(value) + '\n';
     }
 
-    Status made() const noexcept {
-        ++state_->made;
-        return state_->answer;
+    Status made() noexcept {
+        ++state.made;
+        return state.answer;
     }
     template <class Give>
-    Status made(Give give) const noexcept {
+    Status made(Give give) noexcept {
         const Status status = made();
         if (status.ok()) give();
         return status;
     }
+};
 
-    std::shared_ptr<State> state_ = std::make_shared<State>();
+/// Its handle.
+class Gullible : public AnyDriver {
+public:
+    Gullible() : AnyDriver{std::make_shared<GullibleMachine>()} {}
+    static std::optional<Gullible> from(const AnyDriver& driver) {
+        if (dynamic_cast<const GullibleMachine*>(&driver.machine()) == nullptr) return std::nullopt;
+        return Gullible{driver};
+    }
+    [[nodiscard]] GullibleMachine::State& state() const noexcept {
+        return static_cast<GullibleMachine&>(machine()).state;
+    }
+
+private:
+    explicit Gullible(const AnyDriver& driver) : AnyDriver{driver} {}
 };
 
 struct OneOfEach {
@@ -183,9 +231,11 @@ struct OneOfEach {
     std::string outputs; ///< outputs that no later call takes as input
 };
 
-/// At a fixed address, so that two logs can be compared.
+/// How often `one_of_each` makes a call of one kind, and calls beyond one of each.
+inline std::uint64_t times_of_each(Call call) { return call == Call::release ? 4 : call == Call::close_file ? 2 : 1; }
+inline constexpr std::size_t calls_of_each = call_kinds + 4;
 
-/// Makes one valid call of each kind, and ends with nothing held.
+/// Makes valid calls of each kind, and ends with nothing held.
 template <class D>
 OneOfEach one_of_each(const D& driver) {
     std::vector<Call> failed;
@@ -247,6 +297,17 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::unmap, driver.unmap(address, page));
     made(Call::release, driver.release(handle));
     made(Call::unreserve, driver.unreserve(address, page));
+    PageHandle more;
+    int descriptor = 0;
+    made(Call::ask_for_room, driver.ask_for_room(2 * page, 5));
+    made(Call::take, driver.take(page, more, bytes));
+    gave(bytes);
+    made(Call::release, driver.release(more));
+    made(Call::create_shared, driver.create_shared(page, more));
+    made(Call::export_pages, driver.export_pages(more, descriptor));
+    made(Call::release, driver.release(more));
+    made(Call::import_pages, driver.import_pages(descriptor, more));
+    made(Call::release, driver.release(more));
     made(Call::lane, driver.lane(Direction::in, lane));
     gave(lane == reinterpret_cast<HostStream*>(0x20) ? 1 : 0);
     yes = false;
@@ -275,7 +336,7 @@ OneOfEach one_of_each(const D& driver) {
     yes = false;
     made(Call::file_cached, driver.file_cached(file, page, 4096, yes));
     gave(yes ? 1 : 0);
-    made(Call::close_file, driver.close_file(file)); // the only call made twice; the same as the other one
+    made(Call::close_file, driver.close_file(file));
     return {failed, outputs};
 }
 

@@ -12,13 +12,12 @@ namespace test {
 
 using namespace memsaver;
 
-/// Returns the HostDriver, also through a FaultyDriver, if the machine is one. The only place that asks a driver for
-/// it.
+/// Returns the HostDriver, also through machines around it, if there is one. The only place that asks a driver for it.
 [[nodiscard]] inline std::optional<HostDriver> host_inside(const AnyDriver& driver) {
-    if (const auto* const host = driver.target<HostDriver>()) return *host;
-    if (const auto* const faulty = driver.target<FaultyDriver<HostDriver>>()) return faulty->inner();
-    if (const auto* const faulty = driver.target<FaultyDriver<AnyDriver>>()) return host_inside(faulty->inner());
-    return std::nullopt;
+    if (const auto* const around = dynamic_cast<const DeviceAround*>(&driver.machine())) {
+        return host_inside(around->inner());
+    }
+    return driver.as<HostDriver>();
 }
 
 /// The HostDriver that `driver` wraps. Fails the test if there is none.

@@ -60,15 +60,16 @@ private:
 /// waits for the device and releases everything. Thread-safe.
 template <class D, class Policy>
 class TaggedArena {
-    static_assert(Driver<D>, "TaggedArena<D, Policy>: D must satisfy the concept Driver");
+    static_assert(Driver<D>, "TaggedArena<D, Policy>: D must be AnyDriver or a driver derived from it");
     static_assert(std::same_as<Policy, AnyPolicy> || Backup<Policy>, "TaggedArena: Policy must satisfy Backup");
 
 public:
     /// Throws Misuse for invalid options, OutOfMemory if `options.reserve` does not fit, or the error of a failing
     /// driver call.
     TaggedArena(D driver, std::string tag, Policy policy = {}, ArenaOptions options = {})
-        : arena_(detail::translated([&] { // constructing the type-erased policy and driver may throw std::bad_alloc too
-              return detail::OwnedArena{std::move(driver), std::move(tag), std::move(policy), std::move(options)};
+        : driver_{std::move(driver)},
+          arena_(detail::translated([&] { // constructing the type-erased policy may throw std::bad_alloc too
+              return detail::OwnedArena{driver_, std::move(tag), std::move(policy), std::move(options)};
           })) {
         detail::include_memsaver_impl_hpp_in_one_source_file();
     }
@@ -125,8 +126,8 @@ public:
     [[nodiscard]] ArenaUsage usage() const { return arena_.usage(); }
     /// Returns the name passed to the constructor.
     [[nodiscard]] const std::string& tag() const { return arena_.tag(); }
-    /// Returns the driver passed to the constructor, or a copy of it.
-    [[nodiscard]] const D& driver() const { return detail::driver_as<D>(arena_.driver()); }
+    /// Returns the driver passed to the constructor.
+    [[nodiscard]] const D& driver() const { return (void)arena_.driver(), driver_; }
 
     /// Releases everything now. Later calls throw Misuse. See MemorySaver::close.
     void close() { arena_.close(); }
@@ -135,6 +136,7 @@ public:
     [[nodiscard]] detail::ArenaCore& core() { return arena_.core(); }
 
 private:
+    D driver_; // the arena's, with the type that it was given as
     detail::OwnedArena arena_;
 };
 

@@ -131,6 +131,9 @@ struct FileFacts {
 /// The direction of a copy, seen from the device.
 enum class Direction : unsigned char { out, in };
 
+/// What a device may do with mapped memory.
+enum class Rights : unsigned char { read_write, read };
+
 /// How a stream capture treats calls that could wait; see cudaStreamCaptureMode.
 enum class CaptureMode : unsigned char { global, thread_local_, relaxed };
 

@@ -52,6 +52,7 @@ inline constexpr int handle_fabric = 8;
 inline constexpr int location_device = 1;
 inline constexpr int location_host = 2;
 inline constexpr int source_in_stream_order = 1;
+inline constexpr int access_read = 1;
 inline constexpr int access_read_write = 3;
 inline constexpr int granularity_minimum = 0;
 inline constexpr int granularity_recommended = 1;
@@ -72,6 +73,10 @@ inline constexpr unsigned event_disable_timing = 2;
 inline constexpr unsigned event_wait_external = 1;
 inline constexpr unsigned host_register_portable = 1;
 inline constexpr unsigned long long legacy_stream = 1;
+
+struct Uuid {
+    char bytes[16];
+};
 
 struct MemLocation {
     int type = 0;

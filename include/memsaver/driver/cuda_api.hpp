@@ -117,6 +117,7 @@ struct CudaApi {
     Result (*device_get)(cuda::Device*, int) = library.entry("cuDeviceGet", 2000);
     Result (*device_name)(char*, int, cuda::Device) = library.entry("cuDeviceGetName", 2000);
     Result (*device_attribute)(int*, int, cuda::Device) = library.entry("cuDeviceGetAttribute", 2000);
+    Result (*device_uuid)(cuda::Uuid*, cuda::Device) = library.optional_entry("cuDeviceGetUuid", 11040);
     Result (*ctx_device)(cuda::Device*) = library.entry("cuCtxGetDevice", 2000);
     Result (*can_access_peer)(int*, cuda::Device, cuda::Device) = library.entry("cuDeviceCanAccessPeer", 4000);
 

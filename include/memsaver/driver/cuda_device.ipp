@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -77,16 +79,430 @@ MEMSAVER_INLINE CudaAvailability CudaDevice::count_devices(const CudaApi& api, i
     return result == cuda::success ? CudaAvailability{} : failed(api, "the CUDA driver", result);
 }
 
-MEMSAVER_INLINE cuda::Result CudaDevice::lane(Direction direction, StreamRef& stream) const noexcept {
-    const std::lock_guard lock{lanes_mutex_};
-    cuda::Stream& lane = lanes_[direction == Direction::out ? 0 : 1];
-    const cuda::Result result = lane != nullptr ? cuda::success : api_.stream_create(&lane, cuda::stream_non_blocking);
-    if (result == cuda::success) stream = lane;
-    return result;
+MEMSAVER_INLINE CudaAvailability CudaDevice::failed(const CudaApi& api, const std::string& who, cuda::Result result) {
+    const Status status = api.status(result);
+    return {CudaProblem::driver_failed,
+            who + " cannot be used: " + status.name + " (" + std::to_string(status.code) + ")"};
 }
 
-MEMSAVER_INLINE cuda::Result CudaDevice::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
-                                                   StreamRef stream, std::size_t& begun) const noexcept {
+MEMSAVER_INLINE void CudaDevice::demand(const CudaAvailability& found) {
+    if (found.problem == CudaProblem::bad_device_number) throw Misuse{found.reason};
+    if (!found) throw Unavailable{found.reason};
+}
+
+MEMSAVER_INLINE void CudaDevice::must(cuda::Result result, const char* what) const {
+    const Status status = api_.status(result);
+    if (!status.ok()) throw Unavailable{failure_text(status, Attempt{what}, label()), status};
+}
+
+MEMSAVER_INLINE bool CudaDevice::has(int attribute) const {
+    int value = 0;
+    must(api_.device_attribute(&value, attribute, device_), "query a device attribute");
+    return value != 0;
+}
+
+MEMSAVER_INLINE void CudaDevice::choose_peers() {
+    std::vector<int>& peers = options_.peers;
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    peers.erase(std::remove(peers.begin(), peers.end(), number_), peers.end());
+    const auto add = [&](int number) {
+        for (const Rights rights : {Rights::read_write, Rights::read}) {
+            cuda::AccessDesc access{};
+            access.location.type = cuda::location_device;
+            access.location.id = number;
+            access.flags = rights == Rights::read ? cuda::access_read : cuda::access_read_write;
+            access_[static_cast<std::size_t>(rights)].push_back(access);
+        }
+    };
+    add(number_);
+    for (const int peer : peers) {
+        demand(usable(api_, peer));
+        cuda::Device device = 0;
+        int can = 0;
+        must(api_.device_get(&device, peer), "get a peer device");
+        must(api_.can_access_peer(&can, device, device_), "query peer access");
+        if (can == 0) {
+            throw Unavailable{"CUDA device " + std::to_string(peer) + " cannot access the memory of " + label()};
+        }
+        add(peer);
+    }
+}
+
+MEMSAVER_INLINE void CudaDevice::describe_pages() {
+    pages_.type = cuda::allocation_pinned;
+    pages_.location.type = cuda::location_device;
+    pages_.location.id = number_;
+    bool can_export = true;
+    switch (options_.export_handles) {
+    case ExportHandles::none: break;
+    case ExportHandles::file_descriptor:
+        can_export = has(cuda::attribute_export_file_descriptor);
+        pages_.handle_types = cuda::handle_file_descriptor;
+        break;
+    case ExportHandles::fabric:
+        can_export = has(cuda::attribute_export_fabric);
+        pages_.handle_types = cuda::handle_fabric;
+        break;
+    }
+    if (!can_export) throw Unavailable{label() + " cannot export pages as handles of the requested type"};
+    if (options_.rdma && has(cuda::attribute_rdma_with_virtual_memory)) {
+        pages_.rdma_capable = 1;
+    }
+    std::size_t minimum = 0;
+    std::size_t recommended = 0;
+    must(api_.mem_granularity(&minimum, &pages_, cuda::granularity_minimum), "query the granularity");
+    must(api_.mem_granularity(&recommended, &pages_, cuda::granularity_recommended), "query the granularity");
+    granularity_ = std::max(minimum, recommended);
+}
+
+MEMSAVER_INLINE Status CudaDevice::call(Body body) const noexcept {
+    const CudaScope scope{api_, context_};
+    const cuda::Result result = scope.result() == cuda::success ? body(api_) : scope.result();
+    return api_.status(result == cuda::error_invalid_handle ? why_invalid() : result);
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::why_invalid() const noexcept {
+    std::size_t bytes[2] = {};
+    const cuda::Result lost = api_.mem_info(&bytes[0], &bytes[1]);
+    return api_.status(lost).kind == StatusKind::gone ? lost : cuda::error_invalid_handle;
+}
+
+MEMSAVER_INLINE std::string CudaDevice::name() const {
+    return text_of({name_, " (CUDA device ", in_digits(number_), ")"});
+}
+
+MEMSAVER_INLINE Features CudaDevice::features() const noexcept {
+    return {.context = true,
+            .lanes = true,
+            .stream_owners = true,
+            .peers = true,
+            .batch_copies = api_.copy_batch != nullptr,
+            .kernel_copies = true,
+            .plain = true,
+            .captures = true,
+            .gates = true,
+            .pools = true};
+}
+
+MEMSAVER_INLINE bool CudaDevice::equals(const Device& other) const noexcept {
+    const auto* const same = dynamic_cast<const CudaDevice*>(&other);
+    return same != nullptr && number_ == same->number_ && options_ == same->options_ && library_ == same->library_;
+}
+
+MEMSAVER_INLINE Status CudaDevice::identity(std::string& text) const noexcept {
+    if (api_.device_uuid == nullptr) return unsupported;
+    cuda::Uuid uuid{};
+    if (const cuda::Result result = api_.device_uuid(&uuid, device_); result != cuda::success)
+        return api_.status(result);
+    try {
+        std::string made = "GPU";
+        for (unsigned i = 0; i < 16; ++i) {
+            const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+            if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) made += '-';
+            made += "0123456789abcdef"[byte >> 4U];
+            made += "0123456789abcdef"[byte & 15U];
+        }
+        text = std::move(made);
+        return {};
+    } catch (...) {
+        return {StatusKind::out_of_host_memory, 0, "no host memory for a text"};
+    }
+}
+
+MEMSAVER_INLINE int CudaDevice::numa_node() const noexcept {
+    int node = -1;
+    return api_.device_attribute(&node, cuda::attribute_host_numa_id, device_) == cuda::success ? node : -1;
+}
+
+MEMSAVER_INLINE Status CudaDevice::with_context(FunctionRef<void()> work) noexcept {
+    return call([&](const CudaApi&) {
+        work();
+        return cuda::success;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::granularity(std::size_t& bytes) noexcept {
+    bytes = granularity_;
+    return {};
+}
+
+MEMSAVER_INLINE Status CudaDevice::memory(DeviceMemory& memory) noexcept {
+    return call([&](const CudaApi& api) { return api.mem_info(&memory.free_bytes, &memory.total_bytes); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept {
+    const Status status = call([&](const CudaApi& api) {
+        cuda::DevicePtr reserved = 0;
+        const cuda::Result result = api.mem_reserve(&reserved, bytes, alignment, 0, 0);
+        if (result == cuda::success) address = reserved;
+        return result;
+    });
+    if (status.kind != StatusKind::out_of_memory) return status;
+    return {StatusKind::out_of_addresses, status.code, status.name}; // no memory is reserved with addresses
+}
+
+MEMSAVER_INLINE Status CudaDevice::unreserve(Address address, std::size_t bytes) noexcept {
+    return call([&](const CudaApi& api) { return api.mem_unreserve(address, bytes); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::create(std::size_t bytes, PageHandle& handle) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::PageHandle created = 0;
+        const cuda::Result result = api.mem_create(&created, bytes, &pages_, 0);
+        if (result == cuda::success) handle.value = created;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::release(PageHandle handle) noexcept {
+    return call([&](const CudaApi& api) { return api.mem_release(handle.value); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::map(Address address, std::size_t bytes, PageHandle handle) noexcept {
+    return call([&](const CudaApi& api) { return api.mem_map(address, bytes, 0, handle.value, 0); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::unmap(Address address, std::size_t bytes) noexcept {
+    return call([&](const CudaApi& api) { return api.mem_unmap(address, bytes); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::allow_access(Address address, std::size_t bytes, Rights rights) noexcept {
+    return call([&](const CudaApi& api) {
+        const std::vector<cuda::AccessDesc>& access = access_[static_cast<std::size_t>(rights)];
+        return api.mem_set_access(address, bytes, access.data(), access.size());
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::open_stream(StreamRef& stream) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::Stream opened = nullptr;
+        const cuda::Result result = api.stream_create(&opened, cuda::stream_non_blocking);
+        if (result == cuda::success) stream = opened;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::close_stream(StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.stream_destroy(native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::open_event(StreamRef near, EventRef& event) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::Context context = context_;
+        cuda::Result result = near == StreamRef{} ? cuda::success : api.stream_context(native(near), &context);
+        if (result != cuda::success) return result;
+        const CudaScope there{api, context};
+        cuda::Event opened = nullptr;
+        result = there.result();
+        if (result == cuda::success) result = api.event_create(&opened, cuda::event_disable_timing);
+        if (result == cuda::success) event = opened;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::close_event(EventRef event) noexcept {
+    return call([&](const CudaApi& api) { return api.event_destroy(native(event)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::record(EventRef event, StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.event_record(native(event), native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::record_device(EventRef event) noexcept {
+    return call([&](const CudaApi& api) {
+        if (api.ctx_record_event != nullptr) return api.ctx_record_event(context_, native(event));
+        return api.ctx_synchronize();
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::follow(StreamRef stream, EventRef event) noexcept {
+    return call([&](const CudaApi& api) { return api.stream_wait_event(native(stream), native(event), 0); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::query(EventRef event, bool& passed) noexcept {
+    return call([&](const CudaApi& api) {
+        const cuda::Result result = api.event_query(native(event));
+        if (result == cuda::success || result == cuda::error_not_ready) passed = result == cuda::success;
+        return result == cuda::error_not_ready ? cuda::success : result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::wait(EventRef event) noexcept {
+    return call([&](const CudaApi& api) { return api.event_wait(native(event)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::drain() noexcept {
+    return call([&](const CudaApi& api) {
+        {
+            const std::lock_guard lock{lanes_mutex_};
+            if (drain_allocation_ == 0)
+                static_cast<void>(api.mem_alloc(&drain_allocation_, 512)); // on failure, later calls are only slower
+        }
+        cuda::DevicePtr crumb = 0;
+        const cuda::Result result = api.mem_alloc(&crumb, 512);
+        if (result == cuda::error_out_of_memory) return unpin_a_page();
+        return result == cuda::success ? api.mem_free(crumb) : result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::capturing(StreamRef stream, bool& yes) noexcept {
+    return call([&](const CudaApi& api) {
+        int status = cuda::capture_none;
+        const cuda::Result result = api.stream_capturing(native(stream), &status);
+        const bool implicit = result == cuda::error_capture_implicit;
+        if (result == cuda::success || implicit) yes = implicit || status != cuda::capture_none;
+        return implicit ? cuda::success : result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::copy_to_host(void* host, Address from, std::size_t bytes,
+                                                StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.copy_to_host(host, from, bytes, native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::copy_to_device(Address to, const void* host, std::size_t bytes,
+                                                  StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.copy_to_device(to, host, bytes, native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.fill(to, byte, bytes, native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::lane(Direction direction, StreamRef& stream) noexcept {
+    return call([&](const CudaApi& api) {
+        const std::lock_guard lock{lanes_mutex_};
+        cuda::Stream& lane = lanes_[direction == Direction::out ? 0 : 1];
+        const cuda::Result result =
+            lane != nullptr ? cuda::success : api.stream_create(&lane, cuda::stream_non_blocking);
+        if (result == cuda::success) stream = lane;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::owns_stream(StreamRef stream, bool& yes) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::Context context = context_;
+        cuda::Device device = device_;
+        cuda::Result result = stream == StreamRef{} ? cuda::success : api.stream_context(native(stream), &context);
+        if (result == cuda::success && context != context_) {
+            const CudaScope there{api, context};
+            result = there.result() == cuda::success ? api.ctx_device(&device) : there.result();
+        }
+        if (result == cuda::success) yes = device == device_;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::reach_peer(Address address, std::size_t bytes) noexcept {
+    // The first access descriptor is that of the device itself.
+    return call([&](const CudaApi& api) { return api.mem_set_access(address, bytes, access_[0].data(), 1); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.copy_on_devices(to, from, bytes, native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                                             StreamRef stream) noexcept {
+    std::size_t begun = 0;
+    const Status status = call([&](const CudaApi&) { return copy_batches(direction, parts, count, stream, begun); });
+    if (status.code != cuda::error_not_supported) return status;
+    return {begun == 0 ? StatusKind::unsupported : StatusKind::other, status.code, status.name};
+}
+
+MEMSAVER_INLINE Status CudaDevice::copy_by_kernel(Address to, Address from, std::size_t bytes,
+                                                  StreamRef stream) noexcept {
+    const Status status = call([&](const CudaApi&) { return launch_copy(to, from, bytes, stream); });
+    if (status.code != cuda::error_not_supported) return status;
+    return {StatusKind::unsupported, status.code, status.name};
+}
+
+MEMSAVER_INLINE Status CudaDevice::pin_host(void* pages, std::size_t bytes) noexcept {
+    const Status status =
+        call([&](const CudaApi& api) { return api.host_register(pages, bytes, cuda::host_register_portable); });
+    if (status.kind != StatusKind::out_of_memory) return status;
+    return {StatusKind::out_of_host_memory, status.code, status.name}; // the host, not the device, is out of memory
+}
+
+MEMSAVER_INLINE Status CudaDevice::unpin_host(void* pages) noexcept {
+    return call([&](const CudaApi& api) { return api.host_unregister(pages); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::allocate_plain(std::size_t bytes, Address& address) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::DevicePtr allocated = 0;
+        const cuda::Result result = api.mem_alloc(&allocated, bytes);
+        if (result == cuda::success) address = allocated;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::free_plain(Address address) noexcept {
+    return call([&](const CudaApi& api) { return api.mem_free(address); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::begin_capture(StreamRef stream, CaptureMode mode) noexcept {
+    return call([&](const CudaApi& api) { return api.begin_capture(native(stream), native(mode)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::end_capture(StreamRef stream, GraphRef& graph) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::Graph recorded = nullptr;
+        cuda::Result result = api.end_capture(native(stream), &recorded);
+        if (recorded == nullptr) return result;
+        cuda::GraphExec ready = nullptr;
+        if (result == cuda::success) result = api.graph_instantiate(&ready, recorded, 0);
+        // The executable graph is a copy. If this fails, a graph without memory of its own is leaked.
+        static_cast<void>(api.graph_destroy(recorded));
+        if (result == cuda::success) graph.native = ready;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::update_graph(StreamRef stream, GraphRef& graph) noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::Graph recorded = nullptr;
+        cuda::Result result = api.end_capture(native(stream), &recorded);
+        if (recorded == nullptr) return result;
+        if (result == cuda::success) {
+            cuda::GraphUpdateResult why{};
+            cuda::GraphExec fresh = nullptr;
+            if (api.graph_exec_update == nullptr ||
+                api.graph_exec_update(native(graph), recorded, &why) != cuda::success) {
+                result = api.graph_instantiate(&fresh, recorded, 0);
+            }
+            if (fresh != nullptr) {
+                static_cast<void>(api.graph_exec_destroy(native(graph))); // if running, once it ends
+                graph.native = fresh;
+            }
+        }
+        static_cast<void>(api.graph_destroy(recorded));
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::launch(GraphRef graph, StreamRef stream) noexcept {
+    return call([&](const CudaApi& api) { return api.graph_launch(native(graph), native(stream)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::close_graph(GraphRef graph) noexcept {
+    return call([&](const CudaApi& api) { return api.graph_exec_destroy(native(graph)); });
+}
+
+MEMSAVER_INLINE Status CudaDevice::follow_outside(StreamRef stream, EventRef event) noexcept {
+    return call([&](const CudaApi& api) {
+        int status = cuda::capture_none;
+        const cuda::Result result = api.stream_capturing(native(stream), &status);
+        if (result != cuda::success) return result;
+        return api.stream_wait_event(native(stream), native(event),
+                                     status == cuda::capture_none ? 0 : cuda::event_wait_external);
+    });
+}
+
+MEMSAVER_INLINE cuda::Result CudaDevice::copy_batches(Direction direction, const CopyPart* parts, std::size_t count,
+                                                      StreamRef stream, std::size_t& begun) const noexcept {
     begun = 0;
     if (api_.copy_batch == nullptr) return cuda::error_not_supported;
     if (const cuda::Result result = pinned_at_own_addresses(); result != cuda::success) return result;
@@ -120,8 +536,8 @@ MEMSAVER_INLINE cuda::Result CudaDevice::pinned_at_own_addresses() const noexcep
     return result == cuda::success && reaches == 0 ? cuda::error_not_supported : result;
 }
 
-MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from, std::size_t bytes,
-                                                        StreamRef stream) const noexcept {
+MEMSAVER_INLINE cuda::Result CudaDevice::launch_copy(Address to, Address from, std::size_t bytes,
+                                                     StreamRef stream) noexcept {
     if (((to | from) % copy_vector) != 0) return cuda::error_not_supported;
     const cuda::Function kernel = copy_kernel();
     if (kernel == nullptr) return cuda::error_not_supported;
@@ -133,7 +549,7 @@ MEMSAVER_INLINE cuda::Result CudaDevice::copy_by_kernel(Address to, Address from
     return api_.launch_kernel(kernel, blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
 }
 
-MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
+MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() noexcept {
     if (copier_tried_.load()) return copy_kernel_;
     const std::lock_guard lock{copier_mutex_};
     // On a full device there may be no memory for the kernel: then a later call retries.
@@ -141,7 +557,7 @@ MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() const noexcept {
     return copy_kernel_;
 }
 
-MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
+MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() noexcept {
     cuda::Result result = pinned_at_own_addresses();
     cuda::Module loaded = nullptr;
     if (result == cuda::success) result = api_.module_load(&loaded, copy_kernel_ptx);
@@ -159,59 +575,6 @@ MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() const noexcept {
     return result;
 }
 
-MEMSAVER_INLINE Status CudaDevice::drain() const noexcept {
-    return call([&](const CudaApi& api) {
-        {
-            const std::lock_guard lock{lanes_mutex_};
-            if (drain_allocation_ == 0)
-                static_cast<void>(api.mem_alloc(&drain_allocation_, 512)); // on failure, later calls are only slower
-        }
-        cuda::DevicePtr crumb = 0;
-        const cuda::Result result = api.mem_alloc(&crumb, 512);
-        if (result == cuda::error_out_of_memory) return unpin_a_page();
-        return result == cuda::success ? api.mem_free(crumb) : result;
-    });
-}
-
-MEMSAVER_INLINE Status CudaDevice::owns_stream(StreamRef stream, bool& yes) const noexcept {
-    return call([&](const CudaApi& api) {
-        cuda::Context context = context_;
-        cuda::Device device = device_;
-        cuda::Result result = stream == StreamRef{} ? cuda::success : api.stream_context(native(stream), &context);
-        if (result == cuda::success && context != context_) {
-            const CudaScope there{api, context};
-            result = there.result() == cuda::success ? api.ctx_device(&device) : there.result();
-        }
-        if (result == cuda::success) yes = device == device_;
-        return result;
-    });
-}
-
-MEMSAVER_INLINE Status CudaDevice::pool_memory(PoolRef pool, std::size_t& bytes) const noexcept {
-    unsigned long long held = 0;
-    const Status status = with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
-        return pool.graphs() ? api.graph_memory(device_, cuda::graph_reserved_memory, &held)
-                             : api.pool_attribute(found, cuda::pool_reserved_memory, &held);
-    });
-    if (status.ok()) bytes = held;
-    return status;
-}
-
-MEMSAVER_INLINE Status CudaDevice::trim_pool(PoolRef pool, std::size_t keep) const noexcept {
-    return with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
-        return pool.graphs() ? api.graph_memory_trim(device_) : api.pool_trim(found, keep);
-    });
-}
-
-MEMSAVER_INLINE int CudaDevice::numa_node() const noexcept {
-    int node = -1;
-    return api_.device_attribute(&node, cuda::attribute_host_numa_id, device_) == cuda::success ? node : -1;
-}
-
-MEMSAVER_INLINE bool operator==(const CudaDevice& a, const CudaDevice& b) noexcept {
-    return a.number_ == b.number_ && a.options_ == b.options_ && a.library_ == b.library_;
-}
-
 MEMSAVER_INLINE cuda::Result CudaDevice::unpin_a_page() const noexcept {
     constexpr std::size_t bytes = 4096;
     void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -222,86 +585,30 @@ MEMSAVER_INLINE cuda::Result CudaDevice::unpin_a_page() const noexcept {
     return result;
 }
 
-MEMSAVER_INLINE cuda::Result CudaDevice::why_invalid() const noexcept {
-    std::size_t bytes[2] = {};
-    const cuda::Result lost = api_.mem_info(&bytes[0], &bytes[1]);
-    return api_.status(lost).kind == StatusKind::gone ? lost : cuda::error_invalid_handle;
+MEMSAVER_INLINE Status CudaDevice::with_pool(PoolRef pool, PoolBody body) const noexcept {
+    return call([&](const CudaApi& api) {
+        cuda::MemPool found = native(pool);
+        cuda::Result result = cuda::success;
+        if (found == nullptr && !pool.graphs()) result = api.default_pool(&found, device_);
+        if (result == cuda::success) result = body(api, found);
+        return result == cuda::error_not_supported ? cuda::success : result;
+    });
 }
 
-MEMSAVER_INLINE CudaAvailability CudaDevice::failed(const CudaApi& api, const std::string& who, cuda::Result result) {
-    const Status status = api.status(result);
-    return {CudaProblem::driver_failed,
-            who + " cannot be used: " + status.name + " (" + std::to_string(status.code) + ")"};
+MEMSAVER_INLINE Status CudaDevice::pool_memory(PoolRef pool, std::size_t& bytes) noexcept {
+    unsigned long long held = 0;
+    const Status status = with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
+        return pool.graphs() ? api.graph_memory(device_, cuda::graph_reserved_memory, &held)
+                             : api.pool_attribute(found, cuda::pool_reserved_memory, &held);
+    });
+    if (status.ok()) bytes = held;
+    return status;
 }
 
-MEMSAVER_INLINE void CudaDevice::demand(const CudaAvailability& found) {
-    if (found.problem == CudaProblem::bad_device_number) throw Misuse{found.reason};
-    if (!found) throw Unavailable{found.reason};
-}
-
-MEMSAVER_INLINE void CudaDevice::must(cuda::Result result, const char* what) const {
-    const Status status = api_.status(result);
-    if (!status.ok()) throw Unavailable{failure_text(status, Attempt{what}, label()), status};
-}
-
-MEMSAVER_INLINE bool CudaDevice::has(int attribute) const {
-    int value = 0;
-    must(api_.device_attribute(&value, attribute, device_), "query a device attribute");
-    return value != 0;
-}
-
-MEMSAVER_INLINE void CudaDevice::choose_peers() {
-    std::vector<int>& peers = options_.peers;
-    std::sort(peers.begin(), peers.end());
-    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    peers.erase(std::remove(peers.begin(), peers.end(), number_), peers.end());
-    access_.push_back(access_of(number_));
-    for (const int peer : peers) {
-        demand(usable(api_, peer));
-        cuda::Device device = 0;
-        int can = 0;
-        must(api_.device_get(&device, peer), "get a peer device");
-        must(api_.can_access_peer(&can, device, device_), "query peer access");
-        if (can == 0) {
-            throw Unavailable{"CUDA device " + std::to_string(peer) + " cannot access the memory of " + label()};
-        }
-        access_.push_back(access_of(peer));
-    }
-}
-
-MEMSAVER_INLINE cuda::AccessDesc CudaDevice::access_of(int number, int flags) noexcept {
-    cuda::AccessDesc access{};
-    access.location.type = cuda::location_device;
-    access.location.id = number;
-    access.flags = flags;
-    return access;
-}
-
-MEMSAVER_INLINE void CudaDevice::describe_pages() {
-    pages_.type = cuda::allocation_pinned;
-    pages_.location.type = cuda::location_device;
-    pages_.location.id = number_;
-    bool can_export = true;
-    switch (options_.export_handles) {
-    case ExportHandles::none: break;
-    case ExportHandles::file_descriptor:
-        can_export = has(cuda::attribute_export_file_descriptor);
-        pages_.handle_types = cuda::handle_file_descriptor;
-        break;
-    case ExportHandles::fabric:
-        can_export = has(cuda::attribute_export_fabric);
-        pages_.handle_types = cuda::handle_fabric;
-        break;
-    }
-    if (!can_export) throw Unavailable{label() + " cannot export pages as handles of the requested type"};
-    if (options_.rdma && has(cuda::attribute_rdma_with_virtual_memory)) {
-        pages_.rdma_capable = 1;
-    }
-    std::size_t minimum = 0;
-    std::size_t recommended = 0;
-    must(api_.mem_granularity(&minimum, &pages_, cuda::granularity_minimum), "query the granularity");
-    must(api_.mem_granularity(&recommended, &pages_, cuda::granularity_recommended), "query the granularity");
-    granularity_ = std::max(minimum, recommended);
+MEMSAVER_INLINE Status CudaDevice::trim_pool(PoolRef pool, std::size_t keep) noexcept {
+    return with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
+        return pool.graphs() ? api.graph_memory_trim(device_) : api.pool_trim(found, keep);
+    });
 }
 
 } // namespace detail

@@ -5,10 +5,12 @@
 #include "memsaver/core/macros_off.hpp"
 
 #include "memsaver/driver/any_driver.hpp"
-#include "memsaver/driver/concepts.hpp"
+#include "memsaver/driver/calls.hpp"
 #include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
 #include "memsaver/driver/cuda_options.hpp"
+#include "memsaver/driver/device.hpp"
+#include "memsaver/driver/device_around.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/neighbours.hpp"

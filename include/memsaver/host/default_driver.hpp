@@ -39,8 +39,8 @@ decltype(auto) with_default_driver(Run&& run, const DefaultDriverOptions& option
     static_assert(std::is_same_v<std::invoke_result_t<Run, CudaDriver>, std::invoke_result_t<Run, HostDriver>>,
                   "with_default_driver: the callable must return the same type for both drivers");
     const AnyDriver driver = default_driver(options);
-    if (const auto* const cuda = driver.target<CudaDriver>()) return std::forward<Run>(run)(CudaDriver{*cuda});
-    return std::forward<Run>(run)(HostDriver{*driver.target<HostDriver>()});
+    if (const auto cuda = driver.as<CudaDriver>()) return std::forward<Run>(run)(CudaDriver{*cuda});
+    return std::forward<Run>(run)(HostDriver{*driver.as<HostDriver>()});
 }
 
 } // namespace memsaver::inline v0_3

@@ -1,9 +1,8 @@
-// The simulated device's engine: streams with threads of their own, events, captures and graphs.
+// The simulated device's engine: streams with threads of their own, captures and graphs.
 #pragma once
 
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/time_limit.hpp"
-#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/host_memory.hpp"
 
@@ -279,129 +278,6 @@ private:
     std::chrono::steady_clock::time_point stalled_until_{};
     bool lost_ = false;
     bool stopping_ = false;
-};
-
-class HostMachine {
-public:
-    HostMachine(std::size_t capacity, const HostDriverOptions& options)
-        : pins{options.pin_limit}, engine_{capacity, options} {}
-
-    HostPins pins;
-    HostPools pools; // guarded by the engine's lock
-    Neighbours neighbours;
-
-    void lose() noexcept { engine_.lose(); }
-    bool owns(const void* native) noexcept;
-
-    std::vector<std::string> violations();
-
-    HostCounts counts() noexcept;
-
-    /// Calls `f(memory)` under the lock.
-    template <class F>
-    Status with_memory(F f) noexcept {
-        return engine_.guarded([&](auto&) { return f(engine_.memory()); });
-    }
-
-    Status stall_copies(const TimeLimit& duration) noexcept;
-    /// Simulates loading a kernel: the first call waits while the copy engines are stalled, because they transfer the
-    /// kernel to the device.
-    void load_kernel() noexcept;
-
-    Status unmap(HostRange range) noexcept;
-
-    Status free_plain(Address address) noexcept;
-
-    Status open_stream(StreamRef& out) noexcept;
-
-    /// Returns the stream for copies in one direction. The first call opens it; it does not count as an open stream.
-    Status lane(Direction direction, StreamRef& out) noexcept;
-
-    Status close_stream(StreamRef ref) noexcept;
-
-    Status hold(StreamRef ref, bool yes) noexcept;
-
-    /// Enqueues or records `work`. If `checked`, as for copies and fills, its memory must be accessible now, as with
-    /// CUDA. Memory of kernels and graphs is checked when they run.
-    Status submit(StreamRef ref, HostWork work, bool checked) noexcept;
-
-    Status open_event(StreamRef near, EventRef& out) noexcept;
-
-    Status close_event(EventRef ref) noexcept;
-
-    Status record(EventRef ref, StreamRef stream_ref) noexcept;
-
-    Status record_device(EventRef ref) noexcept;
-
-    Status follow(StreamRef stream_ref, EventRef ref) noexcept;
-
-    Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept;
-
-    Status query(EventRef ref, bool& passed) noexcept;
-
-    Status wait(EventRef ref) noexcept;
-
-    Status drain() noexcept;
-
-    Status synchronize(StreamRef ref) noexcept;
-
-    Status capturing(StreamRef ref, bool& yes) noexcept;
-
-    Status begin_capture(StreamRef ref, CaptureMode mode) noexcept;
-
-    Status end_capture(StreamRef ref, GraphRef& out) noexcept;
-
-    Status update_graph(StreamRef ref, GraphRef& graph) noexcept;
-
-    Status launch(GraphRef ref, StreamRef stream_ref) noexcept;
-
-    Status close_graph(GraphRef ref) noexcept;
-
-    /// Simulates the effect on open captures of a blocking call whose thread did not switch to relaxed mode.
-    Status call_unrelaxed() noexcept;
-
-private:
-    Status stranger(const char* what) noexcept;
-
-    template <class F>
-    Status with_stream(StreamRef ref, F f) noexcept {
-        return engine_.guarded([&](auto&) {
-            const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
-            return stream == nullptr ? stranger("use of a stream that does not exist") : f(stream);
-        });
-    }
-
-    template <class F>
-    Status with_event(EventRef ref, StreamRef stream_ref, F f) noexcept {
-        return with_stream(stream_ref, [&](const auto& stream) {
-            const auto found = events_.find(ref.native());
-            return found == events_.end() ? stranger("use of a CUDA event that does not exist")
-                                          : f(found->second, stream);
-        });
-    }
-
-    /// Ends a capture and calls `keep(recorded)` unless it was broken. If `keep` throws, the capture stays open.
-    template <class Keep>
-    Status finish_capture(StreamRef ref, Keep keep) noexcept {
-        std::vector<HostWork> recorded; // what remains of it is destroyed after the lock is released
-        return with_stream(ref, [&](const auto& stream) {
-            if (const Status status = HostCaptures::may_end(*stream); !status.ok()) return status;
-            const std::shared_ptr<HostCapture> capture = stream->capture;
-            if (!capture->broken) keep(capture->calls);
-            recorded = std::move(capture->calls);
-            captures_.end(*capture);
-            return capture->broken ? HostStatus::capture_invalidated : HostStatus::ok;
-        });
-    }
-
-    void put(HostStream& stream, HostWork work);
-
-    HostEngine engine_;
-    std::unordered_map<const void*, std::shared_ptr<HostEvent>> events_;
-    HostGraphs graphs_;
-    HostCaptures captures_;
-    StreamRef lanes_[2];
-    std::atomic<bool> kernel_loaded_{false};
 };
 
 } // namespace detail

@@ -8,4 +8,5 @@
 #include "memsaver/host/fault_names.ipp"
 #include "memsaver/host/host_driver.ipp"
 #include "memsaver/host/host_engine.ipp"
+#include "memsaver/host/host_machine.ipp"
 #include "memsaver/host/host_memory.ipp"

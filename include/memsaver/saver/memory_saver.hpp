@@ -36,11 +36,11 @@ namespace memsaver::inline v0_3 {
 /// repeating the call continues from there. In a forked child every call throws Misuse.
 template <class D>
 class MemorySaver {
-    static_assert(Driver<D>, "MemorySaver<D>: D must satisfy the concept Driver (memsaver/driver/concepts.hpp)");
+    static_assert(Driver<D>, "MemorySaver<D>: D must be AnyDriver or a driver derived from it");
 
 public:
     explicit MemorySaver(D driver, SaverOptions options = {})
-        : core_{detail::SaverCore::make(std::move(driver), std::move(options))} {
+        : driver_{std::move(driver)}, core_{detail::SaverCore::make(driver_, std::move(options))} {
         detail::include_memsaver_impl_hpp_in_one_source_file();
     }
     MemorySaver(MemorySaver&&) noexcept = default;
@@ -50,7 +50,7 @@ public:
     /// Converts to a saver that hides its driver's type; it is the same saver.
     template <class Any>
     requires(std::same_as<Any, AnyDriver> && !std::same_as<D, AnyDriver>) operator MemorySaver<Any>() && {
-        return MemorySaver<Any>{std::move(core_)};
+        return MemorySaver<Any>{driver_, std::move(core_)};
     }
 
     // --- allocation ---
@@ -352,7 +352,7 @@ public:
     /// Returns SaverOptions::enabled as given at construction; if false, memory is never paused.
     [[nodiscard]] bool enabled() const { return used().enabled(); }
     /// Returns the driver given at construction. Tags live on its device unless `arena` names another driver.
-    [[nodiscard]] const D& driver() const { return detail::driver_as<D>(used().driver()); }
+    [[nodiscard]] const D& driver() const { return (void)used(), driver_; }
 
     /// Returns the state shared by all handles of this saver; for code that builds on savers.
     [[nodiscard]] const std::shared_ptr<detail::SaverCore>& core() const { return (void)used(), core_; }
@@ -361,9 +361,11 @@ private:
     template <class>
     friend class MemorySaver;
 
-    explicit MemorySaver(std::shared_ptr<detail::SaverCore> core) noexcept : core_{std::move(core)} {}
+    MemorySaver(const AnyDriver& driver, std::shared_ptr<detail::SaverCore> core) noexcept
+        : driver_{driver}, core_{std::move(core)} {}
     [[nodiscard]] detail::SaverCore& used() const { return detail::used(core_); }
 
+    D driver_; // the core's, with the type that it was given as
     std::shared_ptr<detail::SaverCore> core_;
 };
 

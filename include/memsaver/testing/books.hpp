@@ -3,7 +3,7 @@
 #pragma once
 
 #include "memsaver/core/core.hpp"
-#include "memsaver/testing/call_log.hpp"
+#include "memsaver/driver/calls.hpp"
 
 #include <array>
 #include <cstddef>
@@ -61,6 +61,9 @@ public:
         switch (call) {
         case Call::reserve:
         case Call::create:
+        case Call::take:
+        case Call::create_shared:
+        case Call::import_pages:
         case Call::map:
         case Call::open_stream:
         case Call::open_event:
@@ -94,6 +97,9 @@ public:
     static constexpr Thing thing(Call call) noexcept {
         switch (call) {
         case Call::create:
+        case Call::take:
+        case Call::create_shared:
+        case Call::import_pages:
         case Call::release: return Thing::handle;
         case Call::map:
         case Call::unmap: return Thing::mapping;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/core/core.hpp"
-#include "memsaver/testing/call_log.hpp"
+#include "memsaver/driver/calls.hpp"
 
 #include <array>
 #include <cstddef>

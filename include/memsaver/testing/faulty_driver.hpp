@@ -1,229 +1,214 @@
 // A driver that wraps another driver: injects failures, counts and logs calls, shows them to an observer, and tracks
-// outstanding resources. Depends only on the driver concepts.
+// outstanding resources. Does not know the individual calls: DeviceAround forwards them.
 #pragma once
 
-#include "memsaver/driver/concepts.hpp"
+#include "memsaver/driver/device_around.hpp"
 #include "memsaver/testing/call_log.hpp"
-#include "memsaver/testing/faulty_system.hpp"
+#include "memsaver/testing/failure.hpp"
+#include "memsaver/testing/ledger.hpp"
 
-#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_3 {
 
+namespace detail {
+
+/// The machine of a FaultyDriver: planned failures, counts, log, observer and ledger, and the path that every call
+/// takes through them.
+class FaultyDevice final : public DeviceAround {
+public:
+    using Observer = std::function<void(const CallRecord&)>;
+
+    using DeviceAround::DeviceAround;
+
+    std::mutex mutex; // guards the members below
+    CallLog log;
+    FailurePlan plan;
+    Ledger ledger;
+    std::shared_ptr<const Observer> observer;
+
+protected:
+    Status around(CallRecord& made, FunctionRef<Status()> forward) noexcept override {
+        try {
+            std::shared_ptr<const Observer> watching;
+            {
+                const std::lock_guard lock{mutex};
+                made.number = log.begin(made.call);
+                watching = observer;
+            }
+            if (watching) (*watching)(made);
+            Ledger::Entries entries;
+            {
+                const std::lock_guard lock{mutex};
+                if (const std::optional<Status> failure = plan.next(made.call)) {
+                    made.status = *failure;
+                    made.injected = true;
+                    log.end(made);
+                    return made.status;
+                }
+                entries = ledger.begin(made);
+            }
+            made.status = forward();
+            const std::lock_guard lock{mutex};
+            ledger.end(made, std::move(entries));
+            log.end(made);
+            return made.status;
+        } catch (const std::bad_alloc&) {
+            return {StatusKind::out_of_host_memory, Failure::injected_code, "no host memory for the ledger"};
+        } catch (...) {
+            return {StatusKind::other, Failure::injected_code, "the observer threw an exception"};
+        }
+    }
+};
+
+} // namespace detail
+
+/// The part of FaultyDriver that does not depend on the type of the driver inside: failures, observation and
+/// statistics.
+class FaultyBase : public AnyDriver {
+    using State = detail::FaultyDevice;
+
+    [[nodiscard]] State& state() const noexcept { return static_cast<State&>(machine()); }
+
+    /// Returns `get(part)` under the lock.
+    template <class Part, class Get>
+    auto read(Part State::*part, Get get) const {
+        const std::lock_guard lock{state().mutex};
+        return std::invoke(get, std::as_const(state()).*part);
+    }
+
+public:
+    /// Called before each driver call. May block, plan failures (the current call counts as the next one) and make
+    /// driver calls. If it throws, the call fails and is not forwarded.
+    using Observer = detail::FaultyDevice::Observer;
+
+    // --- Failure injection and observation ---
+
+    /// Adds a planned failure. Throws Misuse if it could never occur, and std::bad_alloc.
+    void fail(const Failure& failure) const {
+        const std::lock_guard lock{state().mutex};
+        state().plan.add(failure);
+    }
+    /// Removes all planned failures.
+    void heal() const noexcept {
+        const std::lock_guard lock{state().mutex};
+        state().plan.clear();
+    }
+    /// Number of failures injected so far.
+    [[nodiscard]] std::uint64_t injected() const noexcept {
+        return read(&State::plan, [](const FailurePlan& plan) { return plan.injected(); });
+    }
+    /// Number of failures injected into calls of one kind.
+    [[nodiscard]] std::uint64_t injected(Call call) const noexcept {
+        return read(&State::plan, [&](const FailurePlan& plan) { return plan.injected(call); });
+    }
+
+    /// Sets the observer of all later calls, replacing an earlier one. An empty function removes it; calls in progress
+    /// may still run the old one. An observer that holds a copy of this driver keeps it alive until it is removed.
+    void on_call(Observer observer) const {
+        auto shared = observer ? std::make_shared<const Observer>(std::move(observer)) : nullptr;
+        const std::lock_guard lock{state().mutex};
+        state().observer.swap(shared);
+    }
+
+    // --- Statistics ---
+
+    /// Number of calls of a kind so far, including failed calls and calls in progress.
+    [[nodiscard]] std::uint64_t calls(Call call) const noexcept {
+        return read(&State::log, [&](const CallLog& log) { return log.count(call); });
+    }
+    [[nodiscard]] std::uint64_t calls() const noexcept { return read(&State::log, &CallLog::total); }
+    /// The latest calls, one line each, for the failure message of a test.
+    [[nodiscard]] std::string log() const { return read(&State::log, &CallLog::text); }
+
+    /// Number of resources of each kind that were taken through this driver and not returned.
+    [[nodiscard]] Outstanding outstanding() const noexcept {
+        return read(&State::ledger, &detail::Ledger::outstanding);
+    }
+    /// Returns whether `outstanding()` is 0 for every kind.
+    [[nodiscard]] bool everything_given_back() const noexcept { return outstanding() == Outstanding{}; }
+    /// Describes the outstanding resources; empty if there are none.
+    [[nodiscard]] std::string leaks() const { return read(&State::ledger, &detail::Ledger::held_text); }
+    /// Bytes of handles that were created and not released, mapped or not.
+    [[nodiscard]] std::size_t handle_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::handle_bytes);
+    }
+    /// Bytes of addresses with mapped pages.
+    [[nodiscard]] std::size_t mapped_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::mapped_bytes);
+    }
+    /// Bytes of addresses that were reserved and not unreserved.
+    [[nodiscard]] std::size_t reserved_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::reserved_bytes);
+    }
+    /// Bytes of plain allocations that were not freed.
+    [[nodiscard]] std::size_t plain_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::plain_bytes);
+    }
+    /// Bytes of host pages that were mapped and not unmapped.
+    [[nodiscard]] std::size_t host_bytes() const noexcept { return read(&State::ledger, &detail::Ledger::host_bytes); }
+    /// Bytes of host pages that were pinned and not unpinned.
+    [[nodiscard]] std::size_t pinned_bytes() const noexcept {
+        return read(&State::ledger, &detail::Ledger::pinned_bytes);
+    }
+
+    /// Returns detected misuse, one line each, at most one hundred: unmapping, releasing, closing or freeing something
+    /// that is not held; mapping a released handle, part of a handle, over a live mapping or outside a reservation;
+    /// unreserving with live mappings or with another size; copying to or from the host, or filling, where nothing is
+    /// mapped or access is not allowed; copying across the end of a pinned range; pinning twice; unmapping pinned host
+    /// pages; using a closed file.
+    [[nodiscard]] std::vector<std::string> violations() const {
+        return read(&State::ledger, &detail::Ledger::violations);
+    }
+
+protected:
+    explicit FaultyBase(const AnyDriver& faulty) : AnyDriver{faulty} {}
+};
+
 /// Wraps any driver for tests: `FaultyDriver driver{HostDriver{1_GiB}}`. Copies compare equal and share everything: the
-/// wrapped driver, planned failures, counts and ledger. Satisfies the concepts that `D` satisfies. Thread-safe; no lock
+/// wrapped driver, planned failures, counts and ledger. Whatever the wrapped driver has, it has. Thread-safe; no lock
 /// is held while the observer or the wrapped driver runs.
 ///
 /// A call with an injected failure is not forwarded: it has no effect, and its outputs are untouched. Misuse is
-/// recorded in `violations()` and still forwarded.
+/// recorded in `violations()` and still forwarded. The calls are those of the enumeration Call; others are forwarded,
+/// and cannot be failed.
 template <Driver D>
-class FaultyDriver : public FaultySystem<D> {
-    using FaultySystem<D>::call;
-
+class FaultyDriver : public FaultyBase {
 public:
-    using FaultySystem<D>::inner;
-
     /// Wraps `driver`, a D or what one is made from: FaultyDriver<AnyDriver> takes every driver.
     template <class T>
     requires(!std::derived_from<std::remove_cvref_t<T>, FaultyDriver> &&
              std::constructible_from<D, T>) explicit FaultyDriver(T&& driver)
-        : FaultySystem<D>{D{std::forward<T>(driver)}} {}
+        : FaultyDriver{std::in_place, D{std::forward<T>(driver)}} {}
 
-    [[nodiscard]] int device() const noexcept { return inner().device(); }
-    [[nodiscard]] std::string name() const { return inner().name(); }
-    /// Forwarded; cannot fail.
-    [[nodiscard]] bool host_addressable() const noexcept requires requires(const D d) { d.host_addressable(); }
-    { return inner().host_addressable(); }
-    /// Forwarded; cannot fail.
-    [[nodiscard]] int numa_node() const noexcept requires requires(const D d) { d.numa_node(); }
-    { return inner().numa_node(); }
-    /// Forwarded; failures cannot be injected.
-    Status with_context(detail::FunctionRef<void()> work) const noexcept requires requires(const D d) {
-        d.with_context(work);
-    }
-    { return inner().with_context(work); }
-
-    Status granularity(std::size_t& bytes) const noexcept {
-        return call({.call = Call::granularity}, [&](CallRecord&) { return inner().granularity(bytes); });
-    }
-    Status memory(DeviceMemory& memory) const noexcept {
-        return call({.call = Call::memory}, [&](CallRecord&) { return inner().memory(memory); });
-    }
-    Status reserve(std::size_t bytes, std::size_t alignment, Address& address) const noexcept {
-        return call({.call = Call::reserve, .bytes = bytes}, [&](CallRecord& made) {
-            const Status status = inner().reserve(bytes, alignment, address);
-            if (status.ok()) made.address = address;
-            return status;
-        });
-    }
-    Status unreserve(Address address, std::size_t bytes) const noexcept {
-        return call({.call = Call::unreserve, .address = address, .bytes = bytes},
-                    [&](CallRecord&) { return inner().unreserve(address, bytes); });
-    }
-    Status create(std::size_t bytes, PageHandle& handle) const noexcept {
-        return call({.call = Call::create, .bytes = bytes}, [&](CallRecord& made) {
-            const Status status = inner().create(bytes, handle);
-            if (status.ok()) made.handle = handle;
-            return status;
-        });
-    }
-    Status release(PageHandle handle) const noexcept {
-        return call({.call = Call::release, .handle = handle}, [&](CallRecord&) { return inner().release(handle); });
-    }
-    Status map(Address address, std::size_t bytes, PageHandle handle) const noexcept {
-        return call({.call = Call::map, .address = address, .bytes = bytes, .handle = handle},
-                    [&](CallRecord&) { return inner().map(address, bytes, handle); });
-    }
-    Status unmap(Address address, std::size_t bytes) const noexcept {
-        return call({.call = Call::unmap, .address = address, .bytes = bytes},
-                    [&](CallRecord&) { return inner().unmap(address, bytes); });
-    }
-    Status allow_access(Address address, std::size_t bytes) const noexcept {
-        return call({.call = Call::allow_access, .address = address, .bytes = bytes},
-                    [&](CallRecord&) { return inner().allow_access(address, bytes); });
+    /// The driver as a FaultyDriver<D>, if it is one; see AnyDriver::as.
+    [[nodiscard]] static std::optional<FaultyDriver> from(const AnyDriver& driver) {
+        const auto* const faulty = dynamic_cast<const detail::FaultyDevice*>(&driver.machine());
+        std::optional<D> inner = faulty != nullptr ? faulty->inner().as<D>() : std::nullopt;
+        if (!inner) return std::nullopt;
+        return FaultyDriver{driver, std::move(*inner)};
     }
 
-    Status open_stream(StreamRef& stream) const noexcept {
-        return call({.call = Call::open_stream}, [&](CallRecord& made) {
-            const Status status = inner().open_stream(stream);
-            if (status.ok()) made.stream = stream;
-            return status;
-        });
-    }
-    Status close_stream(StreamRef stream) const noexcept {
-        return call({.call = Call::close_stream, .stream = stream},
-                    [&](CallRecord&) { return inner().close_stream(stream); });
-    }
-    Status open_event(StreamRef near, EventRef& event) const noexcept {
-        return call({.call = Call::open_event, .stream = near}, [&](CallRecord& made) {
-            const Status status = inner().open_event(near, event);
-            if (status.ok()) made.event = event;
-            return status;
-        });
-    }
-    Status close_event(EventRef event) const noexcept {
-        return call({.call = Call::close_event, .event = event},
-                    [&](CallRecord&) { return inner().close_event(event); });
-    }
-    Status record(EventRef event, StreamRef stream) const noexcept {
-        return call({.call = Call::record, .stream = stream, .event = event},
-                    [&](CallRecord&) { return inner().record(event, stream); });
-    }
-    Status record_device(EventRef event) const noexcept {
-        return call({.call = Call::record_device, .event = event},
-                    [&](CallRecord&) { return inner().record_device(event); });
-    }
-    Status follow(StreamRef stream, EventRef event) const noexcept {
-        return call({.call = Call::follow, .stream = stream, .event = event},
-                    [&](CallRecord&) { return inner().follow(stream, event); });
-    }
-    Status query(EventRef event, bool& passed) const noexcept {
-        return call({.call = Call::query, .event = event}, [&](CallRecord&) { return inner().query(event, passed); });
-    }
-    Status wait(EventRef event) const noexcept {
-        return call({.call = Call::wait, .event = event}, [&](CallRecord&) { return inner().wait(event); });
-    }
-    Status drain() const noexcept {
-        return call({.call = Call::drain}, [&](CallRecord&) { return inner().drain(); });
-    }
-    Status capturing(StreamRef stream, bool& yes) const noexcept {
-        return call({.call = Call::capturing, .stream = stream},
-                    [&](CallRecord&) { return inner().capturing(stream, yes); });
-    }
+    /// The wrapped driver. Calls made to it directly are neither counted nor tracked.
+    [[nodiscard]] const D& inner() const noexcept { return inner_; }
 
-    Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) const noexcept {
-        return call({.call = Call::copy_to_host, .address = from, .bytes = bytes, .stream = stream, .host = host},
-                    [&](CallRecord&) { return inner().copy_to_host(host, from, bytes, stream); });
-    }
-    Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept {
-        return call({.call = Call::copy_to_device, .address = to, .bytes = bytes, .stream = stream, .host = host},
-                    [&](CallRecord&) { return inner().copy_to_device(to, host, bytes, stream); });
-    }
-    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept {
-        return call({.call = Call::fill, .address = to, .bytes = bytes, .stream = stream},
-                    [&](CallRecord&) { return inner().fill(to, byte, bytes, stream); });
-    }
+private:
+    FaultyDriver(std::in_place_t, D inner)
+        : FaultyDriver{AnyDriver{std::make_shared<detail::FaultyDevice>(inner)}, inner} {}
+    FaultyDriver(const AnyDriver& faulty, D inner) : FaultyBase{faulty}, inner_{std::move(inner)} {}
 
-    Status reach_peer(Address address, std::size_t bytes) const noexcept requires Peers<D> {
-        return call({.call = Call::reach_peer, .address = address, .bytes = bytes},
-                    [&](CallRecord&) { return inner().reach_peer(address, bytes); });
-    }
-    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept requires Peers<D> {
-        return call({.call = Call::copy_peer, .address = to, .bytes = bytes, .stream = stream},
-                    [&](CallRecord&) { return inner().copy_peer(to, from, bytes, stream); });
-    }
-    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
-                     StreamRef stream) const noexcept requires BatchCopies<D> {
-        std::size_t bytes = 0;
-        for (std::size_t i = 0; i < count; ++i) bytes += parts[i].bytes;
-        return call({.call = Call::copy_many, .bytes = bytes, .stream = stream}, [&](CallRecord& made) {
-            const bool out = direction == Direction::out;
-            for (std::size_t i = 0; i < count; ++i) {
-                CallRecord part = made;
-                part.call = out ? Call::copy_to_host : Call::copy_to_device;
-                part.address = out ? parts[i].from : parts[i].to;
-                part.host = reinterpret_cast<const void*>(out ? parts[i].to : parts[i].from);
-                part.bytes = parts[i].bytes;
-                this->look(part);
-            }
-            return inner().copy_many(direction, parts, count, stream);
-        });
-    }
-    Status copy_by_kernel(Address to, Address from, std::size_t bytes,
-                          StreamRef stream) const noexcept requires KernelCopies<D> {
-        return call({.call = Call::copy_by_kernel, .address = to, .bytes = bytes, .stream = stream},
-                    [&](CallRecord&) { return inner().copy_by_kernel(to, from, bytes, stream); });
-    }
-
-    Status allocate_plain(std::size_t bytes, Address& address) const noexcept requires Plain<D> {
-        return call({.call = Call::allocate_plain, .bytes = bytes}, [&](CallRecord& made) {
-            const Status status = inner().allocate_plain(bytes, address);
-            if (status.ok()) made.address = address;
-            return status;
-        });
-    }
-    Status free_plain(Address address) const noexcept requires Plain<D> {
-        return call({.call = Call::free_plain, .address = address},
-                    [&](CallRecord&) { return inner().free_plain(address); });
-    }
-
-    Status begin_capture(StreamRef stream, CaptureMode mode) const noexcept requires Captures<D> {
-        return call({.call = Call::begin_capture, .stream = stream},
-                    [&](CallRecord&) { return inner().begin_capture(stream, mode); });
-    }
-    Status end_capture(StreamRef stream, GraphRef& graph) const noexcept requires Captures<D> {
-        return call({.call = Call::end_capture, .stream = stream}, [&](CallRecord& made) {
-            const Status status = inner().end_capture(stream, graph);
-            if (status.ok()) made.graph = graph;
-            return status;
-        });
-    }
-    Status update_graph(StreamRef stream, GraphRef& graph) const noexcept requires Captures<D> {
-        return call({.call = Call::update_graph, .stream = stream, .graph = graph}, [&](CallRecord& made) {
-            const Status status = inner().update_graph(stream, graph);
-            made.graph = graph; // may be a new graph that replaces the old one
-            return status;
-        });
-    }
-    Status launch(GraphRef graph, StreamRef stream) const noexcept requires Captures<D> {
-        return call({.call = Call::launch, .stream = stream, .graph = graph},
-                    [&](CallRecord&) { return inner().launch(graph, stream); });
-    }
-    Status close_graph(GraphRef graph) const noexcept requires Captures<D> {
-        return call({.call = Call::close_graph, .graph = graph},
-                    [&](CallRecord&) { return inner().close_graph(graph); });
-    }
-
-    Status follow_outside(StreamRef stream, EventRef event) const noexcept requires Gates<D> {
-        return call({.call = Call::follow_outside, .stream = stream, .event = event},
-                    [&](CallRecord&) { return inner().follow_outside(stream, event); });
-    }
+    D inner_;
 };
 
 template <class D>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "memsaver/core/core.hpp"
+#include "memsaver/driver/calls.hpp"
 #include "memsaver/testing/books.hpp"
-#include "memsaver/testing/call_log.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -45,6 +45,7 @@ public:
         case Call::copy_to_host:
         case Call::copy_to_device: check_whole_pin(call); [[fallthrough]];
         case Call::fill: check_usable(call); return {};
+        case Call::copy_many: check_parts(call); return {};
         case Call::write_file:
         case Call::read_file:
         case Call::allocate_file:
@@ -126,7 +127,7 @@ private:
         const auto handle = of(Thing::handle).find(call.handle.value);
         if (handle == of(Thing::handle).end())
             violate(call, "of a handle that is not held");
-        else if (handle->second.bytes != call.bytes)
+        else if (handle->second.bytes != 0 && handle->second.bytes != call.bytes) // 0: imported, of unknown size
             violate(call, "with a size that differs from the handle's");
         if (Books::overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "over a live mapping");
         const auto room = Books::overlapping(of(Thing::reservation), call.address, 1);
@@ -185,6 +186,19 @@ private:
         if (pin == of(Thing::pin).end()) return;
         const bool whole = pin->first <= begin && call.bytes <= pin->second.bytes - (begin - pin->first);
         if (!whole) violate(call, "across the boundary of a pinned range");
+    }
+
+    void check_parts(const CallRecord& call) noexcept {
+        const bool out = call.direction == Direction::out;
+        for (std::size_t i = 0; i < call.count; ++i) {
+            CallRecord part = call;
+            part.call = out ? Call::copy_to_host : Call::copy_to_device;
+            part.address = out ? call.parts[i].from : call.parts[i].to;
+            part.host = reinterpret_cast<const void*>(out ? call.parts[i].to : call.parts[i].from);
+            part.bytes = call.parts[i].bytes;
+            check_whole_pin(part);
+            check_usable(part);
+        }
     }
 
     void check_open(const CallRecord& call) noexcept {

@@ -6,9 +6,7 @@
 #include "memsaver/testing/books.hpp"
 #include "memsaver/testing/call_log.hpp"
 #include "memsaver/testing/failure.hpp"
-#include "memsaver/testing/faulty_base.hpp"
 #include "memsaver/testing/faulty_driver.hpp"
-#include "memsaver/testing/faulty_system.hpp"
 #include "memsaver/testing/ledger.hpp"
 #include "memsaver/testing/sweep.hpp"
 

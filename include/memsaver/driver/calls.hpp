@@ -1,0 +1,67 @@
+// The calls of a Device, and a record of one call. Knows nothing about the meaning of the calls.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/core/handles.hpp"
+#include "memsaver/core/status.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace memsaver::inline v0_3 {
+
+/// The methods of Device that return a Status, except `identity` and `with_context`. `owns_event` is counted as
+/// `owns_stream`.
+enum class Call : unsigned char {
+    // clang-format off
+    granularity, memory, reserve, unreserve, create, release, map, unmap, allow_access,
+    open_stream, close_stream, open_event, close_event, record, record_device, follow, query, wait, drain, capturing,
+    copy_to_host, copy_to_device, fill,
+    allocate_plain, free_plain,
+    begin_capture, end_capture, update_graph, launch, close_graph,
+    follow_outside,
+    lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
+    open_file, close_file, write_file, read_file, allocate_file, punch_file, open_source, file_facts, file_cached,
+    owns_stream, reach_peer, copy_peer, copy_many, copy_by_kernel, pool_memory, trim_pool,
+    take, ask_for_room, create_shared, export_pages, import_pages,
+    // clang-format on
+};
+
+/// Number of values of Call, which start at 0.
+inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::import_pages) + 1;
+
+/// The name of the method, such as "map".
+[[nodiscard]] const char* call_name(Call call) noexcept;
+
+/// One call: its arguments and, once it has returned, its result. Fields that do not apply to the call stay empty.
+struct CallRecord {
+    Call call = Call::granularity;
+    std::uint64_t number = 0; ///< sequence number over calls of all kinds, from 1
+    Address address = 0;      ///< on the device
+    std::size_t bytes = 0;
+    PageHandle handle{};
+    StreamRef stream{};
+    EventRef event{};
+    GraphRef graph{};
+    const void* host = nullptr; ///< host memory: pages, or the other end of a copy, a read or a write
+    FileRef file{};
+    std::size_t offset = 0;          ///< in the file
+    const CopyPart* parts = nullptr; ///< of copy_many, while the call is made
+    std::size_t count = 0;           ///< of the parts
+    Direction direction{};           ///< of the parts
+    Rights rights{};                 ///< of allow_access
+    Status status{};
+    bool injected = false; ///< injected failure; the call was not forwarded
+
+    /// "#12 map 2.00 MiB at 0x7f0000000000, handle 3"
+    [[nodiscard]] std::string request() const;
+    /// Returns the request and its result: "...: ok", "...: injected out of memory (-4242)".
+    [[nodiscard]] std::string text() const;
+};
+
+} // namespace memsaver::inline v0_3
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/driver/calls.ipp"
+#endif
