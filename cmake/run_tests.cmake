@@ -22,17 +22,22 @@ if(EXISTS /dev/nvidiactl)
   set(gpu ON)
 endif()
 
-# The sweeps' sample (tests/support/sampling.hpp) depends on the commit, so that in time all failures are tried.
+# The sample of the sweeps' failures (tests/support/sampling.hpp), and which files run on the nasty machine, depend on the
+# commit, so that in time everything is tried.
+set(sample 0)
 if(all)
   set(ENV{MEMSAVER_SWEEP_STEP} 1)
-elseif(NOT DEFINED ENV{MEMSAVER_SWEEP_OFFSET})
+elseif(DEFINED ENV{MEMSAVER_SWEEP_OFFSET})
+  set(sample $ENV{MEMSAVER_SWEEP_OFFSET})
+else()
   execute_process(COMMAND git rev-parse --short=6 HEAD WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR}
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(commit MATCHES "^[0-9a-f]+$")
     string(SUBSTRING ${commit} 0 6 commit)
     math(EXPR offset "0x${commit}")
     set(ENV{MEMSAVER_SWEEP_OFFSET} ${offset})
-    message(STATUS "Sweeps try a sample; the same again with MEMSAVER_SWEEP_OFFSET=${offset}, everything with -- --all")
+    set(sample ${offset})
+    message(STATUS "A sample is tried; the same again with MEMSAVER_SWEEP_OFFSET=${offset}, everything with -- --all")
   endif()
 endif()
 
@@ -42,7 +47,8 @@ if(ninja AND NOT DEFINED ENV{CMAKE_GENERATOR} AND NOT EXISTS ${build}/CMakeCache
   set(generator -G Ninja)
 endif()
 memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test ${generator} -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
-  -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu} -DMEMSAVER_TEST_ALL=${all})
+  -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu} -DMEMSAVER_TEST_ALL=${all}
+  -DMEMSAVER_TEST_SAMPLE=${sample})
 memsaver_run("Building" ${CMAKE_COMMAND} --build --preset test --parallel ${MEMSAVER_CORES})
 math(EXPR at_once "${MEMSAVER_CORES} + 2") # most tests wait for their own threads about as long as they compute
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${at_once}

@@ -17,7 +17,7 @@ using namespace test;
 
 namespace {
 
-using Saver = MemorySaver<FaultyDriver<HostDriver>>;
+using Saver = MemorySaver<MachineDriver>;
 
 /// Every call that takes a list of tags, and how the tags are when it begins.
 struct Operation {
@@ -50,7 +50,7 @@ const std::vector<Operation> operations{
 } // namespace
 
 TEST_CASE("all tags: prepare goes on with the others when one is dropped while the first is prepared") {
-    const FaultyDriver<HostDriver> driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
+    const MachineDriver driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
     Saver saver{driver};
     for (const char* tag : {"m.a", "m.b", "m.c"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(1_MiB);
     for (const Tags& tags : {Tags::all(), Tags::under("m.")}) {
@@ -78,7 +78,7 @@ TEST_CASE("all tags: no call is misuse because another thread makes and drops ta
         const std::string name = operation.name;
         CAPTURE(name);
         for (const bool under : {false, true}) {
-            const FaultyDriver<HostDriver> driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
+            const MachineDriver driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
             Saver saver{driver};
             for (const char* tag : {"m.kept", "other"})
                 (void)saver.arena(tag, HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(1000);

@@ -21,7 +21,7 @@ using namespace test;
 
 namespace {
 
-using D = FaultyDriver<HostDriver>;
+using D = MachineDriver;
 
 } // namespace
 
