@@ -39,14 +39,15 @@ TEST_CASE("own handle: a registration that ends itself in its function is called
                 void* const block = a.allocate(1_MiB);
                 auto regs = std::make_unique<Registrations>(saver);
                 std::optional<Registration> own;
+                Registration* at = nullptr; // in `own`, also while that is being destroyed
                 int registered = 0;
                 int deregistered = 0;
                 int depth = 0;
                 bool ends = by != By::renew;
                 const auto end_itself = [&] {
                     REQUIRE(++depth < 3);
-                    if (ends && how == How::end) own->end();
-                    if (ends && how == How::assign) *own = Registration{};
+                    if (ends && how == How::end) at->end();
+                    if (ends && how == How::assign) *at = Registration{};
                     if (ends && how == How::destroy) own.reset();
                     --depth;
                 };
@@ -64,6 +65,7 @@ TEST_CASE("own handle: a registration that ends itself in its function is called
                                          if (by != By::renew) end_itself();
                                          if (by != By::renew && throws) throw std::runtime_error{"no card"};
                                      }});
+                at = &*own;
                 const auto act = [&] {
                     if (by == By::pause) (void)saver.pause("a");
                     if (by == By::end) own->end();
