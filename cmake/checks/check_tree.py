@@ -49,6 +49,16 @@ UMBRELLA = "memsaver.hpp"
 SLOW_HEADERS = {"algorithm", "condition_variable", "deque", "fstream", "future", "iomanip", "iostream", "list", "map", "mutex",
                 "ostream", "ranges", "regex", "set", "shared_mutex", "span", "sstream", "thread", "unordered_map"}
 
+# Each costs a tenth of a second per unit: the umbrella's headers that may include them, because their types are part of
+# the interface. Others use core/function_ref.hpp and core/time_limit.hpp.
+PRICED_HEADERS = {
+    "functional": {"backup/executor.hpp", "backup/policy.hpp", "backup/stored_slot.hpp", "backup/ticket.hpp", "core/event.hpp",
+                   "host/host_driver.hpp",
+                   "saver/elastic.hpp", "saver/hooks.hpp", "saver/memory_saver.hpp", "saver/options.hpp",
+                   "saver/registrations.hpp", "saver/saver_core.hpp"},
+    "chrono": {"backup/kernel_copies.hpp", "core/order.hpp", "core/report.hpp", "core/time_limit.hpp", "core/usage.hpp"},
+}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ENDS_PROCESS = re.compile(
     r"(?<![\w.>])(?:std\s*::\s*|::\s*)?(_?exit|_Exit|quick_exit|abort|terminate|assert|__builtin_trap)\s*\(|std\s*::\s*terminate\b"
@@ -218,6 +228,8 @@ def check_umbrella_is_quick(tree):
                 todo.append(target)  # .ipp files are not headers: the compiled form does not read them
             elif target in SLOW_HEADERS:
                 yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
+            elif target in PRICED_HEADERS and name not in PRICED_HEADERS[target]:
+                yield f"{name}:{line}: <{target}> has its price (PRICED_HEADERS); include it in an .ipp file, or do without"
 
 
 def statement_before(text, end):

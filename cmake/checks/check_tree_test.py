@@ -92,6 +92,8 @@ class CheckTree(unittest.TestCase):
         self.assertEqual(check_tree.violations(self.root), [])
         self.write("include/memsaver/driver/cuda_api.hpp", header("<mutex>", '"memsaver/core/core.hpp"'))
         self.assert_found("<mutex> is slow")
+        self.write("include/memsaver/driver/cuda_api.hpp", header("<functional>", '"memsaver/core/core.hpp"'))
+        self.assert_found("<functional> has its price")
 
     def test_virtual_function_of_a_class_in_a_definition_file(self):
         inside = "class A : public B {\n    void f() override;\n};\nMEMSAVER_INLINE void A::f() {}"

@@ -1,12 +1,12 @@
 // Captures CUDA graphs whose memory is paused and resumed with a tag.
 #pragma once
 
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/graph/graph_handle.hpp"
 #include "memsaver/saver/memory_saver.hpp"
 
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +31,7 @@ namespace detail {
 
 /// Implements the public `capture`.
 [[nodiscard]] Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
-                             const std::function<void()>& body);
+                             detail::FunctionRef<void()> body);
 
 } // namespace detail
 

@@ -10,7 +10,6 @@
 #include "memsaver/saver/tag_table.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,7 +29,7 @@ public:
 
     MEMSAVER_INLINE void launch(StreamRef stream) override;
 
-    MEMSAVER_INLINE void update(StreamRef stream, const std::function<void()>& body) override;
+    MEMSAVER_INLINE void update(StreamRef stream, detail::FunctionRef<void()> body) override;
 
     [[nodiscard]] const std::string& tag() const noexcept override { return arena_.base().tag(); }
     [[nodiscard]] int device() const noexcept override { return arena_.base().device(); }
@@ -38,7 +37,7 @@ public:
 
 private:
     /// Runs the body inside the capture, a region of the tag and an OpenCaptures mark, which blocks pauses.
-    void record(StreamRef stream, const std::function<void()>& body, std::uint64_t number);
+    void record(StreamRef stream, detail::FunctionRef<void()> body, std::uint64_t number);
 
     /// Ends the capture and discards the recorded work, so that the stream is usable again.
     void drop_capture(StreamRef stream) noexcept;
@@ -54,7 +53,7 @@ private:
 };
 
 MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
-                               const std::function<void()>& body) {
+                               detail::FunctionRef<void()> body) {
     return saver.boundary("capture", [&] {
         require_enumerator("CaptureOptions::mode", options.mode, 3);
         const AnyDriver driver = options.device ? *options.device : saver.driver();
@@ -78,7 +77,7 @@ MEMSAVER_INLINE void CapturedGraph::launch(StreamRef stream) {
     });
 }
 
-MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function<void()>& body) {
+MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, detail::FunctionRef<void()> body) {
     SaverCore& saver = arena_.saver();
     saver.boundary("capture", arena_.base(), [&] {
         arena_.base().require_open("capture");
@@ -104,7 +103,7 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, const std::function
     });
 }
 
-MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, const std::function<void()>& body, std::uint64_t number) {
+MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, detail::FunctionRef<void()> body, std::uint64_t number) {
     SaverCore& saver = arena_.saver();
     const Span capturing{saver.events(), tag(), device(), "capture"};
     OpenCaptures::Entry mark{saver.captures(), tag(), stream, number};

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,7 +22,7 @@ public:
     virtual ~GraphBase() = default;
 
     virtual void launch(StreamRef stream) = 0;
-    virtual void update(StreamRef stream, const std::function<void()>& body) = 0;
+    virtual void update(StreamRef stream, detail::FunctionRef<void()> body) = 0;
 
     [[nodiscard]] virtual const std::string& tag() const noexcept = 0;
     [[nodiscard]] virtual int device() const noexcept = 0;
@@ -51,7 +51,7 @@ public:
     /// graph is updated in place if the driver supports the change, otherwise replaced. Blocks freed during the
     /// previous capture return to the arena. If `body` or the capture fails, the graph is unchanged. Throws as
     /// `capture`.
-    void update(StreamRef stream, const std::function<void()>& body) { base().update(stream, body); }
+    void update(StreamRef stream, detail::FunctionRef<void()> body) { base().update(stream, body); }
 
     /// Destroys the graph now, like the destructor.
     void reset() noexcept { graph_.reset(); }
