@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -71,6 +72,36 @@ TEST_CASE("sort_by_address sorts by address") {
     std::vector<Range> ranges{{30, 1}, {10, 5}, {20, 2}};
     sort_by_address(ranges);
     CHECK(ranges == std::vector<Range>{{10, 5}, {20, 2}, {30, 1}});
+}
+
+TEST_CASE("items are sorted by their key, and equal ones keep their order") {
+    struct Item {
+        int key;
+        std::unique_ptr<int> place; // moved, never copied
+    };
+    std::vector<Item> items;
+    const int keys[] = {3, -1, 3, 0, -1, 7};
+    for (int i = 0; i < 6; ++i) items.push_back({keys[i], std::make_unique<int>(i)});
+    sort_by(items, [](const Item& item) { return key_of(item.key); });
+    std::vector<int> places;
+    for (const Item& item : items) places.push_back(*item.place);
+    CHECK(places == std::vector<int>{1, 4, 3, 0, 2, 5});
+    const int* const first = items[0].place.get();
+    sort_by(items, [](const Item& item) { return key_of(item.key); }); // sorted already
+    CHECK(items[0].place.get() == first);
+    std::vector<Item> none;
+    sort_by(none, [](const Item& item) { return key_of(item.key); });
+    CHECK(none.empty());
+}
+
+TEST_CASE("pointers are added once") {
+    const int values[3] = {};
+    std::vector<const void*> seen;
+    CHECK(add_once(seen, &values[1]));
+    CHECK(add_once(seen, &values[0]));
+    CHECK(add_once(seen, &values[2]));
+    CHECK_FALSE(add_once(seen, &values[1]));
+    CHECK(seen == std::vector<const void*>{&values[0], &values[1], &values[2]});
 }
 
 } // namespace core_ranges_test
