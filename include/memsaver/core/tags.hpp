@@ -59,9 +59,7 @@ public:
     requires(!std::same_as<std::remove_cvref_t<R>, Tags> &&
              !std::convertible_to<const std::remove_cvref_t<R>&, std::string_view> && detail::NameRange<R>)
         Tags(R&& names) { // NOLINT(google-explicit-constructor): lists are written as they are
-        detail::translated([&] {
-            for (auto&& name : names) names_.emplace_back(static_cast<std::string_view>(name));
-        });
+        for (auto&& name : names) add(static_cast<std::string_view>(name));
     }
 
     /// Every tag whose name begins with `prefix`. Evaluated when the operation begins; may match no tag.
@@ -83,6 +81,8 @@ public:
     [[nodiscard]] const std::string& operator[](std::size_t i) const { return names_[i]; }
 
 private:
+    void add(std::string_view name);
+
     std::vector<std::string> names_;
     Kind kind_ = Kind::named;
 };

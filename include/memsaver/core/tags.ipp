@@ -16,10 +16,11 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Tags::Tags(std::initializer_list<TagName> names) {
-    detail::translated([&] {
-        names_.reserve(names.size());
-        for (const TagName& name : names) names_.emplace_back(name.view());
-    });
+    for (const TagName& name : names) add(name.view());
+}
+
+MEMSAVER_INLINE void Tags::add(std::string_view name) {
+    detail::translated([&] { names_.emplace_back(name); });
 }
 
 MEMSAVER_INLINE Tags Tags::under(std::string_view prefix) {

@@ -73,7 +73,7 @@ private:
             [&](void* function) {
                 std::optional<What> copy;
                 try {
-                    copy = what;
+                    copy.emplace(what);
                 } catch (const std::bad_alloc&) {
                 }
                 (*static_cast<Function*>(function))(copy ? *copy : what);
