@@ -53,9 +53,8 @@ SLOW_HEADERS = {"algorithm", "condition_variable", "deque", "fstream", "future",
 # the interface. Others use core/function_ref.hpp and core/time_limit.hpp.
 PRICED_HEADERS = {
     "functional": {"backup/executor.hpp", "backup/policy.hpp", "backup/stored_slot.hpp", "backup/ticket.hpp", "core/event.hpp",
-                   "host/host_driver.hpp",
-                   "saver/elastic.hpp", "saver/hooks.hpp", "saver/memory_saver.hpp", "saver/options.hpp",
-                   "saver/registrations.hpp", "saver/saver_core.hpp"},
+                   "host/host_driver.hpp", "saver/elastic.hpp", "saver/hooks.hpp", "saver/memory_saver.hpp",
+                   "saver/options.hpp", "saver/registrations.hpp", "saver/saver_core.hpp"},
     "chrono": {"backup/kernel_copies.hpp", "core/order.hpp", "core/report.hpp", "core/time_limit.hpp", "core/usage.hpp"},
 }
 
