@@ -278,6 +278,7 @@ MEMSAVER_INLINE void HostEngine::serve(HostStream& stream) noexcept {
                    (stream.closing && stream.queue.empty());
         });
         if (!woken && stream.queue.empty()) break;
+        if (!woken) continue; // its work is held, or late
         if (stopping_ || lost_) {
             // Kernel objects of the program must not be destroyed under the lock.
             std::deque<HostWork> dropped;
