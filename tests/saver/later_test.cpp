@@ -171,7 +171,7 @@ TEST_CASE("later: an exchange obeys its limits while another tag's pause waits f
 
 // ends with issue 31
 TEST_CASE("later: a TaggedArena's resume obeys .room_within while another one's pause waits for the program's work" *
-          doctest::should_fail()) {
+          doctest::may_fail()) {
     CHECK(within_seconds(3, [] {
         const HostDriver host{32_MiB, {.granularity = 64_KiB}};
         const D driver{host};
@@ -290,7 +290,7 @@ TEST_CASE("later: no block is handed out while a failed load's copy may still wr
 }
 
 // ends with issue 31
-TEST_CASE("later: an arena never holds more than the largest capacity that was set" * doctest::should_fail()) {
+TEST_CASE("later: an arena never holds more than the largest capacity that was set" * doctest::may_fail()) {
     MemorySaver<> saver{AnyDriver{HostDriver{256_MiB, {.granularity = 64_KiB}}}};
     const Arena a = saver.arena("a", Discard{}, {.capacity = 48_MiB});
     std::atomic<bool> stop{false};
@@ -301,7 +301,7 @@ TEST_CASE("later: an arena never holds more than the largest capacity that was s
         }
     }};
     std::size_t most = 0;
-    const auto until = std::chrono::steady_clock::now() + 60s; // today it takes far less; a few rounds suffice later
+    const auto until = std::chrono::steady_clock::now() + 5s; // a race that is not lost in every run: may_fail
     while (most <= 48_MiB && std::chrono::steady_clock::now() < until) {
         std::vector<void*> blocks;
         try {
