@@ -49,6 +49,32 @@ TEST_CASE("a captured graph replays after its memory was away, in every mode" * 
     }
 }
 
+TEST_CASE("close inside a capture is refused as a pause is, on this thread and on another, and nothing is closed") {
+    for (const bool enabled : {true, false}) {
+        const Checked machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        const OwnStream stream{machine.driver};
+        void* block = nullptr;
+        const auto refused = [&] {
+            const std::string text = text_of<Misuse>([&] { saver.close(); });
+            CHECK(contains(text, "tag \"graph\" is being captured; end the capture first"));
+        };
+        {
+            const Graph graph = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
+                block = saver.allocate(1_MiB);
+                refused();
+                std::thread{refused}.join();
+            });
+            CHECK(saver.owns(block));
+            (void)saver.pause("graph");
+            (void)saver.resume("graph");
+            saver.deallocate(block);
+        }
+        saver.close();
+        CHECK_THROWS_AS((void)saver.arena("graph"), Misuse);
+    }
+}
+
 TEST_CASE("bytes that only the capture wrote survive by default, and show when they are discarded" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
