@@ -532,7 +532,13 @@ std::function<void(What&)> hook_of(std::int32_t moment, memsaver_hook_function f
 void push(memsaver_saver& handle, Arena arena) {
     OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(std::move(arena))}; // opens the region
     const std::lock_guard lock{handle.mutex};
-    handle.regions[std::this_thread::get_id()].push_back(std::move(open));
+    const auto own = handle.regions.try_emplace(std::this_thread::get_id()).first;
+    try {
+        own->second.push_back(std::move(open));
+    } catch (...) {
+        if (own->second.empty()) handle.regions.erase(own); // `pop` expects one
+        throw;
+    }
 }
 
 void pop(memsaver_saver& handle) {

@@ -1,0 +1,139 @@
+// What the C interface keeps beside the C++ library (regions, hooks, handles, PyTorch's blocks) when the 1st, 2nd, ...
+// allocation of a call fails: the call says so, changes nothing, and works when it is repeated. Returns 0 on success.
+#include <memsaver/c.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <new>
+
+namespace {
+
+thread_local long countdown = -1; // allocations that succeed before one fails; negative: all do
+int failures = 0;
+
+void* take(std::size_t bytes, std::size_t alignment) {
+    if (countdown >= 0 && countdown-- == 0) throw std::bad_alloc{};
+    if (void* memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment)) return memory;
+    throw std::bad_alloc{};
+}
+
+void check(int line, bool holds, const char* what) {
+    if (holds) return;
+    ++failures;
+    std::fprintf(stderr, "no_memory_test.cpp:%d: %s (last error: %s)\n", line, what, memsaver_last_error());
+}
+
+#define CHECK(condition) check(__LINE__, condition, #condition)
+
+/// Calls `act` with each of its allocations failing until it succeeds; calls `unchanged` after each failure.
+void sweep(
+    int line, const char* what, const std::function<memsaver_result()>& act,
+    const std::function<void()>& unchanged = [] {}) {
+    for (long nth = 0; nth < 1000; ++nth) {
+        countdown = nth;
+        const memsaver_result result = act();
+        countdown = -1;
+        if (result == MEMSAVER_OK) return;
+        check(line, result == MEMSAVER_OUT_OF_HOST_MEMORY, what);
+        unchanged();
+    }
+    check(line, false, "never succeeded");
+}
+
+#define SWEEP(...) sweep(__LINE__, #__VA_ARGS__, __VA_ARGS__)
+
+int nothing(void*, const memsaver_hook_event*) { return 0; }
+
+std::size_t blocks(memsaver_saver* saver) {
+    memsaver_usage usage = MEMSAVER_USAGE_INIT;
+    CHECK(memsaver_get_usage(saver, nullptr, 0, &usage) == MEMSAVER_OK);
+    return usage.blocks;
+}
+
+} // namespace
+
+void* operator new(std::size_t bytes) { return take(bytes, alignof(std::max_align_t)); }
+void* operator new[](std::size_t bytes) { return take(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return take(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    try {
+        return take(bytes, alignof(std::max_align_t));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+int main() {
+    memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    options.driver = MEMSAVER_DRIVER_HOST;
+    options.host_capacity = std::size_t{64} << 20U;
+    memsaver_saver* saver = nullptr;
+    CHECK(memsaver_create(&options, &saver) == MEMSAVER_OK);
+    memsaver_arena* arena = nullptr;
+    SWEEP([&] { return memsaver_get_arena(saver, "tag", nullptr, &arena); }, [&] { CHECK(arena == nullptr); });
+
+    // Regions: one that was not opened cannot be closed.
+    const auto no_region = [&] { CHECK(memsaver_pop_region(saver) == MEMSAVER_MISUSE); };
+    no_region();
+    SWEEP([&] { return memsaver_push_region(saver, "tag"); }, no_region);
+    SWEEP([&] { return memsaver_push_outside(saver); });
+    void* block = nullptr;
+    SWEEP([&] { return memsaver_allocate(saver, "tag", 4096, 0, &block); }, [&] { CHECK(block == nullptr); });
+    SWEEP([&] { return memsaver_deallocate(saver, block); });
+    CHECK(memsaver_pop_region(saver) == MEMSAVER_OK);
+    CHECK(memsaver_pop_region(saver) == MEMSAVER_OK);
+    no_region();
+
+    // Hooks, whose handle the saver or the program has.
+    memsaver_hook* hook = nullptr;
+    SWEEP([&] { return memsaver_add_hook(saver, MEMSAVER_BEFORE_PAUSE, nothing, nullptr, nullptr); });
+    SWEEP([&] { return memsaver_add_hook(saver, MEMSAVER_AFTER_PAUSE, nothing, nullptr, &hook); },
+          [&] { CHECK(hook == nullptr); });
+    memsaver_remove_hook(hook);
+
+    // PyTorch's blocks: one that is not recorded is not allocated.
+    SWEEP([&] { return memsaver_torch_push(arena); }, [] { CHECK(memsaver_torch_pop() == MEMSAVER_MISUSE); });
+    const std::size_t before = blocks(saver);
+    void* torch = nullptr;
+    SWEEP(
+        [&] {
+            torch = memsaver_torch_allocate(4096, 0, nullptr);
+            return torch != nullptr ? MEMSAVER_OK : MEMSAVER_OUT_OF_HOST_MEMORY;
+        },
+        [&] { CHECK(blocks(saver) == before); });
+    CHECK(blocks(saver) == before + 1);
+    countdown = 0; // a free reports nothing
+    memsaver_torch_free(torch, 4096, 0, nullptr);
+    countdown = -1;
+    CHECK(memsaver_pause(saver, nullptr, 0, nullptr, nullptr) == MEMSAVER_OK);
+    CHECK(memsaver_resume(saver, nullptr, 0, nullptr, nullptr) == MEMSAVER_OK);
+    CHECK(memsaver_torch_pop() == MEMSAVER_OK);
+
+    // Uses and their lists.
+    const char* const tag = "tag";
+    memsaver_use* use = nullptr;
+    SWEEP([&] { return memsaver_begin_use(saver, &tag, 1, nullptr, &use); }, [&] { CHECK(use == nullptr); });
+    memsaver_end_use(use);
+    memsaver_elastic* elastic = nullptr;
+    SWEEP([&] { return memsaver_make_elastic(arena, std::size_t{8} << 20U, nullptr, &elastic); },
+          [&] { CHECK(elastic == nullptr); });
+    memsaver_end_elastic(elastic);
+    char* text = nullptr;
+    SWEEP([&] { return memsaver_get_usage_json(saver, &text); }, [&] { CHECK(text == nullptr); });
+    memsaver_free_text(text);
+
+    memsaver_release_arena(arena);
+    SWEEP([&] { return memsaver_close(saver); });
+    memsaver_destroy(saver);
+    return failures != 0 ? 1 : 0;
+}
