@@ -155,7 +155,7 @@ TEST_CASE("limits: a simulated device under a limit of file sizes uses all it ma
     });
 }
 
-TEST_CASE("limits: no more addresses is an error of its own, for a block and for a backup, and nobody is evicted") {
+TEST_CASE("limits: no more addresses is an error of its own for a block, names the limit for a backup, and nobody is evicted") {
     in_child([] {
         int asked = 0;
         MemorySaver saver{HostDriver{4_GiB}, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
@@ -166,7 +166,7 @@ TEST_CASE("limits: no more addresses is an error of its own, for a block and for
         (void)b.allocate(64_MiB);
         set_limit(RLIMIT_AS, address_bytes() + 8_MiB);
         if (!names(text_of<OutOfAddresses>([&] { (void)b.allocate(1_GiB); }), "RLIMIT_AS")) return 1;
-        if (!names(text_of<OutOfAddresses>([&] { (void)saver.pause("a"); }), "RLIMIT_AS")) return 2;
+        if (!names(text_of<OutOfHostMemory>([&] { (void)saver.pause("a"); }), "RLIMIT_AS")) return 2;
         if (asked != 0 || a.usage().state != "active" || !all_are(block, 7, 64_MiB)) return 3;
         set_limit(RLIMIT_AS, address_bytes() / 2); // giving back needs none
         if (saver.pause("b").released_bytes < 64_MiB) return 4;

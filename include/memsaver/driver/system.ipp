@@ -59,7 +59,12 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
     const std::size_t rounded = align_up(bytes, huge_page);
     void* all = ::mmap(nullptr, rounded + huge_page, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED) return SystemLimits::no_mapping(errno, rounded + huge_page, system_status(errno));
+    const auto refused = [](int error, std::size_t wanted) {
+        Status status = SystemLimits::no_mapping(error, wanted, system_status(error));
+        if (status.kind == StatusKind::out_of_addresses) status.kind = StatusKind::out_of_host_memory; // for the host's use
+        return status;
+    };
+    if (all == MAP_FAILED) return refused(errno, rounded + huge_page);
     auto* const first = static_cast<std::byte*>(all);
     const auto begin = reinterpret_cast<std::uintptr_t>(all);
     const std::size_t skipped = align_up(begin, huge_page) - begin;
@@ -71,7 +76,7 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
     if (::madvise(pages, rounded, MADV_DONTDUMP) != 0) { // secrets must not end up in a core file
         const int error = errno;
         (void)::munmap(pages, rounded);
-        return SystemLimits::no_mapping(error, 0, system_status(error));
+        return refused(error, 0);
     }
     out = pages;
     return {};
