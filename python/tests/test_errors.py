@@ -106,6 +106,29 @@ except memsaver.OutOfHostMemory as error:
     assert 'tag "a"' in done.stdout, done
 
 
+def test_out_of_addresses() -> None:
+    """Runs in a separate process, whose address space ends long before the device's memory."""
+    program = """
+import resource
+import memsaver
+saver = memsaver.Saver("host", host_capacity=4 << 30)
+saver.allocate(1 << 20, "a")
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20), resource.RLIM_INFINITY))
+try:
+    saver.allocate(512 << 20, "a")
+except memsaver.OutOfAddresses as error:
+    print("raised:", error)
+print("released:", saver.pause("a").released_bytes)
+"""
+    path = str(Path(memsaver.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120
+    )
+    assert "RLIMIT_AS" in done.stdout, done
+    assert "released:" in done.stdout, done
+
+
 def test_not_idle() -> None:
     """A second pause of a tag times out while the first one waits in its event."""
     first_is_in, second_is_done = threading.Event(), threading.Event()
