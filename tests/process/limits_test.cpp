@@ -155,7 +155,8 @@ TEST_CASE("limits: a simulated device under a limit of file sizes uses all it ma
     });
 }
 
-TEST_CASE("limits: no more addresses is an error of its own for a block, names the limit for a backup, and nobody is evicted") {
+TEST_CASE("limits: no more addresses is an error of its own for a block, names the limit for a backup, and nobody is "
+          "evicted") {
     in_child([] {
         int asked = 0;
         MemorySaver saver{HostDriver{4_GiB}, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};

@@ -61,7 +61,8 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     const auto refused = [](int error, std::size_t wanted) {
         Status status = SystemLimits::no_mapping(error, wanted, system_status(error));
-        if (status.kind == StatusKind::out_of_addresses) status.kind = StatusKind::out_of_host_memory; // for the host's use
+        if (status.kind == StatusKind::out_of_addresses)
+            status.kind = StatusKind::out_of_host_memory; // for the host's use
         return status;
     };
     if (all == MAP_FAILED) return refused(errno, rounded + huge_page);
