@@ -134,9 +134,9 @@ TEST_CASE("FileStore: comparing tells a single byte") {
     Place place;
     const Room room = place.store.grow(Place::bytes, {});
     CHECK(place.store.out(place.all(room), {})->wait().ok());
-    CHECK_NOTHROW(place.store.compare(place.all(room), {}));
+    CHECK_NOTHROW(place.store.compare(place.all(room), {}, &compare_with));
     place.data()[70'000] = 2;
-    CHECK_THROWS_AS(place.store.compare(place.all(room), {}), Misuse);
+    CHECK_THROWS_AS(place.store.compare(place.all(room), {}, &compare_with), Misuse);
 }
 
 } // namespace backup_file_store_test

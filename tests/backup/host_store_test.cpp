@@ -181,10 +181,10 @@ TEST_CASE("HostStore: comparing tells a single byte") {
     const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
     std::memset(place.data(), 3, Place::bytes);
     CHECK(place.store.out(units, place.live())->wait().ok());
-    CHECK_NOTHROW(place.store.compare(units, place.live()));
+    CHECK_NOTHROW(place.store.compare(units, place.live(), &compare_with));
     place.data()[Place::bytes - 1] = 4;
     try {
-        place.store.compare(units, place.live());
+        place.store.compare(units, place.live(), &compare_with);
         FAIL_CHECK("nothing was thrown");
     } catch (const Misuse& error) {
         const std::string last = format_address(place.addresses.get().address + Place::bytes - 1);

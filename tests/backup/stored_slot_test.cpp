@@ -68,7 +68,7 @@ struct Place final : BackupStore {
         restored = std::move(units);
         return std::make_unique<Done>(status);
     }
-    void compare(std::vector<Unit> units, const LiveSet&) override { compared = std::move(units); }
+    void compare(std::vector<Unit> units, const LiveSet&, CompareWith) override { compared = std::move(units); }
     void change(const Unit& unit, std::size_t offset, const std::byte*, std::size_t bytes) override {
         changed.push_back({unit.device + offset, unit.location + offset, bytes});
     }

@@ -58,7 +58,7 @@ public:
     inline void prepare(std::vector<Unit> units) override;
     inline std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     inline std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
-    inline void compare(std::vector<Unit> units, const LiveSet& live) override;
+    inline void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
     /// Changed chunks are kept uncoded until they are saved again.
     inline void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override;
     /// Returns a copy of the bytes. If the codec cannot decode on the host, the device decodes, which needs a small

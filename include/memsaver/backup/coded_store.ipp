@@ -670,7 +670,7 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
     }
 }
 
-inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live) {
+inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith /*compare_with*/) {
     measure();
     remember(live);
     const std::size_t step = stride(largest_chunk);

@@ -28,7 +28,7 @@ struct FileBackup {
     /// Keep the file's disk space after a resume. If false, it is freed. See HostBackup::retain.
     bool retain = true;
     /// See HostBackup::check.
-    bool check = false;
+    Check check{};
     /// Number of threads, 1 to 1024, each with one read or write in flight.
     unsigned threads = 4;
     /// Size of the ring of pinned buffers, in bytes: 1 MiB to 1 TiB.

@@ -34,7 +34,7 @@ public:
     MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
 
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;

@@ -82,7 +82,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::in(std::vector<Unit> un
     return start(Direction::in, std::move(units), live);
 }
 
-MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& live) {
+MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
     compare_with(*this, driver_, units, cut(units), ring_, options_.crew, live.tag);
 }
 

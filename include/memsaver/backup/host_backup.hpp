@@ -36,7 +36,7 @@ struct HostBackup {
     /// With Refresh::once: every pause compares the device's bytes with the saved ones. If they differ although
     /// `invalidate` was not called, the pause throws Misuse and the memory stays active. A test mode: it costs a full
     /// copy.
-    bool check = false;
+    Check check{};
     /// Number of threads that allocate, pin and copy host memory, 1 to 1024. No thread outlives the operation.
     unsigned threads = 8;
     /// Limit for the pinned memory of a pageable backup, in bytes per device: 1 MiB to 1 TiB. The ring has two buffers

@@ -85,7 +85,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::in(std::vector<Unit> un
     return start(Direction::in, std::move(units), live);
 }
 
-MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& live) {
+MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
     compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
 }
 

@@ -25,7 +25,7 @@ struct PeerBackup {
     /// With Refresh::once: every pause compares the device's bytes with the saved ones. If they differ although
     /// `invalidate` was not called, the pause throws Misuse and the memory stays active. A test mode: it costs a copy
     /// through the host.
-    bool check = false;
+    Check check{};
 
     /// Returns this policy as a saver keeps it. Throws Misuse for options without meaning; the message says which
     /// values are valid.

@@ -141,7 +141,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction directi
     return work;
 }
 
-MEMSAVER_INLINE void PeerStore::compare(std::vector<Unit> units, const LiveSet& live) {
+MEMSAVER_INLINE void PeerStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
     compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
 }
 

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
+#include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/ring_transfer.hpp"
 
 #include <atomic>
@@ -81,6 +82,8 @@ private:
     std::size_t free_ = 0;
 };
 
+using CompareWith = decltype(&compare_with);
+
 /// A store: a HostStore (host_store.hpp), a FileStore (file_store.hpp), or a store that wraps another.
 class BackupStore : public ByteStore {
 public:
@@ -98,8 +101,8 @@ public:
     /// Start a transfer out of the device or into it.
     virtual std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) = 0;
     virtual std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) = 0;
-    /// Throws Misuse if the device's bytes differ from the kept ones.
-    virtual void compare(std::vector<Unit> units, const LiveSet& live) = 0;
+    /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
+    virtual void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) = 0;
     /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
     /// sees the affected parts again. If it throws, some of the bytes may have been written.
     virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
@@ -170,12 +173,6 @@ inline bool replaced_whole(const Unit& unit, std::uint64_t location, std::size_t
 
 /// Returns an error message that names the block with the location.
 std::string difference_text(const std::vector<Unit>& units, std::uint64_t location, const std::string& tag);
-
-/// Throws Misuse if the device's bytes differ from those in `store`. `units` are whole blocks; `pieces` are the same
-/// bytes, cut.
-void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,
-                  std::vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
-                  const std::string& tag);
 
 } // namespace detail
 

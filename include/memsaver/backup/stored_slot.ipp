@@ -92,7 +92,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
             saved.push_back({block.serial, whole});
         }
     }
-    if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live);
+    if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
     return NotedWork::ticket(index_, index_->store->out(units, live), units, std::move(saved), std::move(under_way));
 }
 
