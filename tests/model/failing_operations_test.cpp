@@ -12,7 +12,6 @@ using namespace test;
 
 TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
     std::uint64_t injected = 0;
-    std::uint64_t evicted = 0;
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         CAPTURE(seed);
         Random random{seed};
@@ -23,9 +22,7 @@ TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
         };
         CHECK_NOTHROW(play());
         injected += player.injected();
-        evicted += player.evicted();
     }
-    CHECK(evicted > 100);   // because other allocations needed memory
     CHECK(injected > 1000); // calls did fail
     MESSAGE("seeds 1 to 40, " << injected << " calls failed");
 }

@@ -62,14 +62,14 @@ private:
     std::shared_ptr<std::map<Address, std::size_t>> rows_ = std::make_shared<std::map<Address, std::size_t>>();
 };
 
-/// Two savers and a separate arena on one machine that is nearly full most of the time.
+/// A saver on a machine that is nearly full most of the time.
 class Player {
 public:
     Player(std::uint64_t seed, const Driver& driver) : random_{seed}, driver_{driver} {
         REQUIRE(driver_.open_stream(stream_).ok());
         for (int i = 0; i < 6; ++i) {
             const std::string tag = "tag" + std::to_string(i);
-            arenas_.push_back(saver_of(tag).arena(tag, i % 2 == 0 ? AnyPolicy{Discard{}} : AnyPolicy{Zero{}}));
+            arenas_.push_back(saver_.arena(tag, i % 2 == 0 ? AnyPolicy{Discard{}} : AnyPolicy{Zero{}}));
         }
         for (std::size_t i = 0; i < 2; ++i)
             ranges_.push_back(arenas_[i].elastic(steps * step_bytes, {.granularity = step_bytes}));
@@ -88,7 +88,7 @@ public:
             commit(ranges_[random_.below(ranges_.size())]);
         } else if (what < 91) {
             const Arena& arena = any_arena();
-            (void)saver_of(arena.tag()).pause(arena.tag());
+            (void)saver_.pause(arena.tag());
             model_.pause(arena.tag());
         } else {
             resume(any_arena().tag());
@@ -99,7 +99,7 @@ public:
     void ask_for_all() {
         const std::size_t bytes = obtainable();
         if (bytes == 0) return;
-        MemorySaver<Driver>& saver = random_.below(2) == 0 ? one_ : two_;
+        MemorySaver<Driver>& saver = saver_;
         const Arena arena = saver.arena("all");
         CAPTURE(format_bytes(bytes));
         Buffer<char> block;
@@ -128,7 +128,6 @@ private:
         default: return granule * (1 + random_.below(24));
         }
     }
-    MemorySaver<Driver>& saver_of(const std::string& tag) { return tag.back() % 2 == 0 ? one_ : two_; }
     const Arena& any_arena() { return arenas_[random_.below(arenas_.size())]; }
 
     bool allocate(std::size_t which, std::size_t bytes) {
@@ -151,7 +150,7 @@ private:
         if (block == model_.blocks().end()) return;
         if (block->second.elastic) return release(block);
         void* const pointer = reinterpret_cast<void*>(block->first);
-        MemorySaver<Driver>& saver = saver_of(block->second.tag);
+        MemorySaver<Driver>& saver = saver_;
         switch (random_.below(3)) {
         case 0: saver.deallocate(pointer); break;
         default: saver.deallocate(pointer, stream_); break;
@@ -198,7 +197,7 @@ private:
         model_.remove(block);
     }
     void resume(const std::string& tag) {
-        MemorySaver<Driver>& saver = saver_of(tag);
+        MemorySaver<Driver>& saver = saver_;
         const std::size_t there = obtainable();
         const std::size_t need = saver.bytes_to_resume(tag);
         try {
@@ -213,8 +212,7 @@ private:
     Random random_;
     Driver driver_;
     Mappings mappings_{driver_};
-    MemorySaver<Driver> one_{driver_};
-    MemorySaver<Driver> two_{driver_};
+    MemorySaver<Driver> saver_{driver_};
     std::vector<Arena> arenas_;
     std::vector<Elastic> ranges_;
     StreamRef stream_;

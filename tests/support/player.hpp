@@ -100,8 +100,6 @@ public:
 
     /// Returns the number of calls that failed so far.
     [[nodiscard]] std::uint64_t injected() const { return injected_before_ + driver_->injected(); }
-    /// Returns the number of blocks evicted because other allocations needed memory.
-    [[nodiscard]] std::uint64_t evicted() const { return evicted_; }
 
 private:
     using Blocks = PlayedBlocks;
@@ -377,9 +375,7 @@ private:
         for (const ArenaUsage& row : saver_->usage()) {
             hold(!row.evictable || row.mapped_bytes == 0, "a reclaim of all takes all that is idle: " + row.tag);
         }
-        const std::uint64_t before = evicted_;
         note_evictions();
-        evicted_ = before; // evicted on request
     }
     /// Updates the model of tags that may have been evicted from their states; resumes one whose eviction stopped
     /// halfway.
@@ -391,7 +387,6 @@ private:
                 if (tags_[block.tag].name != row.tag || block.away) continue;
                 if (row.state == "paused") {
                     block.pause(tags_[block.tag].becomes);
-                    ++evicted_;
                 } else if (tags_[block.tag].becomes != Holds::written) {
                     block.holds = Holds::lost;
                 }
@@ -911,7 +906,6 @@ private:
     Elastic elastic_;
     std::size_t elastic_tag_ = 0;
     std::uint64_t seeds_ = 0;
-    std::uint64_t evicted_ = 0;
     std::uint64_t injected_before_ = 0; // on lost machines
     bool busy_ = false;                 // the device may have work
 };
