@@ -1,5 +1,7 @@
 # Every header of memsaver. Written by cmake/checks/check_tree.py --write-headers.
 set(MEMSAVER_HEADERS
+  include/memsaver/arena/addresses.hpp
+  include/memsaver/arena/addresses.ipp
   include/memsaver/arena/arena.hpp
   include/memsaver/arena/arena_core.hpp
   include/memsaver/arena/arena_core.ipp
@@ -12,12 +14,12 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/gates.hpp
   include/memsaver/arena/gates.ipp
   include/memsaver/arena/impl.hpp
+  include/memsaver/arena/memory.hpp
+  include/memsaver/arena/memory.ipp
+  include/memsaver/arena/operations.hpp
+  include/memsaver/arena/operations.ipp
   include/memsaver/arena/options.hpp
   include/memsaver/arena/options.ipp
-  include/memsaver/arena/owned_ranges.hpp
-  include/memsaver/arena/owned_ranges.ipp
-  include/memsaver/arena/pages.hpp
-  include/memsaver/arena/pages.ipp
   include/memsaver/arena/run_steps.hpp
   include/memsaver/arena/run_steps.ipp
   include/memsaver/arena/tagged_arena.hpp
@@ -171,9 +173,9 @@ set(MEMSAVER_HEADERS
   include/memsaver/heap/block_allocator.ipp
   include/memsaver/heap/deferred_frees.hpp
   include/memsaver/heap/deferred_frees.ipp
+  include/memsaver/heap/frees.hpp
+  include/memsaver/heap/frees.ipp
   include/memsaver/heap/heap.hpp
-  include/memsaver/heap/heaps.hpp
-  include/memsaver/heap/heaps.ipp
   include/memsaver/heap/impl.hpp
   include/memsaver/heap/live_block.hpp
   include/memsaver/host/default_driver.hpp

@@ -556,9 +556,10 @@ typedef struct memsaver_exchange_options {
 /// `in`. `report` may be null.
 ///
 /// If the device lacks memory for the additional pages, the call is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless
-/// others took the pages that `out` released. After any other failure `in` is paused with its backup intact. Memory of
-/// `out` that the report counts as handed over or released is paused and saved; the rest is active. Repeating the call
-/// continues the operation.
+/// others took the pages that `out` released. After any other failure `in` is paused with its backup intact, and each
+/// tag of `out` is, on each of its devices, paused and saved, or active as it was. If the only failure is that pages
+/// could not be unmapped or released, `out` is paused, and `in` is resumed unless it had to wait for these pages.
+/// Repeating the call continues the operation.
 ///
 /// Errors: as memsaver_resume(). MEMSAVER_MISUSE for a tag in both lists.
 MEMSAVER_API memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,

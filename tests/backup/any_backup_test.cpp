@@ -115,10 +115,10 @@ TEST_CASE("AnyPolicy: a slot that says what it could not give back is heard") {
 }
 
 TEST_CASE("AnyPolicy: the slot of a real policy does its work") {
-    const Memory memory;
+    const Pages memory;
     const auto slot = Any{Zero{}}.open(memory.driver);
     CHECK(slot->restore(memory.live()).wait().ok());
-    CHECK(memory.count(0) == Memory::bytes);
+    CHECK(memory.count(0) == Pages::bytes);
 }
 
 } // namespace backup_any_backup_test

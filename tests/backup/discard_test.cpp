@@ -10,7 +10,7 @@ using namespace slot_test;
 static_assert(Backup<Discard> && Backup<Zero>);
 
 TEST_CASE("Discard: the bytes are undefined, so nothing is done") {
-    const Memory memory;
+    const Pages memory;
     auto slot = Discard{}.open(memory.driver);
     CHECK(slot.restore(memory.live()).bytes() == 0);
     CHECK(memory.driver.calls(Call::fill) == 0);
@@ -18,19 +18,19 @@ TEST_CASE("Discard: the bytes are undefined, so nothing is done") {
 }
 
 TEST_CASE("Discard: poison shows what was wrongly assumed to survive") {
-    const Memory memory;
+    const Pages memory;
     const Discard policy{.poison = static_cast<unsigned char>(0xDE)};
     CHECK(policy.name() == "discard (poisoned)");
     auto slot = policy.open(memory.driver);
     CHECK(slot.restore(memory.live()).wait().ok());
-    CHECK(memory.count(0xDE) == Memory::bytes);
+    CHECK(memory.count(0xDE) == Pages::bytes);
 }
 
 TEST_CASE("Discard: a poison of zero is a poison") {
-    const Memory memory;
+    const Pages memory;
     auto slot = Discard{.poison = static_cast<unsigned char>(0)}.open(memory.driver);
     CHECK(slot.restore(memory.live()).wait().ok());
-    CHECK(memory.count(0) == Memory::bytes);
+    CHECK(memory.count(0) == Pages::bytes);
 }
 
 TEST_CASE("Discard: equal if the poison is") {
@@ -40,13 +40,13 @@ TEST_CASE("Discard: equal if the poison is") {
 }
 
 TEST_CASE("Zero: the bytes read as zero, whatever fresh pages hold") {
-    const Memory memory;
+    const Pages memory;
     auto slot = Zero{}.open(memory.driver);
     CHECK(slot.save(memory.live()).bytes() == 0);
     Ticket ticket = slot.restore(memory.live());
-    CHECK(ticket.bytes() == Memory::bytes);
+    CHECK(ticket.bytes() == Pages::bytes);
     CHECK(ticket.wait().ok());
-    CHECK(memory.count(0) == Memory::bytes);
+    CHECK(memory.count(0) == Pages::bytes);
     CHECK(slot.backed_up_bytes() == 0);
     CHECK(Zero{} == Zero{});
     CHECK(Zero{}.name() == "zero");

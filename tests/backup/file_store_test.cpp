@@ -16,7 +16,7 @@ using namespace slot_test;
 
 namespace {
 
-struct Place : Memory {
+struct Place : Pages {
     FileStore store{driver, std::filesystem::temp_directory_path().string(), {{.threads = 2}, 4_MiB}};
     [[nodiscard]] std::vector<Unit> all(const Room& room) const {
         return {{addresses.get().address, room.location, bytes}};

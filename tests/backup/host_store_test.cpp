@@ -37,7 +37,7 @@ struct Place {
     static constexpr std::size_t bytes = 256_KiB;
     Faulty driver;
     Reservation addresses;
-    Extent extent;
+    test::Backed extent;
     HostStore store;
     std::vector<std::string> told;
 };

@@ -1,5 +1,4 @@
 // A lane fills in the order of its own stream; after a failure, none of its work is in flight.
-#include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/lane.hpp"
 #include "memsaver/host/host_driver.hpp"
@@ -20,8 +19,8 @@ using namespace memsaver::detail;
 using Faulty = FaultyDriver<HostDriver>;
 
 /// Two granules of memory on a machine whose work runs only once it is waited for.
-struct Memory {
-    Memory() {
+struct Pages {
+    Pages() {
         REQUIRE(extent.create(driver).ok());
         REQUIRE(extent.map(driver).ok());
         std::fill_n(bytes(), extent.bytes(), static_cast<unsigned char>(1));
@@ -36,11 +35,11 @@ struct Memory {
 
     Faulty driver{HostDriver{64_MiB, {.granularity = 64_KiB, .late = true}}};
     Reservation addresses = test::reserved(driver, 128_KiB, 64_KiB);
-    Extent extent{addresses.get().address, 128_KiB};
+    test::Backed extent{addresses.get().address, 128_KiB};
 };
 
 TEST_CASE("Lane: fills every range, and no byte beside them") {
-    const Memory memory;
+    const Pages memory;
     Lane lane{memory.driver};
     Ticket ticket =
         lane.fill(std::vector<Range>{memory.range(0, 1), memory.range(100, 50), memory.range(128_KiB - 1, 1)}, 9);
@@ -55,7 +54,7 @@ TEST_CASE("Lane: fills every range, and no byte beside them") {
 }
 
 TEST_CASE("Lane: nothing to fill is done, and opens nothing") {
-    const Memory memory;
+    const Pages memory;
     Lane lane{memory.driver};
     CHECK(lane.fill({}, 9).bytes() == 0);
     CHECK(lane.fill(std::vector<Range>{memory.range(0, 0)}, 9).bytes() == 0);
@@ -63,14 +62,14 @@ TEST_CASE("Lane: nothing to fill is done, and opens nothing") {
 }
 
 TEST_CASE("Lane: a ticket that dies has waited") {
-    const Memory memory;
+    const Pages memory;
     Lane lane{memory.driver};
     { const Ticket ticket = lane.fill(std::vector<Range>{memory.range(0, 100)}, 9); }
     CHECK(memory.count(9) == 100);
 }
 
 TEST_CASE("Lane: a stream that follows a ticket runs after the bytes") {
-    const Memory memory;
+    const Pages memory;
     OwnedStream stream;
     REQUIRE(stream.open(memory.driver).ok());
     Lane lane{memory.driver};
@@ -89,13 +88,13 @@ TEST_CASE("Lane: a stream that follows a ticket runs after the bytes") {
 
 TEST_CASE("Lane: whichever call fails, it throws, everything is closed, and no fill comes later") {
     const std::uint64_t points = sweep(
-        {}, [] { return Memory{}; },
-        [](Memory& memory) {
+        {}, [] { return Pages{}; },
+        [](Pages& memory) {
             Lane lane{memory.driver};
             Ticket ticket = lane.fill(std::vector<Range>{memory.range(0, 100), memory.range(1000, 100)}, 9);
             check(ticket.wait(), "wait");
         },
-        [](Memory& memory, const SweepPoint& point) {
+        [](Pages& memory, const SweepPoint& point) {
             if (!point.error) return;
             // The pages could be released now: no work uses them.
             CHECK(memory.extent.unmap().ok());
@@ -105,7 +104,7 @@ TEST_CASE("Lane: whichever call fails, it throws, everything is closed, and no f
 }
 
 TEST_CASE("Lane: if even the mark for what was enqueued fails, the device is waited for") {
-    Memory memory;
+    Pages memory;
     Lane lane{memory.driver};
     memory.driver.fail({.call = Call::record});
     CHECK_THROWS_AS((void)lane.fill(std::vector<Range>{memory.range(0, 100)}, 9), DriverError);

@@ -1,7 +1,6 @@
-// Memory that a slot can fill, on a machine whose work runs only once it is waited for.
+// Pages that a slot can fill, on a machine whose work runs only once it is waited for.
 #pragma once
 
-#include "memsaver/arena/pages.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -21,10 +20,10 @@ using namespace memsaver::detail;
 
 using Faulty = FaultyDriver<HostDriver>;
 
-struct Memory {
+struct Pages {
     static constexpr std::size_t bytes = 128_KiB;
 
-    Memory() {
+    Pages() {
         REQUIRE(extent.create(driver).ok());
         REQUIRE(extent.map(driver).ok());
         std::fill_n(data(), bytes, static_cast<unsigned char>(1));
@@ -43,7 +42,7 @@ struct Memory {
 
     Faulty driver{HostDriver{64_MiB, {.granularity = 64_KiB, .late = true}}};
     Reservation addresses = test::reserved(driver, bytes, 64_KiB);
-    Extent extent{addresses.get().address, bytes};
+    test::Backed extent{addresses.get().address, bytes};
 };
 
 } // namespace slot_test

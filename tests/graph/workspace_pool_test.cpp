@@ -243,8 +243,9 @@ TEST_CASE("while it is being paused a workspace neither grows nor is zeroed" * o
     WorkspacePool* pool = nullptr;
     std::size_t refused = 0;
     void* fresh = nullptr;
-    const auto meanwhile = [&](const Event& event) { // the pause has begun; its saves have not
-        if (event.kind != EventKind::began || event.text != "save") return;
+    bool asked = false;
+    const auto meanwhile = [&](const CallRecord& made) { // the saves are under way
+        if (made.call != Call::copy_to_host || std::exchange(asked, true)) return;
         for (const std::size_t bytes : {4_MiB, 1_MiB}) {
             try {
                 (void)pool->get("a", bytes, {.reuse = bytes == 1_MiB ? Reuse::zeroed : Reuse::as_is});
@@ -254,11 +255,13 @@ TEST_CASE("while it is being paused a workspace neither grows nor is zeroed" * o
         }
         fresh = pool->get("other", 2_MiB, {.reuse = Reuse::zeroed, .group = "other"}); // not paused with it
     };
-    MemorySaver saver{machine.driver, {.events = meanwhile}};
+    MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace", HostBackup{}), {.cap = 16_MiB}};
     pool = &workspaces;
     void* const a = workspaces.get("a", 2_MiB);
+    machine.driver.on_call(meanwhile);
     (void)saver.pause();
+    machine.driver.on_call({});
     CHECK(refused == 2);
     CHECK(fresh != nullptr);
     (void)saver.resume();

@@ -151,21 +151,4 @@ TEST_CASE("what a failed growth could not give back stands in no resume's way") 
     check_given_back(world.driver);
 }
 
-TEST_CASE("switched off, a pool's failing end is told with no lock held") {
-    const Checked machine{host_machine};
-    std::size_t rows = 0;
-    MemorySaver<MachineDriver>* asked = nullptr;
-    const auto sink = [&](const Event& event) {
-        if (event.kind == EventKind::ignored) rows = asked->usage().size();
-    };
-    MemorySaver saver{machine.driver, {.enabled = false, .events = sink}};
-    asked = &saver;
-    {
-        WorkspacePool workspaces{saver.arena("workspace")};
-        (void)workspaces.get("a", 4_MiB);
-        machine.driver.fail({.call = Call::unmap});
-    }
-    CHECK(rows != 0);
-}
-
 } // namespace graph_workspace_sweep_test

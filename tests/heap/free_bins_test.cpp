@@ -16,9 +16,9 @@ namespace heap_free_bins_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-std::multiset<FreeBins::Node> found(FreeBins& bins, std::size_t bin, Side side, std::size_t per_bin = ~std::size_t{0}) {
+std::multiset<FreeBins::Node> found(FreeBins& bins, std::size_t bin, std::size_t per_bin = ~std::size_t{0}) {
     std::multiset<FreeBins::Node> nodes;
-    CHECK(bins.search(bin, side, per_bin, [&](FreeBins::Node node) {
+    CHECK(bins.search(bin, per_bin, [&](FreeBins::Node node) {
         nodes.insert(node);
         return false;
     }) == FreeBins::none);
@@ -47,41 +47,32 @@ TEST_CASE("FreeBins: larger blocks are never in lower classes, and higher classe
     }
 }
 
-TEST_CASE("FreeBins: random inserts, removals and moves of whole sides") {
+TEST_CASE("FreeBins: random inserts and removals") {
     constexpr FreeBins::Node count = 200;
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         std::mt19937_64 random{seed};
         FreeBins bins;
         bins.reserve(count);
-        std::map<FreeBins::Node, std::pair<std::size_t, Side>> model;
+        std::map<FreeBins::Node, std::size_t> model;
         for (int step = 0; step < 3000; ++step) {
             const auto node = static_cast<FreeBins::Node>(random() % count);
-            const std::size_t action = random() % 100;
-            if (action == 0) {
-                const Side from = random() % 2 == 0 ? Side::open : Side::shut;
-                bins.move_all(from);
-                for (auto& [each, where] : model) where.second = from == Side::open ? Side::shut : Side::open;
-            } else if (model.erase(node) == 1) {
+            if (model.erase(node) == 1) {
                 bins.remove(node);
             } else {
                 const std::size_t bytes = (std::size_t{1} << (random() % 40)) & ~(FreeBins::unit - 1);
-                const Side side = random() % 2 == 0 ? Side::open : Side::shut;
-                bins.insert(node, bytes, side);
-                model[node] = {bytes, side};
+                bins.insert(node, bytes);
+                model[node] = bytes;
             }
             if (step % 10 != 0) continue;
             const std::size_t from_bin = random() % FreeBins::bins;
-            for (const Side side : {Side::open, Side::shut}) {
-                std::multiset<FreeBins::Node> all;
-                std::multiset<FreeBins::Node> above;
-                for (const auto& [each, where] : model) {
-                    if (where.second != side) continue;
-                    all.insert(each);
-                    if (FreeBins::bin_of(where.first) >= from_bin) above.insert(each);
-                }
-                REQUIRE(found(bins, 0, side) == all);
-                REQUIRE(found(bins, from_bin, side) == above);
+            std::multiset<FreeBins::Node> all;
+            std::multiset<FreeBins::Node> above;
+            for (const auto& [each, bytes] : model) {
+                all.insert(each);
+                if (FreeBins::bin_of(bytes) >= from_bin) above.insert(each);
             }
+            REQUIRE(found(bins, 0) == all);
+            REQUIRE(found(bins, from_bin) == above);
         }
     }
 }
@@ -89,24 +80,23 @@ TEST_CASE("FreeBins: random inserts, removals and moves of whole sides") {
 TEST_CASE("FreeBins: a search stops at the first yes, and looks at no more of a class than it is told") {
     FreeBins bins;
     bins.reserve(10);
-    for (FreeBins::Node node = 0; node < 9; ++node) bins.insert(node, 1024, Side::open);
-    bins.insert(9, 4096, Side::open);
-    CHECK(found(bins, FreeBins::bin_of(1024), Side::open, 3).size() == 4);
-    CHECK(found(bins, FreeBins::bin_of(1024), Side::open, 3).count(9) == 1);
-    CHECK(found(bins, FreeBins::bin_of(1024), Side::shut).empty());
+    for (FreeBins::Node node = 0; node < 9; ++node) bins.insert(node, 1024);
+    bins.insert(9, 4096);
+    CHECK(found(bins, FreeBins::bin_of(1024), 3).size() == 4);
+    CHECK(found(bins, FreeBins::bin_of(1024), 3).count(9) == 1);
     int visits = 0;
     const auto second = [&](FreeBins::Node) { return ++visits == 2; };
-    CHECK(bins.search(0, Side::open, 8, second) < 9);
+    CHECK(bins.search(0, 8, second) < 9);
     CHECK(visits == 2);
 }
 
 TEST_CASE("FreeBins: growing keeps the lists") {
     FreeBins bins;
     bins.reserve(1);
-    bins.insert(0, 512, Side::shut);
+    bins.insert(0, 512);
     bins.reserve(5000);
-    bins.insert(4999, 512, Side::shut);
-    CHECK(found(bins, 0, Side::shut) == std::multiset<FreeBins::Node>{0, 4999});
+    bins.insert(4999, 512);
+    CHECK(found(bins, 0) == std::multiset<FreeBins::Node>{0, 4999});
 }
 
 } // namespace heap_free_bins_test

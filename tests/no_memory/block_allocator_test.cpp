@@ -10,20 +10,17 @@ using namespace block_model;
 
 TEST_CASE("BlockAllocator: a call that has no memory changes nothing, and works once there is some") {
     int failures = 0;
-    for (const std::size_t seam : {std::size_t{0}, Walk::granule * unit}) {
-        for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-            CAPTURE(seam);
-            CAPTURE(seed);
-            Walk walk{seed, seam};
-            const auto act = [&](auto&& call) {
-                const Snapshot before{walk.blocks};
-                failures += no_memory::sweep(call, [&] {
-                    CHECK(Snapshot{walk.blocks} == before);
-                    walk.model.check(walk.blocks, 0);
-                });
-            };
-            for (int step = 0; step < 200; ++step) walk.step(act);
-        }
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+        CAPTURE(seed);
+        Walk walk{seed};
+        const auto act = [&](auto&& call) {
+            const Snapshot before{walk.blocks};
+            failures += no_memory::sweep(call, [&] {
+                CHECK(Snapshot{walk.blocks} == before);
+                walk.model.check(walk.blocks, 0);
+            });
+        };
+        for (int step = 0; step < 200; ++step) walk.step(act);
     }
     CHECK(failures > 100);
 }

@@ -98,9 +98,9 @@ TEST_CASE("pause: where it failed halfway and ends without memory, what is still
                 driver.heal();
             }
             {
+                (void)arena.resume();
                 const test::HeldStream busy{driver.inner()}; // works on the block
                 arena.deallocate(block);
-                (void)arena.resume();
                 const auto* const begin = static_cast<std::byte*>(block);
                 for (int i = 0; i < 30; ++i) {
                     const void* const other = arena.allocate(1_MiB);

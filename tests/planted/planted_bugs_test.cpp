@@ -290,6 +290,7 @@ TEST_CASE("an inbound piece that starts too early: what was there has not been s
         (void)saver.pause("coming");
         void* const going = saver.arena("going", policy).allocate(32_MiB);
         write_pattern(machine.honest, going, 32_MiB, 2);
+        saver.prepare("going");
         CHECK(saver.exchange("going", "coming").handed_bytes != 0);
         CHECK(machine.honest.drain().ok());
         machine.expect_pattern(coming, 32_MiB, 1);
@@ -523,7 +524,8 @@ TEST_CASE("a page written to before its bytes were safe") {
             saver.pause("a");
             void* const b = saver.arena("b", HostBackup{}).allocate(32_MiB);
             write_pattern(machine.honest, b, 32_MiB, 2);
-            for (int i = 0; i < 2; ++i) { // the second time all host memory exists
+            saver.prepare("b");
+            for (int i = 0; i < 2; ++i) {
                 CHECK(saver.exchange("b", "a").handed_bytes == 32_MiB);
                 machine.expect_pattern(a, 32_MiB, 1);
                 saver.exchange("a", "b");

@@ -315,6 +315,7 @@ TEST_CASE("a block freed with a capturing stream is not handed out again: replay
             machine.driver.on_call({});
             machine.driver.heal();
             CHECK(asked);
+            (void)saver.resume();
         }
         CHECK(arena.usage().blocks == 0);
         REQUIRE(capture.end());

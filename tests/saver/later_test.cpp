@@ -1,5 +1,5 @@
-// Faults whose code is about to be rewritten. Each test fails on the code of today, which `should_fail` checks; whoever
-// ends a fault removes the decorator. What hangs today runs in a child process with a deadline.
+// Faults of earlier versions, and those of code that is yet to be rewritten: these tests fail, which `should_fail`
+// checks; whoever ends a fault removes the decorator. What hung runs in a child process with a deadline.
 #include "support/bytes.hpp"
 #include "support/deadline.hpp"
 #include "support/machines.hpp"
@@ -124,8 +124,7 @@ void refuse_to_wait(const D& driver) {
 
 } // namespace
 
-// ends with issue 31
-TEST_CASE("later: a block freed during a pause with a policy of its own leaves no backup" * doctest::should_fail()) {
+TEST_CASE("a block freed during a pause with a policy of its own leaves no backup") {
     const D driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
     MemorySaver<D> saver{driver};
     const Arena a = saver.arena("a", HostBackup{.threads = 1});
@@ -144,21 +143,15 @@ TEST_CASE("later: a block freed during a pause with a policy of its own leaves n
     CHECK(usage.used_bytes == usage.backed_up_bytes);
 }
 
-// ends with issue 31
-TEST_CASE("later: a resume obeys .room_within while another tag's pause waits for the program's work" *
-          doctest::should_fail()) {
+TEST_CASE("a resume obeys .room_within while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) { (void)w.saver.resume(Tags{"b"}, {.room_within = 50ms}); }));
 }
 
-// ends with issue 31
-TEST_CASE("later: a streamed resume obeys .room_within while another tag's pause waits for the program's work" *
-          doctest::should_fail()) {
+TEST_CASE("a streamed resume obeys .room_within while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) { (void)w.saver.resume_async(Tags{"b"}, {.room_within = 50ms}); }));
 }
 
-// ends with issue 31
-TEST_CASE("later: an exchange obeys its limits while another tag's pause waits for the program's work" *
-          doctest::should_fail()) {
+TEST_CASE("an exchange obeys its limits while another tag's pause waits for the program's work") {
     CHECK(gives_up(
         [](Waiting& w) {
             (void)w.saver.arena("d", HostBackup{.threads = 1}).allocate(1_MiB);
@@ -201,15 +194,11 @@ TEST_CASE("a TaggedArena's resume obeys .room_within while another one's pause w
     }));
 }
 
-// ends with issue 31
-TEST_CASE("later: an allocation without room is refused while another tag's pause waits for the program's work" *
-          doctest::should_fail()) {
+TEST_CASE("an allocation without room is refused while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) { (void)w.b.allocate(12_MiB); }));
 }
 
-// ends with issue 31
-TEST_CASE("later: a commit without room is refused while another tag's pause waits for the program's work" *
-          doctest::should_fail()) {
+TEST_CASE("a commit without room is refused while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) {
         const Arena d = w.saver.arena("d", HostBackup{.threads = 1});
         Elastic elastic = d.elastic(16_MiB, {.granularity = 64_KiB});
@@ -217,17 +206,14 @@ TEST_CASE("later: a commit without room is refused while another tag's pause wai
     }));
 }
 
-// ends with issue 31
-TEST_CASE("later: a workspace without room is refused while another tag's pause waits for the program's work" *
-          doctest::should_fail()) {
+TEST_CASE("a workspace without room is refused while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) {
         WorkspacePool pool{w.saver.arena("d", HostBackup{.threads = 1})};
         (void)pool.get("x", 12_MiB);
     }));
 }
 
-// ends with issue 31
-TEST_CASE("later: pages are not unmapped under copies that could not be waited for" * doctest::should_fail()) {
+TEST_CASE("pages are not unmapped under copies that could not be waited for") {
     const HostDriver host{64_MiB, {.granularity = 64_KiB, .survive_faults = true}};
     const D driver{host};
     MemorySaver<D> saver{driver};
@@ -252,8 +238,7 @@ TEST_CASE("later: pages are not unmapped under copies that could not be waited f
     (void)host.close_stream(stream);
 }
 
-// ends with issue 31
-TEST_CASE("later: no block is handed out while a failed load's copy may still write to it" * doctest::should_fail()) {
+TEST_CASE("no block is handed out while a failed load's copy may still write to it") {
     const Folder folder;
     const std::string file = (folder.path / "bytes").string();
     std::ofstream{file, std::ios::binary} << std::string(1_MiB, 'F');

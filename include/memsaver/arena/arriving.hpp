@@ -2,7 +2,7 @@
 // wait for them, or being saved ahead of a pause. Knows nothing about tags or about the users of the bytes.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/operations.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -45,7 +45,8 @@ private:
     Turn::Hold turn_;
     ArenaCore* core_;
     bool able_;
-    std::vector<Range> ranges_;         // of active memory, sorted
+    std::vector<Memory*> memories_;     // active
+    std::vector<Range> ranges_;         // theirs at the beginning, sorted
     std::vector<std::uint64_t> living_; // serial numbers of the blocks that were live at the beginning, sorted
     bool enqueued_ = false;             // and not yet passed to an Arriving
     Ticket ticket_;

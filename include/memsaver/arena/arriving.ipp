@@ -25,16 +25,22 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn
     : turn_{std::move(turn)}, core_{&core}, able_{core.own_->saves_once()} {
     core.give_up_failed_arrival();
     {
-        const std::lock_guard lock{core.pages_.mutex};
-        for (const Extent& extent : core.pages_.active) ranges_.push_back({extent.address(), extent.bytes()});
+        const std::lock_guard lock{core.mutex_};
+        for (const auto& memory : core.memories_) {
+            if (memory->state == Memory::State::active && !memory->extents.empty()) memories_.push_back(memory.get());
+        }
+        for (const Memory* const memory : memories_) {
+            for (const Extent& extent : memory->extents) ranges_.push_back(extent.range());
+        }
     }
     sort_by_address(ranges_);
-    for (const LiveBlock& block : core.heaps_.live_blocks(ranges_)) living_.push_back(block.serial);
+    for (const LiveBlock& block : core.live_blocks(memories_)) living_.push_back(block.serial);
     std::sort(living_.begin(), living_.end());
 }
 
 MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(SaveAhead&& other) noexcept
-    : turn_{std::move(other.turn_)}, core_{other.core_}, able_{other.able_}, ranges_{std::move(other.ranges_)},
+    : turn_{std::move(other.turn_)}, core_{other.core_}, able_{other.able_},
+      memories_{std::move(other.memories_)}, ranges_{std::move(other.ranges_)},
       living_{std::move(other.living_)}, enqueued_{std::exchange(other.enqueued_, false)},
       ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)}, waited_{other.waited_} {}
 
@@ -42,15 +48,16 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::~SaveAhead() {
     if (!enqueued_) return;
     ticket_ = {}; // nothing would invalidate what it saved, so that may be stale when it is next needed
     core_->own_->outdated();
-    core_->pages_.unsettle();
+    core_->unsettle();
 }
 
 MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     if (ranges_.empty()) return;
-    saving_ = Span{core_->options().events, core_->tag(), core_->device(), "save"};
-    LiveSet live = core_->live_set(ranges_, "saving");
-    live.blocks = [core = core_, ranges = ranges_, living = living_] { // new blocks are left to the pause
-        std::vector<LiveBlock> blocks = core->heaps_.live_blocks(ranges);
+    saving_ = Span{core_->options_.events, core_->tag(), core_->device(), "save"};
+    LiveSet live = core_->live_set(memories_, "saving");
+    live.extents = ranges_;
+    live.blocks = [core = core_, memories = memories_, ranges = ranges_, living = living_] {
+        std::vector<LiveBlock> blocks = core->live_blocks(memories); // new blocks are left to the pause
         std::erase_if(blocks, [&](const LiveBlock& block) {
             return !covers(ranges, {block.address, block.bytes}) ||
                    !std::binary_search(living.begin(), living.end(), block.serial);
@@ -126,7 +133,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
             }
         }
         if (coming_back_) return finish(State::failed, std::move(failure));
-        core_.pages_.unsettle(); // copies may still be in flight after a failure
+        core_.unsettle(); // copies may still be in flight after a failure
     }
     shut_out(failure);
     if (coming_) {
@@ -268,7 +275,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::throw_failure() {
 // --- ArenaCore's methods ---
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArenaCore::arriving() noexcept {
-    const std::lock_guard lock{pages_.mutex};
+    const std::lock_guard lock{mutex_};
     return arriving_;
 }
 
@@ -305,20 +312,16 @@ MEMSAVER_INLINE void ArenaCore::cancel_arriving() noexcept {
 }
 
 MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, std::size_t bytes) {
-    const Range range{reinterpret_cast<Address>(pointer), bytes};
+    const Range range{as_address(pointer), bytes};
     const auto text = [&] { return "gate(" + format_address(range.address) + ", " + format_bytes(bytes) + ')'; };
     require_open_for(text);
     const auto turn = take_turn({}, "gate", true);
-    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag() + "\": " + why}; };
-    if (bytes == 0) throw refusal("the size is 0");
-    if (!contains(pointer)) throw refusal("the address does not belong to this tag");
-    const std::optional<LiveBlock> block = heaps_.block_holding(range.address);
-    if (!block) throw refusal("no live block contains this address, nor a committed part of an elastic range");
-    if (bytes > block->bytes - (range.address - block->address)) throw refusal("it extends past the end of its block");
-    std::shared_ptr<GateMark> gate = gates_.add(range, block->address, block->serial);
+    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };
+    const LiveBlock block = block_of(range, refusal);
+    std::shared_ptr<GateMark> gate = gates_.add(range, block.address, block.serial);
     if (const auto coming = arriving(); coming != nullptr && coming->can_be_joined()) {
         coming->follow(gates_.relay(), range);
-        check(driver().record(gate->event.get(), gates_.relay()), "record the event of a gate");
+        check(driver_.record(gate->event.get(), gates_.relay()), "record the event of a gate");
     }
     return gate;
 }
@@ -328,7 +331,7 @@ MEMSAVER_INLINE void ArenaCore::require_restored() {
 }
 
 MEMSAVER_INLINE void ArenaCore::set_arriving(std::shared_ptr<Arriving> arriving) noexcept {
-    const std::lock_guard lock{pages_.mutex};
+    const std::lock_guard lock{mutex_};
     arriving_ = std::move(arriving);
 }
 

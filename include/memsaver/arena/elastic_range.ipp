@@ -2,10 +2,14 @@
 #pragma once
 
 #include "memsaver/arena/elastic_range.hpp"
-#include "memsaver/core/error.hpp"
-#include "memsaver/core/sizes.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +17,129 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
+
+// --- reserved addresses ---
+
+MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes, std::size_t step) : core_{core} {
+    const Growth growth{core};
+    core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
+    range_ = core.take_addresses(bytes, core.granularity_);
+    try {
+        const std::lock_guard lock{core.mutex_};
+        core.owned_.push_back({range_, step});
+    } catch (...) {
+        core.free_addresses(range_);
+        throw;
+    }
+}
+
+MEMSAVER_INLINE bool ArenaCore::Reserved::blocked(const std::vector<Range>& ranges,
+                                                  std::vector<std::shared_ptr<const WorkMark>>* marks) const {
+    const std::lock_guard lock{core_.mutex_};
+    bool any = false;
+    for (const Leftover& each : core_.attic_) {
+        const bool here = std::any_of(ranges.begin(), ranges.end(),
+                                      [&](const Range& range) { return overlap(range, each.extent.range()); });
+        if (!here || !each.extent.mapped) continue;
+        any = true;
+        if (marks != nullptr && each.until != nullptr) marks->push_back(each.until);
+    }
+    return any;
+}
+
+MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range>& blocks) noexcept {
+    bool lacking = false;
+    {
+        const std::lock_guard lock{core_.mutex_};
+        std::erase_if(core_.owned_, [&](const Owned& owned) { return owned.range.address == range_.address; });
+        try {
+            std::vector<Range> kept = blocks; // the arena frees their addresses
+            for (Leftover& each : core_.attic_) {
+                if (!overlap(range_, each.extent.range())) continue;
+                each.owns_addresses = true;
+                kept.push_back(each.extent.range());
+            }
+            sort_by_address(kept);
+            for (const Range& gap : without({range_}, kept)) lacking = !core_.addresses_.give(gap) || lacking;
+        } catch (const std::bad_alloc&) {
+            lacking = true;
+        }
+    }
+    if (lacking) core_.emit_ignored("no host memory to free addresses");
+}
+
+// --- growing blocks ---
+
+MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
+    if (cap == 0 || !can_align_up(cap, granularity_)) {
+        throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be reserved"};
+    }
+    const std::size_t capacity = capacity_.load();
+    if (capacity != 0 && cap > capacity) {
+        throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(cap) + " for a growing block exceed its capacity of " +
+                     format_bytes(capacity)};
+    }
+    return std::make_unique<GrowingBlock>(*this, align_up(cap, granularity_));
+}
+
+MEMSAVER_INLINE GrowingBlock::~GrowingBlock() {
+    if (core_.closed() || core_.forked()) return;
+    addresses_.free_addresses(parts_);
+    for (const Range& part : parts_) core_.deallocate_quietly(pointer_of(part.address), order_);
+}
+
+MEMSAVER_INLINE void GrowingBlock::grow(std::size_t bytes) {
+    if (bytes <= bytes_) return;
+    if (bytes > cap()) refuse(bytes, "its cap is " + format_bytes(cap()));
+    if (bytes_ != 0 && grows_once()) {
+        refuse(bytes,
+               "its tag uses one handle per block (ArenaOptions::single_handle), so it can grow only once; request the "
+               "maximum size first");
+    }
+    const auto paused = [&] {
+        const std::lock_guard lock{core_.mutex_};
+        return bytes_ != 0 && core_.any_away({address(), bytes_});
+    };
+    if (paused()) (void)core_.finish_arriving();
+    if (paused()) refuse(bytes, "it is paused; resume its tag first");
+    const Range more{address() + bytes_, align_up(bytes, core_.granularity_) - bytes_};
+    clear_the_way(more);
+    parts_.reserve(parts_.size() + 1);
+    try {
+        grow_now(more, bytes);
+    } catch (const Error& error) { // reclaiming unused memory of the arena may help
+        int waits = 1;
+        if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
+        clear_the_way(more);
+        grow_now(more, bytes);
+    }
+    parts_.push_back(more);
+    bytes_ += more.bytes;
+}
+
+MEMSAVER_INLINE void GrowingBlock::clear_the_way(Range more) {
+    if (!addresses_.blocked({more})) return;
+    Status status{StatusKind::other, 0, "another operation is in progress"};
+    std::size_t released = 0;
+    if (const auto turn = core_.try_turn()) status = core_.retry_attic(released);
+    if (addresses_.blocked({more}))
+        check(status, "release pages left by an earlier growth", more.bytes, more.address);
+}
+
+MEMSAVER_INLINE void GrowingBlock::grow_now(Range more, std::size_t bytes) {
+    const ArenaCore::Growth growth{core_};
+    core_.require_open_for([&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
+    core_.check_capacity(core_.capacity_.load(), more.bytes);
+    const Status status = core_.add_memory({more}, Block::State::live, false, false);
+    if (!status.ok()) core_.raise_no_room(status, "allocate memory for a growing block", more.bytes);
+}
+
+MEMSAVER_INLINE void GrowingBlock::refuse(std::size_t bytes, const std::string& why) const {
+    throw Misuse{"a block at " + format_address(address()) + " in tag \"" + core_.tag() + "\" cannot grow to " +
+                 format_bytes(bytes) + ": " + why};
+}
+
+// --- elastic ranges: sizes ---
 
 MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& bytes, std::size_t& step,
                                          std::size_t unit) {
@@ -35,10 +162,10 @@ MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& by
 }
 
 MEMSAVER_INLINE void ElasticRange::refuse(const char* what, std::size_t offset, std::size_t bytes,
-                                          const std::string& why) const {
+                                          const char* why) const {
     throw Misuse{std::string{what} + " of " + format_bytes(bytes) + " at " + std::to_string(offset) +
                  " in an elastic range of " + format_bytes(this->bytes()) + " at " + format_address(address()) +
-                 " in tag \"" + tag_ + "\": " + why};
+                 " in tag \"" + core_.tag() + "\": " + why};
 }
 
 MEMSAVER_INLINE void ElasticRange::check_part(const char* what, std::size_t offset, std::size_t bytes) const {
@@ -64,7 +191,7 @@ MEMSAVER_INLINE Range ElasticRange::inward(const char* what, std::size_t offset,
 MEMSAVER_INLINE std::pair<Range, Range> ElasticRange::resizing(std::size_t bytes) const {
     if (bytes > this->bytes()) refuse("resize", 0, bytes, "it extends past the end of the range");
     std::size_t have = has_memory_.size();
-    while (have != 0 && !has_memory_[have - 1]) --have;
+    while (have != 0 && has_memory_[have - 1] == 0) --have;
     const std::size_t want = bytes / step_ + (bytes % step_ == 0 ? 0 : 1);
     const std::size_t grown = want > have ? want - have : 0;
     return {Range{address() + have * step_, grown * step_},
@@ -74,29 +201,216 @@ MEMSAVER_INLINE std::pair<Range, Range> ElasticRange::resizing(std::size_t bytes
 MEMSAVER_INLINE std::vector<Range> ElasticRange::steps(Range part, bool with_memory) const {
     std::vector<Range> found;
     for (Address at = part.address; at < part.end(); at += step_) {
-        if (has_memory_[number(at)] == with_memory) found.push_back({at, step_});
-    }
-    return found;
-}
-
-MEMSAVER_INLINE std::vector<Range> ElasticRange::all_steps(Range part) const {
-    std::vector<Range> found = steps(part, true);
-    if (found.size() * step_ != part.bytes) {
-        refuse("release", offset_of(part), part.bytes, "part of it is not committed, possibly already released");
+        if ((has_memory_[number(at)] != 0) == with_memory) found.push_back({at, step_});
     }
     return found;
 }
 
 MEMSAVER_INLINE void ElasticRange::note(const std::vector<Range>& steps, bool has_memory) noexcept {
-    for (const Range& step : steps) has_memory_[number(step.address)] = has_memory;
-    const std::size_t bytes = steps.size() * step_;
-    if (has_memory) {
-        committed_bytes_ += bytes;
-        in_all_ += bytes;
-    } else {
-        committed_bytes_ -= bytes;
-        in_all_ -= bytes;
+    for (const Range& step : steps) has_memory_[number(step.address)] = has_memory ? 1 : 0;
+    const std::size_t bytes = has_memory ? steps.size() * step_ : 0 - steps.size() * step_;
+    committed_bytes_ += bytes;
+    core_.elastic_bytes_ += bytes;
+}
+
+// --- elastic ranges: memory ---
+
+/// A mark that has passed once a fence has ended that began after the mark was made. Must not outlive its arena.
+class FenceMark final : public WorkMark {
+public:
+    FenceMark(Frees& fences, AnyDriver driver)
+        : fences_{fences}, driver_{std::move(driver)}, last_{fences.last_begun()} {}
+
+    MEMSAVER_INLINE Status query(bool& passed) const noexcept override {
+        passed = fences_.last_done() > last_;
+        return {};
     }
+    MEMSAVER_INLINE Status wait() const noexcept override {
+        if (fences_.last_done() > last_) return {};
+        const std::uint64_t fence = fences_.begin_fence();
+        const Status status = driver_.drain();
+        if (status.ok()) fences_.finish_fence(fence);
+        return status;
+    }
+
+private:
+    Frees& fences_;
+    AnyDriver driver_;
+    std::uint64_t last_; // last fence begun when the mark was made
+};
+
+/// Completes once both marks have.
+class BothMarks final : public WorkMark {
+public:
+    BothMarks(std::shared_ptr<const WorkMark> a, std::shared_ptr<const WorkMark> b)
+        : a_{std::move(a)}, b_{std::move(b)} {}
+
+    MEMSAVER_INLINE Status query(bool& passed) const noexcept override {
+        const Status status = a_->query(passed);
+        return status.ok() && passed ? b_->query(passed) : status;
+    }
+    MEMSAVER_INLINE Status wait() const noexcept override {
+        const Status status = a_->wait();
+        return status.ok() ? b_->wait() : status;
+    }
+
+private:
+    std::shared_ptr<const WorkMark> a_;
+    std::shared_ptr<const WorkMark> b_;
+};
+
+MEMSAVER_INLINE std::shared_ptr<const WorkMark> ArenaCore::next_fence() {
+    return std::make_shared<FenceMark>(frees_, driver_);
+}
+
+MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step) {
+    ElasticRange::round(tag_, bytes, step, granularity_);
+    return std::make_unique<ElasticRange>(*this, bytes, step);
+}
+
+MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step)
+    : core_{core}, step_{step}, addresses_{core, bytes, step} {
+    try {
+        has_memory_.resize(bytes / step);
+    } catch (...) {
+        addresses_.free_addresses({});
+        throw;
+    }
+}
+
+MEMSAVER_INLINE ElasticRange::~ElasticRange() {
+    if (core_.closed() || core_.forked()) return;
+    // Memory that graph replays touch stays until the arena closes, because no graph keeps such pages alive.
+    if (order_.kind == FreeOrder::Kind::replayed) return;
+    try {
+        const auto turn = begin("release");
+        give(steps(addresses_.range(), true), order_);
+        addresses_.free_addresses({});
+    } catch (const std::exception& error) { // its memory stays where it is until the arena closes
+        core_.emit_ignored(error.what());
+    }
+}
+
+MEMSAVER_INLINE Turn::Hold ElasticRange::begin(const char* what) {
+    auto turn = core_.take_turn({}, what);
+    core_.give_up_failed_arrival(); // its pages lie at addresses that count as paused
+    return turn;
+}
+
+MEMSAVER_INLINE void ElasticRange::commit(Range part) {
+    bool room = false; // set once a failure may be due to lack of memory
+    const auto try_it = [&] {
+        const auto turn = begin("commit");
+        const std::vector<Range> missing = steps(part, false);
+        {
+            const std::lock_guard lock{core_.mutex_};
+            if (core_.any_away(addresses_.range()))
+                refuse("commit", offset_of(part), part.bytes, "it is paused; resume its tag first");
+        }
+        if (missing.empty()) return;
+        clear_the_way(missing);
+        const ArenaCore::Growth growth{core_};
+        room = true;
+        core_.check_capacity(core_.capacity_.load(), missing.size() * step_);
+        const Status status = core_.add_memory(missing, Block::State::live, true, false);
+        if (!status.ok()) core_.raise_no_room(status, "commit memory of an elastic range", missing.size() * step_);
+        note(missing, true);
+    };
+    try {
+        try_it();
+    } catch (const Error& error) { // reclaiming unused memory of the arena may help
+        int waits = 1;
+        if (!room || error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
+        try_it();
+    }
+}
+
+MEMSAVER_INLINE void ElasticRange::clear_the_way(const std::vector<Range>& missing) {
+    std::vector<std::shared_ptr<const WorkMark>> marks;
+    if (!addresses_.blocked(missing, &marks)) return;
+    for (const auto& mark : marks) {
+        core_.check_of_tag(mark->wait(), "wait for work that may still use released memory");
+    }
+    std::size_t released = 0;
+    const Status status = core_.retry_attic(released);
+    if (addresses_.blocked(missing)) core_.check_of_tag(status, "release pages left by an earlier call");
+}
+
+MEMSAVER_INLINE void ElasticRange::release(std::size_t offset, std::size_t bytes, const FreeOrder& order) {
+    const Range part = inward("release", offset, bytes);
+    const auto turn = begin("release");
+    const std::vector<Range> going = steps(part, true);
+    if (going.size() * step_ != part.bytes)
+        refuse("release", offset_of(part), part.bytes, "part of it is not committed, possibly already released");
+    give(going, order);
+}
+
+MEMSAVER_INLINE bool ElasticRange::grow(std::size_t bytes) {
+    Range more;
+    {
+        const auto turn = begin("resize");
+        const auto [grown, rest] = resizing(bytes);
+        more = grown;
+        if (more.bytes == 0) return steps(rest, true).empty();
+    }
+    commit(more);
+    return true;
+}
+
+MEMSAVER_INLINE void ElasticRange::shrink(std::size_t bytes, const FreeOrder& order) {
+    const auto turn = begin("resize");
+    give(steps(resizing(bytes).second, true), order);
+}
+
+MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const FreeOrder& order) {
+    ArenaCore& core = core_;
+    std::size_t released = 0;
+    (void)core.retry_attic(released); // failures are retried later
+    if (going.empty()) return;
+    std::shared_ptr<const WorkMark> mark = order.mark;
+    if (mark == nullptr && order.kind != FreeOrder::Kind::idle) mark = core.next_fence();
+    bool passed = false;
+    if (mark != nullptr && mark->query(passed).ok() && passed) mark = nullptr;
+    if (!core.settle().ok()) { // the library's own copies, which no mark of the program covers
+        const std::shared_ptr<const WorkMark> copies = core.next_fence();
+        mark = mark == nullptr ? copies : std::make_shared<BothMarks>(mark, copies);
+    }
+    std::vector<Extent> extents;
+    std::vector<std::shared_ptr<AnySlot>> ended;
+    {
+        const std::lock_guard lock{core.mutex_};
+        std::size_t count = 0;
+        for (const auto& memory : core.memories_) count += memory->extents.size();
+        extents.reserve(count);
+        ended.reserve(core.memories_.size()); // nothing can fail from here on
+        for (const Range& step : going) {
+            Memory& memory = *core.memory_with_block(step.address);
+            core.forget(memory, memory.blocks.find(step.address)->serial);
+            memory.blocks.take_out(step.address);
+        }
+        for (const auto& memory : core.memories_) {
+            std::erase_if(memory->extents, [&](const Extent& extent) {
+                if (!covers(going, extent.range())) return false;
+                extents.push_back(extent);
+                return true;
+            });
+            if (memory->extents.empty() && memory->state == Memory::State::paused) ended.push_back(core.slot_of(*memory));
+        }
+        std::erase_if(core.memories_, [](const auto& memory) {
+            return memory->state == Memory::State::paused && memory->extents.empty();
+        });
+        std::erase_if(ended, [&](const auto& slot) { return core.in_use(slot); });
+    }
+    note(going, false);
+    for (const auto& slot : ended) core.slot_resumed(slot); // none of its bytes are left
+    for (Extent& extent : extents) {
+        if (mark != nullptr && extent.mapped) {
+            core.leave(extent, false, {}, mark);
+        } else {
+            core.leave(extent, false, core.drop(extent));
+        }
+    }
+    core.count_held();
 }
 
 } // namespace detail

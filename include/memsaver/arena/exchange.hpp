@@ -8,24 +8,20 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Tracks which pages are handed over from which pause to which resume, and how far their bytes have been saved.
+/// Tracks which pages are handed over from which pause to which resume.
 ///
 ///     pause   |  A: 1 GiB  |  B: 1 GiB  | C: 2 MiB |          saved piece by piece, mapped here until the end
 ///                   |            |           `-> released
 ///     resume  |  A: 1 GiB  |  B: 1 GiB  | new: 512 MiB |      mapped here too: a piece is restored once the old
 ///                                                             bytes in its place have been saved
 ///
-/// Only whole handles are handed over, between equal drivers; the largest that fits comes first. If not all of a save
-/// is on its streams yet (host pages are still being allocated, or bytes go through a ring), the rest of a page may
-/// still fail to be saved, so a page is written to only once all of it is saved; otherwise once the piece is. So after
-/// a failure, each page is either unchanged or was saved as a whole.
+/// Only whole handles are handed over, between equal drivers; the largest that fits comes first.
 class Handover {
 public:
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
@@ -44,9 +40,11 @@ public:
     /// Returns whether a failed save kept bytes from being written.
     [[nodiscard]] bool save_failed() const noexcept;
 
-    /// After a failure, once the resumes are destroyed: releases the pages that were written to, because they have been
-    /// saved. The rest stays active.
-    void release_written() noexcept;
+    /// Hands over nothing. Nothing may have been written.
+    void call_off();
+    /// After a failure, once the resumes are destroyed: pauses the memory whose pages may have been written to, because
+    /// its saves complete unless the device is lost. The rest stays active.
+    void end_written() noexcept;
 
 private:
     struct Pair {
@@ -55,24 +53,23 @@ private:
         Range source;
         std::size_t resume;
         Range target;
-        bool whole;   ///< all of it must be saved before any of it is written to
-        bool written; ///< guarded by the mutex
     };
 
-    Status wait_for(Pair& pair, Range target);
+    Status wait_for(const Pair& pair, Range target);
 
     std::vector<PauseStep>& out_;
-    std::deque<Pair> pairs_;
-    std::vector<std::vector<bool>> written_; // for each extent of each pause; filled in at the end
-    std::vector<bool> safe_;                 // for each pause: the device was not lost before everything was saved
-    mutable std::mutex mutex_;
-    bool save_failed_ = false; // guarded by the mutex
+    std::vector<ResumeStep>& in_;
+    std::vector<Pair> pairs_;
+    mutable std::mutex mutex_;  // guards the members below
+    std::vector<char> written_; // for each pause: some of its pages may have been written to
+    bool save_failed_ = false;
 };
 
-/// Runs an exchange to its end. `out` have been begun and wait for `order`; `in` have been begun. Memory that is handed
-/// over is never released. Missing memory is created before anything changes if it is available, otherwise after `out`
-/// has released its own. `relieve(device)` as for `run_resume`. If it throws, the report says what was done: of `out`,
-/// memory that was handed over or released is paused and saved, the rest is active; of `in`, either everything is
+/// Runs an exchange to its end. `out` have been begun and wait for `order`; `in` have been begun. Copies run in both
+/// directions at once if every save of `out` is entirely on its streams once it has begun; otherwise all is saved first.
+/// If there is no memory now for what `in` needs beyond the pages of `out`, nothing is handed over: `out` is paused,
+/// then `in` resumed. `relieve(device)` as for `run_resume`. If it throws, the
+/// report says what was done: each of `out` is paused and saved, or active as it was; of `in`, either everything is
 /// resumed or nothing. `ending` as for `run_resume`, for `in`.
 Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
                     const Deadline& deadline, const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve,

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -23,82 +22,104 @@ namespace detail {
 /// is cheaper to create one large handle.
 inline constexpr std::size_t least_handed = 8;
 
-MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in) : out_{out} {
+MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in) : out_{out}, in_{in} {
     struct Offer {
+        std::size_t bytes;
         std::size_t pause;
         std::size_t extent;
     };
-    std::vector<std::size_t> takers(in.size()); // resumes that restore bytes come first: they get the pages saved first
-    for (std::size_t i = 0; i < in.size(); ++i) takers[i] = i;
-    std::stable_partition(takers.begin(), takers.end(), [&](std::size_t i) { return in[i].brings_bytes(); });
-    std::multimap<std::size_t, Offer> offers; // by size; those of equal size in the order in which they are saved
     written_.resize(out.size());
-    safe_.resize(out.size(), true);
+    std::vector<std::vector<char>> taken(out.size());
     for (std::size_t p = 0; p < out.size(); ++p) {
-        written_[p].resize(out[p].extents().size(), false);
+        taken[p].resize(out[p].extents().size());
         out[p].plan_handover();
+    }
+    std::vector<std::size_t> takers; // resumes that restore bytes come first: they get the pages saved first
+    for (const bool brings : {true, false}) {
+        for (std::size_t i = 0; i < in.size(); ++i) {
+            if (in[i].brings_bytes() == brings) takers.push_back(i);
+        }
     }
     for (const std::size_t r : takers) {
         ResumeStep& step = in[r];
-        offers.clear();
+        const std::size_t granularity = step.core().granularity();
+        std::vector<Offer> offers; // by size; those of equal size in the order in which they are saved
         for (std::size_t p = 0; p < out.size(); ++p) {
             if (!(out[p].driver() == step.driver())) continue;
-            const std::vector<Extent>& extents = out[p].extents();
-            std::vector<std::size_t> order(extents.size());
-            for (std::size_t e = 0; e < extents.size(); ++e) order[e] = e;
-            std::sort(order.begin(), order.end(),
-                      [&](std::size_t a, std::size_t b) { return extents[a].address() < extents[b].address(); });
-            for (const std::size_t e : order) {
-                if (!written_[p][e]) offers.emplace(extents[e].bytes(), Offer{p, e}); // here: not handed over yet
+            for (std::size_t e = 0; e < taken[p].size(); ++e) {
+                if (taken[p][e] == 0) offers.push_back({out[p].extents()[e]->bytes, p, e});
             }
         }
-        std::vector<Range> plan;
-        for (const Range& range : step.ranges()) {
-            Range rest = range;
-            while (rest.bytes != 0) {
-                auto offer = offers.find(rest.bytes);
-                if (step.pages().options().single_handle) { // only a handle of exactly this size
-                    if (offer == offers.end()) break;
-                } else {
-                    offer = offers.upper_bound(rest.bytes);
-                    if (offer == offers.begin()) break;
-                    offer = offers.lower_bound(std::prev(offer)->first);
-                }
-                const std::size_t bytes = offer->first;
-                if (bytes < least_handed * step.pages().granularity() && bytes != rest.bytes) break;
-                const auto [p, e] = offer->second;
-                const Range target{rest.address, bytes};
-                pairs_.push_back({p, e, {out[p].extents()[e].address(), bytes}, r, target, true, false});
-                plan.push_back(target);
-                written_[p][e] = true;
+        std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) { return a.bytes < b.bytes; });
+        const auto at_least = [&](std::size_t bytes) {
+            return std::lower_bound(offers.begin(), offers.end(), bytes,
+                                    [](const Offer& offer, std::size_t wanted) { return offer.bytes < wanted; });
+        };
+        const std::size_t first_pair = pairs_.size();
+        for (Memory* const memory : step.memories()) {
+            std::vector<Extent> plan;
+            const auto take = [&](Address address, std::vector<Offer>::iterator offer, bool fixed) {
+                const Extent& source = *out[offer->pause].extents()[offer->extent];
+                const Range target{address, source.bytes};
+                pairs_.push_back({offer->pause, offer->extent, source.range(), r, target});
+                plan.push_back({.address = address, .bytes = source.bytes, .fixed = fixed});
+                taken[offer->pause][offer->extent] = 1;
                 offers.erase(offer);
-                rest = {rest.address + bytes, rest.bytes - bytes};
+            };
+            Range run; // adjacent ranges that may come back in any handles
+            const auto end_run = [&] {
+                while (run.bytes != 0) {
+                    auto offer = at_least(run.bytes + 1);
+                    if (offer == offers.begin()) break;
+                    offer = at_least(std::prev(offer)->bytes); // the largest that fits, of these the first
+                    const std::size_t bytes = offer->bytes;
+                    if (bytes < least_handed * granularity && bytes != run.bytes) break;
+                    take(run.address, offer, false);
+                    run = {run.address + bytes, run.bytes - bytes};
+                }
+                split_into_extents(run, granularity, false, plan);
+                run = {};
+            };
+            for (const Extent& extent : memory->extents) {
+                if (extent.owns || extent.mapped) { // kept
+                    end_run();
+                    plan.push_back(extent);
+                } else if (extent.fixed) { // only a handle of exactly this size
+                    end_run();
+                    const auto offer = at_least(extent.bytes);
+                    if (offer != offers.end() && offer->bytes == extent.bytes) {
+                        take(extent.address, offer, true);
+                    } else {
+                        plan.push_back(extent);
+                    }
+                } else {
+                    if (run.bytes != 0 && run.end() != extent.address) end_run();
+                    if (run.bytes == 0) run.address = extent.address;
+                    run.bytes += extent.bytes;
+                }
             }
-            if (rest.bytes == 0) continue;
-            if (step.pages().options().single_handle) {
-                plan.push_back(rest);
-            } else { // a handed handle may be larger than a new one
-                split_into_extents(rest, step.pages().granularity(), plan);
-            }
+            end_run();
+            step.plan(*memory, std::move(plan));
         }
-        if (pairs_.empty() || pairs_.back().resume != r) continue;
-        step.plan(plan);
-        auto extent = step.extents().begin();
-        for (const Pair& pair : pairs_) {
-            if (pair.resume != r) continue;
-            while (extent->address() != pair.target.address) ++extent;
-            step.map_of(*extent, out[pair.pause].extents()[pair.extent]);
-            out[pair.pause].hand_over_to(pair.extent, *extent, step.pages());
+        for (std::size_t i = first_pair; i < pairs_.size(); ++i) {
+            const Pair& pair = pairs_[i];
+            Extent* target = nullptr;
+            for (Memory* const memory : step.memories()) {
+                const auto found = std::lower_bound(memory->extents.begin(), memory->extents.end(), pair.target.address,
+                                                    [](const Extent& each, Address at) { return each.address < at; });
+                if (found != memory->extents.end() && found->address == pair.target.address) target = &*found;
+            }
+            step.map_of(*target, out[pair.pause].extents()[pair.extent]->pages);
+            out[pair.pause].hand_over_to(pair.extent, *target, step.core());
         }
     }
-    for (auto& flags : written_) std::fill(flags.begin(), flags.end(), false);
 }
 
 MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const noexcept {
     std::size_t bytes = 0;
     for (const PauseStep& step : out_) {
         if (!(step.driver() == driver)) continue;
-        for (const Extent& extent : step.extents()) bytes += extent.physical_bytes();
+        for (const Extent* const extent : step.extents()) bytes += extent->bytes;
         bytes += step.scratch_bytes();
     }
     for (const Pair& pair : pairs_) {
@@ -109,31 +130,28 @@ MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const n
 
 MEMSAVER_INLINE void Handover::save() {
     for (std::size_t p = 0; p < out_.size(); ++p) {
-        bool threw = true;
-        struct AtEnd { // a policy that keeps nothing writes poison over pages handed over
-            ~AtEnd() {
-                if (out.keeps_bytes() || (!threw && out.ticket().bytes() == 0)) return;
-                for (Pair& pair : pairs) pair.written = pair.written || pair.pause == p;
-            }
-            PauseStep& out;
-            std::deque<Pair>& pairs;
-            std::size_t p;
-            const bool& threw;
+        const auto poisoned = [&](bool yes) { // a policy that keeps nothing writes poison over pages handed over
+            if (out_[p].keeps_bytes() || !yes) return;
+            const std::lock_guard lock{mutex_};
+            for (const Pair& pair : pairs_) written_[p] = written_[p] != 0 || pair.pause == p ? 1 : 0;
         };
-        const AtEnd note_poison{out_[p], pairs_, p, threw};
         try {
             out_[p].enqueue();
         } catch (Error& error) {
+            poisoned(true);
             name_tag(error, out_[p].tag());
             throw;
+        } catch (...) {
+            poisoned(true);
+            throw;
         }
-        threw = false;
+        poisoned(out_[p].ticket().bytes() != 0);
     }
 }
 
 MEMSAVER_INLINE std::function<Status(Range)> Handover::before_write(std::size_t resume) {
     return [this, resume](Range range) -> Status {
-        for (Pair& pair : pairs_) {
+        for (const Pair& pair : pairs_) {
             if (pair.resume != resume || !overlap(pair.target, range)) continue;
             const Address begin = std::max(pair.target.address, range.address);
             const Address end = std::min(pair.target.end(), range.end());
@@ -143,18 +161,17 @@ MEMSAVER_INLINE std::function<Status(Range)> Handover::before_write(std::size_t 
     };
 }
 
-MEMSAVER_INLINE Status Handover::wait_for(Pair& pair, Range target) {
-    Ticket& saving = out_[pair.pause].ticket();
-    const Range part{pair.source.address + (target.address - pair.target.address), target.bytes};
+MEMSAVER_INLINE Status Handover::wait_for(const Pair& pair, Range target) {
     Status status;
     try {
-        status = saving.wait_for(saving.enqueued() ? part : pair.source);
+        status = out_[pair.pause].ticket().wait_for(
+            {pair.source.address + (target.address - pair.target.address), target.bytes});
     } catch (const std::exception&) { // rethrown to the thread that waits for the whole save
         status = {StatusKind::other, 0, "the previous bytes could not be saved"};
     }
     const std::lock_guard lock{mutex_};
     if (status.ok()) {
-        pair.written = true;
+        written_[pair.pause] = 1;
     } else {
         save_failed_ = true;
     }
@@ -166,28 +183,25 @@ MEMSAVER_INLINE bool Handover::save_failed() const noexcept {
     return save_failed_;
 }
 
-MEMSAVER_INLINE void Handover::release_written() noexcept {
-    std::vector<bool>& safe = safe_; // for each pause
-    for (const Pair& pair : pairs_) {
-        if (!pair.written) continue;
-        written_[pair.pause][pair.extent] = true;
-        Status status;
-        try {
-            status = out_[pair.pause].ticket().wait_for(pair.source);
-        } catch (const std::exception&) { // a failed save, but the device is not lost
-        }
-        if (status.kind == StatusKind::gone) safe[pair.pause] = false;
-    }
+MEMSAVER_INLINE void Handover::call_off() {
+    for (PauseStep& step : out_) step.hand_over_nothing();
+    for (ResumeStep& step : in_) naming(step.tag(), [&] { step.unmap_handed(); });
+    pairs_.clear();
+}
+
+MEMSAVER_INLINE void Handover::end_written() noexcept {
     for (std::size_t p = 0; p < out_.size(); ++p) {
-        if (std::find(written_[p].begin(), written_[p].end(), true) != written_[p].end())
-            out_[p].release_only(written_[p], safe[p]);
+        out_[p].hand_over_nothing();
+        if (written_[p] == 0) continue;
+        out_[p].saved_anyway();
+        out_[p].release();
     }
 }
 
-/// Creates the memory for which no page is handed over. If a device has no room for it now, but will have once `out` is
-/// released, puts off all steps of that device.
-MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover& handover,
-                                     FunctionRef<bool(int)> relieve) {
+/// Creates the memory for which no page is handed over. Returns false if a device has no room for it now, but will have
+/// once `out` is released.
+MEMSAVER_INLINE bool create_beside(std::vector<ResumeStep>& in, const Handover& handover,
+                                   FunctionRef<bool(int)> relieve) {
     while (const std::optional<Refused> refused = create_all(in)) {
         const AnyDriver& driver = refused->driver;
         std::size_t needed = 0;
@@ -196,19 +210,15 @@ MEMSAVER_INLINE void take_or_put_off(std::vector<ResumeStep>& in, const Handover
             step.uncreate();
             if (!(step.driver() == driver)) continue;
             needed += step.needed_bytes();
-            margin = std::max(margin, step.pages().margin());
+            margin = std::max(margin, step.core().margin());
         }
         DeviceMemory memory;
         const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
         const std::size_t free = memory.free_bytes + coming;
-        if (coming != 0 && free >= needed && free - needed >= margin) {
-            for (ResumeStep& step : in) {
-                if (step.driver() == driver) step.put_off(true);
-            }
-        } else if (!relieve(driver.device())) {
-            raise_no_room(in, *refused);
-        }
+        if (coming != 0 && free >= needed && free - needed >= margin) return false;
+        if (!relieve(driver.device())) raise_no_room(in, *refused);
     }
+    return true;
 }
 
 /// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
@@ -220,18 +230,6 @@ void for_each_device_surely(std::vector<Step>& steps, const Act& act) {
     } catch (const std::bad_alloc&) { // thrown before anything has run
         for (Step& step : steps) act(step);
     }
-}
-
-/// Creates the memory that was put off, and restores its bytes.
-MEMSAVER_INLINE void bring_rest(std::vector<ResumeStep>& in, FunctionRef<bool(int)> relieve) {
-    for (ResumeStep& step : in) step.put_off(false);
-    while (const std::optional<Refused> refused = create_all(in)) {
-        for (ResumeStep& step : in) step.uncreate();
-        if (!relieve(refused->driver.device())) raise_no_room(in, *refused);
-    }
-    for_each_device(in, [](ResumeStep& step) { step.map(); });
-    enqueue_all(in);
-    for_each_device(in, [](ResumeStep& step) { step.wait(); });
 }
 
 MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
@@ -250,12 +248,20 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
     };
     wait_for_steps(out, order, deadline, others);
     Handover handover{out, in};
-    take_or_put_off(in, handover, relieve);
-    for_each_device(in, [](ResumeStep& step) { step.map(); });
+    bool handing = create_beside(in, handover, relieve);
+    say(out, Turn::Stage::moves);
+    say(in, Turn::Stage::moves);
+    if (handing) for_each_device(in, [](ResumeStep& step) { step.map(); });
     const auto saved = [&] { for_each_device(out, [](PauseStep& step) { step.wait(); }); };
     try {
         translated([&] {
             handover.save();
+            if (!handing) {
+                handover.call_off();
+                return saved();
+            }
+            // Else a page could be written to whose save might still fail.
+            if (!std::all_of(out.begin(), out.end(), [](PauseStep& step) { return step.ticket().enqueued(); })) saved();
             for_each_device(in, [&](ResumeStep& step) {
                 step.enqueue(handover.before_write(static_cast<std::size_t>(&step - in.data())));
             });
@@ -270,21 +276,27 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         } catch (...) {
             failure = std::current_exception();
         }
-        handover.release_written();
+        handover.end_written();
         (void)commit_rows(out, report);
         with_report(std::move(failure));
     }
     for_each_device_surely(out, [](PauseStep& step) { step.release(); });
     const std::optional<FailedRow> kept = commit_rows(out, report);
-    try {
-        translated([&] { bring_rest(in, relieve); });
-    } catch (...) {
-        with_report(std::current_exception());
+    if (!handing && kept) return end_report(std::move(report), "release pages", start, kept); // `in` needs these pages
+    if (!handing) {
+        try {
+            translated([&] {
+                begin_resume(in, relieve);
+                for_each_device(in, [](ResumeStep& step) { step.wait(); });
+            });
+        } catch (...) {
+            with_report(std::current_exception());
+        }
     }
     std::mutex mutex;
     for_each_device_surely(in, [&](ResumeStep& step) {
         if (step.empty()) return;
-        if (!step.ranges().empty()) ending(static_cast<std::size_t>(&step - in.data()));
+        if (step.brings()) ending(static_cast<std::size_t>(&step - in.data()));
         TagReport row = step.commit();
         const std::lock_guard lock{mutex};
         report.add(std::move(row)); // capacity was reserved

@@ -2,7 +2,7 @@
 // tags.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/operations.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/tags.hpp"
 
@@ -141,6 +141,12 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
     }
 }
 
+/// Says what the operations wait for from now on.
+template <class Step>
+void say(std::vector<Step>& steps, Turn::Stage stage) noexcept {
+    for (Step& step : steps) step.core().now(stage);
+}
+
 /// A failure, and the index of its row in the report.
 struct FailedRow {
     Status status;
@@ -233,11 +239,15 @@ private:
 class RoomWithin {
 public:
     explicit RoomWithin(const TimeLimit& time)
-        : until_{time ? deadline_after(time) : Deadline{std::chrono::steady_clock::time_point::min()}} {}
+        : set_{static_cast<bool>(time)},
+          until_{time ? deadline_after(time) : Deadline{std::chrono::steady_clock::time_point::min()}} {}
+    /// The end of the time, if one was set.
+    [[nodiscard]] Deadline until() const noexcept { return set_ ? until_ : Deadline{}; }
     [[nodiscard]] bool over() const noexcept { return until_ && std::chrono::steady_clock::now() >= *until_; }
     void sleep() noexcept;
 
 private:
+    bool set_;
     Deadline until_; // none: no limit
     std::chrono::microseconds pause_{200};
 };
@@ -260,6 +270,7 @@ void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
         for (ResumeStep& step : steps) step.uncreate();
         if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
     }
+    say(steps, Turn::Stage::moves);
     for_each_device(steps, [](ResumeStep& step) { step.map(); });
     enqueue_all(steps);
 }
@@ -280,7 +291,7 @@ Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef
             for_each_device(steps, [&](ResumeStep& step) {
                 if (step.empty()) return;
                 step.wait();
-                if (!step.ranges().empty()) ending(static_cast<std::size_t>(&step - steps.data()));
+                if (step.brings()) ending(static_cast<std::size_t>(&step - steps.data()));
                 TagReport row = step.commit(); // frees its host memory before the next step needs more
                 const std::lock_guard lock{mutex};
                 report.add(std::move(row));

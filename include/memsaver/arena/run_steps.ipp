@@ -171,6 +171,7 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
+    say(steps, Turn::Stage::moves);
     enqueue_all(steps);
     for_each_device(steps, [](PauseStep& step) { step.wait(); });
     for_each_device(steps, [](PauseStep& step) { step.release(); });
@@ -248,6 +249,7 @@ MEMSAVER_INLINE Report run_trim(std::vector<TrimStep>& steps, const Order& order
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
+    say(steps, Turn::Stage::moves);
     for_each_device(steps, [](TrimStep& step) { step.release(); });
     return commit_all(steps, "release unused pages", start, std::move(report));
 }

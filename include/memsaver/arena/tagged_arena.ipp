@@ -40,7 +40,7 @@ MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
                 return arena.allocate(request);
             } catch (const OutOfMemory&) {
                 if (!relief.again([&](bool wait) { return arena.release_unused(wait) != 0; },
-                                  [&] { return arena.wait_for_others(); })) {
+                                  [&] { return arena.wait_for_copies({}); })) {
                     throw;
                 }
             }
@@ -75,7 +75,7 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 };
                 return run_resume(steps, relieve, [](std::size_t) {});
             } catch (const OutOfMemory&) {
-                if (!std::exchange(waited, true) && arena.wait_for_others()) continue;
+                if (!std::exchange(waited, true) && arena.wait_for_copies(patience.until())) continue;
                 if (patience.over()) throw;
             }
             patience.sleep();

@@ -39,10 +39,8 @@ struct LiveSet {
     /// The mapped ranges that hold the live blocks, sorted by address. They include the free space between blocks.
     /// Cheap to use.
     std::vector<Range> extents;
-    /// Returns the live blocks that have bytes in `extents`, in no particular order. After a pause that failed to unmap
-    /// or release pages in the middle of a block, parts of the block may lie outside the extents: those are not mapped,
-    /// or are active, and the slot must not touch them. The cost is proportional to the number of blocks; a policy that
-    /// does not look at single blocks should not call it.
+    /// Returns the live blocks, in no particular order. Each lies in `extents`. The cost is proportional to the number
+    /// of blocks; a policy that does not look at single blocks should not call it.
     std::function<std::vector<LiveBlock>()> blocks;
     /// Receives the bytes done and the bytes to do as copies progress. May be empty.
     ProgressSink progress{};
@@ -89,7 +87,7 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 /// - `restore(live)`: enqueues copies that restore these blocks. Must not consume the saved bytes: it may be repeated.
 /// - `resumed()`: the resume succeeded, and the saved copy need no longer be kept. May return a Status for whatever
 ///   could not be freed and will be retried.
-/// - `forget(serial)`: the program gave up this block. Called under the arena's locks: only update bookkeeping.
+/// - `forget(serial)`: the program gave up this block. Called under the arena's mutex: only update bookkeeping.
 /// - `invalidate()`: bytes changed since they were saved.
 /// - `backed_up_bytes()`: returns the number of bytes held.
 ///
@@ -108,8 +106,9 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 ///   about to write, as late as possible. Without it, the arena waits for all ranges before it calls `restore`.
 /// - `saves_once()`: noexcept. Returns whether saved bytes stay valid until `invalidate`. If true, `save` may also be
 ///   called ahead of the pause, while the memory is active and stays active.
-/// - `saved_in_part(ranges)`: noexcept. A save failed, but these ranges had been saved by then and are now paused.
-///   Takes a sorted std::vector<Range>. Required for slots whose tickets can wait for single ranges (`wait_for`).
+/// - `saved_in_part(ranges)`: noexcept. An exchange failed once all copies of a save were on their streams: these
+///   ranges are saved and now paused. Takes a sorted std::vector<Range>. Required for slots whose tickets can wait for
+///   single ranges (`wait_for`).
 /// - `scratch()`: noexcept. Returns a std::shared_ptr<detail::DeviceScratch>, always the same one: device memory that
 ///   `save` and `restore` use in addition to the blocks. The arena counts it, allocates the part that a restore needs
 ///   together with the pages, and releases it once everything is paused. For slots of this library only.

@@ -2,7 +2,6 @@
 // threads.
 #pragma once
 
-#include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
 
@@ -11,7 +10,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -20,7 +18,8 @@ namespace detail {
 
 /// The state of one block.
 struct Block {
-    enum class State : unsigned char { free, live, freed }; ///< `freed`: deallocated, but not yet reusable
+    /// `kept`: deallocated in a capture, but replays may touch it; `freed`: deallocated, but not yet reusable.
+    enum class State : unsigned char { free, live, kept, freed };
 
     Address address = 0;
     std::size_t bytes = 0;     ///< a multiple of 256
@@ -32,12 +31,8 @@ struct Block {
     [[nodiscard]] std::size_t used_bytes() const noexcept { return requested == 0 ? bytes : align_up(requested, 256); }
 };
 
-/// The set that a free node is in: `open` serves allocations, `shut` lies in paused memory.
-enum class Side : unsigned char { open, shut };
-
-/// Circular doubly linked lists, one for each size class and side, each with its own head. A node can be unlinked
-/// without knowing its list, and a whole side moves to the other in constant time, however many nodes it has. There are
-/// eight size classes for each power of two, in units of 256 bytes. Not thread-safe.
+/// Circular doubly linked lists, one for each size class, each with its own head, so that a node can be unlinked without
+/// knowing its list. There are eight size classes for each power of two, in units of 256 bytes. Not thread-safe.
 class FreeBins {
 public:
     using Node = std::uint32_t;
@@ -57,22 +52,19 @@ public:
         return bin < bins ? bin : bins - 1;
     }
 
-    void insert(Node node, std::size_t bytes, Side side) noexcept;
+    void insert(Node node, std::size_t bytes) noexcept;
 
     void remove(Node node) noexcept;
 
-    /// Moves every node of `from` to the other side.
-    void move_all(Side from) noexcept;
-
-    /// Calls `visit(node)` for the nodes of a side from class `bin` upwards, at most `per_bin` of each class. Stops
+    /// Calls `visit(node)` for the nodes from class `bin` upwards, at most `per_bin` of each class. Stops
     /// when a call returns true and returns that node; returns `none` after class `last_bin`.
     template <class Visit>
-    Node search(std::size_t bin, Side side, std::size_t per_bin, Visit&& visit, std::size_t last_bin = bins - 1) {
-        for (bin = first_at_or_after(bin, side); bin <= last_bin; bin = first_at_or_after(bin + 1, side)) {
-            const Node head = head_of(bin, side);
+    Node search(std::size_t bin, std::size_t per_bin, Visit&& visit, std::size_t last_bin = bins - 1) {
+        for (bin = first_at_or_after(bin); bin <= last_bin; bin = first_at_or_after(bin + 1)) {
+            const Node head = static_cast<Node>(bin);
             std::size_t left = per_bin;
             for (Node link = links_[head].next; link != head && left != 0; link = links_[link].next, --left) {
-                const Node node = link - static_cast<Node>(2 * bins);
+                const Node node = link - static_cast<Node>(bins);
                 if (visit(node)) return node;
             }
         }
@@ -86,20 +78,12 @@ private:
     };
     using Words = std::array<std::uint64_t, bins / 64>; // one bit for each class that may have nodes
 
-    static constexpr Node head_of(std::size_t bin, Side side) noexcept {
-        return static_cast<Node>(bin + (side == Side::shut ? bins : 0));
-    }
-    static constexpr Node link_of(Node node) noexcept { return node + static_cast<Node>(2 * bins); }
-    Words& words(Side side) noexcept { return side == Side::open ? open_ : shut_; }
+    static constexpr Node link_of(Node node) noexcept { return node + static_cast<Node>(bins); }
 
-    /// Inserts the chain `first` .. `last` at the front of the list of `head`.
-    void splice_in(Node head, Node first, Node last) noexcept;
-
-    std::size_t first_at_or_after(std::size_t bin, Side side) noexcept;
+    std::size_t first_at_or_after(std::size_t bin) noexcept;
 
     std::vector<Link> links_;
-    Words open_{};
-    Words shut_{};
+    Words words_{};
 };
 
 /// A hash map with open addressing, linear probing, and deletion by backward shift. Keys are non-zero multiples of 256.
@@ -133,126 +117,63 @@ private:
     unsigned shift_ = 64;
 };
 
-/// A sorted list of non-overlapping ranges, each on one side; a handful for an arena. Not thread-safe.
-class Sides {
-public:
-    struct Part {
-        Address begin;
-        Address end;
-        Side side;
-    };
-
-    /// Reserves capacity for `count` more calls of `add` or `remove`. Strong exception guarantee: may throw
-    /// std::bad_alloc.
-    void reserve_more(std::size_t count) { list_.reserve(list_.size() + count); }
-
-    void add(Range range, Side side) noexcept;
-
-    /// Removes a range, whatever sides it spans. Precondition: capacity for one more part has been reserved.
-    void remove(Range range) noexcept;
-
-    void set_all(Side side) noexcept;
-
-    /// The side of an address that lies in some part.
-    [[nodiscard]] Side side(Address address) const noexcept;
-
-    /// Calls `visit(subrange, side)` for each piece of `range` that lies in one part. Precondition: the parts cover
-    /// `range`.
-    template <class Visit>
-    void for_each_part(Range range, Visit&& visit) const {
-        auto part = std::upper_bound(list_.begin(), list_.end(), range.address,
-                                     [](Address at, const Part& each) { return at < each.end; });
-        for (; part != list_.end() && part->begin < range.end(); ++part) {
-            const Address begin = std::max(range.address, part->begin);
-            visit(Range{begin, std::min(range.end(), part->end) - begin}, part->side);
-        }
-    }
-
-    [[nodiscard]] bool mixed() const noexcept { return open_ != 0 && shut_ != 0; }
-    [[nodiscard]] const std::vector<Part>& list() const noexcept { return list_; }
-
-private:
-    std::size_t& count(Side side) noexcept { return side == Side::open ? open_ : shut_; }
-
-    std::vector<Part> list_;
-    std::size_t open_ = 0;
-    std::size_t shut_ = 0;
-};
-
-/// The borders across which free memory must not be merged, because the two sides are returned separately.
-class Seams {
-public:
-    [[nodiscard]] virtual bool at(Address border) const noexcept = 0;
-
-protected:
-    Seams() = default;
-    Seams(const Seams&) = default;
-    Seams& operator=(const Seams&) = default;
-    ~Seams() = default;
-};
-
 /// A good-fit allocator with immediate coalescing; splits and merges at multiples of 256 bytes. Freeing takes constant
-/// time. So does allocating, unless none of the first eight blocks of each class fits, and shutting or opening
-/// everything at once, however many blocks there are. A free block lies on the side of its part and never spans both
-/// sides. Not thread-safe. Only methods documented to throw do so, and only std::bad_alloc.
+/// time. So does allocating, unless none of the first eight blocks of each class fits. Not thread-safe. Only methods
+/// documented to throw do so, and only std::bad_alloc.
 class BlockAllocator {
 public:
     static constexpr std::size_t unit = FreeBins::unit;
 
-    /// Blocks are not merged across a multiple of `seam` (a power of two; 0: no seams) if `seams`, when given, reports
-    /// a seam there. Serial numbers start above `first_serial`.
-    explicit BlockAllocator(std::size_t seam = 0, std::uint64_t first_serial = 0, const Seams* seams = nullptr)
-        : seam_mask_{seam == 0 ? ~Address{0} : Address{seam} - 1}, seams_{seams}, serial_{first_serial} {}
+    /// Serial numbers start above `first_serial`.
+    explicit BlockAllocator(std::uint64_t first_serial = 0) noexcept : serial_{first_serial} {}
 
-    /// Adds an open range, as free memory or as one live block. Strong exception guarantee.
+    /// Adds a range, as free memory or as one live block. Strong exception guarantee.
     void add(Range range, Block::State as = Block::State::free);
 
-    /// Adds open ranges, each as one live block. Strong exception guarantee.
+    /// Adds ranges, each as one live block. Strong exception guarantee.
     void add_live(const std::vector<Range>& blocks);
 
-    /// Reserves capacity for `count` calls of `take_out`. Strong exception guarantee.
-    void reserve_to_take_out(std::size_t count) { sides_.reserve_more(count + 1); }
     /// Removes a live block together with its bytes.
     void take_out(Address block) noexcept;
 
     /// Removes a range whose every byte is free. Strong exception guarantee.
     void remove(Range range);
 
+    /// Takes over all blocks and free ranges of `other`, with their serial numbers; `other` is empty afterwards. Strong
+    /// exception guarantee. Takes time in proportion to what `other` has.
+    void merge(BlockAllocator& other);
+
     /// Allocates a block of `bytes` (a multiple of 256) aligned to `alignment` (a power of two). Returns nullptr if
-    /// none fits. The result is valid until the next call. `exact`: uses only a free range of exactly `bytes` bytes.
-    /// Strong exception guarantee.
-    const Block* allocate(std::size_t bytes, std::size_t alignment, std::size_t requested, bool exact = false);
+    /// none fits. The result is valid until the next call. Strong exception guarantee.
+    const Block* allocate(std::size_t bytes, std::size_t alignment, std::size_t requested);
 
     /// The block that was handed out at exactly this address and has not been reclaimed since, or nullptr.
     [[nodiscard]] const Block* find(Address address) const noexcept;
+    /// The block that contains an address and has not been reclaimed, or nullptr. Looks at every block, unless one
+    /// starts there.
+    [[nodiscard]] const Block* holding(Address address) const noexcept;
 
-    /// Marks a live block as freed: no longer owned by the program, but not yet reusable.
+    /// Marks a live block as kept: no longer owned by the program, but its bytes still matter.
+    void keep(const Block& block) noexcept;
+    /// Marks a live or kept block as freed: no longer owned by the program, but not yet reusable.
     void mark_freed(const Block& block) noexcept;
 
     /// Makes a freed block live again, as a different block with a new serial number.
     void revive(Address address, std::size_t requested) noexcept;
 
-    /// Makes a freed block reusable. Returns the free range that now contains its first byte.
-    Range reclaim(Address address) noexcept;
+    /// Makes a freed block reusable.
+    void reclaim(Address address) noexcept;
 
-    void shut_all() noexcept { move_all(Side::shut); }
-    void open_all() noexcept { move_all(Side::open); }
-    /// Shuts exactly these ranges and opens all others. Takes time in proportion to the number of free blocks. Strong
-    /// exception guarantee.
-    void set_shut(const std::vector<Range>& shut);
-    [[nodiscard]] Side side(Address address) const noexcept { return sides_.side(address); }
-    /// Return whether any byte, or every byte, of a range is shut.
-    [[nodiscard]] bool any_shut(Range range) const noexcept { return has(range, Side::shut); }
-    [[nodiscard]] bool all_shut(Range range) const noexcept { return !has(range, Side::open); }
+    /// Returns whether every byte of a range is free.
+    [[nodiscard]] bool is_free(Range range) const noexcept;
 
-    /// Calls `visit(range)` for every free range of a side with at least `bytes`. `visit` must not change the
-    /// allocator.
+    /// Calls `visit(range)` for every free range with at least `bytes`. `visit` must not change the allocator.
     template <class Visit>
-    void for_each_free(std::size_t bytes, Side side, Visit&& visit) {
-        bins_.search(FreeBins::bin_of(bytes), side, ~std::size_t{0}, [&](Node node) {
-            if (nodes_[node].bytes >= bytes) visit(Range{nodes_[node].address, nodes_[node].bytes});
-            return false;
-        });
+    void for_each_free(std::size_t bytes, Visit&& visit) const {
+        for (const Block& block : nodes_) {
+            if (block.state == Block::State::free && block.bytes >= bytes && block.bytes != 0)
+                visit(Range{block.address, block.bytes});
+        }
     }
 
     /// Calls `visit(block)` for every live block.
@@ -263,6 +184,16 @@ public:
         }
     }
 
+    /// Calls `visit(block)` for every block whose bytes matter: those that are live, and those that graphs keep.
+    template <class Visit>
+    void for_each_saved(Visit&& visit) const {
+        for (const Block& block : nodes_) {
+            if (block.state == Block::State::live || block.state == Block::State::kept) visit(block);
+        }
+    }
+
+    /// Returns whether there are neither blocks nor free ranges.
+    [[nodiscard]] bool empty() const noexcept { return nodes_.size() == spare_.size(); }
     [[nodiscard]] std::size_t live_bytes() const noexcept { return live_bytes_; } ///< as requested
     [[nodiscard]] std::size_t live_blocks() const noexcept { return live_blocks_; }
     [[nodiscard]] std::size_t free_bytes() const noexcept { return free_bytes_; }
@@ -270,8 +201,7 @@ public:
 private:
     using Node = FreeBins::Node;
 
-    // The tables have capacity for both keys of every node, and there is a spare node for every border between sides
-    // that a block may span, so freeing never allocates.
+    // The tables have capacity for both keys of every node, so freeing never allocates.
     void reserve_node(std::size_t more);
     Node take_node() noexcept;
     void give_node(Node node) noexcept;
@@ -281,53 +211,24 @@ private:
     /// Turns an unfiled node into a live block.
     const Block* hand_out(Node node, std::size_t requested) noexcept;
     /// Makes a node free.
-    void file(Node node, Side side) noexcept;
+    void file(Node node) noexcept;
     /// Removes a free node.
     void unfile(Node node) noexcept;
-    /// Makes an unfiled node free and merges it with its free neighbors. Returns the merged range.
-    Range merge_and_file(Node node) noexcept;
-    /// Returns `neighbour` if it is free and may be merged across `border`; otherwise `none`.
-    [[nodiscard]] Node mergeable(Node neighbour, Address border, Side side) const noexcept;
-
-    [[nodiscard]] bool has(Range range, Side side) const noexcept;
-
-    void move_all(Side to) noexcept;
+    /// Makes an unfiled node free and merges it with its free neighbors.
+    void merge_and_file(Node node) noexcept;
 
     [[nodiscard]] Node node_holding(Address address) const noexcept;
-    [[nodiscard]] std::vector<Range> all_free() const;
 
-    Address seam_mask_;
-    const Seams* seams_;
     std::uint64_t serial_;
     std::vector<Block> nodes_;
     std::vector<Node> spare_;
     OffsetMap starts_; // of all nodes in use
     OffsetMap ends_;   // of all free nodes
     FreeBins bins_;
-    Sides sides_;
     std::size_t live_bytes_ = 0;
     std::size_t live_blocks_ = 0;
     std::size_t free_bytes_ = 0;
 };
-
-/// Throws Misuse. The text distinguishes a block freed before, a pointer into a live block, and a pointer that was
-/// never handed out. `block`: the block found at the address, if any; `internal(start)`: whether a block is internal
-/// rather than the program's.
-template <class Internal>
-[[noreturn]] void raise_misplaced(const BlockAllocator& blocks, Address address, const Block* block,
-                                  const std::string& tag, Internal&& internal) {
-    const std::string where = "deallocate(" + format_address(address) + ") in tag \"" + tag + "\": ";
-    if (block != nullptr) {
-        throw Misuse{where + "this block of " + format_bytes(block->requested) + " was freed before"};
-    }
-    std::string text = "no block of this tag starts here; it may have been freed before";
-    blocks.for_each_live([&](const Block& live) {
-        if (internal(live.address) || address <= live.address || address - live.address >= live.bytes) return;
-        text = "the pointer lies inside a block of " + format_bytes(live.requested) + " that starts at " +
-               format_address(live.address);
-    });
-    throw Misuse{where + text};
-}
 
 } // namespace detail
 

@@ -4,11 +4,10 @@
 #include "memsaver/heap/deferred_frees.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
+#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -16,89 +15,125 @@ namespace detail {
 
 MEMSAVER_INLINE void DeferredFrees::after_fence(Address address, std::size_t bytes, std::uint64_t last_fence) {
     fenced_.push_back({address, bytes, last_fence});
-    add_fenced(bytes);
+    fenced_bytes_ += bytes;
 }
 
-MEMSAVER_INLINE Status DeferredFrees::after_stream(const AnyDriver& driver, Address address, std::size_t bytes,
-                                                   StreamRef stream) {
-    spare_.reserve(most_spare); // so that collecting never allocates
-    Stream* list = find(stream);
-    if (list == nullptr) {
-        list = &streams_.emplace_back();
-        list->stream = stream;
+MEMSAVER_INLINE DeferredFrees::Mark DeferredFrees::begin_mark() noexcept {
+    return {spare_count_ == 0 ? EventRef{} : spare_[--spare_count_], ++last_number_};
+}
+
+MEMSAVER_INLINE EventRef DeferredFrees::spare(EventRef event) noexcept {
+    if (!event || spare_count_ == most_spare) return event;
+    spare_[spare_count_++] = event;
+    return {};
+}
+
+MEMSAVER_INLINE EventRef DeferredFrees::after_stream(Address address, std::size_t bytes, StreamRef stream, Mark mark) {
+    Stream& list = list_of(stream);
+    const auto block = static_cast<FreeBins::Node>(list.blocks.size());
+    list.sizes.reserve(list.blocks.size() + 1);
+    list.blocks.push_back({address, bytes, mark.number});
+    list.sizes.insert(block, bytes);
+    const EventRef over = add_mark(list, mark);
+    covering(list, mark.number).bytes += bytes;
+    return spare(over);
+}
+
+MEMSAVER_INLINE bool DeferredFrees::waits(StreamRef stream) const noexcept {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [&](const Stream& list) { return list.stream == stream && !list.blocks.empty(); });
+}
+
+MEMSAVER_INLINE Address DeferredFrees::take(StreamRef stream, std::size_t bytes,
+                                            FunctionRef<bool(Range)> usable) noexcept {
+    Stream* const list = find(stream);
+    if (list == nullptr) return 0;
+    const std::size_t most = bytes + bytes / 4;
+    const auto fits = [&](FreeBins::Node node) {
+        const Waiting& block = list->blocks[node];
+        return block.bytes >= bytes && block.bytes <= most && usable({block.address, block.bytes});
+    };
+    const FreeBins::Node found =
+        list->sizes.search(FreeBins::bin_of(bytes), 32, fits, FreeBins::bin_of(most));
+    if (found == FreeBins::none) return 0;
+    const Address address = list->blocks[found].address;
+    drop(*list, found);
+    return address;
+}
+
+MEMSAVER_INLINE bool DeferredFrees::collect(std::uint64_t last_done, Visit reclaim) noexcept {
+    std::size_t count = 0;
+    for (; count < fenced_.size() && fenced_[count].until < last_done; ++count) {
+        fenced_bytes_ -= fenced_[count].bytes;
+        reclaim(fenced_[count].address);
     }
-    tidy(*list);
-    const std::uint64_t number = list->first + list->blocks.size();
-    Status status;
-    try {
-        list->blocks.push_back({address, bytes, {}, true});
-        Waiting& block = list->blocks.back();
-        block.in_sizes = list->sizes.emplace(bytes, number);
-        block.taken = false;
-        list->bytes += bytes;
-        status = mark(driver, *list, bytes);
-        if (!status.ok()) drop(*list, block);
-    } catch (...) {
-        if (list->first + list->blocks.size() > number) {
-            if (!list->blocks.back().taken) drop(*list, list->blocks.back());
-            list->blocks.pop_back();
+    fenced_.erase(fenced_.begin(), fenced_.begin() + static_cast<std::ptrdiff_t>(count));
+    return count != 0;
+}
+
+MEMSAVER_INLINE DeferredFrees::Question DeferredFrees::ask(std::size_t stream) noexcept {
+    Stream& list = streams_[stream];
+    if (list.mark_count == 0) return {list.stream, {}, false};
+    Covering& first = list.marks.front();
+    const Question question{list.stream, first, !first.event};
+    first.event = {};
+    return question;
+}
+
+MEMSAVER_INLINE EventRef DeferredFrees::answer(const Question& asked, bool passed, Visit reclaim) noexcept {
+    Stream* const list = find(asked.stream);
+    if (list == nullptr) return asked.mark.event; // cleared
+    const bool first = list->mark_count != 0 && list->marks.front().number == asked.mark.number;
+    if (!passed && first) {
+        list->marks.front().event = asked.mark.event;
+        return {};
+    }
+    if (passed) { // also if the mark has been joined to the next one in the meantime
+        for (std::size_t i = list->blocks.size(); i-- > 0;) {
+            const Waiting block = list->blocks[i];
+            if (block.until > asked.mark.number) continue;
+            drop(*list, i);
+            reclaim(block.address);
         }
-        if (list->blocks.empty()) streams_.remove_if([&](const Stream& each) { return &each == list; });
-        throw;
+        if (first) remove_mark(*list, 0);
+        forget_idle(*list);
     }
-    if (!status.ok()) {
-        list->blocks.pop_back();
-        if (list->blocks.empty()) streams_.remove_if([&](const Stream& each) { return &each == list; });
-    }
-    return status;
+    return spare(asked.mark.event);
 }
 
-/// Marks the block that was added last. On failure nothing changes.
-MEMSAVER_INLINE Status DeferredFrees::mark(const AnyDriver& driver, Stream& list, std::size_t bytes) {
-    const std::uint64_t end = list.first + list.blocks.size();
-    const std::size_t covered = list.marks.empty() ? 0 : list.marks.back().bytes;
-    if (!list.marks.empty() && (covered == 0 || covered + bytes <= list.bytes / 16)) {
-        Mark& last = list.marks.back();
-        if (driver.record(last.event.get(), list.stream).ok()) {
-            last.end = end;
-            last.bytes += bytes;
-            return {};
+MEMSAVER_INLINE void DeferredFrees::collect_if(FunctionRef<bool(Address)> gone, Visit reclaim) noexcept {
+    std::erase_if(fenced_, [&](const Waiting& block) {
+        if (!gone(block.address)) return false;
+        fenced_bytes_ -= block.bytes;
+        reclaim(block.address);
+        return true;
+    });
+    for (Stream& list : streams_) {
+        for (std::size_t i = list.blocks.size(); i-- > 0;) {
+            const Address address = list.blocks[i].address;
+            if (!gone(address)) continue;
+            drop(list, i);
+            reclaim(address);
         }
     }
-    list.marks.push_back({{}, end, bytes});
-    Mark& fresh = list.marks.back();
-    Status status{StatusKind::other, 0, ""};
-    if (!spare_.empty()) { // made on the arena's device; a stream of another device refuses it
-        fresh.event = std::move(spare_.back());
-        spare_.pop_back();
-        status = driver.record(fresh.event.get(), list.stream);
-    }
-    if (!status.ok()) {
-        OwnedEvent event;
-        status = event.open(driver, list.stream);
-        if (status.ok()) status = driver.record(event.get(), list.stream);
-        fresh.event = std::move(event);
-    }
-    if (!status.ok()) list.marks.pop_back();
-    return status;
 }
 
-MEMSAVER_INLINE void DeferredFrees::after_mark(Address address, std::shared_ptr<const WorkMark> mark) {
-    elsewhere_.push_back({address, std::move(mark)});
-}
-
-MEMSAVER_INLINE void DeferredFrees::keep(Address address, std::size_t bytes, std::uint64_t graph) {
-    kept_.push_back({{address, bytes, 0}, graph});
-}
-
-MEMSAVER_INLINE void DeferredFrees::clear() noexcept {
+MEMSAVER_INLINE EventRef DeferredFrees::clear() noexcept {
     fenced_.clear();
-    streams_.clear();
-    spare_.clear();
-    elsewhere_.clear();
-    kept_.clear();
-    ended_ = 0;
-    remove_fenced(fenced_bytes());
+    fenced_bytes_ = 0;
+    for (; !streams_.empty(); streams_.pop_back()) {
+        Stream& list = streams_.back();
+        while (list.mark_count != 0) {
+            const EventRef event = list.marks[--list.mark_count].event;
+            if (event) return event;
+        }
+    }
+    return spare_count_ == 0 ? EventRef{} : spare_[--spare_count_];
+}
+
+MEMSAVER_INLINE bool DeferredFrees::any_waiting() const noexcept {
+    return fenced_bytes_ != 0 ||
+           std::any_of(streams_.begin(), streams_.end(), [](const Stream& list) { return !list.blocks.empty(); });
 }
 
 MEMSAVER_INLINE DeferredFrees::Stream* DeferredFrees::find(StreamRef stream) noexcept {
@@ -108,43 +143,59 @@ MEMSAVER_INLINE DeferredFrees::Stream* DeferredFrees::find(StreamRef stream) noe
     return nullptr;
 }
 
-MEMSAVER_INLINE void DeferredFrees::drop(Stream& list, Waiting& block) noexcept {
-    const auto mark = std::upper_bound(list.marks.begin(), list.marks.end(), block.in_sizes->second,
-                                       [](std::uint64_t number, const Mark& each) { return number < each.end; });
-    if (mark != list.marks.end()) mark->bytes -= block.bytes;
-    list.sizes.erase(block.in_sizes);
-    list.bytes -= block.bytes;
-    block.taken = true;
+MEMSAVER_INLINE DeferredFrees::Stream& DeferredFrees::list_of(StreamRef stream) {
+    if (Stream* const list = find(stream)) return *list;
+    streams_.emplace_back().stream = stream;
+    return streams_.back();
 }
 
-/// If most blocks of a list have been taken, compacts it to the waiting blocks and the marks that they need.
-MEMSAVER_INLINE void DeferredFrees::tidy(Stream& list) noexcept {
-    if (list.blocks.size() < 2 * list.sizes.size() + 16) return;
-    auto mark = list.marks.begin();
-    std::uint64_t to = list.first;
-    for (std::uint64_t from = list.first;; ++from) {
-        for (; mark != list.marks.end() && mark->end == from; ++mark) mark->end = to;
-        if (from - list.first == list.blocks.size()) break;
-        const Waiting block = list.blocks[from - list.first];
-        if (block.taken) continue;
-        block.in_sizes->second = to;
-        list.blocks[to - list.first] = block;
-        ++to;
+/// Returns the event of a mark that is not needed any more, if any.
+MEMSAVER_INLINE EventRef DeferredFrees::add_mark(Stream& list, Mark mark) noexcept {
+    if (list.mark_count != 0 && list.marks[list.mark_count - 1].number > mark.number) return mark.event;
+    EventRef over;
+    if (list.mark_count == most_marks) {
+        std::size_t least = 0;
+        const auto both = [&](std::size_t i) { return list.marks[i].bytes + list.marks[i + 1].bytes; };
+        for (std::size_t i = 1; i + 1 < most_marks; ++i) {
+            if (both(i) < both(least)) least = i;
+        }
+        over = list.marks[least].event; // none while it is being queried
+        list.marks[least + 1].bytes = both(least);
+        remove_mark(list, least);
     }
-    while (list.first + list.blocks.size() > to) list.blocks.pop_back();
-    std::erase_if(list.marks, [&](Mark& each) {
-        if (each.bytes != 0) return false;
-        if (spare_.size() < most_spare) spare_.push_back(std::move(each.event));
-        return true;
-    });
+    list.marks[list.mark_count++] = {mark, 0};
+    return over;
 }
 
-MEMSAVER_INLINE void DeferredFrees::add_fenced(std::size_t bytes) noexcept {
-    fenced_bytes_.store(fenced_bytes() + bytes, std::memory_order_relaxed); // there is only one writer at a time
+MEMSAVER_INLINE void DeferredFrees::remove_mark(Stream& list, std::size_t i) noexcept {
+    const auto at = list.marks.begin() + static_cast<std::ptrdiff_t>(i);
+    std::copy(at + 1, list.marks.begin() + static_cast<std::ptrdiff_t>(list.mark_count--), at);
 }
 
-MEMSAVER_INLINE void DeferredFrees::remove_fenced(std::size_t bytes) noexcept {
-    fenced_bytes_.store(fenced_bytes() - bytes, std::memory_order_relaxed);
+/// The first mark that covers a block.
+MEMSAVER_INLINE DeferredFrees::Covering& DeferredFrees::covering(Stream& list, std::uint64_t number) noexcept {
+    std::size_t i = 0;
+    while (i + 1 < list.mark_count && list.marks[i].number < number) ++i;
+    return list.marks[i];
+}
+
+/// Removes a block; the last one takes its place.
+MEMSAVER_INLINE void DeferredFrees::drop(Stream& list, std::size_t block) noexcept {
+    const std::size_t last = list.blocks.size() - 1;
+    covering(list, list.blocks[block].until).bytes -= list.blocks[block].bytes;
+    list.sizes.remove(static_cast<FreeBins::Node>(block));
+    if (block != last) {
+        list.blocks[block] = list.blocks[last];
+        list.sizes.remove(static_cast<FreeBins::Node>(last));
+        list.sizes.insert(static_cast<FreeBins::Node>(block), list.blocks[block].bytes);
+    }
+    list.blocks.pop_back();
+}
+
+MEMSAVER_INLINE void DeferredFrees::forget_idle(Stream& list) noexcept {
+    if (!list.blocks.empty() || list.mark_count != 0 || streams_.size() <= most_streams) return;
+    if (&list != &streams_.back()) list = std::move(streams_.back());
+    streams_.pop_back();
 }
 
 } // namespace detail

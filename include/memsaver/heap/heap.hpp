@@ -5,7 +5,7 @@
 
 #include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
-#include "memsaver/heap/heaps.hpp"
+#include "memsaver/heap/frees.hpp"
 #include "memsaver/heap/live_block.hpp"
 
 #include "memsaver/core/macros_on.hpp"

@@ -6,4 +6,4 @@
 
 #include "memsaver/heap/block_allocator.ipp"
 #include "memsaver/heap/deferred_frees.ipp"
-#include "memsaver/heap/heaps.ipp"
+#include "memsaver/heap/frees.ipp"

@@ -335,7 +335,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
     });
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
     for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // the backup is not restored
-        if (!steps[k].ranges().empty()) tags_.residents().lose(*stepping[k]->resident);
+        if (steps[k].brings()) tags_.residents().lose(*stepping[k]->resident);
     }
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
     arrival.begin(std::move(parts), std::move(names));

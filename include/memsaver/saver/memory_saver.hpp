@@ -175,8 +175,9 @@ public:
     ///
     /// Throws Misuse for a tag in both lists. Throws OutOfMemory if there is no room for the additional pages of `in`;
     /// then nothing has changed, unless others took the memory that `out` released. After any other failure, `in` is
-    /// paused and its backup is complete; the memory of `out` that the report counts as handed over or released is
-    /// paused and saved, and the rest of `out` is active. Repeating the call continues from there.
+    /// paused and its backup is complete; each tag of `out` is, on each of its devices, paused and saved, or active as
+    /// it was. If the only failure is that pages could not be unmapped or released, `out` is paused, and `in` is
+    /// resumed unless it had to wait for these pages. Repeating the call continues from there.
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options = {}) {
         return used().exchange(out, in, options);
     }

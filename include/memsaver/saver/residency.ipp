@@ -80,7 +80,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             }
             waiter.stop_moving(); // the program's callbacks may need what this move holds
             device = brought.device;
-            if (!both && !std::exchange(waited, true) && state_.wait_for_others(device)) continue;
+            if (!both && !std::exchange(waited, true) && state_.wait_for_copies(device, room)) continue;
             if (!state_.ask_for_room(*brought.error, device, state_.away(in), asked)) {
                 OutOfMemory error{*brought.error};
                 state_.say_no_room(error, device, {}, asked, in);

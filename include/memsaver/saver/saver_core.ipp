@@ -1,6 +1,7 @@
 // Definitions of saver_core.hpp.
 #pragma once
 
+#include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/backup/file_source.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
@@ -407,7 +408,7 @@ MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const File
     boundary("load", arena, [&] {
         constexpr AnyPolicy (*reader)() = [] { return AnyPolicy{FileSource{}}; };
         PlainMemory* const plain = state_->plain_with(arena, pointer);
-        plain != nullptr ? plain->load(arena, pointer, from, reader) : arena.load(pointer, from, reader);
+        plain != nullptr ? plain->load(arena, pointer, from, reader) : arena.load(pointer, from);
     });
 }
 
@@ -450,7 +451,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
     return boundary("pause", tags, [&]() -> Report {
         state_->refuse_in_hook("pause", tags);
         state_->tags_.require("pause", tags);
-        if (!enabled()) return {};
+        if (!enabled()) return state_->release_leftovers(tags), Report{};
         state_->captures_.refuse("pause");
         state_->tags_.retry_leftovers();
         const bool hooks = state_->pause_hooks();
@@ -478,6 +479,10 @@ MEMSAVER_INLINE void SaverState::refuse_in_hook(const char* what, const Tags& ta
 
 MEMSAVER_INLINE void SaverState::refuse_in_any_hook(const char* what, const Tags& tags) {
     if (running_.here(Running::Kind::hook)) misuse({what, " of ", quoted_tags(tags), " inside a hook is not allowed"});
+}
+
+MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
+    for (const auto& member : tags_.members(tags)) member->arena->release_leftovers();
 }
 
 MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
@@ -681,7 +686,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
     return boundary("trim", tags, [&]() -> Report {
         state_->tags_.require("trim", tags);
-        if (!enabled()) return {};
+        if (!enabled()) return state_->release_leftovers(tags), Report{};
         const Deadline deadline = deadline_after(options.timeout);
         const std::vector<std::string> names = state_->names_for(tags, false);
         const Span trimming = state_->span_of(names, "trim");
@@ -1068,10 +1073,10 @@ MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, co
     return released;
 }
 
-MEMSAVER_INLINE bool SaverState::wait_for_others(int device) {
+MEMSAVER_INLINE bool SaverState::wait_for_copies(int device, const Deadline& deadline) {
     bool any = false;
     for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
-        if (member->driver.device() == device) any = member->core->wait_for_others() || any;
+        if (member->driver.device() == device) any = member->core->wait_for_copies(deadline) || any;
     }
     return any;
 }

@@ -90,7 +90,7 @@ class SaverState {
                 return act();
             } catch (OutOfMemory& error) {
                 if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); },
-                                 [&] { return wait_for_others(arena.device()); })) {
+                                 [&] { return wait_for_copies(arena.device()); })) {
                     continue;
                 }
                 if (!ask_for_room(error, arena.device(), {arena.tag()}, asked)) {
@@ -107,9 +107,9 @@ class SaverState {
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
     /// As above; returns the bytes released.
     std::size_t release_unused(int device, bool wait, const Members& busy);
-    /// Waits for the operations of other threads on a device, because they may release the missing memory. Returns
-    /// whether there were any. Called with no lock or turn held.
-    bool wait_for_others(int device);
+    /// Waits for operations of other threads on a device that have only their own copies left, because they may release
+    /// the missing memory. Returns whether there were any. Called with no lock or turn held.
+    bool wait_for_copies(int device, const Deadline& deadline = {});
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked);
@@ -132,6 +132,8 @@ class SaverState {
     void refuse_in_hook(const char* what, const Tags& tags);
     /// Throws Misuse if this thread runs a hook, for which other threads may be waiting.
     void refuse_in_any_hook(const char* what, const Tags& tags);
+    /// For a saver that is switched off, whose memory is never paused: tries again to give back what could not be.
+    void release_leftovers(const Tags& tags);
     // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
     Report pause_now(Members members, const PauseOptions& options);
     /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
@@ -145,7 +147,7 @@ class SaverState {
             try {
                 return act(device);
             } catch (OutOfMemory& error) {
-                if (!std::exchange(waited, true) && wait_for_others(device)) continue;
+                if (!std::exchange(waited, true) && wait_for_copies(device, patience.until())) continue;
                 if (ask_for_room(error, device, away(in), asked)) {
                     asked += 1;
                     continue;

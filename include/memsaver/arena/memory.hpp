@@ -1,0 +1,91 @@
+// One memory of an arena: its blocks and its extents, which a pause takes away together. Knows nothing about drivers,
+// policies or threads.
+#pragma once
+
+#include "memsaver/backup/policy.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/heap/block_allocator.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// A range of addresses behind one handle. Plain data: the arena that lists it releases it.
+struct Extent {
+    Address address = 0;
+    std::size_t bytes = 0;
+    PageHandle pages{};  ///< valid if it owns them
+    bool owns = false;   ///< has pages, mapped or not
+    bool mapped = false; ///< some pages are mapped: its own, or in an exchange those of another arena
+    bool kept = false;   ///< while it arrives: had its pages before
+    bool fixed = false;  ///< a handle of its own for ever: never joined with its neighbors, never cut
+
+    [[nodiscard]] Range range() const noexcept { return {address, bytes}; }
+    [[nodiscard]] Address end() const noexcept { return address + bytes; }
+};
+
+/// The driver's cost per handle is roughly independent of its size up to about this size; larger handles gain nothing.
+inline constexpr std::size_t largest_extent = 1_GiB;
+
+/// Returns how many bytes an arena that owns `owned` bytes should create next: doubling from one granule to 32 MiB,
+/// then a sixteenth of `owned` in multiples of 32 MiB, up to the largest extent. So at most a sixteenth of an arena, or
+/// 32 MiB, is ahead of the program's needs. The next resume joins adjacent extents into one handle.
+constexpr std::size_t growth_step(std::size_t owned, std::size_t granularity) noexcept {
+    const std::size_t unit = std::max<std::size_t>(granularity, 32_MiB);
+    const std::size_t doubling = std::clamp<std::size_t>(std::bit_floor(owned), granularity, unit);
+    const std::size_t part = align_down(owned / 16, unit);
+    return std::max(granularity, std::min(std::max(doubling, part), std::max(granularity, largest_extent)));
+}
+
+/// Returns the ranges of `dead` to leave out of a resume of `total` paused bytes. Ranges of at least 16 MiB are always
+/// left out. Shorter ones are left out from the longest on, until the dead bytes that are resumed are at most a
+/// sixty-fourth of the live bytes, because each cut costs a handle.
+std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total);
+
+/// Appends to `extents` the parts of `range` for one handle each, without pages: as few as possible, or a single one.
+void split_into_extents(Range range, std::size_t granularity, bool single, std::vector<Extent>& extents);
+
+/// Where the memory of an arena is, and what becomes of it:
+///
+///     growth                    pause begins                       saved: unmap, release
+///     ------------>  active  ----------------->  leaving  ------------------------------>  paused
+///                      ^ ^                          |                                       ^  |
+///                      | '--------------------------'                  not brought: drained |  | resume: create, map
+///                      |   not saved, not idle in time                                      |  v
+///                      '------------------------------------------------------------------ arriving
+///                                              the last byte is here
+///
+/// Only active memory serves allocations; if there is none, an allocation makes some. The operation that holds the
+/// arena's turn owns the extents of memory that is not active. Pages that the driver would not take back stay in the
+/// extents of paused memory, or go to the arena's attic.
+struct Memory {
+    enum class State : unsigned char { active, leaving, paused, arriving };
+
+    explicit Memory(std::uint64_t first_serial) noexcept : blocks{first_serial} {}
+
+    /// The ranges of its extents, sorted; adjacent ones are not joined.
+    [[nodiscard]] std::vector<Range> ranges() const;
+    [[nodiscard]] std::size_t bytes() const noexcept;
+    /// Takes over everything that `other` has. Strong exception guarantee: may throw std::bad_alloc.
+    void merge(Memory& other);
+
+    State state = State::active;
+    BlockAllocator blocks;
+    std::vector<Extent> extents;   ///< sorted by address
+    std::shared_ptr<AnySlot> once; ///< keeps its bytes, if a pause named a policy of its own; null: the tag's slot
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/arena/memory.ipp"
+#endif

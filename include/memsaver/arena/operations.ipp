@@ -1,0 +1,499 @@
+// Definitions of operations.hpp.
+#pragma once
+
+#include "memsaver/arena/operations.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+// --- pause ---
+
+MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
+    : turn_{std::move(turn)}, core_{&core}, keeps_{(once ? *once : core.policy_).keeps_bytes()},
+      slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.own_}, fence_{core.frees_.begin_fence()} {
+    row_.tag = core.tag_;
+    row_.device = core.device();
+    core.check_of_tag(core.settle(), "wait for copies of an earlier operation");
+    core.give_up_failed_arrival();
+    // A pause is not complete while pages are held, so it also releases those of earlier calls.
+    if (const Status status = core.retry_leftovers(row_.released_bytes); !status.ok()) note(status);
+    released_ = core.waiting_bytes() != 0;
+    core.drop_dead();
+    scratch_before_ = scratch_bytes();
+    if (core.physical_bytes_.load() == 0) note(release_scratch(core.own_, row_.released_bytes)); // nothing needs it
+    const std::lock_guard lock{core.mutex_};
+    core.merge_memories();
+    std::size_t count = 0;
+    for (const auto& memory : core.memories_) count += memory->extents.size();
+    extents_.reserve(count);
+    taken_.reserve(core.memories_.size()); // the last call that may throw
+    for (const auto& memory : core.memories_) {
+        if (memory->state != Memory::State::active || memory->extents.empty()) continue;
+        memory->state = Memory::State::leaving;
+        memory->once = once ? slot_ : nullptr;
+        taken_.push_back(memory.get());
+        for (Extent& extent : memory->extents) extents_.push_back(&extent);
+    }
+    std::sort(extents_.begin(), extents_.end(),
+              [](const Extent* a, const Extent* b) { return a->address < b->address; });
+}
+
+MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
+    : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, keeps_{other.keeps_},
+      enqueued_{other.enqueued_}, gone_{other.gone_}, released_{other.released_}, slot_{std::move(other.slot_)},
+      fence_{other.fence_}, taken_{std::move(other.taken_)}, extents_{std::move(other.extents_)},
+      ranges_{std::move(other.ranges_)},
+      targets_{std::move(other.targets_)}, scratch_before_{other.scratch_before_}, ticket_{std::move(other.ticket_)},
+      saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
+
+MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
+    if (core_ != nullptr) (void)finish();
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+    row_.waited = waited;
+    if (whole_device) core_->frees_.finish_fence(fence_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
+    if (taken_.empty()) return;
+    saving_ = Span{core_->options_.events, core_->tag_, core_->device(), "save"};
+    if (slot_ != core_->own_) core_->own_->invalidate(); // what it may have saved of these bytes becomes stale
+    LiveSet live = core_->live_set(taken_, "saving");
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+        if (targets_[i].extent != nullptr) live.handed_on.push_back(extents_[i]->range());
+    }
+    ranges_ = live.extents;
+    enqueued_ = true;
+    ticket_ = slot_->save(live);
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::wait() {
+    core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
+    row_.saved_bytes = keeps_ ? ticket_.bytes() : 0; // else the ticket wrote poison
+    saving_.end();
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::saved_anyway() noexcept {
+    const Status drained = driver().drain();
+    if (!drained.ok()) {
+        note(drained);
+        if (drained.kind != StatusKind::gone) core_->unsettle();
+    }
+    slot_->saved_in_part(ranges_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
+    gone_ = true;
+    for (std::size_t i = 0; i < extents_.size(); ++i) {
+        Extent& extent = *extents_[i];
+        const Target target = targets_.empty() ? Target{} : targets_[i];
+        const Status unmapped = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
+                                                         : core_->unmap(extent);
+        if (!unmapped.ok()) note(unmapped);
+        if (target.extent != nullptr) { // the target has been written to: the old bytes are saved, and lost here
+            target.core->take_over(*target.extent, *core_, extent);
+            row_.handed_bytes += extent.bytes;
+        } else if (unmapped.ok()) {
+            const Status status = core_->release(extent);
+            note(status);
+            if (status.ok()) row_.released_bytes += extent.bytes;
+        }
+    }
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
+    if (const Status kept = core_->retry_attic(row_.released_bytes); !kept.ok()) note(kept);
+    ticket_ = {};
+    std::size_t given = 0;
+    note(release_scratch(slot_, given));
+    if (slot_ != core_->own_) note(release_scratch(core_->own_, given));
+    row_.released_bytes += std::min(given, scratch_before_); // the pause itself took the rest
+    for (const Extent* const extent : extents_) {
+        if (!extent->owns && !extent->mapped) continue;
+        emit(core_->options_.events, [&] {
+            return core_->event(EventKind::ignored,
+                                failure_text(failure_, "release pages (the next operation retries)"));
+        });
+        break;
+    }
+    status = failure_;
+    return finish();
+}
+
+MEMSAVER_INLINE void ArenaCore::Pause::note(const Status& status) noexcept {
+    if (failure_.ok()) failure_ = status;
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
+    ArenaCore& core = *std::exchange(core_, nullptr);
+    ticket_ = {};
+    extents_.clear();
+    if (!gone_ && enqueued_) {
+        slot_->outdated(); // the memory may change before it is saved again
+        core.unsettle();
+    }
+    {
+        const std::lock_guard lock{core.mutex_};
+        for (Memory* const memory : taken_) {
+            memory->state = gone_ ? Memory::State::paused : Memory::State::active;
+            if (!gone_) memory->once.reset();
+        }
+        if (gone_) core.free_paused();
+        core.merge_memories();
+        if (gone_ && !taken_.empty()) ++core.pauses_;
+    }
+    core.count_held();
+    row_.held_bytes = core.held_bytes_.load();
+    if (!gone_ || taken_.empty()) core.retire_slot(std::move(slot_));
+    return std::move(row_);
+}
+
+// --- resume ---
+
+MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
+    : turn_{std::move(turn)}, core_{&core}, once_{once ? once->open(core.driver_) : nullptr} {
+    row_.tag = core.tag_;
+    row_.device = core.device();
+    core.check_of_tag(core.settle(), "wait for copies of an earlier operation");
+    core.give_up_failed_arrival();
+    (void)core.retry_attic(row_.released_bytes); // failures are retried later
+    core.drop_dead();
+    begin();
+    core.count_held();
+    try { // pages that were handed over, and could not be unmapped then
+        unmap_handed();
+    } catch (...) {
+        back_to_paused(false);
+        throw;
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::begin() {
+    ArenaCore& core = *core_;
+    const std::lock_guard lock{core.mutex_};
+    core.merge_memories();
+    coming_.reserve(core.memories_.size());
+    for (const auto& memory : core.memories_) {
+        if (memory->state != Memory::State::paused) continue;
+        std::vector<Extent> plan; // adjacent ranges come back as one handle
+        plan.reserve(memory->extents.size());
+        Range run;
+        const auto end_run = [&] {
+            if (run.bytes != 0) split_into_extents(run, core.granularity_, false, plan);
+            run = {};
+        };
+        for (const Extent& extent : memory->extents) {
+            if (extent.fixed || extent.owns || extent.mapped) {
+                end_run();
+                plan.push_back(extent);
+                continue;
+            }
+            if (run.bytes != 0 && run.end() != extent.address) end_run();
+            if (run.bytes == 0) run.address = extent.address;
+            run.bytes += extent.bytes;
+        }
+        end_run();
+        core.extents_ += plan.size();
+        core.extents_ -= memory->extents.size();
+        memory->extents.swap(plan);
+    }
+    core.reserve_attic(0); // the last call that may throw
+    for (const auto& memory : core.memories_) {
+        if (memory->state != Memory::State::paused) continue;
+        memory->state = Memory::State::arriving;
+        coming_.push_back(memory.get());
+        for (Extent& extent : memory->extents) {
+            extent.kept = extent.owns;
+            row_.mapped_bytes += extent.owns ? 0 : extent.bytes;
+        }
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::unmap_handed() {
+    for (Memory* const memory : coming_) {
+        for (Extent& extent : memory->extents) {
+            if (!extent.mapped || extent.owns) continue;
+            core_->check_of_tag(core_->unmap(extent), "unmap pages of another tag");
+        }
+    }
+}
+
+MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
+    : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
+      coming_{std::move(other.coming_)}, alone_{other.alone_}, enqueued_{other.enqueued_},
+      first_{std::move(other.first_)}, tickets_{std::move(other.tickets_)}, waited_{other.waited_},
+      scratch_bytes_{other.scratch_bytes_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
+
+MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
+    if (core_ == nullptr) return;
+    tickets_.clear();
+    back_to_paused(alone_ || enqueued_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::back_to_paused(bool in_use) noexcept {
+    ArenaCore& core = *core_;
+    const Status drained = in_use ? core.driver_.drain() : Status{};
+    if (!drained.ok() && drained.kind != StatusKind::gone) core.unsettle();
+    for (Memory* const memory : coming_) {
+        for (Extent& extent : memory->extents) {
+            const Status status = drained.ok() ? core.drop(extent) : drained;
+            if (status.ok()) continue;
+            emit(core.options_.events, [&] {
+                return core.event(EventKind::ignored,
+                                  failure_text(status, "release pages (the next operation retries)"));
+            });
+        }
+    }
+    core.each_scratch(coming_, [](DeviceScratch& scratch) { (void)scratch.give(); }); // a failure stays counted
+    {
+        const std::lock_guard lock{core.mutex_};
+        for (Memory* const memory : coming_) memory->state = Memory::State::paused;
+        core.free_paused();
+    }
+    core.count_held();
+    if (once_) core.retire_slot(std::move(once_));
+}
+
+MEMSAVER_INLINE std::size_t ArenaCore::Resume::needed_bytes() const noexcept {
+    std::size_t bytes = 0;
+    for (const Memory* const memory : coming_) {
+        for (const Extent& extent : memory->extents) bytes += extent.owns || extent.mapped ? 0 : extent.bytes;
+    }
+    if (!once_ && !coming_.empty())
+        core_->each_scratch(coming_, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
+    return bytes;
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::plan(Memory& memory, std::vector<Extent> extents) {
+    const std::lock_guard lock{core_->mutex_};
+    core_->reserve_attic(extents.size());
+    core_->extents_ += extents.size();
+    core_->extents_ -= memory.extents.size();
+    memory.extents = std::move(extents);
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::map_of(Extent& extent, PageHandle pages) {
+    check(core_->map(extent, pages), "map handed-over pages", extent.bytes, extent.address);
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::create() {
+    std::size_t scratch_bytes = 0;
+    if (!once_ && !coming_.empty())
+        core_->each_scratch(coming_, [&](DeviceScratch& scratch) { scratch_bytes += scratch.wanted_bytes(); });
+    std::size_t beside = needed_bytes(); // of all memories, and scratch
+    Status status;
+    for (Memory* const memory : coming_) {
+        std::size_t own = 0;
+        for (const Extent& extent : memory->extents) own += extent.owns || extent.mapped ? 0 : extent.bytes;
+        beside -= own;
+        if (status.ok()) status = core_->create_all(memory->extents, beside);
+    }
+    if (status.ok() && scratch_bytes != 0) {
+        core_->each_scratch(coming_, [&](DeviceScratch& scratch) {
+            if (status.ok()) status = scratch.take();
+        });
+        scratch_bytes_ += scratch_bytes;
+    }
+    if (status.ok()) return;
+    uncreate();
+    core_->raise_no_room(status, "allocate memory for a resume", needed_bytes());
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::uncreate() noexcept {
+    for (Memory* const memory : coming_) {
+        for (Extent& extent : memory->extents) {
+            if (!extent.mapped && !extent.kept) (void)core_->release(extent); // a failure keeps them for the next try
+        }
+    }
+    core_->each_scratch(coming_, [](DeviceScratch& scratch) { (void)scratch.give(); });
+    scratch_bytes_ = 0;
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::map() {
+    for (Memory* const memory : coming_) {
+        for (Extent& extent : memory->extents) {
+            if (!extent.owns) continue; // another arena's pages
+            check(core_->map(extent), "map pages", extent.bytes, extent.address);
+        }
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::enqueue(const std::function<Status(Range)>& before_write) {
+    if (coming_.empty()) return;
+    restoring_ = Span{core_->options_.events, core_->tag_, core_->device(), "restore"};
+    tickets_.reserve(coming_.size());
+    for (Memory* const memory : coming_) {
+        AnySlot& slot = once_ ? *once_ : *core_->slot_of(*memory);
+        LiveSet live = core_->live_set({memory}, "restoring");
+        if (before_write && !slot.asks_before_write()) {
+            for (const Range& range : live.extents)
+                core_->check_of_tag(before_write(range), "wait for the save of the previous bytes");
+        }
+        live.before_write = before_write;
+        live.first = first_;
+        enqueued_ = true;
+        tickets_.push_back(slot.restore(live));
+    }
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
+    std::vector<Bringing> coming;
+    for (std::size_t i = 0; i < tickets_.size(); ++i) coming.push_back({&tickets_[i], coming_[i]->ranges()});
+    core_->gates_.record(
+        coming, first_,
+        [&](const GateMark& gate) {
+            const std::optional<LiveBlock> block = core_->block_holding(gate.block);
+            return block && block->serial == gate.serial;
+        },
+        [&](const Status& status, Ticket& ticket) {
+            core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // the ticket reports the cause
+            core_->check_moved(status, "make a gate wait for arriving bytes", ticket.bytes());
+        });
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
+    alone_ = true;
+    const Turn::Hold given_up{std::move(turn_)};
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::wait() {
+    for (; waited_ < tickets_.size(); ++waited_) {
+        Ticket& ticket = tickets_[waited_];
+        core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
+        row_.restored_bytes += ticket.bytes();
+    }
+    restoring_.end();
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
+    ArenaCore& core = *std::exchange(core_, nullptr);
+    tickets_.clear();
+    row_.mapped_bytes += scratch_bytes_;
+    bool own = false;
+    for (std::size_t i = 0; i < coming_.size(); ++i) {
+        std::shared_ptr<AnySlot> once;
+        {
+            const std::lock_guard lock{core.mutex_};
+            once = std::exchange(coming_[i]->once, nullptr);
+            coming_[i]->state = Memory::State::active;
+        }
+        own = own || once == nullptr;
+        const bool last = std::none_of(coming_.begin() + static_cast<std::ptrdiff_t>(i), coming_.end(),
+                                       [&](const Memory* memory) { return memory->once == once; });
+        if (once && last) core.slot_resumed(once); // without a lock, because it may take long
+    }
+    if (once_) {
+        core.own_->invalidate();
+        core.retire_slot(std::move(once_));
+    }
+    if (own) core.slot_resumed(core.own_);
+    {
+        const std::lock_guard lock{core.mutex_};
+        core.merge_memories();
+    }
+    core.count_held();
+    row_.held_bytes = core.held_bytes_.load();
+    return std::move(row_);
+}
+
+// --- trim ---
+
+MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core, Turn::Hold turn) : Trim{core} {
+    (void)turn_.emplace(std::move(turn));
+}
+
+MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core) : core_{&core}, fence_{core.frees_.begin_fence()} {
+    row_.tag = core.tag_;
+    row_.device = core.device();
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+    row_.waited = waited;
+    if (whole_device) core_->frees_.finish_fence(fence_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
+    try {
+        if (const Status status = core_->settle(); !status.ok()) return note(status);
+        if (const Status status = core_->retry_leftovers(row_.released_bytes); !status.ok()) note(status);
+        if (turn_) core_->drop_dead(); // not within another operation's step
+        std::vector<Extent> unused = take_unused();
+        for (Extent& extent : unused) {
+            const Status status = core_->drop(extent);
+            note(status);
+            if (status.ok()) row_.released_bytes += extent.bytes;
+            core_->leave(extent, true, status);
+        }
+        if (const Status status = release_scratch(core_->own_, row_.released_bytes); !status.ok()) note(status);
+    } catch (const std::bad_alloc&) { // thrown before anything was taken out
+        note({StatusKind::out_of_host_memory, 0, "no host memory for the records of a trim"});
+    }
+}
+
+MEMSAVER_INLINE TagReport ArenaCore::Trim::commit(Status& status) noexcept {
+    status = failure_;
+    row_.held_bytes = core_->held_bytes_.load();
+    return std::move(row_);
+}
+
+MEMSAVER_INLINE void ArenaCore::Trim::note(const Status& status) noexcept {
+    if (failure_.ok()) failure_ = status;
+}
+
+MEMSAVER_INLINE std::vector<Extent> ArenaCore::Trim::take_unused() {
+    ArenaCore& core = *core_;
+    Frees::Lock lock{core.mutex_};
+    (void)core.collect(lock);
+    std::vector<Extent> unused;
+    std::vector<Range> free;
+    std::size_t count = 0;
+    for (const auto& memory : core.memories_) {
+        if (memory->state != Memory::State::active) continue;
+        count += memory->extents.size();
+        memory->blocks.for_each_free(core.granularity_, [&](Range range) { free.push_back(range); });
+    }
+    unused.reserve(count); // the last call that may throw
+    sort_by_address(free);
+    for (const auto& memory : core.memories_) {
+        if (memory->state != Memory::State::active) continue;
+        std::erase_if(memory->extents, [&](const Extent& extent) {
+            if (!covers(free, extent.range())) return false;
+            try {
+                memory->blocks.remove(extent.range());
+            } catch (const std::bad_alloc&) {
+                return false; // it stays, which is not a failure of the trim
+            }
+            unused.push_back(extent);
+            return true;
+        });
+    }
+    std::erase_if(core.memories_, [](const auto& memory) {
+        return memory->state == Memory::State::active && memory->extents.empty() && memory->blocks.empty();
+    });
+    return unused;
+}
+
+MEMSAVER_INLINE std::size_t trim_now(ArenaCore& core, bool wait) {
+    TrimStep step{core};
+    if (wait && core.anything_waits() && core.driver().drain().ok()) step.idle({}, true);
+    step.release();
+    Status ignored;
+    return step.commit(ignored).released_bytes;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

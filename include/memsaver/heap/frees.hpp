@@ -1,0 +1,130 @@
+// When freed blocks can be reused: fences of the whole device, and marks in streams. Knows nothing about who owned the
+// blocks.
+#pragma once
+
+#include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/order.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/any_driver.hpp"
+#include "memsaver/heap/deferred_frees.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// The freed blocks of an arena that wait for work, and the count of *fences*: moments at which all work submitted to
+/// the device before is known to be complete.
+///
+/// Guarded by the arena's mutex, which callers pass locked; it is given up during every call of the driver and every
+/// wait. What takes no lock is thread-safe.
+class Frees {
+public:
+    using Lock = std::unique_lock<std::mutex>;
+    using Visit = DeferredFrees::Visit;
+
+    explicit Frees(const AnyDriver& driver) noexcept : driver_{driver} {}
+    Frees(const Frees&) = delete;
+    Frees& operator=(const Frees&) = delete;
+    ~Frees() = default;
+
+    // --- deallocation, in three steps: `number`, `record` without the lock, `wait_for_stream` ---
+
+    /// A place in a stream, at which a block was freed. Closes an event that it still has when it is destroyed, which
+    /// must be without the lock.
+    class Place {
+    public:
+        explicit Place(const AnyDriver& driver) noexcept : driver_{driver} {}
+        Place(const Place&) = delete;
+        Place& operator=(const Place&) = delete;
+        ~Place() {
+            if (mark_.event) (void)driver_.close_event(mark_.event);
+        }
+
+    private:
+        friend class Frees;
+        const AnyDriver& driver_;
+        DeferredFrees::Mark mark_;
+    };
+
+    /// Numbers the block, before its event is recorded. Requires the lock.
+    void number(Place& place) noexcept { place.mark_ = deferred_.begin_mark(); }
+    /// Records an event at the place. Throws the error of a failing driver call.
+    void record(Place& place, StreamRef stream, std::size_t bytes, Address address) const;
+    /// Adds the block. Strong exception guarantee: may throw std::bad_alloc. Requires the lock.
+    void after_stream(Address address, std::size_t bytes, StreamRef stream, Place& place);
+    /// Adds a block that waits for the next fence. As above.
+    void after_fence(Address address, std::size_t bytes) { deferred_.after_fence(address, bytes, begun_); }
+    /// Keeps the event of a place that was not needed. Requires the lock.
+    void give_back(Place& place) noexcept { place.mark_.event = deferred_.spare(place.mark_.event); }
+
+    // --- reuse ---
+
+    /// Returns whether blocks wait in this stream that work which is submitted to it now may reuse.
+    [[nodiscard]] bool reusable_in(Lock& lock, StreamRef stream);
+    /// See DeferredFrees::take. Requires the lock.
+    Address take(StreamRef stream, std::size_t bytes, FunctionRef<bool(Range)> usable) noexcept {
+        return deferred_.take(stream, bytes, usable);
+    }
+    /// Calls `reclaim(address)` for blocks whose work has completed. Returns whether there was any.
+    bool collect(Lock& lock, Visit reclaim);
+    /// Calls `reclaim(address)` for blocks that no work can touch any more, as `gone(address)` says. Requires the lock.
+    void collect_if(FunctionRef<bool(Address)> gone, Visit reclaim) noexcept { deferred_.collect_if(gone, reclaim); }
+    /// Returns whether waiting for the device would make anything reusable. Requires the lock.
+    [[nodiscard]] bool any_waiting() const noexcept { return deferred_.any_waiting(); }
+    /// Forgets all blocks, and closes all events.
+    void clear(Lock& lock) noexcept;
+
+    // --- fences ---
+
+    /// Call `begin_fence` before waiting for the device, and `finish_fence` with its number after a successful wait.
+    std::uint64_t begin_fence() noexcept { return ++begun_; }
+    void finish_fence(std::uint64_t fence) noexcept;
+    [[nodiscard]] std::uint64_t last_begun() const noexcept { return begun_; }
+    [[nodiscard]] std::uint64_t last_done() const noexcept { return done_; }
+
+    /// Returns whether to wait for the device, so that freed memory can be reused, rather than to map `growth` more
+    /// bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads submit no
+    /// work in the meantime; so a small amount of waiting memory does not justify it.
+    [[nodiscard]] bool fence_is_worth_it(Lock& lock, std::size_t growth);
+    /// Waits for the whole device. Keeps stream captures intact; launches by other threads may block in the meantime.
+    /// Threads that arrive during a wait share the next one. `collect` then finds the reusable blocks.
+    void fence(Lock& lock) { pass(lock, begun_ + 1); }
+    /// Like `fence`, but waits only for the block that has waited longest, if there is one: often a wait that another
+    /// thread has begun.
+    void fence_oldest(Lock& lock) {
+        const std::uint64_t oldest = deferred_.first_fence();
+        pass(lock, oldest == 0 ? begun_ + 1 : oldest);
+    }
+
+private:
+    /// Bytes that do not justify a fence, which takes 2 to 3 us on an idle device: a five-hundredth of the device's
+    /// memory, within these bounds.
+    static constexpr std::size_t least_threshold = 32_MiB;
+    static constexpr std::size_t most_threshold = 128_MiB;
+
+    /// Waits until the fence `wanted` is done; it is at most the next one to begin.
+    void pass(Lock& lock, std::uint64_t wanted);
+    void close(Lock& lock, EventRef event) const noexcept;
+
+    const AnyDriver& driver_;
+    DeferredFrees deferred_;
+    std::condition_variable changed_; // a fence is over, or an event has been queried
+    bool fencing_ = false;            // a thread waits for the device, and others wait for that thread
+    std::size_t threshold_ = 0;       // 0: the device has not been asked yet
+    std::atomic<std::uint64_t> begun_{0};
+    std::atomic<std::uint64_t> done_{0};
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/heap/frees.ipp"
+#endif
