@@ -105,9 +105,9 @@ auto registered(Act act) {
             int here = 0;
             for (std::size_t i = 0; i < world.registered.size(); ++i) {
                 const Populated::Block& block = world.tags["swept"].blocks[i];
-                const bool is = !world.setting.enabled || world.saver->core()
-                                                              ->holder("ask for", block.at, block.bytes)
-                                                              ->here(block.at, block.bytes);
+                const bool is =
+                    !world.setting.enabled ||
+                    world.saver->core()->holder("ask for", block.at, block.bytes)->here(block.at, block.bytes);
                 CHECK(world.registered[i].registered() == is);
                 here += is ? 1 : 0;
             }

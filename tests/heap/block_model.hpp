@@ -58,7 +58,7 @@ public:
 
     [[nodiscard]] std::size_t size() const { return units_.size(); }
     [[nodiscard]] const std::map<Address, Taken>& taken() const { return taken_; }
-        static Address address(std::size_t i) { return base + i * unit; }
+    static Address address(std::size_t i) { return base + i * unit; }
     static std::size_t index(Address address) { return (address - base) / unit; }
     static Range range(std::size_t first, std::size_t count) { return {address(first), count * unit}; }
 

@@ -226,8 +226,8 @@ public:
     /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
     /// child.
     std::optional<Turn::Hold> try_turn();
-    /// Waits until another thread's operation on this arena ends, if that has only its own copies left, and for bytes in
-    /// flight. Returns whether there were any.
+    /// Waits until another thread's operation on this arena ends, if that has only its own copies left, and for bytes
+    /// in flight. Returns whether there were any.
     bool wait_for_copies(const Deadline& deadline) noexcept;
     /// Says what the operation that holds the turn waits for.
     void now(Turn::Stage stage) noexcept { turn_.now(stage); }
@@ -379,7 +379,8 @@ private:
 
     /// Calls `act(scratch)` for the scratch memory of each slot that keeps the bytes of these memories.
     void each_scratch(const std::vector<Memory*>& memories, FunctionRef<void(DeviceScratch&)> act) const;
-    /// Returns the i-th memory, or null behind the last. While the turn is held, none is removed and none comes between.
+    /// Returns the i-th memory, or null behind the last. While the turn is held, none is removed and none comes
+    /// between.
     [[nodiscard]] Memory* memory(std::size_t i) noexcept;
     /// Releases a slot's scratch memory and adds its size to `released_bytes`.
     static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
@@ -462,16 +463,16 @@ private:
     mutable std::mutex mutex_; // guards the members below
     Frees frees_{driver_};
     std::condition_variable grown_;
-    bool growing_ = false;         // one thread adds pages
-    std::uint64_t growths_ = 0;    // how often pages were added
+    bool growing_ = false;      // one thread adds pages
+    std::uint64_t growths_ = 0; // how often pages were added
     std::uint64_t memories_made_ = 0;
-    std::size_t extents_ = 0;      // that exist outside of the attic
+    std::size_t extents_ = 0; // that exist outside of the attic
     Addresses addresses_;
     std::vector<Owned> owned_;
     std::vector<Kept> kept_;
     std::vector<std::unique_ptr<Memory>> memories_;
     std::vector<Leftover> attic_;
-    std::shared_ptr<AnySlot> own_; // the tag's slot; null after `close`
+    std::shared_ptr<AnySlot> own_;                     // the tag's slot; null after `close`
     const std::shared_ptr<DeviceScratch> own_scratch_; // for readers without a lock
     std::shared_ptr<Arriving> arriving_;               // changed with the turn held, too
 

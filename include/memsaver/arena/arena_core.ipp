@@ -90,8 +90,8 @@ MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
 MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                                      std::function<void(Range)> on_segment)
     : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)},
-      granularity_(granularity_of(driver_)), policy_{std::move(policy)}, on_segment_{std::move(on_segment)},
-      capacity_{options_.capacity}, margin_{options_.margin},
+      granularity_(granularity_of(driver_)), policy_{std::move(policy)},
+      on_segment_{std::move(on_segment)}, capacity_{options_.capacity}, margin_{options_.margin},
       addresses_{options_.single_handle ? granularity_ : 0}, // blocks never join across a gap
       own_{policy_.open(driver_)}, own_scratch_{own_->scratch()}, gates_{driver_} {
     if (!can_align_up(options_.capacity, granularity_) || !can_align_up(options_.reserve, granularity_)) {
@@ -595,9 +595,8 @@ MEMSAVER_INLINE bool ArenaCore::any_away(Range range) const noexcept {
 MEMSAVER_INLINE void ArenaCore::reclaim(Address block) noexcept { memory_with_block(block)->blocks.reclaim(block); }
 
 MEMSAVER_INLINE void ArenaCore::free_paused() noexcept {
-    frees_.collect_if(
-        [&](Address block) { return memory_with_block(block)->state == Memory::State::paused; },
-        [&](Address block) { reclaim(block); });
+    frees_.collect_if([&](Address block) { return memory_with_block(block)->state == Memory::State::paused; },
+                      [&](Address block) { reclaim(block); });
 }
 
 MEMSAVER_INLINE bool ArenaCore::collect(Frees::Lock& lock) {
@@ -832,7 +831,8 @@ MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
 
 MEMSAVER_INLINE bool ArenaCore::anything_waits() {
     const std::lock_guard lock{mutex_};
-    return frees_.any_waiting() || std::any_of(attic_.begin(), attic_.end(), [](const Leftover& each) { return each.until != nullptr; });
+    return frees_.any_waiting() ||
+           std::any_of(attic_.begin(), attic_.end(), [](const Leftover& each) { return each.until != nullptr; });
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::waiting_bytes() noexcept {
@@ -1256,9 +1256,7 @@ MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& given) {
 
 MEMSAVER_INLINE void ArenaCore::invalidate(const void* pointer, std::size_t bytes) {
     const Range range{as_address(pointer), bytes};
-    const auto text = [&] {
-        return "invalidate(" + format_address(range.address) + ", " + format_bytes(bytes) + ')';
-    };
+    const auto text = [&] { return "invalidate(" + format_address(range.address) + ", " + format_bytes(bytes) + ')'; };
     require_open_for(text);
     const auto turn = take_turn({}, "invalidate");
     const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };

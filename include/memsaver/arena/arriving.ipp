@@ -39,9 +39,9 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn
 }
 
 MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(SaveAhead&& other) noexcept
-    : turn_{std::move(other.turn_)}, core_{other.core_}, able_{other.able_},
-      memories_{std::move(other.memories_)}, ranges_{std::move(other.ranges_)},
-      living_{std::move(other.living_)}, enqueued_{std::exchange(other.enqueued_, false)},
+    : turn_{std::move(other.turn_)}, core_{other.core_}, able_{other.able_}, memories_{std::move(other.memories_)},
+      ranges_{std::move(other.ranges_)}, living_{std::move(other.living_)}, enqueued_{std::exchange(other.enqueued_,
+                                                                                                    false)},
       ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)}, waited_{other.waited_} {}
 
 MEMSAVER_INLINE ArenaCore::SaveAhead::~SaveAhead() {

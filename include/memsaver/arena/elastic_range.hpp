@@ -87,8 +87,8 @@ private:
 /// take the arena's turn.
 class ElasticRange {
 public:
-    /// Rounds `step` up to whole pages, and `bytes` up to a multiple of `step`. Throws Misuse if one of them is 0 or too
-    /// large.
+    /// Rounds `step` up to whole pages, and `bytes` up to a multiple of `step`. Throws Misuse if one of them is 0 or
+    /// too large.
     static void round(const std::string& tag, std::size_t& bytes, std::size_t& step, std::size_t unit);
 
     /// Throws the error of a failing driver call.

@@ -122,13 +122,13 @@ MEMSAVER_INLINE void GrowingBlock::clear_the_way(Range more) {
     Status status{StatusKind::other, 0, "another operation is in progress"};
     std::size_t released = 0;
     if (const auto turn = core_.try_turn()) status = core_.retry_attic(released);
-    if (addresses_.blocked({more}))
-        check(status, "release pages left by an earlier growth", more.bytes, more.address);
+    if (addresses_.blocked({more})) check(status, "release pages left by an earlier growth", more.bytes, more.address);
 }
 
 MEMSAVER_INLINE void GrowingBlock::grow_now(Range more, std::size_t bytes) {
     const ArenaCore::Growth growth{core_};
-    core_.require_open_for([&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
+    core_.require_open_for(
+        [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
     core_.check_capacity(core_.capacity_.load(), more.bytes);
     const Status status = core_.add_memory({more}, Block::State::live, false, false);
     if (!status.ok()) core_.raise_no_room(status, "allocate memory for a growing block", more.bytes);
@@ -394,7 +394,8 @@ MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const F
                 extents.push_back(extent);
                 return true;
             });
-            if (memory->extents.empty() && memory->state == Memory::State::paused) ended.push_back(core.slot_of(*memory));
+            if (memory->extents.empty() && memory->state == Memory::State::paused)
+                ended.push_back(core.slot_of(*memory));
         }
         std::erase_if(core.memories_, [](const auto& memory) {
             return memory->state == Memory::State::paused && memory->extents.empty();

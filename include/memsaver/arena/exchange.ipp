@@ -50,7 +50,8 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
                 if (taken[p][e] == 0) offers.push_back({out[p].extents()[e]->bytes, p, e});
             }
         }
-        std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) { return a.bytes < b.bytes; });
+        std::stable_sort(offers.begin(), offers.end(),
+                         [](const Offer& a, const Offer& b) { return a.bytes < b.bytes; });
         const auto at_least = [&](std::size_t bytes) {
             return std::lower_bound(offers.begin(), offers.end(), bytes,
                                     [](const Offer& offer, std::size_t wanted) { return offer.bytes < wanted; });

@@ -65,8 +65,8 @@ public:
     }
     /// Allocates the table for `hand_over_to`. Throws std::bad_alloc.
     void plan_handover() { targets_.resize(extents_.size()); }
-    /// Makes `release` transfer the pages of an extent to `target`, an extent of the arena `core`, where they are mapped
-    /// as well.
+    /// Makes `release` transfer the pages of an extent to `target`, an extent of the arena `core`, where they are
+    /// mapped as well.
     void hand_over_to(std::size_t extent, Extent& target, ArenaCore& core) noexcept {
         targets_[extent] = {&target, &core};
     }
@@ -89,16 +89,16 @@ private:
 
     Turn::Hold turn_;
     ArenaCore* core_;
-    bool keeps_;            // the policy keeps the bytes
+    bool keeps_; // the policy keeps the bytes
     bool enqueued_ = false;
     bool gone_ = false;     // `release` was called: the memory is paused
     bool released_ = false; // released elastic memory waits for work
     std::shared_ptr<AnySlot> slot_;
     std::uint64_t fence_;
-    std::vector<Memory*> taken_;    // leaving
-    std::vector<Extent*> extents_;  // of all of it, sorted
-    std::vector<Range> ranges_;     // of these, once the saves have begun
-    std::vector<Target> targets_;   // one for each extent, if any is handed over
+    std::vector<Memory*> taken_;     // leaving
+    std::vector<Extent*> extents_;   // of all of it, sorted
+    std::vector<Range> ranges_;      // of these, once the saves have begun
+    std::vector<Target> targets_;    // one for each extent, if any is handed over
     std::size_t scratch_before_ = 0; // scratch bytes at the beginning
     Ticket ticket_;
     Span saving_;
@@ -143,8 +143,8 @@ public:
     /// Gives up the turn; the resume continues without it, and the program may use the memory. From here on any caller
     /// of `commit` or of the destructor must hold the turn; `wait` does not need it.
     void go_on_alone() noexcept;
-    /// Makes the arena's gates wait for what `enqueue` has begun. Waits for bytes that have gates until their copies are
-    /// on their streams. Throws the error of a failing call.
+    /// Makes the arena's gates wait for what `enqueue` has begun. Waits for bytes that have gates until their copies
+    /// are on their streams. Throws the error of a failing call.
     void record_gates();
 
     /// Starts restoring the bytes. Throws what a policy throws. `before_write`: see LiveSet.
@@ -166,7 +166,8 @@ public:
     void plan(Memory& memory, std::vector<Extent> extents);
     /// Maps pages that another arena owns and will hand over. Throws the error of a failing driver call.
     void map_of(Extent& extent, PageHandle pages);
-    /// Unmaps pages that another arena owns and will not hand over after all. Throws the error of a failing driver call.
+    /// Unmaps pages that another arena owns and will not hand over after all. Throws the error of a failing driver
+    /// call.
     void unmap_handed();
 
 private:
@@ -176,12 +177,12 @@ private:
     Turn::Hold turn_;
     ArenaCore* core_;
     std::shared_ptr<AnySlot> once_;
-    std::vector<Memory*> coming_; // arriving
-    bool alone_ = false;          // has given up the turn
-    bool enqueued_ = false;       // copies may be in flight, also those of a `restore` that threw
-    std::vector<Range> first_;    // ranges to restore first
-    std::vector<Ticket> tickets_; // one for each memory
-    std::size_t waited_ = 0;      // number of tickets waited for
+    std::vector<Memory*> coming_;   // arriving
+    bool alone_ = false;            // has given up the turn
+    bool enqueued_ = false;         // copies may be in flight, also those of a `restore` that threw
+    std::vector<Range> first_;      // ranges to restore first
+    std::vector<Ticket> tickets_;   // one for each memory
+    std::size_t waited_ = 0;        // number of tickets waited for
     std::size_t scratch_bytes_ = 0; // created and not reported yet
     Span restoring_;
     TagReport row_;

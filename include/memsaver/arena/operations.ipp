@@ -53,8 +53,8 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
     : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, keeps_{other.keeps_},
       enqueued_{other.enqueued_}, gone_{other.gone_}, released_{other.released_}, slot_{std::move(other.slot_)},
-      fence_{other.fence_}, taken_{std::move(other.taken_)}, extents_{std::move(other.extents_)},
-      ranges_{std::move(other.ranges_)},
+      fence_{other.fence_}, taken_{std::move(other.taken_)}, extents_{std::move(other.extents_)}, ranges_{std::move(
+                                                                                                      other.ranges_)},
       targets_{std::move(other.targets_)}, scratch_before_{other.scratch_before_}, ticket_{std::move(other.ticket_)},
       saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
 
@@ -100,8 +100,8 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
     for (std::size_t i = 0; i < extents_.size(); ++i) {
         Extent& extent = *extents_[i];
         const Target target = targets_.empty() ? Target{} : targets_[i];
-        const Status unmapped = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
-                                                         : core_->unmap(extent);
+        const Status unmapped =
+            core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"} : core_->unmap(extent);
         if (!unmapped.ok()) note(unmapped);
         if (target.extent != nullptr) { // the target has been written to: the old bytes are saved, and lost here
             target.core->take_over(*target.extent, *core_, extent);

@@ -239,8 +239,8 @@ private:
 class RoomWithin {
 public:
     explicit RoomWithin(const TimeLimit& time)
-        : set_{static_cast<bool>(time)},
-          until_{time ? deadline_after(time) : Deadline{std::chrono::steady_clock::time_point::min()}} {}
+        : set_{static_cast<bool>(time)}, until_{time ? deadline_after(time)
+                                                     : Deadline{std::chrono::steady_clock::time_point::min()}} {}
     /// The end of the time, if one was set.
     [[nodiscard]] Deadline until() const noexcept { return set_ ? until_ : Deadline{}; }
     [[nodiscard]] bool over() const noexcept { return until_ && std::chrono::steady_clock::now() >= *until_; }

@@ -31,8 +31,9 @@ struct Block {
     [[nodiscard]] std::size_t used_bytes() const noexcept { return requested == 0 ? bytes : align_up(requested, 256); }
 };
 
-/// Circular doubly linked lists, one for each size class, each with its own head, so that a node can be unlinked without
-/// knowing its list. There are eight size classes for each power of two, in units of 256 bytes. Not thread-safe.
+/// Circular doubly linked lists, one for each size class, each with its own head, so that a node can be unlinked
+/// without knowing its list. There are eight size classes for each power of two, in units of 256 bytes. Not
+/// thread-safe.
 class FreeBins {
 public:
     using Node = std::uint32_t;

@@ -148,8 +148,7 @@ MEMSAVER_INLINE void BlockAllocator::merge(BlockAllocator& other) {
     other = BlockAllocator{other.serial_};
 }
 
-MEMSAVER_INLINE const Block* BlockAllocator::allocate(std::size_t bytes, std::size_t alignment,
-                                                      std::size_t requested) {
+MEMSAVER_INLINE const Block* BlockAllocator::allocate(std::size_t bytes, std::size_t alignment, std::size_t requested) {
     reserve_node(3);
     const auto fits = [&](Node node) {
         const Block& block = nodes_[node];

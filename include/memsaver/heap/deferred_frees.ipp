@@ -53,8 +53,7 @@ MEMSAVER_INLINE Address DeferredFrees::take(StreamRef stream, std::size_t bytes,
         const Waiting& block = list->blocks[node];
         return block.bytes >= bytes && block.bytes <= most && usable({block.address, block.bytes});
     };
-    const FreeBins::Node found =
-        list->sizes.search(FreeBins::bin_of(bytes), 32, fits, FreeBins::bin_of(most));
+    const FreeBins::Node found = list->sizes.search(FreeBins::bin_of(bytes), 32, fits, FreeBins::bin_of(most));
     if (found == FreeBins::none) return 0;
     const Address address = list->blocks[found].address;
     drop(*list, found);
