@@ -22,7 +22,7 @@ class AnyDriver {
 public:
     /// For a machine of the program's own: `AnyDriver{std::make_shared<MyMachine>()}`. Throws Misuse for null.
     explicit AnyDriver(std::shared_ptr<Device> device) : device_{std::move(device)} {
-        if (device_ == nullptr) throw Misuse{"AnyDriver: the device is null"};
+        if (device_ == nullptr) detail::misuse({"AnyDriver: the device is null"});
     }
     AnyDriver(const AnyDriver&) noexcept = default;
     AnyDriver& operator=(const AnyDriver&) noexcept = default;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/cuda_copy_kernel.hpp"
 #include "memsaver/driver/cuda_device.hpp"
 
@@ -86,8 +87,8 @@ MEMSAVER_INLINE CudaAvailability CudaDevice::failed(const CudaApi& api, const st
 }
 
 MEMSAVER_INLINE void CudaDevice::demand(const CudaAvailability& found) {
-    if (found.problem == CudaProblem::bad_device_number) throw Misuse{found.reason};
-    if (!found) throw Unavailable{found.reason};
+    if (found.problem == CudaProblem::bad_device_number) misuse({found.reason});
+    if (!found) unavailable({found.reason});
 }
 
 MEMSAVER_INLINE void CudaDevice::must(cuda::Result result, const char* what) const {
@@ -103,7 +104,7 @@ MEMSAVER_INLINE bool CudaDevice::has(int attribute) const {
 
 MEMSAVER_INLINE void CudaDevice::choose_peers() {
     std::vector<int>& peers = options_.peers;
-    std::sort(peers.begin(), peers.end());
+    sort_by(peers, [](int peer) { return key_of(peer); });
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
     peers.erase(std::remove(peers.begin(), peers.end(), number_), peers.end());
     const auto add = [&](int number) {
@@ -123,7 +124,7 @@ MEMSAVER_INLINE void CudaDevice::choose_peers() {
         must(api_.device_get(&device, peer), "get a peer device");
         must(api_.can_access_peer(&can, device, device_), "query peer access");
         if (can == 0) {
-            throw Unavailable{"CUDA device " + std::to_string(peer) + " cannot access the memory of " + label()};
+            unavailable({"CUDA device ", in_digits(peer), " cannot access the memory of ", label()});
         }
         add(peer);
     }
@@ -145,7 +146,7 @@ MEMSAVER_INLINE void CudaDevice::describe_pages() {
         pages_.handle_types = cuda::handle_fabric;
         break;
     }
-    if (!can_export) throw Unavailable{label() + " cannot export pages as handles of the requested type"};
+    if (!can_export) unavailable({label(), " cannot export pages as handles of the requested type"});
     if (options_.rdma && has(cuda::attribute_rdma_with_virtual_memory)) {
         pages_.rdma_capable = 1;
     }
