@@ -43,10 +43,9 @@ private:
     struct Shared;
 
     static Shared shared_;
-    static const int watched_; // before any thread can fork: at the start of the program
 
     /// Keeps the list whole for a forked child, which has only the thread that forked: no other holds the lock then.
-    static int watch_forks() noexcept;
+    static void watch_forks() noexcept;
     static void install() noexcept;
     static void uninstall() noexcept;
     static void report(Address address) noexcept;

@@ -29,6 +29,7 @@ struct FaultName::Entry {
 
 struct FaultName::Shared {
     std::atomic<Entry*> first{nullptr};
+    std::atomic<bool> watched{false};
     std::mutex mutex{}; // guards the members below
     Entry* free = nullptr;
     std::size_t named = 0;
@@ -39,14 +40,14 @@ struct FaultName::Shared {
 // Inline in both forms: a program may contain both, and the linker accepts strong and inline functions, not variables.
 inline constinit FaultName::Shared FaultName::shared_{};
 
-MEMSAVER_INLINE const int FaultName::watched_ = FaultName::watch_forks();
-
-MEMSAVER_INLINE int FaultName::watch_forks() noexcept {
+MEMSAVER_INLINE void FaultName::watch_forks() noexcept {
+    if (shared_.watched.load() || shared_.watched.exchange(true)) return;
     const auto unlock = [] { shared_.mutex.unlock(); };
-    return ::pthread_atfork([] { shared_.mutex.lock(); }, unlock, unlock);
+    if (::pthread_atfork([] { shared_.mutex.lock(); }, unlock, unlock) != 0) shared_.watched.store(false);
 }
 
 MEMSAVER_INLINE FaultName::FaultName(Address address, std::size_t bytes, const char* name) noexcept {
+    watch_forks(); // not at the start of the program: a file that only includes the library generates no code
     const std::lock_guard lock{shared_.mutex};
     entry_ = shared_.free;
     const bool fresh = entry_ == nullptr;
