@@ -594,12 +594,12 @@ def weight(folder):
         rows = [[f"`{name}`", *(f"{of[each] / 1024:+,.0f}" if each in of else "" for each in compilers)]
                 for name, of in sorted(features.items(), key=lambda item: -max(item[1].values()))]
         most = max((max(of.values()), name) for name, of in features.items())
-        extra = ["", "Text that a program has beyond the plain one, header-only, in KiB, when it uses a feature:", "",
-                 *table(["feature", *compilers], rows), "", f"The largest is `{most[1]}`. Goal: at most 60 KB for each but `Compressed` and `FileSource`."]
+        extra = ["", "Text that a program has beyond the plain one, header-only, in KiB, when it uses a feature:",
+                 *table(["feature", *compilers], rows), f"The largest is `{most[1]}`. Goal: at most 60 KB for each but `Compressed` and `FileSource`."]
     else:
         extra = []
     load = f"; load {context['load']}" if context["load"] > context["cores"] else ""
-    return [*table(["compiled", "CPU s before", "now", "ratio", "KiB before", "now", "ratio"], lines), "",
+    return [*table(["compiled", "CPU s before", "now", "ratio", "KiB before", "now", "ratio"], lines),
             "Goals, as ratios: " + "; ".join(told) + ".", *extra, "",
             f"Before: {context['commits']['baseline']}; now: {context['commits']['now']}. From "
             f"[{paths[-1].name}](../bench/results/{paths[-1].name}): {', '.join(context['compilers'].values())}; {context['flags']}; "
