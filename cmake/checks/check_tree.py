@@ -243,6 +243,8 @@ def check_definitions(tree):
         for line, said in declarations_of(text):
             if re.fullmatch(r"namespace", said):
                 yield f"{name}:{line}: an unnamed namespace in an .ipp file defines its contents again in each including file"
+            elif re.match(r"MEMSAVER_INLINE\b(?!.*\boperator\b)[^(]*(=|$)", said, re.DOTALL):
+                yield f"{name}:{line}: a variable must be `inline constinit` in both forms, which may meet in one program"
             elif NO_DEFINITION.match(said) or re.match(rf"{wanted}\b", said) or re.match(r"template\s*<\s*[^>\s]", said):
                 continue
             elif not re.match(rf"template\s*<\s*>\s*{wanted}\b", said):

@@ -87,6 +87,12 @@ class CheckTree(unittest.TestCase):
         self.list_headers()
         self.assert_found("is not included by")
 
+    def test_variable_of_a_definition_file(self):
+        for body, good in (("inline constinit int A::a{};", True), ("MEMSAVER_INLINE const int A::a = f();", False),
+                           ("MEMSAVER_INLINE int A::a{};", False), ("MEMSAVER_INLINE bool operator==(A, A) { return true; }", True)):
+            self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", body=body))
+            self.assertEqual(check_tree.violations(self.root) == [], good, body)
+
     def test_umbrella_that_is_slow_to_read(self):
         self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", "<mutex>"))
         self.assertEqual(check_tree.violations(self.root), [])
