@@ -4,6 +4,7 @@
 #include "failure/operation_states.hpp"
 #include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
+#include "memsaver/saver/saver_core.hpp"
 
 #include <cstddef>
 #include <memory>
