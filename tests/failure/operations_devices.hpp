@@ -35,9 +35,6 @@ inline std::vector<Operation> on_devices() {
              world.add("new", block, 17'500, world.driver.device());
          },
          nothing},
-        {"two devices, deallocate: with the other one's stream", nothing,
-         [](Populated& world) { world.deallocate(0, world.stream); }, // the block on the working device
-         [](Populated& world) { CHECK(world.tags["swept"].blocks[0].at == nullptr); }},
         {"two devices, pause", nothing, pause_swept, paused},
         {"two devices, pause: after a stream", nothing,
          [](Populated& world) { world.pause({"swept"}, {.order = after(world.stream)}); }, paused},

@@ -67,7 +67,7 @@ TEST_CASE("cuBLAS works in the tag's memory, whoever sets its stream") {
             CHECK(blas.workspace == guard.workspace());
             CHECK(blas.bytes == 4_MiB);
             CHECK(arena.usage().used_bytes == 4_MiB);
-            CHECK(arena.base().contains(guard.workspace()));
+            CHECK(saver.owns(guard.workspace()));
             guard.set_stream(7);
             CHECK(blas.stream == 7);
             CHECK(blas.workspace == guard.workspace());

@@ -331,8 +331,6 @@ TEST_CASE("MemorySaver, Arena: their other calls, whatever host memory they lack
             w.outside = nullptr;
         },
         [](World& w) { w.saver->deallocate(w.plain.allocate(1000), w.stream); },
-        [](World& w) { w.saver->deallocate(w.plain.allocate(1000), w.other); },
-        [](World& w) { w.plain.deallocate(w.plain.allocate(1000), w.other); },
         [](World& w) { w.plain.deallocate(w.plain.allocate(1000), already_idle); },
         [](World& w) {
             const auto block = w.plain.saver().reserve_block(w.plain.base(), 512_KiB);
