@@ -224,9 +224,7 @@ TEST_CASE("messages: misuse in a hook names the tag, and several none") {
     const Hook hook = saver.before_pause([&](PauseEvent&) {
         named.push_back(tag_named([&] { (void)saver.resume("a"); }));
         named.push_back(tag_named([&] { saver.drop("a"); }));
-        named.push_back(tag_named([&] {
-            (void)saver.resume({"a", "b"});
-        }));
+        named.push_back(tag_named([&] { (void)saver.resume({"a", "b"}); }));
         named.push_back(tag_named([&] { (void)saver.pause(); }));
     });
     (void)saver.pause("a");

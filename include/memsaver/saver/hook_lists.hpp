@@ -67,7 +67,8 @@ public:
     void run_all(What& what) const { run_on_copies(what, true); }
 
 private:
-    /// What a hook does to its event concerns nobody else. Without host memory for a copy, it sees the original.
+    /// What a hook does to its event, except to the report, concerns nobody else. Without host memory for a copy, it
+    /// sees the original.
     void run_on_copies(What& what, bool all) const {
         table_.each(
             [&](void* function) {
@@ -77,6 +78,9 @@ private:
                 } catch (const std::bad_alloc&) {
                 }
                 (*static_cast<Function*>(function))(copy ? *copy : what);
+                if constexpr (requires { what.report; }) {
+                    if (copy) what.report = std::move(copy->report); // rows that it adds are the operation's
+                }
             },
             all);
     }
