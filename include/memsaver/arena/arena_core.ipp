@@ -1063,9 +1063,9 @@ MEMSAVER_INLINE Status ArenaCore::retry_leftovers(std::size_t& released_bytes) n
     Memory* each = nullptr;
     for (std::size_t i = 0; (each = memory(i)) != nullptr; ++i) {
         if (each->state != Memory::State::paused) continue;
-        for (Extent& listed : each->extents) {
-            if (!listed.owns && !listed.mapped) continue;
-            Extent extent = listed; // queries read it under the mutex
+        for (Extent& kept : each->extents) {
+            if (!kept.owns && !kept.mapped) continue;
+            Extent extent = kept; // queries read it under the mutex
             Status status;
             if (extent.mapped && !drained) {
                 status = driver_.drain();
@@ -1076,7 +1076,7 @@ MEMSAVER_INLINE Status ArenaCore::retry_leftovers(std::size_t& released_bytes) n
             if (status.ok()) released_bytes += bytes;
             if (first.ok()) first = status;
             const std::lock_guard lock{mutex_};
-            listed = extent;
+            kept = extent;
         }
     }
     count_held();
