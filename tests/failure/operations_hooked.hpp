@@ -2,9 +2,9 @@
 #pragma once
 
 #include "failure/operation_states.hpp"
+#include "memsaver/arena/arena_core.hpp"
 #include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
-#include "memsaver/saver/saver_core.hpp"
 
 #include <cstddef>
 #include <memory>
