@@ -252,6 +252,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/use_options.ipp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
+  include/memsaver/testing/driver_contract.hpp
   include/memsaver/testing/failure.hpp
   include/memsaver/testing/faulty_driver.hpp
   include/memsaver/testing/ledger.hpp

@@ -6,16 +6,16 @@
 #include "memsaver/driver/any_driver.hpp"
 
 #include <cstddef>
-#include <optional>
 
 namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Owns one resource of a driver, or nothing. Closes it on destruction; failures then are ignored. `Kind` provides
+/// Owns one resource of a driver, or nothing. Closes it on destruction; failures then are ignored. Plain data and cheap
+/// to move: whoever owns it also owns an AnyDriver that outlives it. `Kind` provides
 ///
 /// - `Value`: the resource; empty when value-initialized,
-/// - `open(driver, value&, arguments...)` and `close(driver, value)`, which return a Status,
+/// - `open(driver, value&, arguments...)` and `close(device, value)`, which return a Status,
 /// - `closes_once`: whether the resource is gone even if closing fails. Otherwise it stays owned and close can be
 ///   retried.
 template <class Kind>
@@ -24,11 +24,11 @@ public:
     using Value = typename Kind::Value;
 
     Owned() = default;
-    Owned(Owned&& other) noexcept : driver_{other.driver_}, value_{other.value_} { other.forget(); }
+    Owned(Owned&& other) noexcept : device_{other.device_}, value_{other.value_} { other.forget(); }
     Owned& operator=(Owned&& other) noexcept {
         if (this == &other) return *this;
         (void)close();
-        driver_ = other.driver_;
+        device_ = other.device_;
         value_ = other.value_;
         other.forget();
         return *this;
@@ -41,30 +41,30 @@ public:
         Value value{};
         const Status status = Kind::open(driver, value, arguments...);
         if (!status.ok()) return status;
-        driver_ = driver;
+        device_ = &driver.machine();
         value_ = value;
         return status;
     }
     /// Returns ok if nothing is owned.
     Status close() noexcept {
-        if (!driver_) return {};
-        const Status status = Kind::close(*driver_, value_);
+        if (device_ == nullptr) return {};
+        const Status status = Kind::close(*device_, value_);
         if (!status.ok() && !Kind::closes_once) return status;
         forget();
         return status;
     }
 
-    [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
+    [[nodiscard]] bool owns() const noexcept { return device_ != nullptr; }
     /// Empty if nothing is owned.
     [[nodiscard]] const Value& get() const noexcept { return value_; }
 
 private:
     void forget() noexcept {
-        driver_.reset();
+        device_ = nullptr;
         value_ = {};
     }
 
-    std::optional<AnyDriver> driver_;
+    Device* device_ = nullptr;
     Value value_{};
 };
 
@@ -79,9 +79,7 @@ struct AddressKind {
         if (status.kind == StatusKind::out_of_memory) status.kind = StatusKind::out_of_addresses;
         return status;
     }
-    static Status close(const AnyDriver& driver, Range range) noexcept {
-        return driver.unreserve(range.address, range.bytes);
-    }
+    static Status close(Device& device, Range range) noexcept { return device.unreserve(range.address, range.bytes); }
 };
 using Reservation = Owned<AddressKind>;
 
@@ -97,7 +95,7 @@ struct PagesKind {
         pages.bytes = bytes;
         return driver.create(bytes, pages.handle);
     }
-    static Status close(const AnyDriver& driver, const Value& pages) noexcept { return driver.release(pages.handle); }
+    static Status close(Device& device, const Value& pages) noexcept { return device.release(pages.handle); }
 };
 using OwnedPages = Owned<PagesKind>;
 
@@ -110,9 +108,7 @@ struct MappingKind {
         mapped = range;
         return driver.map(range.address, range.bytes, handle);
     }
-    static Status close(const AnyDriver& driver, Range range) noexcept {
-        return driver.unmap(range.address, range.bytes);
-    }
+    static Status close(Device& device, Range range) noexcept { return device.unmap(range.address, range.bytes); }
 };
 using Mapping = Owned<MappingKind>;
 
@@ -121,7 +117,7 @@ struct StreamKind {
     using Value = StreamRef;
     static constexpr bool closes_once = true;
     static Status open(const AnyDriver& driver, StreamRef& stream) noexcept { return driver.open_stream(stream); }
-    static Status close(const AnyDriver& driver, StreamRef stream) noexcept { return driver.close_stream(stream); }
+    static Status close(Device& device, StreamRef stream) noexcept { return device.close_stream(stream); }
 };
 using OwnedStream = Owned<StreamKind>;
 
@@ -132,7 +128,7 @@ struct MarkKind {
     static Status open(const AnyDriver& driver, EventRef& event, StreamRef near = {}) noexcept {
         return driver.open_event(near, event);
     }
-    static Status close(const AnyDriver& driver, EventRef event) noexcept { return driver.close_event(event); }
+    static Status close(Device& device, EventRef event) noexcept { return device.close_event(event); }
 };
 using OwnedEvent = Owned<MarkKind>;
 
@@ -146,7 +142,7 @@ struct FileKind {
     static Status open(const AnyDriver& driver, FileRef& file, const char* path, bool direct) noexcept {
         return driver.open_source(path, direct, file);
     }
-    static Status close(const AnyDriver& driver, FileRef file) noexcept { return driver.close_file(file); }
+    static Status close(Device& device, FileRef file) noexcept { return device.close_file(file); }
 };
 using OwnedFile = Owned<FileKind>;
 

@@ -5,6 +5,7 @@
 
 #include "memsaver/testing/books.hpp"
 #include "memsaver/testing/call_log.hpp"
+#include "memsaver/testing/driver_contract.hpp"
 #include "memsaver/testing/failure.hpp"
 #include "memsaver/testing/faulty_driver.hpp"
 #include "memsaver/testing/ledger.hpp"
