@@ -67,8 +67,16 @@ public:
     void run_all(What& what) const { run_on_copies(what, true); }
 
 private:
-    /// What a hook does to its event, except to the report, concerns nobody else. Without host memory for a copy, it
-    /// sees the original.
+    /// Adds the rows that a hook has added to its copy of the report. Without host memory, they are missing.
+    static void add_rows(Report& report, const Report& seen) noexcept {
+        try {
+            for (std::size_t i = report.tags.size(); i < seen.tags.size(); ++i) report.add(seen.tags[i]);
+        } catch (const std::bad_alloc&) {
+        }
+    }
+
+    /// What a hook does to its event, except for rows that it adds, concerns nobody else. Without host memory for a
+    /// copy, it sees the original.
     void run_on_copies(What& what, bool all) const {
         table_.each(
             [&](void* function) {
@@ -79,7 +87,7 @@ private:
                 }
                 (*static_cast<Function*>(function))(copy ? *copy : what);
                 if constexpr (requires { what.report; }) {
-                    if (copy) what.report = std::move(copy->report); // rows that it adds are the operation's
+                    if (copy) add_rows(what.report, copy->report);
                 }
             },
             all);

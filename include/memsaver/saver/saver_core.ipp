@@ -482,7 +482,8 @@ MEMSAVER_INLINE void SaverState::refuse_in_any_hook(const char* what, const Tags
 }
 
 MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
-    for (const auto& member : tags_.members(tags)) member->arena->release_leftovers();
+    // Only elastic ranges and workspaces have pages.
+    for (const auto& member : tags_.members(tags)) (void)member->arena->release_unused(true);
 }
 
 MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
