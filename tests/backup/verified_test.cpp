@@ -1,6 +1,11 @@
 // Bytes that differ from the saved ones are not restored; once they are correct again, they are.
 #include "backup/backup_support.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,28 +32,19 @@ public:
         const std::string name = "/proc/self/fd/" + std::to_string(watch_.descriptor());
         const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
         REQUIRE(file >= 0);
-        const off_t end = ::lseek(file, 0, SEEK_END);
-        bool found = false;
-        std::vector<unsigned char> page(4096);
-        for (off_t offset = 0; offset < end && !found; offset += 4096) {
-            REQUIRE(::pread(file, page.data(), page.size(), offset) == 4096);
-            // The page that begins as the block does, correct or not.
-            if (page[0] != static_cast<unsigned char>(*view.data()) || !is_first(page)) continue;
-            page[0] ^= 0x40U;
-            REQUIRE(::pwrite(file, page.data(), page.size(), offset) == 4096);
-            found = true;
-        }
+        std::vector<unsigned char> all(static_cast<std::size_t>(::lseek(file, 0, SEEK_END)));
+        REQUIRE(::pread(file, all.data(), all.size(), 0) == static_cast<ssize_t>(all.size()));
+        // Where the block begins, whether its first byte is correct or not.
+        const auto second = std::search(all.begin(), all.end(), expected.begin() + 1, expected.end());
+        REQUIRE(second != all.end());
+        const unsigned char first = *(second - 1) ^ 0x40U;
+        REQUIRE(::pwrite(file, &first, 1, second - 1 - all.begin()) == 1);
         REQUIRE(::fsync(file) == 0);
         REQUIRE(::close(file) == 0);
-        CHECK(found);
     }
     std::vector<unsigned char> expected; // the first bytes of the block to find
 
 private:
-    bool is_first(const std::vector<unsigned char>& page) const {
-        return std::equal(expected.begin() + 1, expected.begin() + 100, page.begin() + 1);
-    }
-
     MemorySaver<FaultyDriver<D>>& saver_;
     const FileWatch<D>& watch_;
 };

@@ -176,7 +176,8 @@ public:
 
     std::size_t below(std::size_t n) { return std::uniform_int_distribution<std::size_t>{0, n - 1}(random_); }
 
-    BlockAllocator blocks;
+    std::uint64_t serials = 0;
+    BlockAllocator blocks{serials};
     Model model;
 
 private:
@@ -206,7 +207,7 @@ private:
     void merge(Act& act) {
         const Range range = some_granules(4);
         if (!model.all(range, What::absent)) return;
-        BlockAllocator other{++others_ << 32};
+        BlockAllocator other{serials};
         other.add(range);
         std::vector<Block> made;
         for (std::size_t i = below(3); i-- > 0;) made.push_back(*other.allocate((1 + below(6)) * unit, 256, unit));
@@ -250,7 +251,6 @@ private:
         }
     }
 
-    std::uint64_t others_ = 0;
     std::mt19937_64 random_;
 };
 

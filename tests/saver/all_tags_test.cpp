@@ -28,7 +28,7 @@ struct Operation {
 const std::vector<Operation> operations{
     {"pause", false, [](Saver& s, const Tags& tags) { (void)s.pause(tags, {.order = already_idle}); }},
     {"resume", true, [](Saver& s, const Tags& tags) { (void)s.resume(tags); }},
-    {"resume_async", true, [](Saver& s, const Tags& tags) { s.resume_async(tags).wait(); }},
+    {"resume_async", true, [](Saver& s, const Tags& tags) { const Arrival waits = s.resume_async(tags); }},
     {"trim", false, [](Saver& s, const Tags& tags) { (void)s.trim(tags); }},
     {"save", false, [](Saver& s, const Tags& tags) { s.save(tags).wait(); }},
     {"exchange out", false,

@@ -385,7 +385,7 @@ private:
     /// Releases a slot's scratch memory and adds its size to `released_bytes`.
     static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
     /// Returns the parts of a paused memory that a resume leaves out: whole granules in which no block lives, if large
-    /// enough to be worth it. Takes the mutex.
+    /// enough to be worth it. The caller holds the mutex.
     [[nodiscard]] std::vector<Range> dead_ranges(const Memory& memory);
     /// Drops the dead ranges of all paused memory, so that their addresses can be reused, and ends slots that keep
     /// nothing afterwards. May throw std::bad_alloc; ranges dropped until then stay dropped.
@@ -398,7 +398,7 @@ private:
     /// Returns a mark for all work submitted to the device so far. It counts as completed once a fence that begins
     /// later has ended.
     [[nodiscard]] std::shared_ptr<const WorkMark> next_fence();
-    /// Returns the live block that contains an address, including what graphs keep.
+    /// Returns the live block that contains an address, except what graphs keep.
     [[nodiscard]] std::optional<LiveBlock> block_holding(Address address);
     /// Returns the live block that contains the whole range. Throws Misuse that begins with `text` if there is none.
     [[nodiscard]] LiveBlock block_of(Range range, FunctionRef<Misuse(const char*)> refusal);
@@ -465,7 +465,7 @@ private:
     std::condition_variable grown_;
     bool growing_ = false;      // one thread adds pages
     std::uint64_t growths_ = 0; // how often pages were added
-    std::uint64_t memories_made_ = 0;
+    std::uint64_t last_serial_ = 0; // of a block
     std::size_t extents_ = 0; // that exist outside of the attic
     Addresses addresses_;
     std::vector<Owned> owned_;

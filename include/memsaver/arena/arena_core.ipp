@@ -144,6 +144,7 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     {
         Frees::Lock lock{mutex_};
         frees_.clear(lock);
+        kept_.clear();
     }
     const auto end_slot = [&](std::shared_ptr<AnySlot>& slot) {
         std::shared_ptr<AnySlot> last;
@@ -164,10 +165,11 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     for (Leftover& leftover : attic_) all = note(pages, drop(leftover.extent)) && all;
     if (all) {
         Addresses gone;
+        std::vector<Leftover> attic; // a mark in it may close an event: without the mutex
         {
             const std::lock_guard lock{mutex_};
             memories_.clear();
-            attic_.clear();
+            attic.swap(attic_);
             extents_ = 0;
             held_bytes_.store(0);
             std::swap(gone, addresses_);
@@ -334,6 +336,7 @@ MEMSAVER_INLINE Address ArenaCore::serve(Frees::Lock& lock, std::size_t size, co
         }
     }
     do {
+        if (closed_.load()) return 0; // its pages may be going
         for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) { // the newest first
             if ((*memory)->state != Memory::State::active) continue;
             const Block* const block = (*memory)->blocks.allocate(size, request.alignment, request.bytes);
@@ -383,8 +386,9 @@ MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool gentle, int& waits) {
     const bool any = anything_waits();
     if (any) {
         Frees::Lock lock{mutex_};
+        const bool freed = frees_.any_waiting();
         frees_.fence(lock);
-        if (gentle) return true; // the freed memory may be enough; keep the pages
+        if (gentle && freed) return true; // the freed memory may be enough; keep the pages
     }
     const auto turn = try_turn();
     if (!turn) return (waits-- > 0 && wait_for_copies({})) || any; // that operation may hold the missing memory
@@ -418,7 +422,9 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
                       needed);
     }
     const auto add = [&](std::size_t size) {
-        return add_memory({take_addresses(size, alignment)}, Block::State::free, false, true);
+        std::vector<Range> range(1); // before the addresses, which would be lost if this threw
+        range[0] = take_addresses(size, alignment);
+        return add_memory(range, Block::State::free, false, true);
     };
     Status status = add(step);
     if (status.kind == StatusKind::out_of_memory && step != needed) status = add(needed);
@@ -550,8 +556,7 @@ MEMSAVER_INLINE Memory* ArenaCore::memory_with_block(Address address) noexcept {
 
 MEMSAVER_INLINE std::unique_ptr<Memory> ArenaCore::new_memory() {
     memories_.reserve(memories_.size() + 1);
-    constexpr unsigned serials_of_a_memory = 40; // bits
-    return std::make_unique<Memory>(memories_made_++ << serials_of_a_memory);
+    return std::make_unique<Memory>(last_serial_);
 }
 
 MEMSAVER_INLINE void ArenaCore::merge_memories() noexcept {
@@ -698,8 +703,9 @@ MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, const FreeOrde
 }
 
 MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
-    if (closed_.load() || forked()) return;
+    if (forked()) return;
     const std::lock_guard lock{mutex_};
+    if (closed_.load()) return;
     std::erase_if(kept_, [&](Kept& kept) {
         if (kept.graph != graph && kept.graph != Kept::gone) return false;
         Memory& memory = *memory_with_block(kept.block);
@@ -863,8 +869,9 @@ MEMSAVER_INLINE bool ArenaCore::any_resident() noexcept {
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {
-    if (coming_back() || closed_.load()) return 0; // its pages are already there, or will never be
+    if (coming_back()) return 0; // its pages are already there
     const std::lock_guard lock{mutex_};
+    if (closed_.load()) return 0;
     std::size_t bytes = 0;
     std::vector<Memory*> paused;
     for (const auto& memory : memories_) {
@@ -1030,14 +1037,11 @@ MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexc
         left = attic_.size();
     }
     bool drained = false;
-    for (; left != 0; --left) {
+    for (std::size_t at = 0; left != 0; --left) {
         Leftover each;
         {
             const std::lock_guard lock{mutex_};
-            each = std::move(attic_.front());
-            attic_.erase(attic_.begin());
-            extents_ += 1;
-            if (each.extent.owns) held_bytes_ -= each.extent.bytes;
+            each = attic_[at]; // stays there: whoever frees its addresses must find it
         }
         Status status;
         bool passed = true;
@@ -1052,7 +1056,17 @@ MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexc
             if (note(drop(each.extent))) released_bytes += bytes;
             each.until = nullptr;
         }
-        leave(each.extent, each.owns_addresses, {}, std::move(each.until));
+        const std::lock_guard lock{mutex_};
+        Leftover& entry = attic_[at];
+        if (entry.extent.owns && !each.extent.owns) held_bytes_ -= each.extent.bytes;
+        entry.extent = each.extent;
+        entry.until.swap(each.until); // the old mark ends without the mutex
+        const bool empty = !each.extent.owns && !each.extent.mapped;
+        if (empty && (!entry.owns_addresses || addresses_.give(each.extent.range()))) {
+            attic_.erase(attic_.begin() + static_cast<std::ptrdiff_t>(at));
+        } else {
+            ++at;
+        }
     }
     return first;
 }

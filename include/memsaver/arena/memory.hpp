@@ -68,7 +68,7 @@ void split_into_extents(Range range, std::size_t granularity, bool single, std::
 struct Memory {
     enum class State : unsigned char { active, leaving, paused, arriving };
 
-    explicit Memory(std::uint64_t first_serial) noexcept : blocks{first_serial} {}
+    explicit Memory(std::uint64_t& last_serial) noexcept : blocks{last_serial} {}
 
     /// The ranges of its extents, sorted; adjacent ones are not joined.
     [[nodiscard]] std::vector<Range> ranges() const;

@@ -206,11 +206,11 @@ MEMSAVER_INLINE void ArenaCore::Resume::begin() {
             run.bytes += extent.bytes;
         }
         end_run();
+        core.reserve_attic(plan.size()); // the last call that may throw
         core.extents_ += plan.size();
         core.extents_ -= memory->extents.size();
         memory->extents.swap(plan);
     }
-    core.reserve_attic(0); // the last call that may throw
     for (const auto& memory : core.memories_) {
         if (memory->state != Memory::State::paused) continue;
         memory->state = Memory::State::arriving;

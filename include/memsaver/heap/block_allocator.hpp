@@ -125,8 +125,8 @@ class BlockAllocator {
 public:
     static constexpr std::size_t unit = FreeBins::unit;
 
-    /// Serial numbers start above `first_serial`.
-    explicit BlockAllocator(std::uint64_t first_serial = 0) noexcept : serial_{first_serial} {}
+    /// `last_serial` counts the blocks of all allocators that may be merged; it must outlive them.
+    explicit BlockAllocator(std::uint64_t& last_serial) noexcept : last_serial_{&last_serial} {}
 
     /// Adds a range, as free memory or as one live block. Strong exception guarantee.
     void add(Range range, Block::State as = Block::State::free);
@@ -220,7 +220,7 @@ private:
 
     [[nodiscard]] Node node_holding(Address address) const noexcept;
 
-    std::uint64_t serial_;
+    std::uint64_t* last_serial_;
     std::vector<Block> nodes_;
     std::vector<Node> spare_;
     OffsetMap starts_; // of all nodes in use

@@ -145,7 +145,7 @@ MEMSAVER_INLINE void BlockAllocator::merge(BlockAllocator& other) {
             nodes_[node] = block;
         }
     }
-    other = BlockAllocator{other.serial_};
+    other = BlockAllocator{*other.last_serial_};
 }
 
 MEMSAVER_INLINE const Block* BlockAllocator::allocate(std::size_t bytes, std::size_t alignment, std::size_t requested) {
@@ -251,7 +251,7 @@ MEMSAVER_INLINE BlockAllocator::Node BlockAllocator::node_of(Range range) noexce
 MEMSAVER_INLINE const Block* BlockAllocator::hand_out(Node node, std::size_t requested) noexcept {
     Block& block = nodes_[node];
     block.requested = requested;
-    block.serial = ++serial_;
+    block.serial = ++*last_serial_;
     block.state = Block::State::live;
     live_bytes_ += requested;
     live_blocks_ += 1;
