@@ -463,10 +463,10 @@ private:
     mutable std::mutex mutex_; // guards the members below
     Frees frees_{driver_};
     std::condition_variable grown_;
-    bool growing_ = false;      // one thread adds pages
-    std::uint64_t growths_ = 0; // how often pages were added
+    bool growing_ = false;          // one thread adds pages
+    std::uint64_t growths_ = 0;     // how often pages were added
     std::uint64_t last_serial_ = 0; // of a block
-    std::size_t extents_ = 0; // that exist outside of the attic
+    std::size_t extents_ = 0;       // that exist outside of the attic
     Addresses addresses_;
     std::vector<Owned> owned_;
     std::vector<Kept> kept_;

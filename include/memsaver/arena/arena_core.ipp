@@ -336,7 +336,7 @@ MEMSAVER_INLINE Address ArenaCore::serve(Frees::Lock& lock, std::size_t size, co
         }
     }
     do {
-        if (closed_.load()) return 0; // its pages may be going
+        if (closed_.load()) return 0;                                                  // its pages may be going
         for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) { // the newest first
             if ((*memory)->state != Memory::State::active) continue;
             const Block* const block = (*memory)->blocks.allocate(size, request.alignment, request.bytes);
