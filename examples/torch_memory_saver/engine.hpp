@@ -41,7 +41,7 @@ struct Placement {
 template <memsaver::Driver Base>
 class Engine {
 public:
-    using D = WithMargin<Base>;
+    using D = WithMargin;
 
     struct Options {
         std::function<Base(int device)> open;

@@ -2,7 +2,7 @@
 // allocates.
 #pragma once
 
-#include "memsaver/driver/driver.hpp"
+#include "memsaver/driver/device_around.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -34,27 +34,32 @@ private:
     std::atomic<int> lifted_{0};
 };
 
-/// The driver D, except that `create` returns out_of_memory if it would leave less than the margin free.
-template <class D>
-class WithMargin : public D {
+/// A machine whose `create` returns out_of_memory if it would leave less than the margin free.
+class DeviceWithMargin final : public memsaver::DeviceAround {
 public:
-    WithMargin(D driver, std::shared_ptr<const Margin> margin) : D{std::move(driver)}, margin_{std::move(margin)} {}
+    DeviceWithMargin(memsaver::AnyDriver inner, std::shared_ptr<const Margin> margin)
+        : DeviceAround{std::move(inner)}, margin_{std::move(margin)} {}
 
-    memsaver::Status create(std::size_t bytes, memsaver::PageHandle& handle) const noexcept {
+    memsaver::Status create(std::size_t bytes, memsaver::PageHandle& pages) noexcept override {
         if (const std::size_t margin = margin_->bytes(); margin != 0) {
             memsaver::DeviceMemory memory;
-            if (const memsaver::Status status = D::memory(memory); !status.ok()) return status;
+            if (const memsaver::Status status = inner().memory(memory); !status.ok()) return status;
             if (memory.free_bytes < bytes || memory.free_bytes - bytes < margin) {
                 return {memsaver::StatusKind::out_of_memory, 0, "less than the memory margin would be left free"};
             }
         }
-        return D::create(bytes, handle);
+        return DeviceAround::create(bytes, pages);
     }
 
 private:
     std::shared_ptr<const Margin> margin_;
 };
 
-static_assert(memsaver::Driver<WithMargin<memsaver::CudaDriver>>);
+/// The driver of such a machine.
+class WithMargin : public memsaver::AnyDriver {
+public:
+    WithMargin(memsaver::AnyDriver driver, std::shared_ptr<const Margin> margin)
+        : AnyDriver{std::make_shared<DeviceWithMargin>(std::move(driver), std::move(margin))} {}
+};
 
 } // namespace tms

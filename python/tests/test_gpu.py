@@ -44,6 +44,7 @@ def test_backups_and_their_bytes() -> None:
         saver.resume("a")
         saver.pause("a", policy=HostBackup())
         assert saver.read_backup(pointer, 3) == b"\7\5\7"
+        saver.resume("a")
         assert hasattr(saver.view(pointer, MIB), "__cuda_array_interface__")
 
 

@@ -386,13 +386,14 @@ def test_for_ever(saver: Saver) -> None:
 
 
 def test_options_without_meaning(saver: Saver) -> None:
-    for policy, text in (
+    refused: tuple[tuple[Any, str], ...] = (
         (memsaver.HostBackup(threads=10**6), "threads is 1000000; valid: 1 to 1024"),
         (memsaver.HostBackup(ring_bytes=1), "ring_bytes is 1 B"),
         (memsaver.HostBackup(refresh="once", retain=False), "retain"),
         (memsaver.HostBackup(check=True), "check"),
         (memsaver.FileBackup("/tmp", threads=10**6), "FileBackup::threads"),
         (memsaver.FileSource(ring_bytes=1 << 60), "FileSource::ring_bytes"),
-    ):
+    )
+    for policy, text in refused:
         with pytest.raises(memsaver.Misuse, match=text):
             saver.arena("t", policy=policy)

@@ -25,7 +25,7 @@ inline constexpr Address base = 0x7f00'0000'0000;
 /// Ranges as pairs, for sets and messages.
 using Ranges = std::set<std::pair<Address, std::size_t>>;
 
-inline Ranges free_ranges(const BlockAllocator& blocks, std::size_t bytes) {
+inline Ranges free_ranges(BlockAllocator& blocks, std::size_t bytes) {
     Ranges ranges;
     blocks.for_each_free(bytes, [&](Range range) { ranges.emplace(range.address, range.bytes); });
     return ranges;

@@ -44,7 +44,7 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
     const Checked machine{host_machine};
     TaggedArena<MachineDriver> arena{machine.driver, "two threads"};
     const auto let_wait =
-        [&](std::size_t bytes) { // enough for a shard, or for the central heap, to wait for the device
+        [&](std::size_t bytes) { // enough to wait for the device
             void* const one = arena.allocate(bytes);
             void* const two = arena.allocate(bytes);
             arena.deallocate(one);
@@ -60,7 +60,7 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
     }};
     freed.await();
     Stuck first{machine.driver, Call::drain, [&] {
-                    let_wait(64_MiB); // from the central heap: two threads may have the same shard
+                    let_wait(64_MiB);
                     (void)arena.allocate(64_MiB);
                 }};
     freed.open();
@@ -100,14 +100,14 @@ TEST_CASE("an allocation that needs all that waits waits for the device once") {
 
 TEST_CASE("blocks can be given up while a thread asks how large the device is") {
     const Checked machine{host_machine};
-    TaggedArena<MachineDriver> arena{machine.driver, "asked"};
+    TaggedArena<MachineDriver> arena{machine.driver, "asked", {}, {.capacity = 34_MiB}};
     std::vector<void*> blocks;
     Stuck first{machine.driver, Call::memory, [&] {
                     for (int i = 0; i < 17; ++i) blocks.push_back(arena.allocate(2_MiB));
                     for (int i = 0; i < 16; ++i) arena.deallocate(blocks[static_cast<std::size_t>(i)]);
                     (void)arena.allocate(2_MiB); // checks whether 32 MiB is enough to wait for
                 }};
-    arena.deallocate(blocks.back()); // of that thread's shard
+    arena.deallocate(blocks.back());
     first.go_on();
 }
 

@@ -357,7 +357,7 @@ TEST_CASE("a pause that fails leaves no backup to be read") {
     void* const block = bench.allocate("a", 4_MiB, Keep::pinned);
     (void)bench.allocate("a", 4_MiB, Keep::mmap);
     write_pattern(bench.machine.driver, block, 4_MiB, 1);
-    bench.machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); // after everything has been saved
+    bench.machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
     CHECK_THROWS_AS(bench.engine.pause("a"), Error);
     bench.machine.driver.heal();
     write_pattern(bench.machine.driver, block, 4_MiB, 2); // because it is active
@@ -366,6 +366,20 @@ TEST_CASE("a pause that fails leaves no backup to be read") {
     CHECK(bench.engine.backup_of(block, 4_MiB) != nullptr);
     CHECK(bench.engine.resume("a"));
     CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 2));
+}
+
+TEST_CASE("a pause whose pages cannot be released keeps the bytes, and another one goes on") {
+    Bench bench{host_machine};
+    void* const block = bench.allocate("a", 4_MiB, Keep::pinned);
+    write_pattern(bench.machine.driver, block, 4_MiB, 1);
+    bench.machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); // after everything has been saved
+    CHECK_THROWS_AS(bench.engine.pause("a"), Error);
+    bench.machine.driver.heal();
+    CHECK(bench.engine.backup_of(block, 4_MiB) != nullptr);
+    CHECK(bench.engine.pause("a"));
+    CHECK(bench.mapped() == 0);
+    CHECK(bench.engine.resume("a"));
+    CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 1));
 }
 
 TEST_CASE("plain memory has what no block needs") {

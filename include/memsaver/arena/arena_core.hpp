@@ -386,7 +386,7 @@ private:
     static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
     /// Returns the parts of a paused memory that a resume leaves out: whole granules in which no block lives, if large
     /// enough to be worth it. The caller holds the mutex.
-    [[nodiscard]] std::vector<Range> dead_ranges(const Memory& memory);
+    [[nodiscard]] std::vector<Range> dead_ranges(Memory& memory);
     /// Drops the dead ranges of all paused memory, so that their addresses can be reused, and ends slots that keep
     /// nothing afterwards. May throw std::bad_alloc; ranges dropped until then stay dropped.
     void drop_dead();

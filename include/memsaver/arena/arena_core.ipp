@@ -1115,7 +1115,7 @@ MEMSAVER_INLINE void ArenaCore::count_held() noexcept {
 
 // --- dead ranges ---
 
-MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(const Memory& memory) {
+MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(Memory& memory) {
     std::vector<Range> free;
     memory.blocks.for_each_free(granularity_, [&](Range range) {
         const Address begin = align_up(range.address, granularity_);

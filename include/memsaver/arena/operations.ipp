@@ -122,6 +122,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     if (slot_ != core_->own_) note(release_scratch(core_->own_, given));
     row_.released_bytes += std::min(given, scratch_before_); // the pause itself took the rest
     for (const Extent* const extent : extents_) {
+        if (failure_.kind == StatusKind::gone) break; // a lost device keeps no pages
         if (!extent->owns && !extent->mapped) continue;
         emit(core_->options_.events, [&] {
             return core_->event(EventKind::ignored,
@@ -250,7 +251,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::back_to_paused(bool in_use) noexcept {
     for (Memory* const memory : coming_) {
         for (Extent& extent : memory->extents) {
             const Status status = drained.ok() ? core.drop(extent) : drained;
-            if (status.ok()) continue;
+            if (status.ok() || status.kind == StatusKind::gone) continue; // a lost device keeps no pages
             emit(core.options_.events, [&] {
                 return core.event(EventKind::ignored,
                                   failure_text(status, "release pages (the next operation retries)"));

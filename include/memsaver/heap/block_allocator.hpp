@@ -170,11 +170,12 @@ public:
 
     /// Calls `visit(range)` for every free range with at least `bytes`. `visit` must not change the allocator.
     template <class Visit>
-    void for_each_free(std::size_t bytes, Visit&& visit) const {
-        for (const Block& block : nodes_) {
-            if (block.state == Block::State::free && block.bytes >= bytes && block.bytes != 0)
-                visit(Range{block.address, block.bytes});
-        }
+    void for_each_free(std::size_t bytes, Visit&& visit) {
+        (void)bins_.search(FreeBins::bin_of(bytes), ~std::size_t{0}, [&](FreeBins::Node node) {
+            const Block& block = nodes_[node];
+            if (block.bytes >= bytes) visit(Range{block.address, block.bytes});
+            return false;
+        });
     }
 
     /// Calls `visit(block)` for every live block.
