@@ -43,13 +43,12 @@ TEST_CASE("threads that want memory while one waits for it all go on, also if th
 TEST_CASE("a thread whose blocks were freed before another one's wait for the device goes on with that one") {
     const Checked machine{host_machine};
     TaggedArena<MachineDriver> arena{machine.driver, "two threads"};
-    const auto let_wait =
-        [&](std::size_t bytes) { // enough to wait for the device
-            void* const one = arena.allocate(bytes);
-            void* const two = arena.allocate(bytes);
-            arena.deallocate(one);
-            arena.deallocate(two);
-        };
+    const auto let_wait = [&](std::size_t bytes) { // enough to wait for the device
+        void* const one = arena.allocate(bytes);
+        void* const two = arena.allocate(bytes);
+        arena.deallocate(one);
+        arena.deallocate(two);
+    };
     Turnstile freed;
     Turnstile go;
     Doing other{[&] {
