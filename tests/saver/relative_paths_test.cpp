@@ -149,8 +149,9 @@ TEST_CASE("relative paths: a file backup is in the directory that was meant when
              (void)arena.resume();
          }},
     };
-    for (const auto& [name, run] : ways) {
-        CAPTURE(std::string{name});
+    for (const auto& [named, run] : ways) {
+        const std::string name{named}; // clang captures no structured binding
+        CAPTURE(name);
         const Directories in;
         fs::create_directory(in.path("first") / "backups");
         CHECK_NOTHROW(run(in));

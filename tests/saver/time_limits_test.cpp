@@ -75,8 +75,9 @@ bool waits_for(const std::function<void()>& act, const std::function<void()>& me
 } // namespace
 
 TEST_CASE("time limits: room_within of any maximum waits until there is room") {
-    for (const auto& [name, limit] : for_ever) {
-        CAPTURE(std::string{name});
+    for (const auto& [named, limit] : for_ever) {
+        const std::string name{named}; // clang captures no structured binding
+        CAPTURE(name);
         CHECK(within_seconds(30, [&, &limit = limit] {
             Short s;
             return waits_for([&] { s.saver.resume(Tags{"a"}, {.room_within = limit()}); }, [&] { s.make_room(); });
@@ -106,8 +107,9 @@ TEST_CASE("time limits: room_within of any maximum waits until there is room") {
 }
 
 TEST_CASE("time limits: a TaggedArena's room_within of any maximum waits until there is room") {
-    for (const auto& [name, limit] : for_ever) {
-        CAPTURE(std::string{name});
+    for (const auto& [named, limit] : for_ever) {
+        const std::string name{named}; // clang captures no structured binding
+        CAPTURE(name);
         CHECK(within_seconds(30, [&, &limit = limit] {
             const HostDriver driver{64 * unit, {.granularity = unit}};
             TaggedArena<HostDriver, Discard> a{driver, "a"};
@@ -121,8 +123,9 @@ TEST_CASE("time limits: a TaggedArena's room_within of any maximum waits until t
 }
 
 TEST_CASE("time limits: a timeout of any maximum waits for uses, marked work and other operations") {
-    for (const auto& [name, limit] : for_ever) {
-        CAPTURE(std::string{name});
+    for (const auto& [named, limit] : for_ever) {
+        const std::string name{named}; // clang captures no structured binding
+        CAPTURE(name);
         for (int what = 0; what < 4; ++what) {
             CAPTURE(what);
             CHECK(within_seconds(30, [&, &limit = limit] {
