@@ -70,6 +70,26 @@ TEST_CASE("a thread whose blocks were freed before another one's wait for the de
     CHECK(machine.driver.calls(Call::drain) == 1);
 }
 
+TEST_CASE("a block freed while a close waits for the device is free, also if that wait fails") {
+    for (const bool fails : {false, true}) {
+        CAPTURE(fails);
+        const Checked machine{host_machine};
+        TaggedArena<MachineDriver> arena{machine.driver, "closing"};
+        void* const block = arena.allocate(8_MiB);
+        if (fails) machine.driver.fail({.call = Call::drain});
+        Stuck closing{machine.driver, Call::drain, [&] { arena.close(); }};
+        CHECK_THROWS_AS((void)arena.allocate(1_MiB), Misuse);
+        CHECK_NOTHROW(arena.deallocate(block));
+        if (!fails) {
+            closing.go_on();
+            continue;
+        }
+        CHECK_THROWS_AS(closing.go_on(), DriverError);
+        CHECK(arena.usage().blocks == 0);
+        CHECK_NOTHROW(arena.deallocate(arena.allocate(8_MiB)));
+    }
+}
+
 TEST_CASE("threads with a block each are refused none while there is room for all of them") {
     constexpr std::size_t count = 8;
     const Checked machine{host_machine};

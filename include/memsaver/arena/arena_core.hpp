@@ -70,13 +70,16 @@ public:
     /// whether there was one.
     bool wait_for_copies(const Deadline& deadline);
 
+    /// Returns how many operations have ended.
+    [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(); }
+
 private:
     std::mutex mutex_;
     std::condition_variable freed_;
     bool taken_ = false;
     Stage stage_ = Stage::waits;
-    ThreadMark owner_;        ///< valid while the turn is taken
-    std::uint64_t ended_ = 0; ///< number of operations that have ended
+    ThreadMark owner_; ///< valid while the turn is taken
+    std::atomic<std::uint64_t> ended_{0};
 };
 
 /// Returns the driver's granularity: sizes and addresses of pages are multiples of it. Throws the error of a failing
@@ -448,6 +451,7 @@ private:
     const std::function<void(Range)> on_segment_;
     ForkCheck fork_check_;
     Turn turn_;
+    std::atomic<bool> closing_{false}; // `close` waits for the device, or has: no more blocks and pages
     std::atomic<bool> closed_{false};
     std::atomic<bool> unsettled_{false};
     std::atomic<bool> reserved_{false};

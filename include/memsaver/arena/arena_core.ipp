@@ -124,14 +124,20 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     give_up_failed_arrival();
     {
         std::unique_lock lock{mutex_};
-        const bool was_closed = closed_.exchange(true);
+        closing_.store(true);
         grown_.wait(lock, [&] { return !growing_; });
         lock.unlock();
-        const Status drained = was_closed ? Status{} : driver_.drain(); // work may still use the memory
+        const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
         if (!drained.ok() && drained.kind != StatusKind::gone) {
-            closed_.store(false);
+            closing_.store(false); // blocks that were freed meanwhile are free
             check_of_tag(drained, "wait for the device before closing an arena");
         }
+    }
+    {
+        Frees::Lock lock{mutex_};
+        closed_.store(true);
+        frees_.clear(lock);
+        kept_.clear();
     }
     closing();
     Status kept;
@@ -141,11 +147,6 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
         return status.ok();
     };
     note(kept, spent_.retry());
-    {
-        Frees::Lock lock{mutex_};
-        frees_.clear(lock);
-        kept_.clear();
-    }
     const auto end_slot = [&](std::shared_ptr<AnySlot>& slot) {
         std::shared_ptr<AnySlot> last;
         {
@@ -336,7 +337,7 @@ MEMSAVER_INLINE Address ArenaCore::serve(Frees::Lock& lock, std::size_t size, co
         }
     }
     do {
-        if (closed_.load()) return 0;                                                  // its pages may be going
+        if (closing_.load()) return 0;                                                 // its pages may be going
         for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) { // the newest first
             if ((*memory)->state != Memory::State::active) continue;
             const Block* const block = (*memory)->blocks.allocate(size, request.alignment, request.bytes);
@@ -352,7 +353,9 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
     bool nothing = false;        // the last reclaim found nothing
     for (bool waited = false;;) {
         require_open_for([&] { return request.text(); });
+        if (closing_.load()) refuse_closed(request.text());
         const std::uint64_t passed = frees_.last_done();
+        const std::uint64_t ended = turn_.ended();
         std::uint64_t seen = 0;
         {
             Frees::Lock lock{mutex_};
@@ -372,8 +375,9 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         } catch (const Error& error) {
             const Status status = error.status();
             if (reclaims == most_reclaims || status.kind == StatusKind::gone) throw;
-            // Memory that was waiting may have become free through another thread's wait.
-            const bool found = reclaim_own(reclaims < gentle_reclaims, waits) || frees_.last_done() != passed;
+            // Memory may have become free through another thread's operation, or its wait.
+            const bool found = turn_.ended() != ended || reclaim_own(reclaims < gentle_reclaims, waits) ||
+                               frees_.last_done() != passed;
             const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
             if (!found && (nothing || !no_room)) throw;
             nothing = !found;
@@ -392,6 +396,7 @@ MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool gentle, int& waits) {
     }
     const auto turn = try_turn();
     if (!turn) return (waits-- > 0 && wait_for_copies({})) || any; // that operation may hold the missing memory
+    turn_.now(Turn::Stage::moves);                                 // a trim waits for nobody
     return trim_now(*this) != 0 || any;
 }
 
@@ -405,6 +410,7 @@ MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t capacity, std::size_t
 MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
     const Growth growth{*this};
     require_open_for([&] { return "allocate " + format_bytes(bytes); });
+    if (closing_.load()) refuse_closed("allocate " + format_bytes(bytes));
     {
         const std::lock_guard lock{mutex_};
         if (growths_ != seen) return;

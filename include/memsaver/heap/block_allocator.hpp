@@ -119,8 +119,8 @@ private:
 };
 
 /// A good-fit allocator with immediate coalescing; splits and merges at multiples of 256 bytes. Freeing takes constant
-/// time. So does allocating, unless none of the first eight blocks of each class fits. Not thread-safe. Only methods
-/// documented to throw do so, and only std::bad_alloc.
+/// time. So does allocating, unless none of the first eight blocks of each class fits (64 for 1 MiB and more). Not
+/// thread-safe. Only methods documented to throw do so, and only std::bad_alloc.
 class BlockAllocator {
 public:
     static constexpr std::size_t unit = FreeBins::unit;

@@ -156,8 +156,19 @@ MEMSAVER_INLINE const Block* BlockAllocator::allocate(std::size_t bytes, std::si
         return block.bytes >= bytes && block.bytes - bytes >= skipped;
     };
     const std::size_t bin = FreeBins::bin_of(bytes);
-    Node node = bins_.search(bin, 8, fits);
-    if (node == FreeBins::none) node = bins_.search(bin, ~std::size_t{0}, fits);
+    const bool large = bytes >= 1_MiB; // the smallest of many that fit, because what is left beside it costs most
+    Node node = FreeBins::none;
+    const auto look = [&](Node each) {
+        const std::size_t size = nodes_[each].bytes;
+        if (node != FreeBins::none && size >= nodes_[node].bytes)
+            return FreeBins::bin_of(size) !=
+                   FreeBins::bin_of(nodes_[node].bytes); // a higher class has larger ones only
+        if (!fits(each)) return false;
+        node = each;
+        return !large || size == bytes;
+    };
+    (void)bins_.search(bin, large ? 64 : 8, look);
+    if (node == FreeBins::none) (void)bins_.search(bin, ~std::size_t{0}, look);
     if (node == FreeBins::none) return nullptr;
 
     free_bytes_ -= bytes;
