@@ -1,5 +1,7 @@
 // What the C interface keeps beside the C++ library (regions, hooks, handles, PyTorch's blocks) when the 1st, 2nd, ...
 // allocation of a call fails: the call says so, changes nothing, and works when it is repeated. Returns 0 on success.
+#include "../support/failing_operators.hpp"
+
 #include <memsaver/c.h>
 
 #include <cstddef>
@@ -10,14 +12,7 @@
 
 namespace {
 
-thread_local long countdown = -1; // allocations that succeed before one fails; negative: all do
 int failures = 0;
-
-void* take(std::size_t bytes, std::size_t alignment) {
-    if (countdown >= 0 && countdown-- == 0) throw std::bad_alloc{};
-    if (void* memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment)) return memory;
-    throw std::bad_alloc{};
-}
 
 void check(int line, bool holds, const char* what) {
     if (holds) return;
@@ -32,9 +27,9 @@ void sweep(
     int line, const char* what, const std::function<memsaver_result()>& act,
     const std::function<void()>& unchanged = [] {}) {
     for (long nth = 0; nth < 1000; ++nth) {
-        countdown = nth;
+        test::countdown = nth;
         const memsaver_result result = act();
-        countdown = -1;
+        test::countdown = -1;
         if (result == MEMSAVER_OK) return;
         check(line, result == MEMSAVER_OUT_OF_HOST_MEMORY, what);
         unchanged();
@@ -53,25 +48,6 @@ std::size_t blocks(memsaver_saver* saver) {
 }
 
 } // namespace
-
-void* operator new(std::size_t bytes) { return take(bytes, alignof(std::max_align_t)); }
-void* operator new[](std::size_t bytes) { return take(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-    return take(bytes, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-    try {
-        return take(bytes, alignof(std::max_align_t));
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 int main() {
     memsaver_options options = MEMSAVER_OPTIONS_INIT;
@@ -112,9 +88,9 @@ int main() {
         },
         [&] { CHECK(blocks(saver) == before); });
     CHECK(blocks(saver) == before + 1);
-    countdown = 0; // a free reports nothing
+    test::countdown = 0; // a free reports nothing
     memsaver_torch_free(torch, 4096, 0, nullptr);
-    countdown = -1;
+    test::countdown = -1;
     CHECK(memsaver_pause(saver, nullptr, 0, nullptr, nullptr) == MEMSAVER_OK);
     CHECK(memsaver_resume(saver, nullptr, 0, nullptr, nullptr) == MEMSAVER_OK);
     CHECK(memsaver_torch_pop() == MEMSAVER_OK);

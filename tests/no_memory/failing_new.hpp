@@ -1,16 +1,16 @@
 // The program's own operator new, which can fail on request. Independent of the allocating code.
 #pragma once
 
+#include "support/countdown.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstddef>
-#include <cstdlib>
 #include <new>
 
 namespace no_memory {
 
-/// The number of allocations of this thread that succeed before one fails; negative: all succeed.
-inline thread_local long countdown = -1; // NOLINT: this is what a replaced operator new can read
+using test::countdown;
 
 /// Calls `act` with its 1st, 2nd, ... allocation failing until it succeeds; calls `unchanged()` after each failure.
 /// Returns the number of failures.
