@@ -53,8 +53,9 @@ const std::vector<std::pair<const char*, std::function<void(Saver&, Arena&, void
 } // namespace
 
 TEST_CASE("event sink: each call that it makes is misuse, at each event, and the reported operation goes on") {
-    for (const auto& [name, call] : calls) {
-        CAPTURE(std::string{name});
+    for (const auto& [named, call] : calls) {
+        const std::string name{named}; // clang captures no structured binding
+        CAPTURE(name);
         CHECK(within_seconds(60, [&, &call = call] {
             Saver* self = nullptr;
             Arena a;
