@@ -38,7 +38,7 @@ StubThread& thread() {
 }
 
 // Contexts are addresses of these elements, with the device as index.
-char context_of_device[8];
+char context_of_device[16];
 
 CUcontext context(int device) { return reinterpret_cast<CUcontext>(&context_of_device[device]); }
 

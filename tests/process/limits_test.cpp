@@ -2,6 +2,7 @@
 // giving memory back needs none of them. Each limit is set in a child process.
 #include "process/process_support.hpp"
 #include "support/bytes.hpp"
+#include "support/sanitized.hpp"
 
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
@@ -178,7 +179,8 @@ TEST_CASE("limits: no more addresses is an error of its own for a block, names t
     });
 }
 
-TEST_CASE("limits: no more mappings is an error that names the limit, and memory is given back without them") {
+TEST_CASE("limits: no more mappings is an error that names the limit, and memory is given back without them" *
+          doctest::skip(sanitized)) {
     in_child([] {
         std::size_t most = 0;
         std::ifstream{"/proc/sys/vm/max_map_count"} >> most;
@@ -208,7 +210,8 @@ TEST_CASE("limits: no more mappings is an error that names the limit, and memory
     });
 }
 
-TEST_CASE("limits: without a file descriptor to open, errors name the limit, and memory is given back") {
+TEST_CASE("limits: without a file descriptor to open, errors name the limit, and memory is given back" *
+          doctest::skip(sanitized)) {
     in_child([] {
         MemorySaver saver{HostDriver{256_MiB}};
         const Arena files = saver.arena("files", FileBackup{.directory = "/tmp"});
