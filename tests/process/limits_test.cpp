@@ -180,7 +180,7 @@ TEST_CASE("limits: no more addresses is an error of its own for a block, names t
 }
 
 TEST_CASE("limits: no more mappings is an error that names the limit, and memory is given back without them" *
-          doctest::skip(sanitized)) {
+          doctest::skip(test::sanitized)) {
     in_child([] {
         std::size_t most = 0;
         std::ifstream{"/proc/sys/vm/max_map_count"} >> most;
@@ -211,7 +211,7 @@ TEST_CASE("limits: no more mappings is an error that names the limit, and memory
 }
 
 TEST_CASE("limits: without a file descriptor to open, errors name the limit, and memory is given back" *
-          doctest::skip(sanitized)) {
+          doctest::skip(test::sanitized)) {
     in_child([] {
         MemorySaver saver{HostDriver{256_MiB}};
         const Arena files = saver.arena("files", FileBackup{.directory = "/tmp"});
