@@ -106,9 +106,10 @@ def compile_one(include, compiler, form, name, folder):
     with tempfile.TemporaryDirectory(dir=folder) as own:
         source, obj = Path(own) / f"{name}.cpp", Path(own) / "out.o"
         source.write_text(source_of(name), encoding="utf-8")
-        command = [compiler, *FLAGS, *FORMS[form], "-I", str(include), str(source), "-o", str(obj)]
+        (Path(own) / "include").symlink_to(include.resolve())  # tables contain the names of files: no checkout's own
+        command = [compiler, *FLAGS, *FORMS[form], "-I", "include", source.name, "-o", obj.name]
         with (Path(own) / "log").open("w+", encoding="utf-8") as log:
-            child = subprocess.Popen(command, stdout=log, stderr=log)
+            child = subprocess.Popen(command, cwd=own, stdout=log, stderr=log)
             _, status, used = os.wait4(child.pid, 0)  # with the processes that it waited for
             child.returncode = os.waitstatus_to_exitcode(status)
             if child.returncode != 0:
