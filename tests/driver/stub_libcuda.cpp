@@ -89,8 +89,8 @@ CUresult device_name(char* name, int bytes, CUdevice) {
     std::snprintf(name, static_cast<std::size_t>(bytes), "Stub GPU");
     return note("cuDeviceGetName");
 }
-CUresult device_uuid(unsigned char* uuid, CUdevice device) {
-    for (int i = 0; i < 16; ++i) uuid[i] = static_cast<unsigned char>(16 * device + i);
+CUresult device_uuid(memsaver::detail::cuda::Uuid* uuid, CUdevice device) {
+    for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(16 * device + i);
     return note("cuDeviceGetUuid");
 }
 CUresult device_attribute(int* value, int attribute, CUdevice) {
