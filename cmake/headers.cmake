@@ -193,6 +193,10 @@ set(MEMSAVER_HEADERS
   include/memsaver/host/host_memory.ipp
   include/memsaver/host/host_options.hpp
   include/memsaver/host/impl.hpp
+  include/memsaver/host/page_source.hpp
+  include/memsaver/host/page_source.ipp
+  include/memsaver/host/shared_pages.hpp
+  include/memsaver/host/shared_pages.ipp
   include/memsaver/impl.hpp
   include/memsaver/interop/cccl.hpp
   include/memsaver/interop/cublas.hpp

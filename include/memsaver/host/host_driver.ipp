@@ -3,6 +3,7 @@
 
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/host/host_machine.hpp"
+#include "memsaver/host/shared_pages.hpp"
 
 #include <cstddef>
 #include <functional>

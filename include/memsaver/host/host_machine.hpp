@@ -25,13 +25,15 @@ namespace detail {
 class HostMachine final : public Device {
 public:
     HostMachine(std::size_t capacity, const HostDriverOptions& options)
-        : device_{options.device}, pins_{options.pin_limit}, engine_{capacity, options} {}
+        : device_{options.device}, machine_{options.machine.text()}, pins_{options.pin_limit}, engine_{capacity,
+                                                                                                       options} {}
 
     /// Throws what HostDriver's constructor throws.
     static std::shared_ptr<HostMachine> make(std::size_t capacity, const HostDriverOptions& options);
 
     [[nodiscard]] int device() const noexcept override { return device_; }
     [[nodiscard]] MEMSAVER_INLINE std::string name() const override;
+    MEMSAVER_INLINE Status identity(std::string& text) const noexcept override;
     [[nodiscard]] MEMSAVER_INLINE Features features() const noexcept override;
     [[nodiscard]] Neighbours* neighbours() noexcept override { return &neighbours_; }
     MEMSAVER_INLINE void name_addresses(Address address, std::size_t bytes, const char* name) noexcept override;
@@ -42,6 +44,9 @@ public:
     MEMSAVER_INLINE Status unreserve(Address address, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status create(std::size_t bytes, PageHandle& pages) noexcept override;
     MEMSAVER_INLINE Status release(PageHandle pages) noexcept override;
+    MEMSAVER_INLINE Status create_shared(std::size_t bytes, PageHandle& pages) noexcept override;
+    MEMSAVER_INLINE Status export_pages(PageHandle pages, int& descriptor) noexcept override;
+    MEMSAVER_INLINE Status import_pages(int descriptor, PageHandle& pages) noexcept override;
     MEMSAVER_INLINE Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override;
     MEMSAVER_INLINE Status unmap(Address address, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override;
@@ -149,6 +154,7 @@ private:
     void put(HostStream& stream, HostWork work);
 
     int device_;
+    std::string machine_; // its name, if it has one
     HostPins pins_;
     HostPools pools_; // guarded by the engine's lock
     Neighbours neighbours_;

@@ -31,6 +31,16 @@ MEMSAVER_INLINE std::shared_ptr<HostMachine> HostMachine::make(std::size_t capac
 
 MEMSAVER_INLINE std::string HostMachine::name() const { return "host memory"; }
 
+MEMSAVER_INLINE Status HostMachine::identity(std::string& text) const noexcept {
+    if (machine_.empty()) return unsupported; // nobody else can have it
+    try {
+        text = "host machine " + machine_;
+        return HostStatus::ok;
+    } catch (...) {
+        return HostStatus::out_of_host_memory;
+    }
+}
+
 MEMSAVER_INLINE Features HostMachine::features() const noexcept {
     return {.host_addressable = true,
             .lanes = true,
@@ -42,7 +52,8 @@ MEMSAVER_INLINE Features HostMachine::features() const noexcept {
             .plain = true,
             .captures = true,
             .gates = true,
-            .pools = true};
+            .pools = true,
+            .exports = !machine_.empty()};
 }
 
 MEMSAVER_INLINE Status HostMachine::granularity(std::size_t& out) noexcept {
@@ -73,6 +84,19 @@ MEMSAVER_INLINE Status HostMachine::create(std::size_t bytes, PageHandle& out) n
 
 MEMSAVER_INLINE Status HostMachine::release(PageHandle handle) noexcept {
     return with_memory([&](HostMemory& m) { return m.release(handle); });
+}
+
+MEMSAVER_INLINE Status HostMachine::create_shared(std::size_t bytes, PageHandle& out) noexcept {
+    return machine_.empty() ? unsupported : with_memory([&](HostMemory& m) { return m.create(bytes, out, true); });
+}
+
+MEMSAVER_INLINE Status HostMachine::export_pages(PageHandle handle, int& descriptor) noexcept {
+    return machine_.empty() ? unsupported
+                            : with_memory([&](HostMemory& m) { return m.export_pages(handle, descriptor); });
+}
+
+MEMSAVER_INLINE Status HostMachine::import_pages(int descriptor, PageHandle& out) noexcept {
+    return machine_.empty() ? unsupported : with_memory([&](HostMemory& m) { return m.import_pages(descriptor, out); });
 }
 
 MEMSAVER_INLINE Status HostMachine::map(Address address, std::size_t bytes, PageHandle handle) noexcept {

@@ -4,9 +4,9 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/driver/system.hpp"
 #include "memsaver/host/fault_names.hpp"
 #include "memsaver/host/host_options.hpp"
+#include "memsaver/host/page_source.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -25,32 +26,6 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-
-struct HostRange {
-    Address address = 0;
-    std::size_t bytes = 0;
-
-    /// Returns whether `end()` does not overflow.
-    [[nodiscard]] bool valid() const noexcept { return bytes <= std::numeric_limits<Address>::max() - address; }
-    [[nodiscard]] Address end() const noexcept { return address + bytes; }
-    [[nodiscard]] bool overlaps(const HostRange& other) const noexcept;
-};
-
-struct HostStatus {
-    static constexpr Status ok{};
-    static constexpr Status invalid_value{StatusKind::other, 1, "HOST_ERROR_INVALID_VALUE"};
-    static constexpr Status out_of_memory{StatusKind::out_of_memory, 2, "HOST_ERROR_OUT_OF_MEMORY"};
-    static constexpr Status out_of_host_memory{StatusKind::out_of_host_memory, 3, "HOST_ERROR_OUT_OF_HOST_MEMORY"};
-    static constexpr Status invalid_handle{StatusKind::other, 400, "HOST_ERROR_INVALID_HANDLE"};
-    static constexpr Status illegal_state{StatusKind::other, 401, "HOST_ERROR_ILLEGAL_STATE"};
-    static constexpr Status out_of_addresses{StatusKind::out_of_addresses, 4, "HOST_ERROR_OUT_OF_ADDRESSES"};
-    static constexpr Status gone{StatusKind::gone, 700, "HOST_ERROR_ILLEGAL_ADDRESS"};
-    static constexpr Status capture_unsupported{StatusKind::other, 900, "HOST_ERROR_STREAM_CAPTURE_UNSUPPORTED"};
-    static constexpr Status capture_invalidated{StatusKind::other, 901, "HOST_ERROR_STREAM_CAPTURE_INVALIDATED"};
-    static constexpr Status capture_isolation{StatusKind::other, 905, "HOST_ERROR_STREAM_CAPTURE_ISOLATION"};
-    static constexpr Status captured_event{StatusKind::other, 907, "HOST_ERROR_CAPTURED_EVENT"};
-    static constexpr Status wrong_thread{StatusKind::other, 908, "HOST_ERROR_STREAM_CAPTURE_WRONG_THREAD"};
-};
 
 class HostViolations {
 public:
@@ -63,39 +38,6 @@ private:
     std::vector<std::string> texts_;
 };
 
-class HostPageFile {
-public:
-    HostPageFile();
-    ~HostPageFile() { (void)SystemFiles::close_file(file_); }
-    HostPageFile(const HostPageFile&) = delete;
-    HostPageFile& operator=(const HostPageFile&) = delete;
-
-    using Ranges = std::vector<std::pair<off_t, std::size_t>>;
-
-    /// Takes a range of `bytes`; pages are allocated when they are touched. Offsets are reused only once no range is in
-    /// use: the file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates. Under a limit of
-    /// the size of files (RLIMIT_FSIZE) they may not be enough: then `take_between` looks for a gap.
-    Status take(std::size_t bytes, off_t& offset) noexcept;
-    /// Takes a range in a gap between those in use, if there is one below the limit.
-    Status take_between(Ranges used, std::size_t bytes, off_t& offset) noexcept;
-
-    /// Releases the pages of the range, wherever they may still be mapped.
-    void give_back(off_t offset, std::size_t bytes) noexcept;
-
-    Status fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept;
-
-    /// Maps the pages from `offset` on at `range`, with `protection`.
-    Status map(HostRange range, off_t offset, int protection) noexcept;
-
-private:
-    Status make_room(off_t end) noexcept;
-
-    FileRef file_;
-    off_t next_ = 0;
-    off_t size_ = 0;
-    std::size_t ranges_ = 0;
-};
-
 /// The device's access to mapped memory.
 enum class HostAccess : unsigned char { none, read, write };
 
@@ -105,6 +47,7 @@ struct HostMapping {
 
     std::size_t bytes = 0;
     std::uint64_t handle = no_handle;
+    std::uint64_t room = no_handle; // a plain allocation's, in the table of pages
     std::uint64_t serial = 0;
     std::size_t users = 0; // pieces of unfinished work
     HostAccess access = HostAccess::none;
@@ -120,7 +63,7 @@ public:
     [[nodiscard]] const Table& table() const noexcept { return table_; }
 
     /// Adds a mapping. Strong exception guarantee: throws std::bad_alloc.
-    void add(HostRange range, std::uint64_t handle, HostAccess access);
+    HostMapping& add(HostRange range, std::uint64_t handle, HostAccess access);
 
     /// Calls `f` with every mapping that overlaps `range`. Returns whether they cover it without holes.
     template <class F>
@@ -160,17 +103,15 @@ private:
 
 class HostMemory {
 public:
-    HostMemory(std::size_t capacity, const HostDriverOptions& options, HostViolations& violations)
-        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison},
-          tell_faults_{options.tell_faults}, violations_{violations} {}
-
+    HostMemory(std::size_t capacity, const HostDriverOptions& options, HostViolations& violations);
     ~HostMemory();
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
 
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     [[nodiscard]] HostMappings& mappings() noexcept { return mappings_; }
-    [[nodiscard]] DeviceMemory memory() const noexcept { return {capacity_ - held_, capacity_}; }
+    [[nodiscard]] DeviceMemory memory() const noexcept { return {capacity_ - source_->taken(), capacity_}; }
+    [[nodiscard]] bool exports() const noexcept { return source_->exports(); }
 
     void count(HostCounts& counts) const noexcept;
 
@@ -183,7 +124,11 @@ public:
     /// Returns the name of the reservation that contains the address, or null.
     [[nodiscard]] const char* name_at(Address address) const noexcept;
 
-    Status create(std::size_t bytes, PageHandle& out);
+    /// `shared`: for `export_pages`.
+    Status create(std::size_t bytes, PageHandle& out, bool shared = false);
+    /// As on CUDA, only pages that were created as shared, by this process, can be exported.
+    Status export_pages(PageHandle handle, int& descriptor) noexcept;
+    Status import_pages(int descriptor, PageHandle& out);
 
     Status release(PageHandle handle);
 
@@ -215,10 +160,9 @@ public:
 private:
     static constexpr int empty_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-    struct Pages {
-        off_t offset = 0;
-        std::size_t bytes = 0;
+    struct Pages : HostPages {
         std::size_t mappings = 0;
+        bool shared = false;
         bool released = false;
     };
     struct Reserved {
@@ -233,7 +177,6 @@ private:
 
     [[nodiscard]] bool reserved(HostRange range) const noexcept;
 
-    Status take_pages(PagesTable::iterator pages);
     void discard(PagesTable::iterator pages) noexcept;
 
     /// Remaps a range of reserved addresses without pages of the device.
@@ -249,14 +192,13 @@ private:
     bool poison_;
     bool tell_faults_;
     HostViolations& violations_;
-    HostPageFile file_;
+    std::unique_ptr<HostPageSource> source_;
     std::map<Address, Reserved> reservations_;
     PagesTable pages_; // including released handles that are still mapped
     HostMappings mappings_;
     std::vector<HostRange> scraps_;
     std::vector<HostRange> abandoned_;
     std::uint64_t next_handle_ = 1;
-    std::size_t held_ = 0;
     std::size_t released_ = 0;
     std::size_t plain_count_ = 0;
 };

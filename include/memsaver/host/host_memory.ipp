@@ -24,10 +24,6 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE bool HostRange::overlaps(const HostRange& other) const noexcept {
-    return bytes != 0 && other.bytes != 0 && address < other.end() && other.address < end();
-}
-
 MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where, const char* whose) noexcept {
     try {
         texts_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " + format_address(where.address) +
@@ -36,78 +32,10 @@ MEMSAVER_INLINE void HostViolations::note(const char* what, HostRange where, con
     }
 }
 
-MEMSAVER_INLINE HostPageFile::HostPageFile() : file_{::memfd_create("memsaver", MFD_CLOEXEC)} {
-    const Status status =
-        file_.descriptor < 0 ? system_status(errno) : SystemFiles::opened(file_.descriptor, false, file_);
-    if (!status.ok()) unavailable({"memfd_create failed: ", to_string(status)}, status);
-}
-
-MEMSAVER_INLINE Status HostPageFile::take(std::size_t bytes, off_t& offset) noexcept {
-    constexpr auto most = std::uint64_t{1} << 62U;
-    const std::uint64_t end = static_cast<std::uint64_t>(next_) + bytes;
-    if (bytes > most || end > most) return HostStatus::out_of_host_memory;
-    if (const Status status = make_room(static_cast<off_t>(end)); !status.ok()) return status;
-    offset = next_;
-    next_ = static_cast<off_t>(end);
-    ++ranges_;
-    return HostStatus::ok;
-}
-
-MEMSAVER_INLINE Status HostPageFile::take_between(Ranges used, std::size_t bytes, off_t& offset) noexcept {
-    std::sort(used.begin(), used.end());
-    off_t begin = 0;
-    for (const auto& [at, length] : used) {
-        if (static_cast<std::size_t>(at - begin) >= bytes) break;
-        begin = at + static_cast<off_t>(length);
-    }
-    if (const Status status = make_room(begin + static_cast<off_t>(bytes)); !status.ok()) return status;
-    offset = begin;
-    ++ranges_;
-    return HostStatus::ok;
-}
-
-MEMSAVER_INLINE Status HostPageFile::make_room(off_t end) noexcept {
-    if (const Status status = SystemFiles::still_open(file_); !status.ok()) return status;
-    if (const Status status = SystemLimits::file_size(static_cast<std::uint64_t>(end)); !status.ok()) return status;
-    if (end <= size_) return HostStatus::ok;
-    // Double the size, so that most calls need no system call. Holes cost nothing.
-    constexpr auto most = std::uint64_t{1} << 62U;
-    const std::uint64_t size = std::min({2 * static_cast<std::uint64_t>(end), most, SystemLimits::most_file_bytes()});
-    if (::ftruncate(file_.descriptor, static_cast<off_t>(size)) != 0) return HostStatus::out_of_host_memory;
-    size_ = static_cast<off_t>(size);
-    return HostStatus::ok;
-}
-
-MEMSAVER_INLINE void HostPageFile::give_back(off_t offset, std::size_t bytes) noexcept {
-    // Cannot fail for a file in memory and a range inside it, unless the program has closed the file. If it does, later
-    // ranges are still new.
-    (void)SystemFiles::punch_file(file_, static_cast<std::size_t>(offset), bytes);
-    if (--ranges_ == 0) next_ = 0;
-}
-
-MEMSAVER_INLINE Status HostPageFile::fill(off_t offset, std::size_t bytes, unsigned char byte) noexcept {
-    std::array<unsigned char, 64_KiB> block;
-    block.fill(byte);
-    for (std::size_t part = 0; bytes != 0; bytes -= part, offset += static_cast<off_t>(part)) {
-        part = std::min(bytes, block.size());
-        const Status status = SystemFiles::write_file(file_, block.data(), part, static_cast<std::size_t>(offset));
-        if (status.code == ENOSPC) return HostStatus::out_of_host_memory;
-        if (!status.ok()) return status;
-    }
-    return HostStatus::ok;
-}
-
-MEMSAVER_INLINE Status HostPageFile::map(HostRange range, off_t offset, int protection) noexcept {
-    if (const Status status = SystemFiles::still_open(file_); !status.ok()) return status;
-    void* const at = reinterpret_cast<void*>(range.address);
-    constexpr int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-    if (::mmap(at, range.bytes, protection, flags, file_.descriptor, offset) != MAP_FAILED) return HostStatus::ok;
-    return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
-}
-
-MEMSAVER_INLINE void HostMappings::add(HostRange range, std::uint64_t handle, HostAccess access) {
-    table_.emplace(range.address, HostMapping{range.bytes, handle, next_serial_, 0, access});
-    ++next_serial_;
+MEMSAVER_INLINE HostMapping& HostMappings::add(HostRange range, std::uint64_t handle, HostAccess access) {
+    HostMapping& added = table_[range.address];
+    added = {.bytes = range.bytes, .handle = handle, .serial = next_serial_++, .access = access};
+    return added;
 }
 
 MEMSAVER_INLINE bool HostMappings::whole(HostRange range, bool* in_use) const noexcept {
@@ -151,6 +79,16 @@ MEMSAVER_INLINE void HostMappings::unpin(HostRange range, std::uint64_t pinned) 
     });
 }
 
+MEMSAVER_INLINE HostMemory::HostMemory(std::size_t capacity, const HostDriverOptions& options,
+                                       HostViolations& violations)
+    : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison},
+      tell_faults_{options.tell_faults}, violations_{violations} {
+    if (const auto pages = options.machine.pages(); pages != nullptr)
+        source_ = pages(options.machine.text(), capacity, granularity_);
+    else
+        source_ = std::make_unique<HostPageFile>(capacity);
+}
+
 MEMSAVER_INLINE HostMemory::~HostMemory() {
     for (const auto& [address, mapping] : mappings_.table())
         if (mapping.plain()) std::free(reinterpret_cast<void*>(address));
@@ -159,14 +97,15 @@ MEMSAVER_INLINE HostMemory::~HostMemory() {
         ::munmap(reinterpret_cast<void*>(address), reserved.bytes);
     }
     for (const HostRange& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
+    for (const auto& [handle, pages] : pages_) source_->give_back(pages);
 }
 
 MEMSAVER_INLINE void HostMemory::count(HostCounts& counts) const noexcept {
     counts.reservations = reservations_.size();
-    counts.handles = pages_.size() - released_;
+    counts.handles = pages_.size() - released_ - plain_count_;
     counts.mappings = mappings_.table().size() - plain_count_;
     counts.plain_allocations = plain_count_;
-    counts.held_bytes = held_;
+    counts.held_bytes = source_->taken();
 }
 
 MEMSAVER_INLINE Status HostMemory::reserve(std::size_t bytes, std::size_t alignment, Address& out) {
@@ -220,33 +159,44 @@ MEMSAVER_INLINE const char* HostMemory::name_at(Address address) const noexcept 
     return address - begin < reserved.bytes ? reserved.name.text() : nullptr;
 }
 
-MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out) {
+MEMSAVER_INLINE Status HostMemory::create(std::size_t bytes, PageHandle& out, bool shared) {
     if (!in_pages(bytes)) return misuse("create with an invalid size", {0, bytes});
-    if (bytes > capacity_ - held_) return HostStatus::out_of_memory;
-    const auto entry = pages_.try_emplace(next_handle_, Pages{.bytes = bytes}).first;
-    if (const Status status = take_pages(entry); !status.ok()) {
+    const auto entry = pages_.try_emplace(next_handle_).first;
+    Status status;
+    try {
+        status = source_->take(bytes, entry->second);
+    } catch (...) {
+        pages_.erase(entry);
+        throw;
+    }
+    if (status.ok() && poison_) {
+        status = entry->second.fill(host_poison);
+        if (!status.ok()) source_->give_back(entry->second);
+    }
+    if (!status.ok()) {
         pages_.erase(entry);
         return status;
     }
-    held_ += bytes;
+    entry->second.shared = shared;
     out.value = next_handle_++;
     return HostStatus::ok;
 }
 
-MEMSAVER_INLINE Status HostMemory::take_pages(PagesTable::iterator pages) {
-    off_t& offset = pages->second.offset;
-    const std::size_t bytes = pages->second.bytes;
-    Status status = file_.take(bytes, offset);
-    if (status.code == EFBIG) {
-        HostPageFile::Ranges used;
-        for (const auto& [handle, each] : pages_)
-            if (handle != pages->first) used.emplace_back(each.offset, each.bytes);
-        status = file_.take_between(std::move(used), bytes, offset);
+MEMSAVER_INLINE Status HostMemory::export_pages(PageHandle handle, int& descriptor) noexcept {
+    const auto found = pages_.find(handle.value);
+    if (found == pages_.end() || found->second.released || !found->second.shared)
+        return misuse("export of a handle that does not exist, or cannot be exported", {0, 0});
+    return source_->export_pages(found->second, descriptor);
+}
+
+MEMSAVER_INLINE Status HostMemory::import_pages(int descriptor, PageHandle& out) {
+    const auto entry = pages_.try_emplace(next_handle_).first;
+    if (const Status status = source_->import_pages(descriptor, entry->second); !status.ok()) {
+        pages_.erase(entry);
+        return status;
     }
-    if (!status.ok() || !poison_) return status;
-    status = file_.fill(offset, bytes, host_poison);
-    if (!status.ok()) file_.give_back(offset, bytes);
-    return status;
+    out.value = next_handle_++;
+    return HostStatus::ok;
 }
 
 MEMSAVER_INLINE Status HostMemory::release(PageHandle handle) {
@@ -269,7 +219,7 @@ MEMSAVER_INLINE Status HostMemory::map(HostRange range, PageHandle handle) {
     mappings_.add(range, handle.value, HostAccess::none);
     // On scrap pages PROT_NONE would end the process instead of failing only the faulty work.
     const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
-    if (const Status status = file_.map(range, found->second.offset, protection); !status.ok()) {
+    if (const Status status = found->second.map(range, protection); !status.ok()) {
         mappings_.table().erase(range.address);
         return status;
     }
@@ -318,20 +268,29 @@ MEMSAVER_INLINE Status HostMemory::allocate_plain(std::size_t bytes, Address& ou
     constexpr std::size_t unit = 512;
     if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
     const std::size_t rounded = align_up(bytes, unit);
-    if (rounded > capacity_ - held_) return HostStatus::out_of_memory;
     void* const at = std::aligned_alloc(unit, rounded);
     if (at == nullptr) return HostStatus::out_of_host_memory;
+    const auto address = reinterpret_cast<Address>(at);
+    const auto entry = pages_.try_emplace(next_handle_).first;
+    Status status;
     try {
-        const auto address = reinterpret_cast<Address>(at);
-        mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write);
-        out = address;
-    } catch (...) {
-        std::free(at);
-        throw;
+        status = source_->take_room(rounded, entry->second);
+        if (status.ok())
+            mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write).room = next_handle_;
+    } catch (const std::bad_alloc&) {
+        if (entry->second.bytes != 0) source_->give_back(entry->second);
+        status = HostStatus::out_of_host_memory;
     }
-    if (poison_) std::memset(at, host_poison, rounded);
-    held_ += rounded;
+    if (!status.ok()) {
+        pages_.erase(entry);
+        std::free(at);
+        return status;
+    }
+    entry->second.released = true; // it is no handle
+    ++next_handle_;
     ++plain_count_;
+    if (poison_) std::memset(at, host_poison, rounded);
+    out = address;
     return HostStatus::ok;
 }
 
@@ -343,9 +302,12 @@ MEMSAVER_INLINE HostRange HostMemory::plain_range(Address address) noexcept {
 }
 
 MEMSAVER_INLINE void HostMemory::free_plain(HostRange range) noexcept {
-    mappings_.table().erase(range.address);
+    const auto mapping = mappings_.table().find(range.address);
+    const auto room = pages_.find(mapping->second.room);
+    mappings_.table().erase(mapping);
     std::free(reinterpret_cast<void*>(range.address));
-    held_ -= range.bytes;
+    source_->give_back(room->second);
+    pages_.erase(room);
     --plain_count_;
 }
 
@@ -362,8 +324,7 @@ MEMSAVER_INLINE bool HostMemory::reserved(HostRange range) const noexcept {
 }
 
 MEMSAVER_INLINE void HostMemory::discard(PagesTable::iterator pages) noexcept {
-    file_.give_back(pages->second.offset, pages->second.bytes);
-    held_ -= pages->second.bytes;
+    source_->give_back(pages->second);
     --released_;
     pages_.erase(pages);
 }

@@ -3,15 +3,50 @@
 
 #include "memsaver/core/sizes.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
 
 namespace memsaver::inline v0_3 {
+
+namespace detail {
+class HostPageSource;
+std::unique_ptr<HostPageSource> shared_pages(const std::string& name, std::size_t capacity, std::size_t granularity);
+} // namespace detail
+
+/// The name of a machine that several processes share; empty: a machine of this process alone. Converts from text. Only
+/// a program that names a machine contains the code for it.
+class HostMachineName {
+public:
+    HostMachineName() noexcept = default;
+    template <class S>
+    requires std::convertible_to<const S&, std::string_view> HostMachineName(const S& name)
+        : text_{std::string_view{name}}, pages_{&detail::shared_pages} {}
+
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+    /// What opens the machine's pages, if it has a name.
+    [[nodiscard]] auto pages() const noexcept { return text_.empty() ? nullptr : pages_; }
+
+private:
+    std::string text_;
+    std::unique_ptr<detail::HostPageSource> (*pages_)(const std::string&, std::size_t, std::size_t) = nullptr;
+};
 
 /// How a HostDriver behaves. By default it is fast and as strict as a GPU; tests can make it stricter.
 struct HostDriverOptions {
     /// A number for display only.
     int device = 0;
+
+    /// Every HostDriver with this name, in any process of this user, is the same device: its capacity is that of all of
+    /// them together, and pages can be exported from one to another. A name of at most 64 characters without '/'. The
+    /// machine lives as long as a process uses it or keeps pages of it; all name the same capacity and granularity.
+    /// Its pages are files in /dev/shm/memsaver-UID, allocated when they are created: HOST_ERROR_OUT_OF_HOST_MEMORY if
+    /// /dev/shm is too small, as it is in many containers.
+    HostMachineName machine{};
 
     /// Page granularity in bytes: a power of two, and at least the system's page size.
     std::size_t granularity = 2_MiB;

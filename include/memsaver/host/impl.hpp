@@ -10,3 +10,5 @@
 #include "memsaver/host/host_engine.ipp"
 #include "memsaver/host/host_machine.ipp"
 #include "memsaver/host/host_memory.ipp"
+#include "memsaver/host/page_source.ipp"
+#include "memsaver/host/shared_pages.ipp"

@@ -4,6 +4,8 @@
 
 #include "memsaver/driver/any_driver.hpp"
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -229,7 +231,7 @@ private:
             PageHandle imported;
             if (ok("import_pages", driver_.import_pages(descriptor, imported)))
                 ok("release", driver_.release(imported));
-            ok("close_file", driver_.close_file({descriptor}));
+            must("an exported descriptor is the caller's to close", ::close(descriptor) == 0);
         }
         ok("release", driver_.release(shared));
     }

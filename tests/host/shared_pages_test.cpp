@@ -1,0 +1,459 @@
+// One simulated device for several processes: capacity, pages that pass from one to another, and processes that are
+// killed.
+#include "memsaver/backup/host_backup.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/host/host_driver.hpp"
+#include "memsaver/saver/saver.hpp"
+
+#include "process/process_support.hpp"
+#include "support/sanitized.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace host_shared_pages_test {
+
+using namespace memsaver;
+using process_test::Child;
+
+namespace {
+
+constexpr std::size_t page = 64_KiB;
+constexpr std::size_t capacity = 16 * page;
+
+std::string unique_name() {
+    static int count = 0;
+    return "test-" + std::to_string(::getpid()) + '-' + std::to_string(++count);
+}
+
+std::string base() { return "/dev/shm/memsaver-" + std::to_string(::geteuid()); }
+
+HostDriver open_machine(const std::string& name, std::size_t bytes = capacity) {
+    return HostDriver{bytes, {.machine = name, .granularity = page}};
+}
+
+std::size_t free_bytes(const HostDriver& driver) {
+    DeviceMemory memory;
+    REQUIRE(driver.memory(memory).ok());
+    return memory.free_bytes;
+}
+
+/// Pages at an address of their own.
+struct Pages {
+    Pages(const HostDriver& made_by, std::size_t size) : driver{made_by}, bytes{size} {
+        REQUIRE(driver.create_shared(bytes, handle).ok());
+        map();
+    }
+    Pages(const HostDriver& made_by, std::size_t size, int descriptor) : driver{made_by}, bytes{size} {
+        REQUIRE(driver.import_pages(descriptor, handle).ok());
+        map();
+    }
+    void map() {
+        REQUIRE(driver.reserve(bytes, 0, address).ok());
+        REQUIRE(driver.map(address, bytes, handle).ok());
+        REQUIRE(driver.allow_access(address, bytes, Rights::read_write).ok());
+    }
+    void give_back() {
+        CHECK(driver.unmap(address, bytes).ok());
+        CHECK(driver.release(handle).ok());
+        CHECK(driver.unreserve(address, bytes).ok());
+    }
+    [[nodiscard]] int exported() const {
+        int descriptor = -1;
+        REQUIRE(driver.export_pages(handle, descriptor).ok());
+        return descriptor;
+    }
+    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(address); }
+
+    HostDriver driver;
+    std::size_t bytes;
+    PageHandle handle;
+    Address address = 0;
+};
+
+/// A pair of sockets over which a descriptor can be sent.
+struct Line {
+    Line() { REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
+    ~Line() {
+        for (const int end : ends)
+            if (end >= 0) (void)::close(end);
+    }
+    Line(const Line&) = delete;
+    Line& operator=(const Line&) = delete;
+    void close(int end) {
+        (void)::close(ends[end]);
+        ends[end] = -1;
+    }
+
+    void send(int end, int descriptor) const {
+        char byte = 'd';
+        iovec data{&byte, 1};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+        msghdr message{};
+        message.msg_iov = &data;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* const head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
+        REQUIRE(::sendmsg(ends[end], &message, MSG_NOSIGNAL) == 1);
+    }
+    [[nodiscard]] int receive(int end) const {
+        char byte = 0;
+        iovec data{&byte, 1};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+        msghdr message{};
+        message.msg_iov = &data;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        REQUIRE(::recvmsg(ends[end], &message, MSG_CMSG_CLOEXEC) == 1);
+        const cmsghdr* const head = CMSG_FIRSTHDR(&message);
+        REQUIRE(head != nullptr);
+        int descriptor = -1;
+        std::memcpy(&descriptor, CMSG_DATA(head), sizeof descriptor);
+        return descriptor;
+    }
+
+    int ends[2]{-1, -1};
+};
+
+void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
+
+[[noreturn]] void wait_to_be_killed() {
+    for (;;) (void)::pause();
+}
+
+template <class E, class F>
+std::string text_of_error(F f) {
+    try {
+        f();
+    } catch (const E& error) {
+        return error.what();
+    }
+    return "no such error";
+}
+
+} // namespace
+
+TEST_CASE("shared machine: all its drivers take from one capacity") {
+    const std::string name = unique_name();
+    {
+        const HostDriver one = open_machine(name);
+        const HostDriver other = open_machine(name);
+        Pages pages{one, 4 * page};
+        CHECK(free_bytes(other) == 12 * page);
+        Address plain = 0;
+        REQUIRE(other.allocate_plain(2 * page, plain).ok());
+        REQUIRE(other.put_in_pool({}, 3 * page).ok());
+        CHECK(free_bytes(one) == 7 * page);
+        CHECK(one.counts().held_bytes == 9 * page);
+        PageHandle more;
+        CHECK(one.create(8 * page, more).kind == StatusKind::out_of_memory);
+        CHECK(one.create(7 * page, more).ok());
+        CHECK(other.create(page, more).kind == StatusKind::out_of_memory);
+        CHECK(other.free_plain(plain).ok());
+        CHECK(free_bytes(one) == 2 * page);
+        pages.give_back();
+        CHECK(free_bytes(other) == 6 * page);
+        CHECK(one.violations().empty());
+    }
+    CHECK_FALSE(std::filesystem::exists(base() + '/' + name)); // the last one removes the folder
+}
+
+TEST_CASE("shared machine: it has a name for everybody, and exports pages") {
+    const HostDriver driver = open_machine("a b");
+    std::string identity;
+    REQUIRE(driver.identity(identity).ok());
+    CHECK(identity == "host machine a b");
+    CHECK(driver.features().exports);
+    CHECK_FALSE(HostDriver{}.features().exports);
+    CHECK(HostDriver{}.identity(identity).kind == StatusKind::unsupported);
+    CHECK(HostDriver{1_GiB, {.machine = ""}}.identity(identity).kind == StatusKind::unsupported);
+}
+
+TEST_CASE("shared machine: names and sizes that cannot be are refused") {
+    for (const std::string& bad : {std::string{"a/b"}, std::string{".."}, std::string{".x"}, std::string(65, 'x')}) {
+        const std::string text = text_of_error<Misuse>([&] { (void)open_machine(bad); });
+        CHECK_MESSAGE(text.find("valid are names of at most 64 characters without '/'") != std::string::npos, text);
+    }
+    CHECK_THROWS_AS((void)open_machine(std::string{"a\0b", 3}), Misuse);
+    const std::string name = unique_name();
+    {
+        const HostDriver driver = open_machine(name);
+        const std::string text = text_of_error<Misuse>([&] { (void)open_machine(name, 2 * capacity); });
+        CHECK_MESSAGE(text.find("has 1.00 MiB in units of 64.00 KiB as long as it is used, not 2.00 MiB") !=
+                          std::string::npos,
+                      text);
+        CHECK_THROWS_AS((HostDriver{capacity, {.machine = name, .granularity = 2 * page}}), Misuse);
+    }
+    const HostDriver larger = open_machine(name, 2 * capacity); // a machine that nobody uses any more is another one
+    CHECK(free_bytes(larger) == 2 * capacity);
+}
+
+TEST_CASE("shared machine: a machine of another version is refused") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    const int file = ::open((base() + '/' + name + "/machine").c_str(), O_WRONLY);
+    REQUIRE(::pwrite(file, "memsaver 9", 10, 0) == 10);
+    (void)::close(file);
+    const std::string text = text_of_error<Unavailable>([&] { (void)open_machine(name); });
+    CHECK_MESSAGE(text.find("another version of memsaver") != std::string::npos, text);
+}
+
+TEST_CASE("shared machine: pages that pass to another driver keep their bytes, and are counted once") {
+    const std::string name = unique_name();
+    const HostDriver giver = open_machine(name);
+    const HostDriver taker = open_machine(name);
+    Pages given{giver, 2 * page};
+    std::memset(given.data(), 42, given.bytes);
+    const int descriptor = given.exported();
+    given.give_back();
+    CHECK(free_bytes(taker) == 14 * page); // the descriptor alone keeps them
+    Pages taken{taker, 2 * page, descriptor};
+    (void)::close(descriptor);
+    CHECK(taken.data()[0] == 42);
+    CHECK(taken.data()[taken.bytes - 1] == 42);
+    CHECK(free_bytes(giver) == 14 * page);
+    int again = -1;
+    CHECK_FALSE(taker.export_pages(taken.handle, again).ok()); // as on CUDA: who wants to pass it on keeps a descriptor
+    taken.give_back();
+    CHECK(free_bytes(giver) == capacity);
+}
+
+TEST_CASE("shared machine: what cannot be exported or imported is refused") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    PageHandle plain;
+    REQUIRE(driver.create(page, plain).ok());
+    int descriptor = -1;
+    CHECK_FALSE(driver.export_pages(plain, descriptor).ok());
+    CHECK_FALSE(driver.export_pages({12345}, descriptor).ok());
+    PageHandle out{77};
+    CHECK_FALSE(driver.import_pages(-1, out).ok());
+    CHECK_FALSE(driver.import_pages(STDERR_FILENO, out).ok());
+    const HostDriver stranger = open_machine(unique_name());
+    const Pages pages{driver, page};
+    descriptor = pages.exported();
+    CHECK_FALSE(stranger.import_pages(descriptor, out).ok());
+    (void)::close(descriptor);
+    CHECK(out == PageHandle{77});
+}
+
+TEST_CASE("shared machine: what a killed process had is free again") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    Child child{[&] {
+        const HostDriver mine = open_machine(name);
+        const Pages pages{mine, 4 * page};
+        Address plain = 0;
+        (void)mine.allocate_plain(page, plain);
+        say('r');
+        wait_to_be_killed();
+        return 0;
+    }};
+    REQUIRE(child.next() == 'r');
+    CHECK(free_bytes(driver) == 11 * page);
+    child.kill(SIGKILL);
+    CHECK(child.wait() == -SIGKILL);
+    CHECK(free_bytes(driver) == capacity);
+}
+
+TEST_CASE("shared machine: pages outlive their maker in a descriptor, a mapping or a message, and no longer") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    Line line;
+    Child child{[&] {
+        const HostDriver mine = open_machine(name);
+        const Pages pages{mine, page};
+        std::memset(pages.data(), 7, page);
+        line.send(1, pages.exported());
+        say('s');
+        wait_to_be_killed();
+        return 0;
+    }};
+    line.close(1);
+    REQUIRE(child.next() == 's');
+    child.kill(SIGKILL);
+    CHECK(child.wait() == -SIGKILL);
+    CHECK(free_bytes(driver) == 15 * page); // in a message that nobody has received yet
+    const int descriptor = line.receive(0);
+    Pages pages{driver, page, descriptor};
+    (void)::close(descriptor);
+    CHECK(pages.data()[page - 1] == 7);
+    REQUIRE(driver.release(pages.handle).ok()); // mapped only
+    CHECK(free_bytes(driver) == 15 * page);
+    CHECK(pages.data()[0] == 7);
+    REQUIRE(driver.unmap(pages.address, page).ok());
+    CHECK(free_bytes(driver) == capacity);
+}
+
+TEST_CASE("shared machine: a message whose sender and receiver have died holds nothing") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    {
+        Line line;
+        Child child{[&] {
+            const HostDriver mine = open_machine(name);
+            const Pages pages{mine, page};
+            line.send(1, pages.exported());
+            say('s');
+            wait_to_be_killed();
+            return 0;
+        }};
+        REQUIRE(child.next() == 's');
+        child.kill(SIGKILL);
+        (void)child.wait();
+        CHECK(free_bytes(driver) == 15 * page);
+    }
+    CHECK(free_bytes(driver) == capacity);
+}
+
+TEST_CASE("shared machine: a forked child keeps its dead parent's pages, as on a GPU") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    Line line;
+    Child parent{[&] {
+        const HostDriver mine = open_machine(name);
+        const Pages pages{mine, 2 * page};
+        if (::fork() == 0) {
+            line.close(0);
+            char byte = 0;
+            (void)!::recv(line.ends[1], &byte, 1, 0); // until the test ends the line
+            ::_exit(0);
+        }
+        say('f');
+        wait_to_be_killed();
+        return 0;
+    }};
+    REQUIRE(parent.next() == 'f');
+    line.close(1);
+    parent.kill(SIGKILL);
+    CHECK(parent.wait() == -SIGKILL);
+    CHECK(free_bytes(driver) == 14 * page);
+    line.close(0);
+    while (free_bytes(driver) != capacity) (void)::usleep(1000); // the child ends
+}
+
+TEST_CASE("shared machine: a forked child that ends leaves its parent's locks alone") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    const Pages pages{driver, page};
+    Child child{[&] {
+        { const HostDriver mine = open_machine(unique_name()); } // a machine of its own works
+        const HostDriver copy = driver;
+        (void)::close(STDOUT_FILENO); // what doctest has not written yet is the parent's to write
+        std::exit(0);                 // NOLINT(concurrency-mt-unsafe): with the destructors of what is static
+        return 0;
+    }};
+    CHECK(child.wait() == 0);
+    CHECK(free_bytes(driver) == 15 * page);
+    CHECK_THROWS_AS(open_machine(name, 2 * capacity), Misuse);
+}
+
+TEST_CASE("shared machine: processes that are killed at any moment leave the capacity whole") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    for (int round = 0; round < 40; ++round) {
+        Child child{[&] {
+            const HostDriver mine = open_machine(name);
+            say('r');
+            for (;;) {
+                Pages pages{mine, page};
+                (void)::close(pages.exported());
+                pages.give_back();
+            }
+            return 0;
+        }};
+        REQUIRE(child.next() == 'r');
+        (void)::usleep(static_cast<useconds_t>(round * 50));
+        child.kill(SIGKILL);
+        CHECK(child.wait() == -SIGKILL);
+        REQUIRE(free_bytes(driver) == capacity);
+    }
+}
+
+TEST_CASE("shared machine: two processes never have more than there is") {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+    const auto grab = [&] {
+        const HostDriver mine = open_machine(name);
+        for (int round = 0; round < 200; ++round) {
+            std::vector<PageHandle> mine_now;
+            for (PageHandle handle; mine.create(3 * page, handle).ok();) mine_now.push_back(handle);
+            if (mine_now.size() > 5) return 1; // 15 of 16 pages
+            if (mine.counts().held_bytes > capacity) return 2;
+            for (const PageHandle handle : mine_now)
+                if (!mine.release(handle).ok()) return 3;
+        }
+        return 0;
+    };
+    Child one{grab};
+    Child other{grab};
+    CHECK(one.wait() == 0);
+    CHECK(other.wait() == 0);
+    CHECK(free_bytes(driver) == capacity);
+}
+
+TEST_CASE("shared machine: no descriptors are an error that names the limit, and nothing is lost" *
+          doctest::skip(test::sanitized)) {
+    const std::string name = unique_name();
+    Child child{[&] {
+        const HostDriver driver = open_machine(name, 1024 * page);
+        rlimit limit{};
+        (void)::getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = 64;
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+        std::vector<PageHandle> made;
+        Status status;
+        for (PageHandle handle; (status = driver.create(page, handle)).ok();) made.push_back(handle);
+        if (std::string{status.name}.find("RLIMIT_NOFILE") == std::string::npos) return 2;
+        for (const PageHandle handle : made)
+            if (!driver.release(handle).ok()) return 3;
+        return free_bytes(driver) == 1024 * page ? 0 : 4;
+    }};
+    CHECK_MESSAGE(child.wait() == 0, child.rest());
+}
+
+TEST_CASE("shared machine: a folder that others may use is refused") {
+    struct stat found {};
+    { const HostDriver driver = open_machine(unique_name()); }
+    REQUIRE(::stat(base().c_str(), &found) == 0);
+    REQUIRE(::chmod(base().c_str(), 0755) == 0);
+    const std::string text = text_of_error<Unavailable>([&] { (void)open_machine(unique_name()); });
+    REQUIRE(::chmod(base().c_str(), found.st_mode & 07777U) == 0);
+    CHECK_MESSAGE(text.find("is not a folder that only this user may use") != std::string::npos, text);
+}
+
+TEST_CASE("shared machine: a saver on it pauses, resumes, and sees what others hold") {
+    const std::string name = unique_name();
+    MemorySaver one{open_machine(name, 64 * page)};
+    MemorySaver other{open_machine(name, 64 * page)};
+    Arena weights = one.arena("weights", HostBackup{});
+    auto* const data = static_cast<unsigned char*>(weights.allocate(40 * page));
+    std::memset(data, 9, 40 * page);
+    Arena cache = other.arena("cache");
+    CHECK_THROWS_AS((void)cache.allocate(40 * page), OutOfMemory);
+    one.pause();
+    (void)cache.allocate(40 * page);
+    CHECK_THROWS_AS((void)one.resume(), OutOfMemory);
+    other.pause();
+    one.resume();
+    CHECK(data[40 * page - 1] == 9);
+}
+
+} // namespace host_shared_pages_test
