@@ -6,6 +6,7 @@
 #include "settings.hpp"
 #include "switched_backup.hpp"
 
+#include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/saver.hpp"
 
 #include <algorithm>
@@ -67,10 +68,11 @@ public:
     [[nodiscard]] bool owns(const void* pointer) const noexcept { return find(pointer) != nullptr; }
 
     /// Like cudaFree: returns once the device has completed the submitted work, and pages that no block needs are
-    /// released. A foreign pointer is left alone; returns false.
+    /// released. A foreign pointer is left alone; returns false. In a forked child, so is the parent's memory.
     bool free(void* pointer) {
         Place* const place = find(pointer);
         if (place == nullptr) return false;
+        if (fork_.forked()) return true;
         memsaver::check(place->driver.drain(), "wait for the device");
         place->arena.deallocate(pointer, memsaver::already_idle);
         try {
@@ -88,7 +90,7 @@ public:
     bool free(void* pointer, memsaver::StreamRef stream) {
         Place* const place = find(pointer);
         if (place == nullptr) return false;
-        place->arena.deallocate(pointer, stream);
+        if (!fork_.forked()) place->arena.deallocate(pointer, stream);
         return true;
     }
 
@@ -229,6 +231,7 @@ private:
     }
 
     Options options_;
+    const memsaver::detail::ForkCheck fork_;
     std::shared_ptr<std::atomic<bool>> retain_;
     std::shared_ptr<Margin> margin_ = std::make_shared<Margin>();
     mutable std::shared_mutex mutex_; // guards the members below; map entries have stable addresses

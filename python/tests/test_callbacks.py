@@ -176,6 +176,21 @@ def test_an_event_that_raises_stops_nothing() -> None:
     assert set(told) == {failure}
 
 
+def test_an_event_that_calls_its_saver_is_refused() -> None:
+    refused: list[BaseException] = []
+
+    def call(_: Event) -> None:
+        try:
+            saver.trim()
+        except memsaver.Misuse as error:
+            refused.append(error)
+
+    with Saver("host", host_capacity=8 * MIB, on_event=call) as saver:
+        saver.allocate(1, "a")
+        assert saver.pause().released_bytes > 0
+        assert refused
+
+
 def test_no_room() -> None:
     asked: list[NoRoom] = []
     holder: list[Saver] = []

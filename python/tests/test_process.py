@@ -53,6 +53,108 @@ print("and the parent goes on")
     assert done.stdout == "refused 11\nand the parent goes on\n"
 
 
+def test_a_forked_child_has_a_saver_of_its_own() -> None:
+    """Whatever the parent's threads were in the middle of."""
+    done = python("""
+import os, signal, threading
+import memsaver
+saver = memsaver.Saver("host", host_capacity=64 << 20)
+stop = threading.Event()
+def use():
+    while not stop.is_set():
+        saver.free(saver.allocate(100, "a"))
+        saver.drop("a")
+other = threading.Thread(target=use)
+other.start()
+good = 0
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        own = memsaver.Saver("host", host_capacity=16 << 20)
+        own.arena("a", memsaver.HostBackup())
+        own.allocate(100, "a")
+        own.pause()
+        own.resume()
+        own.close()
+        os._exit(7)
+    good += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+stop.set()
+other.join()
+print("good", good)
+""")
+    assert (done.stdout, done.stderr) == ("good 30\n", "")
+
+
+def test_limits_are_named() -> None:
+    """No signal is sent, and the tag stays active."""
+    done = python("""
+import resource
+import memsaver
+saver = memsaver.Saver("host", host_capacity=64 << 20)
+for name, limit in (("RLIMIT_FSIZE", resource.RLIMIT_FSIZE), ("RLIMIT_NOFILE", resource.RLIMIT_NOFILE)):
+    buffer = saver.arena(name, memsaver.FileBackup("/tmp")).buffer(4 << 20)
+    soft, hard = resource.getrlimit(limit)
+    resource.setrlimit(limit, (1, hard))
+    try:
+        saver.pause(name)
+    except memsaver.DriverError as error:
+        print(name in str(error), error.tag == name)
+    finally:
+        resource.setrlimit(limit, (soft, hard))
+    assert not saver.is_paused(buffer.pointer)
+    print(saver.pause(name).saved_bytes == 4 << 20)
+""")
+    assert (done.stdout, done.stderr) == ("True True\nTrue\n" * 2, "")
+
+
+def test_a_descriptor_that_the_program_closed() -> None:
+    """As daemons do: the program's file that has the number now is left alone."""
+    done = python("""
+import os, tempfile
+import memsaver
+saver = memsaver.Saver("host", host_capacity=64 << 20)
+buffer = saver.arena("a", memsaver.FileBackup("/tmp")).buffer(1 << 20)
+next = os.open("/dev/null", os.O_RDONLY)
+os.close(next)
+saver.pause("a")
+os.closerange(next, next + 16)
+with tempfile.TemporaryFile() as mine:
+    mine.write(b"mine")
+    mine.flush()
+    for number in range(next, next + 16):
+        if number != mine.fileno():
+            os.dup2(mine.fileno(), number)
+    try:
+        saver.resume("a")
+    except memsaver.DriverError as error:
+        print(error.tag)
+    try:
+        saver.close()
+    except memsaver.DriverError:
+        print("the file cannot be closed")
+    print(os.pread(mine.fileno(), 8, 0))
+""")
+    assert (done.stdout, done.stderr) == ("a\nthe file cannot be closed\nb'mine'\n", "")
+
+
+def test_relative_paths_mean_what_they_meant(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"weights")
+    done = python(f"""
+import os
+import memsaver
+os.chdir({str(tmp_path)!r})
+saver = memsaver.Saver("host", host_capacity=64 << 20)
+buffer = saver.arena("a", memsaver.FileSource()).buffer(7)
+saver.load(buffer.pointer, 7, "model")
+os.chdir("/")
+saver.pause()
+saver.resume()
+print(bytes(buffer.memory()))
+""")
+    assert (done.stdout, done.stderr) == ("b'weights'\n", "")
+
+
 def test_the_process_ends_with_savers_in_use() -> None:
     done = python("""
 import threading, time

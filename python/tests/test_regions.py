@@ -88,6 +88,22 @@ def test_a_region_ends_where_it_began(saver: Saver) -> None:
     outer.__exit__(None, None, None)
 
 
+def test_a_region_that_an_ended_thread_left_open(saver: Saver) -> None:
+    left = saver.region("left")
+    first = threading.Thread(target=left.__enter__)
+    first.start()
+    first.join()
+
+    def allocate() -> None:
+        with pytest.raises(memsaver.Misuse, match="no open region"):
+            saver.allocate(1)
+
+    for _ in range(20):  # the system gives ids of threads again
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(allocate).result()
+    assert saver.totals("left").blocks == 0
+
+
 def test_closing_in_a_region() -> None:
     with Saver("host", host_capacity=1 << 24) as saver, saver.region("a"):
         saver.close()

@@ -1444,6 +1444,41 @@ static void test_threads(void) {
     memsaver_destroy(saver);
 }
 
+static int stop = 0;
+
+static void* make_and_drop(void* saver) {
+    const char* names[] = {"comes and goes"};
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        void* block = NULL;
+        OK(memsaver_allocate(saver, names[0], 4096, 0, &block));
+        OK(memsaver_drop(saver, names, 1));
+    }
+    return NULL;
+}
+
+/// Calls on all tags leave out those that another thread drops meanwhile.
+static void test_all_tags_and_a_drop(void) {
+    memsaver_saver* saver = made();
+    void* block = kept_block(saver, "stays", MIB, 7);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, make_and_drop, saver) == 0);
+    for (int i = 0; i < 100; ++i) {
+        size_t bytes = 0;
+        memsaver_usage usage = MEMSAVER_USAGE_INIT;
+        OK(memsaver_prepare(saver, NULL, 0));
+        OK(memsaver_pause(saver, NULL, 0, NULL, NULL));
+        OK(memsaver_get_usage(saver, NULL, 0, &usage));
+        OK(memsaver_bytes_to_resume(saver, NULL, 0, &bytes));
+        OK(memsaver_resume(saver, NULL, 0, NULL, NULL));
+        OK(memsaver_invalidate(saver, NULL, 0));
+        OK(memsaver_trim(saver, NULL, 0, NULL, NULL));
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK(reads(block, 7, MIB));
+    memsaver_destroy(saver);
+}
+
 static void count_ignored(void* context, const memsaver_event* event) {
     if (event->kind == MEMSAVER_EVENT_IGNORED) ++*(int*)context;
 }
@@ -2042,6 +2077,7 @@ int main(int count, char** arguments) {
     test_throwing_hooks();
     test_damage();
     test_threads();
+    test_all_tags_and_a_drop();
     test_not_idle();
     test_null();
     test_structures();

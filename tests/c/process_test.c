@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <memsaver/c.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,13 +37,16 @@ static memsaver_saver* made(void) {
 
 static const char* const tag = "tag";
 
-static void make_tag(memsaver_saver* saver) {
+static void make_tag_of(memsaver_saver* saver, memsaver_policy_kind kind, const char* directory) {
     memsaver_policy policy = MEMSAVER_POLICY_INIT;
-    policy.kind = MEMSAVER_HOST_BACKUP;
+    policy.kind = kind;
+    policy.directory = directory;
     memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
     options.policy = &policy;
     OK(memsaver_make_tag(saver, tag, &options));
 }
+
+static void make_tag(memsaver_saver* saver) { make_tag_of(saver, MEMSAVER_HOST_BACKUP, NULL); }
 
 static void pause_and_resume(memsaver_saver* saver) {
     void* block = NULL;
@@ -189,12 +193,7 @@ static void limit(int which, size_t most) {
 static void reach_limits(void* unused) {
     (void)unused;
     memsaver_saver* saver = made();
-    memsaver_policy policy = MEMSAVER_POLICY_INIT;
-    policy.kind = MEMSAVER_FILE_BACKUP;
-    policy.directory = "/tmp";
-    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
-    options.policy = &policy;
-    OK(memsaver_make_tag(saver, tag, &options));
+    make_tag_of(saver, MEMSAVER_FILE_BACKUP, "/tmp");
     void* block = NULL;
     OK(memsaver_allocate(saver, tag, 4 * MIB, 0, &block));
     memset(block, 7, 4 * MIB);
@@ -217,10 +216,57 @@ static void reach_limits(void* unused) {
     memsaver_destroy(saver);
 }
 
+// --- Descriptors and directories that are the process's ---
+
+/// As a daemon does: a program closes all descriptors, and its next file has the number of the backup's.
+static void close_descriptors(void* unused) {
+    (void)unused;
+    memsaver_saver* saver = made();
+    make_tag_of(saver, MEMSAVER_FILE_BACKUP, "/tmp");
+    void* block = NULL;
+    OK(memsaver_allocate(saver, tag, MIB, 0, &block));
+    memset(block, 7, MIB);
+    const int next = open("/dev/null", O_RDONLY); // what is opened from here on is the pause's
+    CHECK(next >= 0 && close(next) == 0);
+    OK(memsaver_pause(saver, &tag, 1, NULL, NULL));
+    for (int i = next; i < next + 16; ++i) (void)close(i);
+    char path[] = "/tmp/memsaver_c_process_XXXXXX";
+    const int own = mkstemp(path);
+    CHECK(own >= 0 && unlink(path) == 0 && write(own, "mine", 4) == 4);
+    for (int i = next; i < next + 16; ++i) CHECK(i == own || dup2(own, i) == i);
+    CHECK(memsaver_resume(saver, &tag, 1, NULL, NULL) == MEMSAVER_DRIVER_ERROR);
+    CHECK(memsaver_close(saver) == MEMSAVER_DRIVER_ERROR); // the file cannot be closed
+    memsaver_destroy(saver);
+    char bytes[8];
+    CHECK(pread(own, bytes, sizeof bytes, 0) == 4 && memcmp(bytes, "mine", 4) == 0);
+}
+
+/// Relative paths mean what they meant when they were given.
+static void change_directory(void* unused) {
+    (void)unused;
+    char directory[] = "/tmp/memsaver_c_process_XXXXXX";
+    CHECK(mkdtemp(directory) != NULL && chdir(directory) == 0);
+    FILE* file = fopen("model", "w");
+    CHECK(file != NULL && fputs("weights", file) >= 0 && fclose(file) == 0);
+    memsaver_saver* saver = made();
+    make_tag_of(saver, MEMSAVER_FILE_SOURCE, NULL);
+    void* block = NULL;
+    OK(memsaver_allocate(saver, tag, 4096, 0, &block));
+    OK(memsaver_load(saver, block, 7, "model", 0));
+    CHECK(chdir("/") == 0);
+    OK(memsaver_pause(saver, &tag, 1, NULL, NULL));
+    OK(memsaver_resume(saver, &tag, 1, NULL, NULL));
+    CHECK(memcmp(block, "weights", 7) == 0);
+    memsaver_destroy(saver);
+    CHECK(chdir(directory) == 0 && unlink("model") == 0 && rmdir(directory) == 0);
+}
+
 int main(void) {
     in_child("pthread_exit in main", leave_main, NULL); // before any other thread exists
     in_child("cancelled threads", cancel, NULL);
     in_child("limits", reach_limits, NULL);
+    in_child("descriptors that the program closed", close_descriptors, NULL);
+    in_child("relative paths", change_directory, NULL);
     test_forks();
     return failures != 0;
 }

@@ -1,8 +1,11 @@
 // Loads the C library at run time, uses it and closes it: unload_test <library>. It stays loaded, because its threads
 // may still run, and threads that end destroy what they have of it. Returns 0 on success.
+#define _GNU_SOURCE
 #include <memsaver/c.h>
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -17,6 +20,17 @@ static void* function(void* library, const char* name) {
     return found;
 }
 
+/// Returns whether a library was linked with -z nodelete. Without that it also stays if the linker found a unique symbol
+/// in it (STB_GNU_UNIQUE), or while a thread has something to destroy: neither is to be relied on.
+static int never_unloaded(void* library) {
+    struct link_map* map = NULL;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return 0;
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_FLAGS_1) return (entry->d_un.d_val & DF_1_NODELETE) != 0;
+    }
+    return 0;
+}
+
 static const char* path;
 
 /// Runs on a thread of its own, which ends after the library was closed.
@@ -25,6 +39,10 @@ static void* use_and_close(void* unused) {
     void* const library = dlopen(path, RTLD_NOW);
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
+        return NULL;
+    }
+    if (!never_unloaded(library)) {
+        fprintf(stderr, "the library was linked without -z nodelete\n");
         return NULL;
     }
     Create create;

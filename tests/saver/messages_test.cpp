@@ -373,6 +373,36 @@ TEST_CASE("messages: OutOfMemory says who holds the device's memory, and that no
               "; held: \"cache\" 50.00 MiB not evictable");
 }
 
+TEST_CASE("messages: OutOfMemory of a saver that is switched off, and of a TaggedArena, says who holds memory") {
+    const HostDriver driver{64_MiB};
+    const auto ends_with = [](const std::string& text, const std::string& end) {
+        CHECK_MESSAGE(text.ends_with(end), text);
+    };
+    MemorySaver off{driver, {.enabled = false}};
+    const Buffer<char> weights{off.arena("weights"), 30_MiB};
+    TaggedArena<HostDriver, Discard> alone{driver, "alone"};
+    void* const block = alone.allocate(20_MiB);
+    ends_with(text_of<OutOfMemory>([&] { (void)off.arena("x").allocate(40_MiB); }),
+              "; held: \"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags");
+    try {
+        (void)alone.allocate(40_MiB);
+        FAIL_CHECK("there was room");
+    } catch (const OutOfMemory& error) {
+        ends_with(error.what(), "; held: \"alone\" 20.00 MiB, 30.00 MiB outside this tag");
+        REQUIRE(error.holders().size() == 1);
+        CHECK(error.holders()[0].tag == "alone");
+        CHECK(error.tag() == "alone");
+    }
+    (void)alone.pause();
+    const Buffer<char> cache{off.arena("cache"), 20_MiB};
+    ends_with(text_of<OutOfMemory>([&] { (void)alone.resume(); }), "; held: 50.00 MiB outside this tag");
+    ends_with(text_of<OutOfMemory>([&] {
+                  const TaggedArena<HostDriver, Discard> more{driver, "more", Discard{}, {.reserve = 40_MiB}};
+              }),
+              "; held: 50.00 MiB outside this tag");
+    alone.deallocate(block);
+}
+
 TEST_CASE("messages: OutOfMemory speaks of the device that had no room, and of a peer's backup names devices") {
     const HostDriver first{64_MiB};
     const HostDriver second{64_MiB, {.device = 1}};

@@ -107,7 +107,7 @@ TEST_CASE("room: what one saver freed serves another, and capacity that nothing 
 }
 
 /// A resume holds freed memory of its tag while it runs: other allocations wait until it ends, in every way.
-TEST_CASE("room: what another thread's operation has in hand is waited for") {
+TEST_CASE("room: freed memory that another thread's operation holds while it runs is waited for") {
     for (const char* way : {"another tag", "the same tag", "a resume", "a workspace"}) {
         CAPTURE(way);
         const std::string wants{way};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that a library exports exactly torch_memory_saver's C interface.
+"""Checks that a library exports exactly torch_memory_saver's C interface, and stays loaded after dlclose.
 
     symbols.py torch|preload <library>
 
@@ -43,10 +43,13 @@ def text(data, offset):
     return data[offset : data.index(b"\0", offset)].decode()
 
 
-def exported_and_needed(path):
+NO_DELETE = (0x6FFFFFFB, 8)  # DT_FLAGS_1, DF_1_NODELETE
+
+
+def read(path):
     data = Path(path).read_bytes()
     table = sections(data)
-    exported, needed = set(), []
+    exported, needed, stays = set(), [], False
     for kind, offset, length, link, entry in table:
         if kind == 11:  # SHT_DYNSYM
             names = table[link][1]
@@ -60,16 +63,18 @@ def exported_and_needed(path):
                 tag, value = struct.unpack_from("<QQ", data, at)
                 if tag == 1:
                     needed.append(text(data, names + value))
-    return exported, needed
+                stays = stays or (tag == NO_DELETE[0] and value & NO_DELETE[1] != 0)
+    return exported, needed, stays
 
 
 def main():
     mode, path = sys.argv[1:]
-    exported, needed = exported_and_needed(path)
+    exported, needed, stays = read(path)
     wanted = set(BOTH + OWN[mode])
     failures = [f"lacks {name}" for name in sorted(wanted - exported)]
     failures += [f"shows {name}" for name in sorted(exported - wanted)]
     failures += [f"needs {name}" for name in needed if name.startswith(NOT_NEEDED)]
+    failures += [] if stays else ["is unloaded by dlclose: linked without -z nodelete"]
     print(f"{Path(path).name}: " + ("; ".join(failures) or f"{len(wanted)} symbols, needs {', '.join(needed)}"))
     return 1 if failures else 0
 

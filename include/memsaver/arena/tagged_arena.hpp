@@ -50,6 +50,8 @@ private:
     /// Runs `act(core)` like every public call: refuses a forked child, and names the tag in any exception.
     template <class Act>
     decltype(auto) run(Act&& act) const; // tagged_arena.ipp
+    /// Adds to an OutOfMemory who holds the device's memory.
+    static void say_who_holds(Error& error, const ArenaCore& arena) noexcept;
 
     std::shared_ptr<ArenaCore> core_;
 };

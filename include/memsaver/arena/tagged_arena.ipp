@@ -4,8 +4,10 @@
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/arena/tagged_arena.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,21 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
+MEMSAVER_INLINE void OwnedArena::say_who_holds(Error& error, const ArenaCore& arena) noexcept {
+    DeviceMemory memory;
+    if (dynamic_cast<OutOfMemory*>(&error) == nullptr || !arena.driver().memory(memory).ok()) return;
+    try {
+        const std::size_t own = arena.mapped_bytes();
+        const std::size_t used = memory.total_bytes - std::min(memory.free_bytes, memory.total_bytes);
+        std::vector<Holder> rows;
+        if (own != 0) rows.push_back({.tag = arena.tag(), .device = arena.device(), .bytes = own, .state = {}});
+        const std::string text = line_of(rows, used - std::min(own, used), "this tag");
+        error.attach(std::move(rows));
+        if (!text.empty()) error.append("; " + text);
+    } catch (const std::bad_alloc&) { // then the error has no holders
+    }
+}
+
 template <class Act>
 decltype(auto) OwnedArena::run(Act&& act) const {
     ArenaCore& arena = core();
@@ -21,17 +38,17 @@ decltype(auto) OwnedArena::run(Act&& act) const {
         return translated([&]() -> decltype(auto) { return act(arena); });
     } catch (Error& error) {
         name_tag(error, arena.tag());
+        say_who_holds(error, arena);
         throw;
     }
 }
 
 MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options)
     : core_{translated([&] {
-          std::shared_ptr<ArenaCore> core =
-              make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
-          core->reserve();
-          return core;
-      })} {}
+          return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
+      })} {
+    run([](ArenaCore& arena) { arena.reserve(); });
+}
 
 MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
     return run([&](ArenaCore& arena) {

@@ -64,7 +64,7 @@ public:
     [[nodiscard]] const Report& report() const noexcept { return facts_->report; }
 
     /// The holders of device memory, if a saver throws OutOfMemory or NotIdle: one row for each tag and device with
-    /// memory. Otherwise empty.
+    /// memory. If a TaggedArena throws OutOfMemory: its own row. Otherwise empty.
     [[nodiscard]] const std::vector<Holder>& holders() const noexcept { return facts_->holders; }
 
     /// The source line that attempted the failed driver call, for bug reports: "memsaver/arena/pages.ipp:205". Empty if

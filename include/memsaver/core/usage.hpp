@@ -72,8 +72,9 @@ struct Holder {
 namespace detail {
 
 /// One line about the largest holders: `held: "a" 1.00 GiB in use by 2, "b" 2.00 MiB idle, and 3 more`. `elsewhere`:
-/// bytes of the device that no tag of the saver holds.
-[[nodiscard]] std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere = 0);
+/// bytes of the device that none of `ours` holds.
+[[nodiscard]] std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere = 0,
+                                  const char* ours = "this saver's tags");
 
 } // namespace detail
 

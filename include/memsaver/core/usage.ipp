@@ -48,7 +48,7 @@ MEMSAVER_INLINE std::string text_of(const Holder& row) {
     return row.users == 0 ? text : text + text_of({" by ", in_digits(row.users)});
 }
 
-MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere) {
+MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere, const char* ours) {
     constexpr std::size_t shown = 4;
     std::vector<const Holder*> sorted;
     const bool one_device = std::all_of(holders.begin(), holders.end(),
@@ -64,7 +64,7 @@ MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::siz
     }
     if (sorted.size() > shown) text += text_of({", and ", in_digits(sorted.size() - shown), " more"});
     if (elsewhere != 0)
-        text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside this saver's tags"});
+        text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside ", ours});
     return text;
 }
 

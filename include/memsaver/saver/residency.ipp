@@ -574,8 +574,10 @@ MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Repor
 
 MEMSAVER_INLINE std::vector<Holder> SaverState::holders() {
     std::vector<Holder> rows;
-    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
-        const std::size_t bytes = member->core->mapped_bytes();
+    // When switched off, the table does not know which tags hold memory.
+    for (const auto& member : tags_.members(Tags::all(), options_.enabled ? +[](Member&) { return true; } : nullptr)) {
+        const std::size_t bytes =
+            member->core != nullptr ? member->core->mapped_bytes() : usage_of(*member->arena).mapped_bytes;
         if (bytes == 0) continue;
         Holder& row = rows.emplace_back(tags_.residents().holder_of(*member->resident));
         row.device = member->driver.device();
@@ -607,7 +609,6 @@ MEMSAVER_INLINE void SaverState::say_who_holds(Error& error, const Tags& wanted)
 
 MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags,
                                              unsigned asked, const Tags& wanted) noexcept {
-    if (!options_.enabled) return; // nothing is known of plain memory
     try {
         std::vector<Holder> rows = holders(wanted);
         std::vector<Holder> there;
@@ -618,6 +619,7 @@ MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, con
             there.push_back(row);
             if (!tags_.residents().in_play() && wanted.names().empty()) there.back().state.clear();
             mapped += row.bytes;
+            if (!options_.enabled) continue; // plain memory is never paused
             could_pause = could_pause || std::find(tags.begin(), tags.end(), row.tag) == tags.end();
         }
         DeviceMemory memory;

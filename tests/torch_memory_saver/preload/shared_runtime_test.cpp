@@ -2,6 +2,7 @@
 #include "host_cudart.hpp"
 #include "host_libcuda.hpp"
 #include "loaded.hpp"
+#include "processes.hpp"
 
 #include <doctest/doctest.h>
 
@@ -127,6 +128,25 @@ TEST_CASE("devices") {
     CHECK(cudaFree(first) == 0);
     CHECK(cudaFree(second) == 0);
 }
+
+namespace {
+
+Allocating through_the_runtime() {
+    return {Interface{},
+            [](std::size_t bytes) {
+                void* block = nullptr;
+                return cudaMalloc(&block, bytes) == 0 ? block : nullptr;
+            },
+            [](void* block) { (void)cudaFree(block); }};
+}
+
+} // namespace
+
+TEST_CASE("fork: a child gives up its parent's memory at once, whatever the parent's threads were in the middle of") {
+    check_forks(through_the_runtime());
+}
+
+TEST_CASE("cancelled threads end after the call that they are in") { check_cancellation(through_the_runtime()); }
 
 TEST_CASE("nobody asked for the driver's allocations") {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);

@@ -1,5 +1,6 @@
 // PyTorch mode's library, loaded as PyTorch's pluggable allocator does.
 #include "loaded.hpp"
+#include "processes.hpp"
 
 #include <doctest/doctest.h>
 
@@ -44,5 +45,24 @@ TEST_CASE("memory in and outside of a region") {
     free(plain, bytes, 0, nullptr);
     free(nullptr, 0, 0, nullptr);
 }
+
+namespace {
+
+Allocating through_the_allocator() {
+    void* const library = ::dlopen(std::getenv("MEMSAVER_TMS_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE_MESSAGE(library != nullptr, ::dlerror());
+    auto* const allocate = symbol<void*(ssize_t, int, void*)>("tms_torch_malloc", library);
+    auto* const free = symbol<void(void*, ssize_t, int, void*)>("tms_torch_free", library);
+    return {Interface{library}, [=](std::size_t bytes) { return allocate(static_cast<ssize_t>(bytes), 0, nullptr); },
+            [=](void* block) { free(block, 0, 0, nullptr); }};
+}
+
+} // namespace
+
+TEST_CASE("fork: a child gives up its parent's memory at once, whatever the parent's threads were in the middle of") {
+    check_forks(through_the_allocator());
+}
+
+TEST_CASE("cancelled threads end after the call that they are in") { check_cancellation(through_the_allocator()); }
 
 } // namespace torch_memory_saver_preload_torch_mode_test
