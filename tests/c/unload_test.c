@@ -20,8 +20,8 @@ static void* function(void* library, const char* name) {
     return found;
 }
 
-/// Returns whether a library was linked with -z nodelete. Without that it also stays if the linker found a unique symbol
-/// in it (STB_GNU_UNIQUE), or while a thread has something to destroy: neither is to be relied on.
+/// Returns whether a library was linked with -z nodelete. Without that it also stays if the linker found a unique
+/// symbol in it (STB_GNU_UNIQUE), or while a thread has something to destroy: neither is to be relied on.
 static int never_unloaded(void* library) {
     struct link_map* map = NULL;
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return 0;

@@ -44,9 +44,8 @@ decltype(auto) OwnedArena::run(Act&& act) const {
 }
 
 MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options)
-    : core_{translated([&] {
-          return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
-      })} {
+    : core_{translated(
+          [&] { return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options)); })} {
     run([](ArenaCore& arena) { arena.reserve(); });
 }
 

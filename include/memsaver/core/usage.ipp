@@ -63,8 +63,7 @@ MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::siz
         if (!one_device) text += text_of({" on device ", in_digits(sorted[i]->device)});
     }
     if (sorted.size() > shown) text += text_of({", and ", in_digits(sorted.size() - shown), " more"});
-    if (elsewhere != 0)
-        text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside ", ours});
+    if (elsewhere != 0) text += text_of({sorted.empty() ? "held: " : ", ", in_bytes(elsewhere), " outside ", ours});
     return text;
 }
 
