@@ -94,7 +94,7 @@ private:
 /// Locks: the turn (one operation at a time, held across waits, copies and driver calls), then the mutex (bookkeeping
 /// only: never held during a wait, a copy, a call of the driver or of the program). Growth is a flag under the mutex:
 /// one thread at a time creates and maps new pages, without holding either.
-class ArenaCore final {
+class ArenaCore final : public std::enable_shared_from_this<ArenaCore> {
 public:
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
@@ -126,8 +126,6 @@ public:
     void deallocate(void* pointer, const FreeOrder& order);
     /// `deallocate` for owners that may outlive `close()` and must not throw. Failures go to the event sink.
     void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept;
-    /// Frees the blocks that were deallocated while `graph` was captured, as if deallocated now: the graph is gone.
-    void let_go(std::uint64_t graph) noexcept;
 
     /// Fills `bytes` of a live block of this arena with zeros, in stream order; recorded if `stream` is being captured.
     /// Waits for bytes that are being restored. Throws Misuse if they are paused or being paused, or the error of a
@@ -282,17 +280,9 @@ private:
         bool owns_addresses;                     // otherwise they belong to an elastic range
         std::shared_ptr<const WorkMark> until{}; // work that an elastic release waits for; nothing failed
     };
-    /// A block that was deallocated in a capture: replays may touch it until the graph is gone.
-    struct Kept {
-        static constexpr std::uint64_t gone = ~std::uint64_t{0}; ///< its graph is gone, but host memory was lacking
-        std::uint64_t graph; ///< 0: of a capture that the saver does not know, and never gone
-        Address block;
-    };
-    /// Addresses that only their owner may free: a growing block's, or an elastic range's.
-    struct Owned {
-        Range range;
-        std::size_t step; // of an elastic range, otherwise 0
-    };
+    struct Kept; // a block that was deallocated in a capture: ends with the graph
+    /// Frees such a block, as if deallocated now: the graph is gone.
+    void let_go(Address block) noexcept;
 
     // --- pages: none of these takes the mutex ---
 
@@ -472,8 +462,7 @@ private:
     std::uint64_t last_serial_ = 0; // of a block
     std::size_t extents_ = 0;       // that exist outside of the attic
     Addresses addresses_;
-    std::vector<Owned> owned_;
-    std::vector<Kept> kept_;
+    std::vector<Range> owned_;
     std::vector<std::unique_ptr<Memory>> memories_;
     std::vector<Leftover> attic_;
     std::shared_ptr<AnySlot> own_;                     // the tag's slot; null after `close`

@@ -137,7 +137,6 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
         Frees::Lock lock{mutex_};
         closed_.store(true);
         frees_.clear(lock);
-        kept_.clear();
     }
     closing();
     Status kept;
@@ -642,6 +641,18 @@ MEMSAVER_INLINE std::pair<Memory*, const Block*> ArenaCore::live_block(Address a
     throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ + "\": " + why};
 }
 
+struct ArenaCore::Kept {
+    explicit Kept(std::shared_ptr<ArenaCore> of) noexcept : arena{std::move(of)} {}
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+    ~Kept() {
+        if (block != 0) arena->let_go(block);
+    }
+
+    std::shared_ptr<ArenaCore> arena;
+    Address block = 0; // guarded by the arena's mutex
+};
+
 MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order) {
     using Kind = FreeOrder::Kind;
     if (pointer == nullptr) return;
@@ -671,17 +682,22 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
             marked = true;
         }
     }
+    std::shared_ptr<Kept> kept;
+    if (kind == Kind::replayed && order.graph != nullptr) {
+        kept = std::make_shared<Kept>(shared_from_this());
+        order.graph->add(kept);
+    }
     const std::lock_guard lock{mutex_};
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); // closed meanwhile
-    for (const Owned& owned : owned_) {
-        if (address < owned.range.address || address >= owned.range.end()) continue;
+    for (const Range& owned : owned_) {
+        if (address < owned.address || address >= owned.end()) continue;
         throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ +
                      "\": it is in a growing block, such as a workspace, or in an elastic range; only its owner can "
                      "free it"};
     }
     const auto [memory, block] = live_block(address);
     if (kind == Kind::replayed) { // replays may touch it, so its bytes still matter
-        kept_.push_back({order.graph, address});
+        if (kept != nullptr) kept->block = address;
         return memory->blocks.keep(*block);
     }
     const bool paused = memory->state == Memory::State::paused; // no work can touch it
@@ -708,26 +724,28 @@ MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, const FreeOrde
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::let_go(std::uint64_t graph) noexcept {
+MEMSAVER_INLINE void ArenaCore::let_go(Address address) noexcept {
     if (forked()) return;
-    const std::lock_guard lock{mutex_};
+    Frees::Lock lock{mutex_};
     if (closed_.load()) return;
-    std::erase_if(kept_, [&](Kept& kept) {
-        if (kept.graph != graph && kept.graph != Kept::gone) return false;
-        Memory& memory = *memory_with_block(kept.block);
-        const bool paused = memory.state == Memory::State::paused; // no work can touch it
-        const Block& block = *memory.blocks.find(kept.block);
+    bool now = memory_with_block(address)->state == Memory::State::paused; // no work can touch it
+    try {
+        if (!now) frees_.after_fence(address, memory_with_block(address)->blocks.find(address)->bytes);
+    } catch (const std::bad_alloc&) { // waiting takes no host memory
         try {
-            if (!paused) frees_.after_fence(kept.block, block.bytes);
-        } catch (const std::bad_alloc&) { // when the next graph goes
-            kept.graph = Kept::gone;
-            return false;
+            frees_.fence(lock);
+            now = true;
+        } catch (const std::exception& error) { // it stays until the arena closes
+            lock.unlock();
+            return emit_ignored(error.what());
         }
-        forget(memory, block.serial);
-        memory.blocks.mark_freed(block);
-        if (paused) memory.blocks.reclaim(kept.block);
-        return true;
-    });
+        if (closed_.load()) return;
+    }
+    Memory& memory = *memory_with_block(address);
+    const Block& block = *memory.blocks.find(address);
+    forget(memory, block.serial);
+    memory.blocks.mark_freed(block);
+    if (now) memory.blocks.reclaim(address);
 }
 
 MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {

@@ -21,9 +21,8 @@ namespace detail {
 /// Addresses that only their owner may free. Does nothing after the arena is closed, which it must not outlive.
 class ArenaCore::Reserved {
 public:
-    /// `bytes`: a multiple of the page size. `step`: of an elastic range, otherwise 0. Throws the error of a failing
-    /// driver call.
-    Reserved(ArenaCore& core, std::size_t bytes, std::size_t step);
+    /// `bytes`: a multiple of the page size. Throws the error of a failing driver call.
+    Reserved(ArenaCore& core, std::size_t bytes);
 
     [[nodiscard]] Range range() const noexcept { return range_; }
     /// Returns whether leftovers are mapped in any of these ranges, and adds the marks that they wait for to `marks`.
@@ -44,7 +43,7 @@ private:
 class GrowingBlock {
 public:
     /// Throws the error of a failing driver call.
-    GrowingBlock(ArenaCore& core, std::size_t cap) : core_{core}, addresses_{core, cap, 0} {}
+    GrowingBlock(ArenaCore& core, std::size_t cap) : core_{core}, addresses_{core, cap} {}
     GrowingBlock(const GrowingBlock&) = delete;
     GrowingBlock& operator=(const GrowingBlock&) = delete;
     ~GrowingBlock();

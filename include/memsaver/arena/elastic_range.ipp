@@ -20,13 +20,13 @@ namespace detail {
 
 // --- reserved addresses ---
 
-MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes, std::size_t step) : core_{core} {
+MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes) : core_{core} {
     const Growth growth{core};
     core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
     range_ = core.take_addresses(bytes, core.granularity_);
     try {
         const std::lock_guard lock{core.mutex_};
-        core.owned_.push_back({range_, step});
+        core.owned_.push_back(range_);
     } catch (...) {
         core.free_addresses(range_);
         throw;
@@ -51,7 +51,7 @@ MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range
     bool lacking = false;
     {
         const std::lock_guard lock{core_.mutex_};
-        std::erase_if(core_.owned_, [&](const Owned& owned) { return owned.range.address == range_.address; });
+        std::erase_if(core_.owned_, [&](const Range& owned) { return owned.address == range_.address; });
         try {
             std::vector<Range> kept = blocks; // the arena frees their addresses
             for (Leftover& each : core_.attic_) {
@@ -269,7 +269,7 @@ MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::si
 }
 
 MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step)
-    : core_{core}, step_{step}, addresses_{core, bytes, step} {
+    : core_{core}, step_{step}, addresses_{core, bytes} {
     try {
         has_memory_.resize(bytes / step);
     } catch (...) {

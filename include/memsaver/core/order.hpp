@@ -9,7 +9,9 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -99,14 +101,29 @@ public:
     virtual Status wait() const noexcept = 0;
 };
 
+/// What a graph uses, and what therefore ends with it: blocks freed while it was captured, gates, elastic ranges.
+/// Thread-safe.
+class GraphKeeps {
+public:
+    void add(std::shared_ptr<const void> what) {
+        const std::lock_guard lock{mutex_};
+        all_.push_back(std::move(what));
+    }
+
+private:
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<const void>> all_;
+};
+
 /// When a freed block may be reused: after all work submitted to the device so far (the default), after one stream's
 /// work, after another device's work, at once, or never while a graph in which it was freed may be replayed.
 struct FreeOrder {
     enum class Kind : unsigned char { device, stream, marked, idle, replayed };
     Kind kind = Kind::device;
     StreamRef stream{};
-    /// The graph whose replays touch the block, if it was freed in a capture. 0: a capture unknown to the saver.
-    std::uint64_t graph = 0;
+    /// Of the graph whose replays touch the block, if it was freed in a capture. Null: a capture unknown to the saver;
+    /// the block stays until the arena closes.
+    std::shared_ptr<GraphKeeps> graph{};
     /// For `marked`: work of a stream that the arena's driver cannot query.
     std::shared_ptr<const WorkMark> mark{};
 };

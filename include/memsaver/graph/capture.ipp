@@ -9,11 +9,9 @@
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/tag_table.hpp"
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -37,7 +35,7 @@ public:
 
 private:
     /// Runs the body inside the capture, a region of the tag and an OpenCaptures mark, which blocks pauses.
-    void record(StreamRef stream, detail::FunctionRef<void()> body, std::uint64_t number);
+    void record(StreamRef stream, detail::FunctionRef<void()> body, const std::shared_ptr<GraphKeeps>& keeps);
 
     /// Ends the capture and discards the recorded work, so that the stream is usable again.
     void drop_capture(StreamRef stream) noexcept;
@@ -48,8 +46,7 @@ private:
     AnyDriver driver_;
     CaptureMode mode_;
     GraphRef graph_;
-    std::vector<std::shared_ptr<const void>> kept_; // objects that the graph uses, such as gates
-    std::uint64_t number_ = 0;                      // identifies the graph to its arenas
+    std::shared_ptr<GraphKeeps> keeps_; // ends before the arena
 };
 
 MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, const CaptureOptions& options,
@@ -67,7 +64,7 @@ MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, 
 MEMSAVER_INLINE CapturedGraph::~CapturedGraph() {
     if (arena_.saver().forked()) return; // belongs to the parent process
     if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
-    arena_.saver().let_go(number_);
+    keeps_.reset();
 }
 
 MEMSAVER_INLINE void CapturedGraph::launch(StreamRef stream) {
@@ -92,21 +89,17 @@ MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, detail::FunctionRef
         if (detail::being_captured(driver_, stream)) {
             misuse({"capture of tag ", in_quotes(tag()), ": the stream is being captured already"});
         }
-        const std::uint64_t number = saver.captures().new_graph();
-        try {
-            record(stream, body, number);
-        } catch (...) {
-            saver.let_go(number);
-            throw;
-        }
-        saver.let_go(std::exchange(number_, number));
+        auto keeps = std::make_shared<GraphKeeps>(); // ends here if the capture fails, else the previous one's does
+        record(stream, body, keeps);
+        keeps_.swap(keeps);
     });
 }
 
-MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, detail::FunctionRef<void()> body, std::uint64_t number) {
+MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, detail::FunctionRef<void()> body,
+                                           const std::shared_ptr<GraphKeeps>& keeps) {
     SaverCore& saver = arena_.saver();
     const Span capturing{saver.events(), tag(), device(), "capture"};
-    OpenCaptures::Entry mark{saver.captures(), tag(), stream, number};
+    const OpenCaptures::Entry mark{saver.captures(), tag(), stream, keeps};
     const Region region{arena_};
     check(driver_.begin_capture(stream, mode_), "begin a capture");
     try {
@@ -115,7 +108,6 @@ MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, detail::FunctionRef
         drop_capture(stream);
         throw;
     }
-    std::vector<std::shared_ptr<const void>> kept = mark.kept();
     GraphRef graph = graph_;
     const bool first = graph == GraphRef{};
     const Status status = first ? driver_.end_capture(stream, graph) : driver_.update_graph(stream, graph);
@@ -125,7 +117,6 @@ MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, detail::FunctionRef
         check(status, "end a capture (waiting for the device or for another stream invalidates it)");
     }
     graph_ = graph;
-    kept_.swap(kept); // releases the objects kept for the previous capture
 }
 
 MEMSAVER_INLINE void CapturedGraph::drop_capture(StreamRef stream) noexcept {

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,13 +33,10 @@ public:
     /// Misuse if this thread is already capturing, because a block freed then could not be attributed to one graph.
     class Entry {
     public:
-        Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::uint64_t graph);
+        Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::shared_ptr<GraphKeeps> graph);
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
         ~Entry();
-
-        /// Returns the objects passed to `keep` for this capture.
-        [[nodiscard]] std::vector<std::shared_ptr<const void>> kept();
 
     private:
         OpenCaptures& captures_;
@@ -72,9 +68,6 @@ public:
     /// capture is open.
     void keep(StreamRef stream, const std::shared_ptr<const void>& what);
 
-    /// Returns a number for a graph about to be captured; never 0.
-    [[nodiscard]] std::uint64_t new_graph() noexcept { return last_graph_.fetch_add(1) + 1; }
-
     /// Adjusts the order in which a block is freed: a free with a stream on which a capture began belongs to that
     /// capture's graph, whichever thread frees; otherwise, inside a capture of this thread, it belongs to this
     /// thread's.
@@ -85,9 +78,8 @@ private:
         std::string tag;
         StreamRef stream;
         std::thread::id thread;
-        std::uint64_t graph;
+        std::shared_ptr<GraphKeeps> graph;
         const Entry* entry;
-        std::vector<std::shared_ptr<const void>> kept{};
     };
 
     // Called with the lock held:
@@ -102,7 +94,6 @@ private:
 
     std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken in destructors
     std::atomic<std::size_t> count_{0};
-    std::atomic<std::uint64_t> last_graph_{0};
     std::mutex mutex_; // guards the members below
     std::condition_variable free_;
     std::vector<Open> open_;

@@ -3,7 +3,7 @@
 
 #include "memsaver/saver/open_captures.hpp"
 
-#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,7 +14,7 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE OpenCaptures::Entry::Entry(OpenCaptures& captures, std::string tag, StreamRef stream,
-                                           std::uint64_t graph)
+                                           std::shared_ptr<GraphKeeps> graph)
     : captures_{captures} {
     std::unique_lock lock{captures_.mutex_};
     if (const Open* const outer = captures_.on_this_thread()) {
@@ -22,7 +22,7 @@ MEMSAVER_INLINE OpenCaptures::Entry::Entry(OpenCaptures& captures, std::string t
                 "; end that capture first, or capture on another thread"});
     }
     captures_.free_.wait(lock, [&] { return captures_.kept_out_ == 0; });
-    captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), graph, this});
+    captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), std::move(graph), this});
     captures_.count_.store(captures_.open_.size());
 }
 
@@ -34,21 +34,13 @@ MEMSAVER_INLINE OpenCaptures::Entry::~Entry() {
     captures_.free_.notify_all();
 }
 
-MEMSAVER_INLINE std::vector<std::shared_ptr<const void>> OpenCaptures::Entry::kept() {
-    const std::lock_guard lock{captures_.mutex_};
-    for (Open& open : captures_.open_) {
-        if (open.entry == this) return std::move(open.kept);
-    }
-    return {};
-}
-
 MEMSAVER_INLINE void OpenCaptures::keep(StreamRef stream, const std::shared_ptr<const void>& what) {
     if (count_.load() == 0) return;
     const std::lock_guard lock{mutex_};
     const Open* of = find([&](const Open& open) { return open.stream == stream; });
     if (of == nullptr) of = on_this_thread();
     for (Open& open : open_) {
-        if (of == nullptr || of == &open) open.kept.push_back(what);
+        if (of == nullptr || of == &open) open.graph->add(what);
     }
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -31,20 +32,31 @@ public:
     void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)());
     void fill(const ArenaCore& arena, ArenaUsage& row) noexcept;
-    void let_go(std::uint64_t graph) noexcept;
     Status close(const ArenaCore& arena) noexcept;
 
 private:
     enum class State : unsigned char {
         live,
-        freed,   ///< freed, but replays of `graph` may touch it, or it could not be freed
+        freed,   ///< freed, but replays may touch it, or it could not be freed
         leaving, ///< being freed
     };
     struct Block {
         std::shared_ptr<ArenaCore> arena;
         std::size_t bytes = 0;
         State state = State::live;
-        std::uint64_t graph = 0;
+    };
+    /// A block that was freed in a capture: ends with the graph.
+    struct Kept {
+        Kept(PlainBlocks& of, std::shared_ptr<ArenaCore> in) noexcept : all{of}, arena{std::move(in)} {}
+        Kept(const Kept&) = delete;
+        Kept& operator=(const Kept&) = delete;
+        ~Kept() {
+            if (block != 0) all.let_go(*arena, block);
+        }
+
+        PlainBlocks& all;
+        std::shared_ptr<ArenaCore> arena;
+        Address block = 0; // guarded by the lock
     };
     using Blocks = std::map<Address, Block>;
 
@@ -52,6 +64,7 @@ private:
     [[nodiscard]] Blocks::iterator over(const ArenaCore& arena, const void* pointer) noexcept;
     /// Frees the memory of a block that is leaving. If that fails, the block is `after` again.
     Status give(Address address, State after) noexcept;
+    void let_go(const ArenaCore& arena, Address address) noexcept;
     /// Frees the resources of a load, and those that earlier loads could not free.
     void end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept;
     static void ignore(const ArenaCore& arena, const Status& status) noexcept;

@@ -41,7 +41,6 @@ MEMSAVER_INLINE PlainBlocks::PlainBlocks(Directory& directory)
                          AnyPolicy (*reader)()) { own(plain).load(arena, pointer, from, reader); },
               .fill = [](Plain& plain, const ArenaCore& arena,
                          ArenaUsage& row) noexcept { own(plain).fill(arena, row); },
-              .let_go = [](Plain& plain, std::uint64_t graph) noexcept { own(plain).let_go(graph); },
               .close = [](Plain& plain, const ArenaCore& arena) noexcept { return own(plain).close(arena); },
           };
           return functions;
@@ -134,6 +133,11 @@ MEMSAVER_INLINE void PlainBlocks::deallocate(ArenaCore& arena, void* pointer, co
     bool replayed = order.kind == FreeOrder::Kind::replayed;
     if (order.kind == FreeOrder::Kind::stream) replayed = being_captured(arena.driver(), order.stream);
     std::size_t bytes = 0;
+    std::shared_ptr<Kept> kept;
+    if (replayed && order.graph != nullptr) {
+        kept = std::make_shared<Kept>(*this, arena.shared_from_this());
+        order.graph->add(kept);
+    }
     {
         const std::lock_guard lock{mutex_};
         const auto block = over(arena, pointer);
@@ -150,7 +154,7 @@ MEMSAVER_INLINE void PlainBlocks::deallocate(ArenaCore& arena, void* pointer, co
         }
         if (!why.empty()) misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(arena.tag()), ": ", why});
         bytes = block->second.bytes;
-        block->second.graph = order.graph;
+        if (kept != nullptr) kept->block = address;
         block->second.state = replayed ? State::freed : State::leaving;
     }
     if (!replayed) check(give(address, State::live), "free plain memory", bytes, address);
@@ -237,24 +241,16 @@ MEMSAVER_INLINE void PlainBlocks::fill(const ArenaCore& arena, ArenaUsage& row) 
     row.peak_mapped_bytes = std::max(row.peak_mapped_bytes, row.mapped_bytes);
 }
 
-MEMSAVER_INLINE void PlainBlocks::let_go(std::uint64_t graph) noexcept {
-    for (;;) {
-        Address address = 0;
-        std::shared_ptr<ArenaCore> arena;
-        {
-            const std::lock_guard lock{mutex_};
-            for (auto& [at, block] : blocks_) {
-                if (block.state != State::freed || block.graph != graph) continue;
-                address = at;
-                arena = block.arena;
-                block.graph = 0; // if it cannot be freed, `close` retries
-                block.state = State::leaving;
-                break;
-            }
-        }
-        if (address == 0) return;
-        if (const Status status = give(address, State::freed); !status.ok()) ignore(*arena, status);
+MEMSAVER_INLINE void PlainBlocks::let_go(const ArenaCore& arena, Address address) noexcept {
+    if (arena.forked()) return;
+    {
+        const std::lock_guard lock{mutex_};
+        const auto block = blocks_.find(address);
+        if (block == blocks_.end() || block->second.arena.get() != &arena || block->second.state != State::freed)
+            return; // the arena has been closed
+        block->second.state = State::leaving;
     }
+    if (const Status status = give(address, State::freed); !status.ok()) ignore(arena, status); // `close` retries
 }
 
 MEMSAVER_INLINE Status PlainBlocks::close(const ArenaCore& arena) noexcept {

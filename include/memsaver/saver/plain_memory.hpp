@@ -8,7 +8,6 @@
 #include "memsaver/core/usage.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 
 namespace memsaver::inline v0_3 {
@@ -35,7 +34,6 @@ public:
         void (*write)(PlainMemory&, ArenaCore&, void*, const void*, std::size_t);
         void (*load)(PlainMemory&, ArenaCore&, void*, const FileRange&, AnyPolicy (*)());
         void (*fill)(PlainMemory&, const ArenaCore&, ArenaUsage&) noexcept;
-        void (*let_go)(PlainMemory&, std::uint64_t) noexcept;
         Status (*close)(PlainMemory&, const ArenaCore&) noexcept;
     };
     struct Delete {
@@ -71,8 +69,6 @@ public:
     }
     /// Adds the arena's blocks to its row.
     void fill(const ArenaCore& arena, ArenaUsage& row) noexcept { functions_.fill(*this, arena, row); }
-    /// Frees the blocks that were deallocated while `graph` was captured: the graph is gone.
-    void let_go(std::uint64_t graph) noexcept { functions_.let_go(*this, graph); }
     /// Frees all blocks of a closed arena. Returns the first failure; the next call retries the rest.
     Status close(const ArenaCore& arena) noexcept { return functions_.close(*this, arena); }
 

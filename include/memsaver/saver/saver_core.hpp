@@ -156,9 +156,6 @@ public:
     /// Returns whether this process is a forked child, which must not touch the parent's objects.
     [[nodiscard]] bool forked() const noexcept;
     [[nodiscard]] OpenCaptures& captures() noexcept;
-    /// Called when a graph is destroyed: blocks freed during its capture are treated as freed now. 0 (blocks freed in
-    /// captures unknown to the saver) is ignored: those blocks stay kept.
-    void let_go(std::uint64_t graph) noexcept;
     /// Reports an error that a destructor cannot throw as `ignored`.
     void ignore(const ArenaCore& arena, const Status& status, const char* what) const noexcept;
 

@@ -1039,12 +1039,6 @@ MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
     });
 }
 
-MEMSAVER_INLINE void SaverCore::let_go(std::uint64_t graph) noexcept {
-    if (graph == 0 || forked()) return;
-    state_->tags_.let_go(graph);
-    if (PlainMemory* const plain = state_->plain_.load()) plain->let_go(graph);
-}
-
 MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& status, const char* what) const noexcept {
     tell_ignored(state_->options_.events, arena.tag(), arena.device(), status, what);
 }
@@ -1219,7 +1213,7 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, cons
         marks.push_back(std::make_unique<StreamMark>(driver, stream));
     }
     for (const EventRef event : order.events()) marks.push_back(std::make_unique<StreamMark>(whose(event), event));
-    return {FreeOrder::Kind::marked, {}, 0, std::make_shared<AllMarks>(std::move(marks))};
+    return {FreeOrder::Kind::marked, {}, {}, std::make_shared<AllMarks>(std::move(marks))};
 }
 
 MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order) {

@@ -71,9 +71,6 @@ public:
     [[nodiscard]] std::shared_ptr<ArenaCore> owner_of(ArenaCore& arena);
     [[nodiscard]] Directory& directory() noexcept { return directory_; }
 
-    /// Called when a graph is destroyed. Needs no host memory; no lock is held while an arena is notified.
-    void let_go(std::uint64_t graph) noexcept;
-
     /// Returns the arena that contains a pointer, or null.
     [[nodiscard]] std::shared_ptr<ArenaCore> find(const void* pointer) const noexcept {
         return directory_.find(reinterpret_cast<Address>(pointer));

@@ -143,22 +143,6 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::owner_of(ArenaCore& arena) 
     misuse({"tag ", in_quotes(arena.tag()), " has been ", arena.end()});
 }
 
-MEMSAVER_INLINE void TagTable::let_go(std::uint64_t graph) noexcept {
-    for (std::uint64_t told = 0;;) {
-        std::shared_ptr<Member> next;
-        {
-            const std::lock_guard lock{mutex_};
-            const auto after = std::upper_bound(members_.begin(), members_.end(), told,
-                                                [](std::uint64_t serial, const auto& m) { return serial < m->serial; });
-            if (after != members_.end()) next = *after;
-        }
-        if (next == nullptr) break;
-        next->arena->let_go(graph);
-        told = next->serial;
-    }
-    if (const auto outside = known_outside()) outside->let_go(graph);
-}
-
 MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
     const std::lock_guard lock{mutex_};
     if (closed_ && tags.kind() == Tags::Kind::all) refuse_closed({what});
