@@ -333,8 +333,8 @@ TEST_CASE("MemorySaver, Arena: their other calls, whatever host memory they lack
         [](World& w) { w.saver->deallocate(w.plain.allocate(1000), w.stream); },
         [](World& w) { w.plain.deallocate(w.plain.allocate(1000), already_idle); },
         [](World& w) {
-            const auto block = w.plain.saver().reserve_block(w.plain.base(), 512_KiB);
-            w.plain.saver().boundary("grow", w.plain.base(), [&] { block->grow(128_KiB); });
+            WorkspacePool pool{w.plain, {.cap = 512_KiB}};
+            (void)pool.get("workspace", 128_KiB);
         },
         [](World& w) {
             int runs = 0;

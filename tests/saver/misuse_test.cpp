@@ -248,8 +248,7 @@ TEST_CASE("after close each call says what was wanted, and of which tag" * on_ma
             {[&] { (void)saver.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
             {[&] { (void)arena.allocate(77); }, {"allocate(77 bytes)", "tag \"a\"", "closed"}},
             {[&] { arena.deallocate(block); }, {"deallocate(" + at(block), "tag \"a\"", "closed"}},
-            {[&] { (void)arena.saver().reserve_block(arena.base(), 3_MiB); },
-             {"reserve addresses", "tag \"a\"", "closed"}},
+            {[&] { (void)arena.elastic(3_MiB); }, {"reserve addresses", "tag \"a\"", "closed"}},
             {[&] { (void)arena.backup_view(block, 7); },
              {"backup_view(" + at(block) + ", 7 B)", "tag \"a\"", "closed"}},
         });
@@ -301,9 +300,9 @@ TEST_CASE("plain memory of a saver that is switched off tells as much" * on_mach
     auto* const block = static_cast<unsigned char*>(arena.allocate(1000));
     void* const freed = arena.allocate(1000);
     arena.deallocate(freed);
-    const auto grown = arena.saver().reserve_block(arena.base(), 8_MiB);
-    grown->grow(1_MiB);
-    void* const growing = reinterpret_cast<void*>(grown->address());
+    Elastic grown = arena.elastic(8_MiB, {.granularity = 1_MiB});
+    grown.resize(1_MiB);
+    void* const growing = grown.data();
     const std::string tag = "tag \"tag\"";
     const auto before = shown(saver);
     check_refused(
@@ -313,7 +312,7 @@ TEST_CASE("plain memory of a saver that is switched off tells as much" * on_mach
             {[&] { arena.deallocate(freed); }, {tag, at(freed), "freed before"}},
             {[&] { saver.deallocate(block + 999); }, {tag, at(block + 999), at(block), "1000 B"}},
             {[&] { saver.deallocate(growing); }, {tag, at(growing), "a growing block"}},
-            {[&] { grown->grow(9_MiB); }, {tag, at(growing), "9.00 MiB", "8.00 MiB"}},
+            {[&] { grown.resize(9_MiB); }, {tag, at(growing), "9.00 MiB", "8.00 MiB"}},
             {[&] { (void)saver.backup_view(block, 7); }, {tag, at(block), "7 B", "never paused"}},
             {[&] { (void)saver.arena("tag", Zero{}, {.reserve = 2_MiB}); }, {tag, "1.00 MiB", "2.00 MiB"}},
         },

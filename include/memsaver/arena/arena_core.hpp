@@ -37,7 +37,6 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 class ElasticRange;
-class GrowingBlock;
 
 /// The right to run an operation on an arena. Like a mutex, but held across waits, copies and driver calls, so code
 /// that must be fast (`allocate`, `deallocate`, `usage`) never takes it.
@@ -132,12 +131,11 @@ public:
     /// failing driver call.
     void zero(void* pointer, std::size_t bytes, StreamRef stream);
 
-    /// Reserves addresses for `cap` bytes, rounded up to whole pages, without memory. Throws Misuse (0, more than the
-    /// arena's capacity, closed), or the error of a failing driver call.
-    [[nodiscard]] std::unique_ptr<GrowingBlock> reserve_block(std::size_t cap);
     /// Reserves addresses for `bytes`, rounded up to whole steps of `step` bytes (rounded up to whole pages), without
-    /// memory. Throws Misuse (a size is 0 or too large, closed), or the error of a failing driver call.
-    [[nodiscard]] std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step);
+    /// memory. Throws Misuse (a size is 0 or too large, closed), or the error of a failing driver call. `whole`: what
+    /// is committed together is one block and can only be released together, as workspaces want it.
+    [[nodiscard]] std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step,
+                                                                bool whole = false);
 
     // --- their bytes: contents.ipp ---
 
@@ -270,7 +268,6 @@ public:
 
 private:
     friend class ElasticRange;
-    friend class GrowingBlock;
     class Reserved; // addresses reserved up front: elastic_range.ipp
     class Growth;   // the right to add pages
 

@@ -773,7 +773,7 @@ MEMSAVER_INLINE bool ArenaCore::contains(const void* pointer) const noexcept {
 MEMSAVER_INLINE bool ArenaCore::holds(const void* pointer, std::size_t bytes) {
     const Range range{as_address(pointer), bytes};
     if (closed_.load() || !contains(pointer) || range.end() < range.address) return false;
-    for (Address at = range.address; at < range.end();) { // a growing block is a row of live blocks
+    for (Address at = range.address; at < range.end();) { // a workspace is a row of live blocks
         const std::optional<LiveBlock> block = block_holding(at);
         if (!block) return false;
         at = block->address + block->bytes;

@@ -1,5 +1,5 @@
-// Addresses reserved up front, at which their owner wants memory step by step: elastic ranges and growing blocks. That
-// memory is live blocks of the arena, so pause, resume, trim, policies and usage treat it like any other.
+// Addresses reserved up front, at which their owner wants memory step by step. That memory is live blocks of the arena,
+// so pause, resume, trim, policies and usage treat it like any other.
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
@@ -37,51 +37,8 @@ private:
     Range range_;
 };
 
-/// A block that grows. Owns its addresses and its memory, which is paused, resumed and counted with the arena's. The
-/// destructor frees both as `deallocate` does; failures go to the arena's event sink. After the arena is closed, the
-/// destructor does nothing. Must not outlive its arena. Not thread-safe.
-class GrowingBlock {
-public:
-    /// Throws the error of a failing driver call.
-    GrowingBlock(ArenaCore& core, std::size_t cap) : core_{core}, addresses_{core, cap} {}
-    GrowingBlock(const GrowingBlock&) = delete;
-    GrowingBlock& operator=(const GrowingBlock&) = delete;
-    ~GrowingBlock();
-
-    /// Ensures that at least the first `bytes` have memory. Takes whole pages and never more than requested; the
-    /// content of new memory is undefined. Throws Misuse (beyond the cap, paused, closed), OutOfMemory,
-    /// OutOfHostMemory, or the error of a failing driver call; then nothing has changed. Does not wait for the device,
-    /// only for an operation that is in progress, and does not break stream captures.
-    void grow(std::size_t bytes);
-
-    /// Returns whether memory can be added only once.
-    [[nodiscard]] bool grows_once() const noexcept { return core_.options().single_handle; }
-
-    /// Sets how the destructor frees the memory; by default, after all device work submitted until then. Graph replays
-    /// may use the memory for longer.
-    void end_as(FreeOrder order) noexcept { order_ = std::move(order); }
-
-    [[nodiscard]] Address address() const noexcept { return addresses_.range().address; }
-    /// Returns the bytes that have memory, paused or not.
-    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-    /// Returns the bytes of reserved addresses.
-    [[nodiscard]] std::size_t cap() const noexcept { return addresses_.range().bytes; }
-
-private:
-    /// Releases pages that an earlier, failed growth left mapped here.
-    void clear_the_way(Range more);
-    void grow_now(Range more, std::size_t bytes);
-    [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
-
-    ArenaCore& core_;
-    ArenaCore::Reserved addresses_;
-    std::vector<Range> parts_; // one for each growth: a live block
-    std::size_t bytes_ = 0;
-    FreeOrder order_{};
-};
-
-/// A range of addresses whose steps get and lose memory on demand. Each step with memory is one live block behind
-/// handles of its own. The destructor frees addresses and memory as `deallocate` does; failures go to the arena's event
+/// A range of addresses whose steps get and lose memory on demand. Each step with memory, or the steps that got it
+/// together if the range is `whole`, is one live block behind handles of its own. The destructor frees addresses and memory as `deallocate` does; failures go to the arena's event
 /// sink. After the arena is closed, the destructor does nothing. Must not outlive its arena. Thread-safe: its methods
 /// take the arena's turn.
 class ElasticRange {
@@ -91,7 +48,7 @@ public:
     static void round(const std::string& tag, std::size_t& bytes, std::size_t& step, std::size_t unit);
 
     /// Throws the error of a failing driver call.
-    ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step);
+    ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step, bool whole);
     ElasticRange(const ElasticRange&) = delete;
     ElasticRange& operator=(const ElasticRange&) = delete;
     ~ElasticRange();
@@ -122,6 +79,8 @@ public:
 
     /// Sets how the destructor frees the memory; by default, after all device work submitted until then.
     void end_as(FreeOrder order) noexcept { order_ = std::move(order); }
+    /// A graph owns a whole range from now on: its blocks count no more, but their bytes matter. Throws std::bad_alloc.
+    void keep();
 
     [[nodiscard]] Address address() const noexcept { return addresses_.range().address; }
     /// Returns the bytes of reserved addresses, a multiple of `step()`.
@@ -143,7 +102,7 @@ private:
     [[nodiscard]] Range inward(const char* what, std::size_t offset, std::size_t bytes) const;
     /// Returns what a resize to `bytes` commits and what it releases; both may be empty. Throws Misuse.
     [[nodiscard]] std::pair<Range, Range> resizing(std::size_t bytes) const;
-    /// Returns the steps of a part that have memory, or those that have none, in order. Requires the turn.
+    /// Returns the blocks of a part, or those that it lacks, in order. Requires the turn.
     [[nodiscard]] std::vector<Range> steps(Range part, bool with_memory) const;
     void note(const std::vector<Range>& steps, bool has_memory) noexcept;
     void check_part(const char* what, std::size_t offset, std::size_t bytes) const;
@@ -151,10 +110,15 @@ private:
     [[nodiscard]] std::size_t offset_of(Range part) const noexcept { return part.address - address(); }
     [[nodiscard]] std::size_t number(Address at) const noexcept { return (at - address()) / step_; }
 
+    enum Step : char { empty, first, further }; // of a block
+
+    [[nodiscard]] static std::size_t total(const std::vector<Range>& blocks) noexcept;
+
     ArenaCore& core_;
-    std::size_t step_;
+    const std::size_t step_;
+    const bool whole_;
     ArenaCore::Reserved addresses_;
-    std::vector<char> has_memory_; // one for each step; guarded by the turn
+    std::vector<Step> has_memory_; // guarded by the turn
     std::atomic<std::size_t> committed_bytes_{0};
     FreeOrder order_{};
 };

@@ -68,77 +68,6 @@ MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range
     if (lacking) core_.emit_ignored("no host memory to free addresses");
 }
 
-// --- growing blocks ---
-
-MEMSAVER_INLINE std::unique_ptr<GrowingBlock> ArenaCore::reserve_block(std::size_t cap) {
-    if (cap == 0 || !can_align_up(cap, granularity_)) {
-        throw Misuse{"tag \"" + tag_ + "\": addresses for " + format_bytes(cap) + " cannot be reserved"};
-    }
-    const std::size_t capacity = capacity_.load();
-    if (capacity != 0 && cap > capacity) {
-        throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(cap) + " for a growing block exceed its capacity of " +
-                     format_bytes(capacity)};
-    }
-    return std::make_unique<GrowingBlock>(*this, align_up(cap, granularity_));
-}
-
-MEMSAVER_INLINE GrowingBlock::~GrowingBlock() {
-    if (core_.closed() || core_.forked()) return;
-    addresses_.free_addresses(parts_);
-    for (const Range& part : parts_) core_.deallocate_quietly(pointer_of(part.address), order_);
-}
-
-MEMSAVER_INLINE void GrowingBlock::grow(std::size_t bytes) {
-    if (bytes <= bytes_) return;
-    if (bytes > cap()) refuse(bytes, "its cap is " + format_bytes(cap()));
-    if (bytes_ != 0 && grows_once()) {
-        refuse(bytes,
-               "its tag uses one handle per block (ArenaOptions::single_handle), so it can grow only once; request the "
-               "maximum size first");
-    }
-    const auto paused = [&] {
-        const std::lock_guard lock{core_.mutex_};
-        return bytes_ != 0 && core_.any_away({address(), bytes_});
-    };
-    if (paused()) (void)core_.finish_arriving();
-    if (paused()) refuse(bytes, "it is paused; resume its tag first");
-    const Range more{address() + bytes_, align_up(bytes, core_.granularity_) - bytes_};
-    clear_the_way(more);
-    parts_.reserve(parts_.size() + 1);
-    try {
-        grow_now(more, bytes);
-    } catch (const Error& error) { // reclaiming unused memory of the arena may help
-        int waits = 1;
-        if (error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
-        clear_the_way(more);
-        grow_now(more, bytes);
-    }
-    parts_.push_back(more);
-    bytes_ += more.bytes;
-}
-
-MEMSAVER_INLINE void GrowingBlock::clear_the_way(Range more) {
-    if (!addresses_.blocked({more})) return;
-    Status status{StatusKind::other, 0, "another operation is in progress"};
-    std::size_t released = 0;
-    if (const auto turn = core_.try_turn()) status = core_.retry_attic(released);
-    if (addresses_.blocked({more})) check(status, "release pages left by an earlier growth", more.bytes, more.address);
-}
-
-MEMSAVER_INLINE void GrowingBlock::grow_now(Range more, std::size_t bytes) {
-    const ArenaCore::Growth growth{core_};
-    core_.require_open_for(
-        [&] { return "grow a block at " + format_address(address()) + " to " + format_bytes(bytes); });
-    core_.check_capacity(core_.capacity_.load(), more.bytes);
-    const Status status = core_.add_memory({more}, Block::State::live, false, false);
-    if (!status.ok()) core_.raise_no_room(status, "allocate memory for a growing block", more.bytes);
-}
-
-MEMSAVER_INLINE void GrowingBlock::refuse(std::size_t bytes, const std::string& why) const {
-    throw Misuse{"a block at " + format_address(address()) + " in tag \"" + core_.tag() + "\" cannot grow to " +
-                 format_bytes(bytes) + ": " + why};
-}
-
 // --- elastic ranges: sizes ---
 
 MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& bytes, std::size_t& step,
@@ -161,10 +90,16 @@ MEMSAVER_INLINE void ElasticRange::round(const std::string& tag, std::size_t& by
     bytes += rest == 0 ? 0 : rounded - rest;
 }
 
+MEMSAVER_INLINE std::size_t ElasticRange::total(const std::vector<Range>& blocks) noexcept {
+    std::size_t bytes = 0;
+    for (const Range& block : blocks) bytes += block.bytes;
+    return bytes;
+}
+
 MEMSAVER_INLINE void ElasticRange::refuse(const char* what, std::size_t offset, std::size_t bytes,
                                           const char* why) const {
     throw Misuse{std::string{what} + " of " + format_bytes(bytes) + " at " + std::to_string(offset) +
-                 " in an elastic range of " + format_bytes(this->bytes()) + " at " + format_address(address()) +
+                 (whole_ ? " in a workspace of " : " in an elastic range of ") + format_bytes(this->bytes()) + " at " + format_address(address()) +
                  " in tag \"" + core_.tag() + "\": " + why};
 }
 
@@ -201,16 +136,26 @@ MEMSAVER_INLINE std::pair<Range, Range> ElasticRange::resizing(std::size_t bytes
 MEMSAVER_INLINE std::vector<Range> ElasticRange::steps(Range part, bool with_memory) const {
     std::vector<Range> found;
     for (Address at = part.address; at < part.end(); at += step_) {
-        if ((has_memory_[number(at)] != 0) == with_memory) found.push_back({at, step_});
+        const Step step = has_memory_[number(at)];
+        if ((step != empty) != with_memory) continue;
+        const bool goes_on = with_memory ? step == further : whole_;
+        if (goes_on && !found.empty() && found.back().end() == at) {
+            found.back().bytes += step_;
+        } else {
+            found.push_back({at, step_});
+        }
     }
     return found;
 }
 
-MEMSAVER_INLINE void ElasticRange::note(const std::vector<Range>& steps, bool has_memory) noexcept {
-    for (const Range& step : steps) has_memory_[number(step.address)] = has_memory ? 1 : 0;
-    const std::size_t bytes = has_memory ? steps.size() * step_ : 0 - steps.size() * step_;
+MEMSAVER_INLINE void ElasticRange::note(const std::vector<Range>& blocks, bool has_memory) noexcept {
+    const std::size_t bytes = has_memory ? total(blocks) : 0 - total(blocks);
+    for (const Range& block : blocks) {
+        for (Address at = block.address; at < block.end(); at += step_)
+            has_memory_[number(at)] = !has_memory ? empty : at == block.address ? first : further;
+    }
     committed_bytes_ += bytes;
-    core_.elastic_bytes_ += bytes;
+    if (!whole_) core_.elastic_bytes_ += bytes;
 }
 
 // --- elastic ranges: memory ---
@@ -263,13 +208,19 @@ MEMSAVER_INLINE std::shared_ptr<const WorkMark> ArenaCore::next_fence() {
     return std::make_shared<FenceMark>(frees_, driver_);
 }
 
-MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step) {
+MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step,
+ bool whole) {
+    const std::size_t capacity = capacity_.load();
+    if (whole && capacity != 0 && bytes > capacity) {
+        throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(bytes) + " for a workspace exceed its capacity of " +
+                     format_bytes(capacity)};
+    }
     ElasticRange::round(tag_, bytes, step, granularity_);
-    return std::make_unique<ElasticRange>(*this, bytes, step);
+    return std::make_unique<ElasticRange>(*this, bytes, step, whole);
 }
 
-MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step)
-    : core_{core}, step_{step}, addresses_{core, bytes} {
+MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step, bool whole)
+    : core_{core}, step_{step}, whole_{whole}, addresses_{core, bytes} {
     try {
         has_memory_.resize(bytes / step);
     } catch (...) {
@@ -280,7 +231,7 @@ MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, s
 
 MEMSAVER_INLINE ElasticRange::~ElasticRange() {
     if (core_.closed() || core_.forked()) return;
-    // Memory that graph replays touch stays until the arena closes, because no graph keeps such pages alive.
+    // Memory that graph replays touch stays until the arena closes, if host memory was lacking for the graph to own it.
     if (order_.kind == FreeOrder::Kind::replayed) return;
     try {
         const auto turn = begin("release");
@@ -288,6 +239,17 @@ MEMSAVER_INLINE ElasticRange::~ElasticRange() {
         addresses_.free_addresses({});
     } catch (const std::exception& error) { // its memory stays where it is until the arena closes
         core_.emit_ignored(error.what());
+    }
+}
+
+MEMSAVER_INLINE void ElasticRange::keep() {
+    if (!whole_) return; // on_reclaim may be releasing parts of others
+    const std::vector<Range> blocks = steps(addresses_.range(), true);
+    const std::lock_guard lock{core_.mutex_};
+    if (core_.closed()) return;
+    for (const Range& block : blocks) {
+        BlockAllocator& all = core_.memory_with_block(block.address)->blocks;
+        all.keep(*all.find(block.address));
     }
 }
 
@@ -311,9 +273,12 @@ MEMSAVER_INLINE void ElasticRange::commit(Range part) {
         clear_the_way(missing);
         const ArenaCore::Growth growth{core_};
         room = true;
-        core_.check_capacity(core_.capacity_.load(), missing.size() * step_);
+        const std::size_t bytes = total(missing);
+        core_.check_capacity(core_.capacity_.load(), bytes);
         const Status status = core_.add_memory(missing, Block::State::live, true, false);
-        if (!status.ok()) core_.raise_no_room(status, "commit memory of an elastic range", missing.size() * step_);
+        if (!status.ok())
+            core_.raise_no_room(
+                status, whole_ ? "allocate memory for a workspace" : "commit memory of an elastic range", bytes);
         note(missing, true);
     };
     try {
@@ -340,7 +305,7 @@ MEMSAVER_INLINE void ElasticRange::release(std::size_t offset, std::size_t bytes
     const Range part = inward("release", offset, bytes);
     const auto turn = begin("release");
     const std::vector<Range> going = steps(part, true);
-    if (going.size() * step_ != part.bytes)
+    if (total(going) != part.bytes)
         refuse("release", offset_of(part), part.bytes, "part of it is not committed, possibly already released");
     give(going, order);
 }

@@ -61,8 +61,8 @@ struct WorkspaceStats {
 /// Hands out workspaces from an arena's memory, which are paused and resumed with it. Names of one group share bytes:
 /// the program must ensure that no two of them are in use at the same time. Groups do not share bytes. The address of a
 /// name never changes during the pool's lifetime, whether paused or grown, so captured graphs may keep it. Move-only; a
-/// moved-from pool must not be used. Thread-safe. The destructor returns the memory to the arena like `deallocate`;
-/// inside a capture's body, the memory is freed when that graph is destroyed.
+/// moved-from pool must not be used. Thread-safe. The destructor gives the memory back to the device once the work
+/// submitted so far has completed; inside a capture's body, when that graph is destroyed.
 ///
 /// A pool belongs to its arena's device. On a disabled saver or with plain memory it works the same and is never
 /// paused.

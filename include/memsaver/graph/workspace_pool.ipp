@@ -31,9 +31,10 @@ namespace detail {
 
 class WorkspacePlace {
 public:
-    /// Reserves addresses of the arena. Throws as ArenaCore::reserve_block.
+    /// Reserves addresses of the arena. Throws as ArenaCore::reserve_elastic.
     WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
-        : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve_block(arena.base(), cap)} {}
+        : arena_{arena}, group_{std::move(group)},
+          own_{arena.saver().reserve(arena, cap, arena.base().granularity(), true)} {}
     /// Lent memory: `bytes` at `memory`, in `arena`.
     WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
         : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
@@ -47,22 +48,22 @@ public:
     [[nodiscard]] bool there() const { return !lent() || arena_.saver().holds(arena_.base(), data(), lent_bytes_); }
     [[nodiscard]] void* data() const noexcept;
     /// Bytes with memory.
-    [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->committed_bytes() : lent_bytes_; }
     /// Maximum size in bytes.
-    [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->cap() : lent_bytes_; }
+    [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
 
     [[nodiscard]] bool can_grow() const noexcept {
-        return own_ != nullptr && (own_->bytes() == 0 || !own_->grows_once());
+        return own_ != nullptr && (bytes() == 0 || !arena_.base().options().single_handle);
     }
 
-    /// Throws as GrowingBlock::grow.
-    void grow(std::size_t bytes);
+    /// Throws as ElasticRange::commit.
+    void grow(std::size_t bytes) { own_->commit(0, bytes); }
     void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
 
 private:
     Arena arena_; // declared before its block, so that it is destroyed later
     std::string group_;
-    std::unique_ptr<GrowingBlock> own_;
+    std::shared_ptr<ElasticRange> own_;
     std::shared_ptr<void> lent_;
     std::size_t lent_bytes_ = 0;
 };
@@ -70,10 +71,6 @@ private:
 MEMSAVER_INLINE void* WorkspacePlace::data() const noexcept {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
     return own_ ? reinterpret_cast<void*>(own_->address()) : lent_.get();
-}
-
-MEMSAVER_INLINE void WorkspacePlace::grow(std::size_t bytes) {
-    if (own_) own_->grow(bytes);
 }
 
 } // namespace detail
@@ -105,7 +102,7 @@ struct WorkspacePool::State {
 
     Arena arena;
     WorkspacePoolOptions options;
-    mutable std::mutex mutex; // guards the members below; held while growing, which does not wait for the device
+    mutable std::mutex mutex; // guards the members below; held while growing, which waits for the tag's operation
     std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
     Names names;
     WorkspaceStats counts;
@@ -171,6 +168,10 @@ MEMSAVER_INLINE detail::WorkspacePlace& WorkspacePool::State::get(std::string_vi
     }
     if (bytes == 0) refuse(name, bytes, "the size is 0");
     if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));
+    if (wanted.place != nullptr && bytes > wanted.place->bytes() && !wanted.place->can_grow())
+        refuse(name, bytes,
+               "its tag uses one handle per block (ArenaOptions::single_handle), so it can grow only once; request the "
+               "maximum size first");
     if (wanted.place != nullptr && !wanted.place->there())
         refuse(name, bytes, "the memory lent for it no longer exists: its tag was dropped or its saver closed");
 

@@ -134,7 +134,7 @@ public:
     /// Adds ranges, each as one live block. Strong exception guarantee.
     void add_live(const std::vector<Range>& blocks);
 
-    /// Removes a live block together with its bytes.
+    /// Removes a live or kept block together with its bytes.
     void take_out(Address block) noexcept;
 
     /// Removes a range whose every byte is free. Strong exception guarantee.

@@ -113,8 +113,7 @@ MEMSAVER_INLINE void BlockAllocator::add_live(const std::vector<Range>& blocks) 
 
 MEMSAVER_INLINE void BlockAllocator::take_out(Address block) noexcept {
     const Node node = starts_.find(block);
-    live_bytes_ -= nodes_[node].requested;
-    live_blocks_ -= 1;
+    mark_freed(nodes_[node]);
     starts_.erase(block);
     give_node(node);
 }

@@ -27,7 +27,6 @@ namespace detail {
 class ArenaCore;
 class ArrivalState;
 class ElasticRange;
-class GrowingBlock;
 class OpenCaptures;
 class UseRecord;
 class SaverState; // the saver's data members and the parts of its operations
@@ -62,16 +61,17 @@ public:
     void deallocate(ArenaCore& arena, void* pointer, FreeOrder order);
     void deallocate_quietly(ArenaCore& arena, void* pointer) noexcept;
 
-    std::unique_ptr<GrowingBlock> reserve_block(ArenaCore& arena, std::size_t cap);
     /// Runs `act`, which takes memory. If there is no room, makes room as an allocation does and retries. Called with
     /// no lock held.
     void with_room(ArenaCore& arena, FunctionRef<void()> act);
-    void end(ArenaCore& arena, std::unique_ptr<GrowingBlock> block) noexcept;
 
+    /// See ArenaCore::reserve_elastic. The range keeps its arena.
+    std::shared_ptr<ElasticRange> reserve(const Arena& arena, std::size_t bytes, std::size_t step, bool whole);
     Elastic elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options);
     void commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes);
     void release(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes, const Order& order);
     void resize(ArenaCore& arena, ElasticRange& range, std::size_t bytes, const Order& order);
+    /// The owner gives it up. In a capture, the graph owns it from now on.
     void end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
     [[nodiscard]] bool owns(const void* pointer);

@@ -237,28 +237,20 @@ MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* point
     }
 }
 
-MEMSAVER_INLINE std::unique_ptr<GrowingBlock> SaverCore::reserve_block(ArenaCore& arena, std::size_t cap) {
-    return boundary("reserve addresses", arena, [&] { return arena.reserve_block(cap); });
-}
-
 MEMSAVER_INLINE void SaverCore::with_room(ArenaCore& arena, FunctionRef<void()> act) { state_->with_room(arena, act); }
 
-MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::unique_ptr<GrowingBlock> block) noexcept {
-    if (block == nullptr) return;
-    if (forked()) return (void)block.release(); // it belongs to the parent
-    block->end_as(state_->order_now(arena));
+MEMSAVER_INLINE std::shared_ptr<ElasticRange> SaverCore::reserve(const Arena& arena, std::size_t bytes,
+                                                                 std::size_t step, bool whole) {
+    // In a forked child the range must not be destroyed: it belongs to the parent.
+    const auto leave_to_parent = [fork = state_->fork_, arena](ElasticRange* range) {
+        if (!fork->forked()) delete range;
+    };
+    return {arena.base().reserve_elastic(bytes, step, whole).release(), leave_to_parent};
 }
 
 MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options) {
     return boundary("elastic", arena.base(), [&] {
-        // In a forked child the range must not be destroyed: it belongs to the parent. The captured arena outlives
-        // on_reclaim.
-        const auto leave_to_parent = [fork = state_->fork_, arena](ElasticRange* range) {
-            if (!fork->forked()) delete range;
-        };
-        Elastic made{std::make_shared<const Arena>(arena),
-                     std::shared_ptr<ElasticRange>{arena.base().reserve_elastic(bytes, options.granularity).release(),
-                                                   leave_to_parent}};
+        Elastic made{std::make_shared<const Arena>(arena), reserve(arena, bytes, options.granularity, false)};
         if (!options.on_reclaim || !enabled()) return made;
         state_->ask_owners_.store(&SaverState::ask_owners);
         made.asked_ = state_->elastic_.add([state = state_.get(), owner = std::weak_ptr{made.arena_},
@@ -320,7 +312,16 @@ MEMSAVER_INLINE void SaverCore::resize(ArenaCore& arena, ElasticRange& range, st
 }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept {
-    if (!forked()) range->end_as(state_->order_now(arena));
+    if (range == nullptr || forked()) return;
+    const FreeOrder order = state_->order_now(arena);
+    range->end_as(order);
+    if (order.graph == nullptr) return;
+    try {
+        order.graph->add(range);
+        range->end_as({});
+        range->keep();
+    } catch (const std::bad_alloc&) { // it stays until the arena closes
+    }
 }
 
 MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
