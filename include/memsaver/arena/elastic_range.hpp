@@ -38,9 +38,9 @@ private:
 };
 
 /// A range of addresses whose steps get and lose memory on demand. Each step with memory, or the steps that got it
-/// together if the range is `whole`, is one live block behind handles of its own. The destructor frees addresses and memory as `deallocate` does; failures go to the arena's event
-/// sink. After the arena is closed, the destructor does nothing. Must not outlive its arena. Thread-safe: its methods
-/// take the arena's turn.
+/// together if the range is `whole`, is one live block behind handles of its own. The destructor frees addresses and
+/// memory as `deallocate` does; failures go to the arena's event sink. After the arena is closed, the destructor does
+/// nothing. Must not outlive its arena. Thread-safe: its methods take the arena's turn.
 class ElasticRange {
 public:
     /// Rounds `step` up to whole pages, and `bytes` up to a multiple of `step`. Throws Misuse if one of them is 0 or

@@ -99,8 +99,8 @@ MEMSAVER_INLINE std::size_t ElasticRange::total(const std::vector<Range>& blocks
 MEMSAVER_INLINE void ElasticRange::refuse(const char* what, std::size_t offset, std::size_t bytes,
                                           const char* why) const {
     throw Misuse{std::string{what} + " of " + format_bytes(bytes) + " at " + std::to_string(offset) +
-                 (whole_ ? " in a workspace of " : " in an elastic range of ") + format_bytes(this->bytes()) + " at " + format_address(address()) +
-                 " in tag \"" + core_.tag() + "\": " + why};
+                 (whole_ ? " in a workspace of " : " in an elastic range of ") + format_bytes(this->bytes()) + " at " +
+                 format_address(address()) + " in tag \"" + core_.tag() + "\": " + why};
 }
 
 MEMSAVER_INLINE void ElasticRange::check_part(const char* what, std::size_t offset, std::size_t bytes) const {
@@ -209,7 +209,7 @@ MEMSAVER_INLINE std::shared_ptr<const WorkMark> ArenaCore::next_fence() {
 }
 
 MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step,
- bool whole) {
+                                                                         bool whole) {
     const std::size_t capacity = capacity_.load();
     if (whole && capacity != 0 && bytes > capacity) {
         throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(bytes) + " for a workspace exceed its capacity of " +

@@ -33,8 +33,8 @@ class WorkspacePlace {
 public:
     /// Reserves addresses of the arena. Throws as ArenaCore::reserve_elastic.
     WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
-        : arena_{arena}, group_{std::move(group)},
-          own_{arena.saver().reserve(arena, cap, arena.base().granularity(), true)} {}
+        : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve(arena, cap, arena.base().granularity(),
+                                                                              true)} {}
     /// Lent memory: `bytes` at `memory`, in `arena`.
     WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
         : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
