@@ -4,6 +4,7 @@
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/policy_options.hpp"
+#include "memsaver/core/graph_keeps.hpp"
 #include "memsaver/driver/streams.hpp"
 
 #include <algorithm>

@@ -9,9 +9,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -101,19 +99,7 @@ public:
     virtual Status wait() const noexcept = 0;
 };
 
-/// What a graph uses, and what therefore ends with it: blocks freed while it was captured, gates, elastic ranges.
-/// Thread-safe.
-class GraphKeeps {
-public:
-    void add(std::shared_ptr<const void> what) {
-        const std::lock_guard lock{mutex_};
-        all_.push_back(std::move(what));
-    }
-
-private:
-    std::mutex mutex_;
-    std::vector<std::shared_ptr<const void>> all_;
-};
+class GraphKeeps; // graph_keeps.hpp
 
 /// When a freed block may be reused: after all work submitted to the device so far (the default), after one stream's
 /// work, after another device's work, at once, or never while a graph in which it was freed may be replayed.

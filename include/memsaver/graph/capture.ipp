@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/core/graph_keeps.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/graph/capture.hpp"
