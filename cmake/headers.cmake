@@ -13,6 +13,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/arena/exchange.ipp
   include/memsaver/arena/gates.hpp
   include/memsaver/arena/gates.ipp
+  include/memsaver/arena/graph_keeps.hpp
   include/memsaver/arena/impl.hpp
   include/memsaver/arena/memory.hpp
   include/memsaver/arena/memory.ipp

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/policy_options.hpp"
-#include "memsaver/core/graph_keeps.hpp"
 #include "memsaver/driver/streams.hpp"
 
 #include <algorithm>

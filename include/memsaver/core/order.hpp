@@ -99,7 +99,7 @@ public:
     virtual Status wait() const noexcept = 0;
 };
 
-class GraphKeeps; // graph_keeps.hpp
+class GraphKeeps; // arena/graph_keeps.hpp
 
 /// When a freed block may be reused: after all work submitted to the device so far (the default), after one stream's
 /// work, after another device's work, at once, or never while a graph in which it was freed may be replayed.

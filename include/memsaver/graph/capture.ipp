@@ -2,8 +2,8 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/host_backup.hpp"
-#include "memsaver/core/graph_keeps.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/graph/capture.hpp"

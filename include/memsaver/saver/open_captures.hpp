@@ -2,7 +2,7 @@
 // recorded or by whom.
 #pragma once
 
-#include "memsaver/core/graph_keeps.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/driver/fork_check.hpp"
 

@@ -1,7 +1,7 @@
 // Definitions of plain_blocks.hpp.
 #pragma once
 
-#include "memsaver/core/graph_keeps.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/plain_blocks.hpp"
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
-#include "memsaver/core/graph_keeps.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/streams.hpp"
