@@ -75,8 +75,6 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/policy_options.hpp
   include/memsaver/backup/policy_options.ipp
   include/memsaver/backup/refresh.hpp
-  include/memsaver/backup/retired_slots.hpp
-  include/memsaver/backup/retired_slots.ipp
   include/memsaver/backup/ring_transfer.hpp
   include/memsaver/backup/ring_transfer.ipp
   include/memsaver/backup/source_files.hpp
@@ -94,6 +92,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/backup/verified.hpp
   include/memsaver/backup/verified.ipp
   include/memsaver/c.h
+  include/memsaver/core/closable.hpp
   include/memsaver/core/core.hpp
   include/memsaver/core/definitions.hpp
   include/memsaver/core/definitions.ipp
@@ -130,6 +129,8 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/usage.ipp
   include/memsaver/core/version.hpp
   include/memsaver/driver/any_driver.hpp
+  include/memsaver/driver/attic.hpp
+  include/memsaver/driver/attic.ipp
   include/memsaver/driver/calls.hpp
   include/memsaver/driver/calls.ipp
   include/memsaver/driver/cuda_abi.hpp

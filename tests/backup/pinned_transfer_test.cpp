@@ -224,10 +224,10 @@ TEST_CASE(
         s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
         out->start();
         CHECK(out->wait().code == Failure::injected_code);
-        CHECK(s.region->release().code == Failure::injected_code);
+        CHECK(s.region->close().code == Failure::injected_code);
         CHECK(s.driver.host_bytes() == s.region->bytes());
         s.driver.heal();
-        CHECK(s.region->release().ok()); // late copies ran before
+        CHECK(s.region->close().ok()); // late copies ran before
         CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
         CHECK(s.driver.drain().ok());
     }

@@ -100,12 +100,12 @@ TEST_CASE("HostCells: what could not be given back is tried again, and nothing t
         for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB)
             CHECK(mapping.prepare(at, true).ok());
         driver.fail({.call = call});
-        CHECK(mapping.release().code == Failure::injected_code);
+        CHECK(mapping.close().code == Failure::injected_code);
         CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are released
         CHECK(driver.outstanding().host_pages == 1);
-        CHECK(mapping.release().ok());
+        CHECK(mapping.close().ok());
         CHECK(driver.everything_given_back());
-        CHECK(mapping.release().ok());
+        CHECK(mapping.close().ok());
     }
     CHECK(driver.violations().empty());
 }

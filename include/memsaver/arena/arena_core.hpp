@@ -7,7 +7,6 @@
 #include "memsaver/arena/options.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/policy.hpp"
-#include "memsaver/backup/retired_slots.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
@@ -15,6 +14,7 @@
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/driver/attic.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/heap/frees.hpp"
 #include "memsaver/heap/live_block.hpp"
@@ -466,7 +466,7 @@ private:
     const std::shared_ptr<DeviceScratch> own_scratch_; // for readers without a lock
     std::shared_ptr<Arriving> arriving_;               // changed with the turn held, too
 
-    RetiredSlots spent_; // guarded by the turn
+    Attic spent_; // slots
     ArenaGates gates_;   // guarded by the turn
 };
 

@@ -21,7 +21,6 @@
 #include "memsaver/backup/pinned_transfer.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
-#include "memsaver/backup/retired_slots.hpp"
 #include "memsaver/backup/ring_transfer.hpp"
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/source_index.hpp"

@@ -21,7 +21,6 @@
 #include "memsaver/backup/pinned_transfer.ipp"
 #include "memsaver/backup/policy.ipp"
 #include "memsaver/backup/policy_options.ipp"
-#include "memsaver/backup/retired_slots.ipp"
 #include "memsaver/backup/ring_transfer.ipp"
 #include "memsaver/backup/source_files.ipp"
 #include "memsaver/backup/source_index.ipp"

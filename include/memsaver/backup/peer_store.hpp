@@ -16,19 +16,19 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// Owns pages of a peer, mapped in one range that the device can access. The destructor releases everything but loses
-/// what fails; call `release` first to handle failures.
-class PeerPages final : public CopyablePages {
+/// what fails; call `close` first to handle failures.
+class PeerPages final : public CopyablePages, public Closable {
 public:
     /// Allocates nothing yet.
     PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes);
-    ~PeerPages() override { (void)release(); }
+    ~PeerPages() override { (void)PeerPages::close(); }
 
     /// Allocates the pages. Call once. Throws OutOfMemory if the peer has too little free memory, or the exception for
-    /// another failing call; `release` then releases what was allocated.
+    /// another failing call; `close` then releases what was allocated.
     void take(const std::string& whose);
 
     /// Releases everything. What fails stays owned, and the next call retries it. Returns the first failure.
-    Status release() noexcept;
+    MEMSAVER_INLINE Status close() noexcept override;
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return address_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -66,7 +66,7 @@ public:
     void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
     MEMSAVER_INLINE void shrink(LocationSpace& space) override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    MEMSAVER_INLINE Status retry() noexcept override;
+    Status retry() noexcept override { return views_->retry(); }
     void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
@@ -98,9 +98,8 @@ private:
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
     std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>();
+    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>(); ///< also keeps what could not be closed
     std::vector<std::shared_ptr<PeerPages>> pages_;
-    std::vector<std::shared_ptr<PeerPages>> held_; ///< could not be released
 };
 
 } // namespace detail

@@ -52,7 +52,7 @@ MEMSAVER_INLINE Status PeerPages::try_take() noexcept {
     return status;
 }
 
-MEMSAVER_INLINE Status PeerPages::release() noexcept {
+MEMSAVER_INLINE Status PeerPages::close() noexcept {
     Status first = settle(driver_, unsettled_);
     if (!first.ok()) return first;
     Address at = address_;
@@ -79,12 +79,11 @@ MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
     (void)retry(); // pages that could not be released before are free memory too
     pages_.reserve(pages_.size() + 1);
-    held_.reserve(pages_.size() + held_.size() + 1);
     auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
     try {
         pages->take(error_prefix_);
     } catch (...) {
-        if (!pages->release().ok()) held_.push_back(std::move(pages));
+        (void)views_->add(std::move(pages));
         throw;
     }
     pages_.push_back(std::move(pages));
@@ -97,26 +96,16 @@ MEMSAVER_INLINE void PeerStore::shrink(LocationSpace& space) {
             ++pages;
             continue;
         }
-        if (!(*pages)->release().ok()) held_.push_back(std::move(*pages)); // `grow` reserved capacity
+        (void)views_->add(std::move(*pages));
         pages = pages_.erase(pages);
     }
 }
 
 MEMSAVER_INLINE Status PeerStore::clear() noexcept {
-    for (auto& pages : pages_) held_.push_back(std::move(pages)); // `grow` reserved capacity
+    Status kept = retry();
+    for (auto& pages : pages_) kept = first_failure({kept, views_->add(std::move(pages))});
     pages_.clear();
-    const Status ring = ring_->clear();
-    return first_failure({ring, retry()});
-}
-
-MEMSAVER_INLINE Status PeerStore::retry() noexcept {
-    Status first = views_->retry();
-    std::erase_if(held_, [&](const std::shared_ptr<PeerPages>& pages) {
-        const Status status = pages->release();
-        if (!status.ok() && first.ok()) first = status;
-        return status.ok();
-    });
-    return first;
+    return first_failure({ring_->clear(), kept});
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::out(std::vector<Unit> units, const LiveSet& live) {

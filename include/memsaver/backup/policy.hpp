@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/backup/ticket.hpp"
+#include "memsaver/core/closable.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/heap/live_block.hpp"
 
@@ -145,13 +146,8 @@ concept Backup = requires(const P policy, const AnyDriver driver) {
 namespace detail {
 
 /// A type-erased slot. See BackupSlot for the contract of each method.
-class AnySlot {
+class AnySlot : public Closable {
 public:
-    AnySlot() = default;
-    AnySlot(const AnySlot&) = delete;
-    AnySlot& operator=(const AnySlot&) = delete;
-    virtual ~AnySlot() = default;
-
     virtual void prepare(const LiveSet& live) = 0;
     virtual Ticket save(const LiveSet& live) = 0;
     virtual Ticket restore(const LiveSet& live) = 0;
@@ -172,7 +168,6 @@ public:
     [[nodiscard]] virtual bool saves_once() const noexcept = 0;
     /// Returns null if the slot has no scratch memory.
     [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
-    virtual Status close() noexcept = 0;
 };
 
 } // namespace detail

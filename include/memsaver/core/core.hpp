@@ -3,6 +3,7 @@
 
 #include "memsaver/core/macros_off.hpp"
 
+#include "memsaver/core/closable.hpp"
 #include "memsaver/core/definitions.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"

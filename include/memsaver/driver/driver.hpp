@@ -5,6 +5,7 @@
 #include "memsaver/core/macros_off.hpp"
 
 #include "memsaver/driver/any_driver.hpp"
+#include "memsaver/driver/attic.hpp"
 #include "memsaver/driver/calls.hpp"
 #include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_driver.hpp"

@@ -4,11 +4,11 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
+#include "memsaver/driver/attic.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -89,7 +89,7 @@ public:
 /// Owns mapped host pages, which are allocated and pinned in cells: the parts between multiples of `cell_bytes` of the
 /// host address. Not movable. Releases everything on destruction; failures then leak, unless HostCellsPool keeps the
 /// mapping. `ready` and `prepare` may be called from any thread; calls for different cells do not wait for each other.
-class HostCells final : public CopyablePages {
+class HostCells final : public CopyablePages, public Closable {
 public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
@@ -97,11 +97,11 @@ public:
     /// Reserves addresses for `bytes`; `promise` covers the memory; `whose` is used in error texts. Throws
     /// OutOfHostMemory, or the exception for the failing call.
     HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
-    ~HostCells() override { (void)release(); }
+    ~HostCells() override { (void)HostCells::close(); }
 
     /// Releases everything, once no user is left. Parts that fail stay owned and are retried by the next call. Returns
     /// the first failure. A lost device holds no pins.
-    Status release() noexcept;
+    MEMSAVER_INLINE Status close() noexcept override;
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(pages_); }
     [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
@@ -135,26 +135,13 @@ private:
     std::atomic<bool> unsettled_{false};
 };
 
-/// Shares mappings. A mapping is released when its last user drops it, on that user's thread. If that fails, the
-/// mapping is kept here and `retry` tries again. Lives as long as its mappings. Thread-safe; no lock is held over a
-/// driver call.
-class HostCellsPool : public std::enable_shared_from_this<HostCellsPool> {
+/// Shares mappings. A mapping is released when its last user drops it, on that user's thread. If that fails, it is kept
+/// here. Lives as long as its mappings. Thread-safe.
+class HostCellsPool : public Attic, public std::enable_shared_from_this<HostCellsPool> {
 public:
     /// See HostCells's constructor.
     [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
                                                   HostBudget::Promise promise = {}, const std::string& whose = {});
-
-    /// Retries releases that have failed so far. Returns the first failure.
-    Status retry() noexcept;
-
-private:
-    using Mappings = std::list<HostCells>; // moves between lists without allocating
-
-    void give_back(typename Mappings::iterator mapping) noexcept;
-
-    std::mutex mutex_;
-    Mappings used_;
-    Mappings held_;
 };
 
 /// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Move-only.

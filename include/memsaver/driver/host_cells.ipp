@@ -67,7 +67,7 @@ MEMSAVER_INLINE HostCells::HostCells(AnyDriver driver, std::size_t bytes, HostBu
     first_cell_ = address() / cell_bytes;
 }
 
-MEMSAVER_INLINE Status HostCells::release() noexcept {
+MEMSAVER_INLINE Status HostCells::close() noexcept {
     promise_ = {};
     Status first = settle(driver_, unsettled_);
     if (!first.ok()) return first;
@@ -127,39 +127,11 @@ MEMSAVER_INLINE std::pair<void*, std::size_t> HostCells::cell_range(std::size_t 
 
 MEMSAVER_INLINE std::shared_ptr<HostCells> HostCellsPool::make(const AnyDriver& driver, std::size_t bytes,
                                                                HostBudget::Promise promise, const std::string& whose) {
-    Mappings fresh;
-    fresh.emplace_back(driver, bytes, std::move(promise), whose);
-    const auto mapping = fresh.begin();
-    {
-        const std::lock_guard lock{mutex_};
-        used_.splice(used_.end(), fresh);
-    }
-    return {&*mapping, [self = this->shared_from_this(), mapping](HostCells*) { self->give_back(mapping); }};
-}
-
-MEMSAVER_INLINE Status HostCellsPool::retry() noexcept {
-    Mappings trying;
-    {
-        const std::lock_guard lock{mutex_};
-        trying.swap(held_);
-    }
-    Status first;
-    for (auto mapping = trying.begin(); mapping != trying.end();) {
-        const Status status = mapping->release();
-        if (first.ok()) first = status;
-        mapping = status.ok() ? trying.erase(mapping) : std::next(mapping);
-    }
-    const std::lock_guard lock{mutex_};
-    held_.splice(held_.end(), trying);
-    return first;
-}
-
-MEMSAVER_INLINE void HostCellsPool::give_back(typename Mappings::iterator mapping) noexcept {
-    const bool released = mapping->release().ok();
-    Mappings gone; // destroyed after the lock is released
-    const std::lock_guard lock{mutex_};
-    Mappings& to = released ? gone : held_;
-    to.splice(to.end(), used_, mapping);
+    auto cells = std::make_shared<HostCells>(driver, bytes, std::move(promise), whose);
+    HostCells* const shared = cells.get();
+    return {shared, [self = shared_from_this(), cells = std::move(cells)](HostCells*) mutable noexcept {
+                (void)self->add(std::move(cells));
+            }};
 }
 
 MEMSAVER_INLINE PinnedBuffer::PinnedBuffer(const AnyDriver& driver, std::size_t bytes)

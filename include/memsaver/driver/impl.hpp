@@ -4,6 +4,7 @@
 
 #include "memsaver/driver/driver.hpp"
 
+#include "memsaver/driver/attic.ipp"
 #include "memsaver/driver/calls.ipp"
 #include "memsaver/driver/cuda_api.ipp"
 #include "memsaver/driver/cuda_device.ipp"

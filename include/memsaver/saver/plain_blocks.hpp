@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
-#include "memsaver/backup/retired_slots.hpp"
+#include "memsaver/driver/attic.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 
@@ -72,8 +72,7 @@ private:
     Directory& directory_;
     std::mutex mutex_;
     Blocks blocks_;
-    std::mutex ending_; // guards `spent_`
-    RetiredSlots spent_;
+    Attic spent_; // slots of loads
 };
 
 } // namespace detail

@@ -220,7 +220,6 @@ MEMSAVER_INLINE void PlainBlocks::load(ArenaCore& arena, void* pointer, const Fi
 }
 
 MEMSAVER_INLINE void PlainBlocks::end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept {
-    const std::lock_guard lock{ending_};
     Status status = spent_.retry();
     if (const Status last = spent_.add(std::move(slot)); status.ok()) status = last;
     if (status.ok() || status.kind == StatusKind::gone) return;
@@ -256,10 +255,7 @@ MEMSAVER_INLINE void PlainBlocks::let_go(const ArenaCore& arena, Address address
 
 MEMSAVER_INLINE Status PlainBlocks::close(const ArenaCore& arena) noexcept {
     Status first;
-    {
-        const std::lock_guard lock{ending_};
-        if (const Status status = spent_.retry(); status.kind != StatusKind::gone) first = status;
-    }
+    if (const Status status = spent_.retry(); status.kind != StatusKind::gone) first = status;
     for (Address from = 0;;) {
         State state = State::live;
         {

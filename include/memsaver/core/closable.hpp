@@ -1,0 +1,30 @@
+// What may fail to close.
+#pragma once
+
+#include "memsaver/core/status.hpp"
+
+#include <memory>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// An owner whose end may fail. If it does, an Attic keeps it.
+class Closable {
+public:
+    Closable() = default;
+    Closable(const Closable&) = delete;
+    Closable& operator=(const Closable&) = delete;
+    virtual ~Closable() = default;
+
+    /// Gives back everything. Returns the first failure; the next call retries the rest.
+    virtual Status close() noexcept = 0;
+
+private:
+    friend class Attic;
+    std::shared_ptr<Closable> next_; // in an attic
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

@@ -1,0 +1,49 @@
+// What could not be closed is kept, and closed again.
+#include "memsaver/driver/attic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+
+namespace driver_attic_test {
+
+using namespace memsaver;
+using namespace memsaver::detail;
+
+/// `close` fails a few times.
+class Stubborn final : public Closable {
+public:
+    Stubborn(int failures, int& alive) : failures_{failures}, alive_{alive} { ++alive_; }
+    Stubborn(const Stubborn&) = delete;
+    Stubborn& operator=(const Stubborn&) = delete;
+    ~Stubborn() override { --alive_; }
+    Status close() noexcept override { return failures_-- > 0 ? Status{StatusKind::other, 7, "stubborn"} : Status{}; }
+
+private:
+    int failures_;
+    int& alive_;
+};
+
+TEST_CASE("Attic: keeps what cannot be closed until it can") {
+    int alive = 0;
+    {
+        Attic attic;
+        CHECK(attic.add(std::make_shared<Stubborn>(0, alive)).ok());
+        CHECK(attic.empty());
+        CHECK(alive == 0);
+        CHECK(attic.add(std::make_shared<Stubborn>(2, alive)).code == 7);
+        CHECK(attic.add(std::make_shared<Stubborn>(3, alive)).code == 7);
+        CHECK(attic.add(std::make_shared<Stubborn>(100, alive)).code == 7);
+        CHECK(!attic.empty());
+        CHECK(alive == 3);
+        CHECK(attic.retry().code == 7);
+        CHECK(alive == 3);
+        CHECK(!attic.retry().ok());
+        CHECK(alive == 2);
+        CHECK(!attic.retry().ok());
+        CHECK(alive == 1);
+    }
+    CHECK(alive == 0); // they end it
+}
+
+} // namespace driver_attic_test
