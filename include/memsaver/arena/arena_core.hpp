@@ -466,8 +466,8 @@ private:
     const std::shared_ptr<DeviceScratch> own_scratch_; // for readers without a lock
     std::shared_ptr<Arriving> arriving_;               // changed with the turn held, too
 
-    Attic spent_; // slots
-    ArenaGates gates_;   // guarded by the turn
+    Attic spent_;      // slots
+    ArenaGates gates_; // guarded by the turn
 };
 
 /// Releases unused memory within a turn that the caller holds. With `wait`, first waits for the device if anything
