@@ -25,21 +25,23 @@ using Saver = MemorySaver<MachineDriver>;
 
 /// A tag with a block that stays, and one of everything that ends.
 struct World {
-    World() : driver{driver_of(host_machine)}, saver{std::in_place, driver}, arena{saver->arena("a", HostBackup{})} {
-        stays = arena.allocate(2_MiB);
-        write_pattern(driver, stays, 2_MiB, 1);
-        large = arena.allocate(40_MiB);
-        elastic.emplace(arena.elastic(8_MiB, {.granularity = 2_MiB}));
-        elastic->commit(0, 8_MiB);
-        pool.emplace(arena, WorkspacePoolOptions{.cap = 8_MiB});
-        (void)pool->get("w", 4_MiB);
-        other = saver->arena("other", HostBackup{}).allocate(4_MiB);
-        outside = saver->outside().allocate(1_MiB);
+    World()
+        : driver{HostDriver{64_MiB, {.granularity = 64_KiB}}}, saver{std::in_place, driver},
+          arena{saver->arena("a", HostBackup{.threads = 1})} {
+        stays = arena.allocate(64_KiB);
+        write_pattern(driver, stays, 64_KiB, 1);
+        large = arena.allocate(1_MiB);
+        elastic.emplace(arena.elastic(256_KiB, {.granularity = 64_KiB}));
+        elastic->commit(0, 256_KiB);
+        pool.emplace(arena, WorkspacePoolOptions{.cap = 256_KiB});
+        (void)pool->get("w", 128_KiB);
+        other = saver->arena("other", HostBackup{.threads = 1}).allocate(128_KiB);
+        outside = saver->outside().allocate(1000);
         stream.emplace(driver);
         graph = capture(*saver, "a", *stream, [&] {
-            const Buffer<char> freed{arena, 2_MiB};
-            WorkspacePool inside{arena, {.cap = 4_MiB}};
-            (void)inside.get("w", 2_MiB);
+            const Buffer<char> freed{arena, 64_KiB};
+            WorkspacePool inside{arena, {.cap = 128_KiB}};
+            (void)inside.get("w", 64_KiB);
         });
     }
     World(World&&) = delete;
@@ -73,14 +75,15 @@ constexpr auto nothing = [](World&) {};
 
 constexpr Way ways[] = {
     {"a pause", nothing, [](World& w) { (void)w.saver->pause(); }},
-    {"a pause with another policy", nothing, [](World& w) { (void)w.saver->pause("a", {.bytes = FileBackup{}}); }},
-    {"a resume after that", [](World& w) { (void)w.saver->pause("a", {.bytes = HostBackup{}}); },
+    {"a pause with another policy", nothing,
+     [](World& w) { (void)w.saver->pause("a", {.bytes = FileBackup{.threads = 1}}); }},
+    {"a resume after that", [](World& w) { (void)w.saver->pause("a", {.bytes = HostBackup{.threads = 1}}); },
      [](World& w) { (void)w.saver->resume(); }},
     {"a trim", [](World& w) { w.arena.deallocate(std::exchange(w.large, nullptr)); },
      [](World& w) { (void)w.saver->trim(); }},
     {"a growth that fails", [](World& w) { w.driver.fail({.call = Call::allow_access}); },
-     [](World& w) { (void)w.arena.allocate(64_MiB); }},
-    {"a release", nothing, [](World& w) { w.elastic->release(0, 4_MiB, already_idle); }},
+     [](World& w) { (void)w.arena.allocate(2_MiB); }},
+    {"a release", nothing, [](World& w) { w.elastic->release(0, 128_KiB, already_idle); }},
     {"an elastic range", nothing, [](World& w) { w.elastic.reset(); }},
     {"a pool", nothing, [](World& w) { w.pool.reset(); }},
     {"a graph", nothing, [](World& w) { w.graph.reset(); }},
@@ -147,7 +150,7 @@ TEST_CASE("attic: the next operation gives back what could not be given back") {
         for (const ArenaUsage& row : world.saver->usage()) CHECK(row.held_bytes == 0);
         CHECK(world.driver.handle_bytes() == 0);
         (void)world.saver->resume();
-        CHECK(has_pattern(world.driver, world.stays, 2_MiB, 1));
+        CHECK(has_pattern(world.driver, world.stays, 64_KiB, 1));
         check_books(*world.saver, world.driver);
     });
 }
