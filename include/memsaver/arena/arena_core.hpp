@@ -268,8 +268,7 @@ public:
 
 private:
     friend class ElasticRange;
-    class Reserved; // addresses reserved up front: elastic_range.ipp
-    class Growth;   // the right to add pages
+    class Growth; // the right to add pages
 
     /// Pages that are no memory any more, but that the driver would not take back, or that work may still use.
     struct Leftover {

@@ -18,23 +18,16 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Addresses that only their owner may free. Does nothing after the arena is closed, which it must not outlive.
-class ArenaCore::Reserved {
+/// A combination of marks; completes once all of them have.
+class AllMarks final : public WorkMark {
 public:
-    /// `bytes`: a multiple of the page size. Throws the error of a failing driver call.
-    Reserved(ArenaCore& core, std::size_t bytes);
+    explicit AllMarks(std::vector<std::shared_ptr<const WorkMark>> marks) : marks_{std::move(marks)} {}
 
-    [[nodiscard]] Range range() const noexcept { return range_; }
-    /// Returns whether leftovers are mapped in any of these ranges, and adds the marks that they wait for to `marks`.
-    [[nodiscard]] bool blocked(const std::vector<Range>& ranges,
-                               std::vector<std::shared_ptr<const WorkMark>>* marks = nullptr) const;
-    /// Ends the range. `blocks` (sorted) belong to the arena now; all other addresses are free, those of pages that
-    /// could not be released yet together with these pages.
-    void free_addresses(const std::vector<Range>& blocks) noexcept;
+    MEMSAVER_INLINE Status query(bool& passed) const noexcept override;
+    MEMSAVER_INLINE Status wait() const noexcept override;
 
 private:
-    ArenaCore& core_;
-    Range range_;
+    std::vector<std::shared_ptr<const WorkMark>> marks_;
 };
 
 /// A range of addresses whose steps get and lose memory on demand. Each step with memory, or the steps that got it
@@ -82,9 +75,9 @@ public:
     /// A graph owns a whole range from now on: its blocks count no more, but their bytes matter. Throws std::bad_alloc.
     void keep();
 
-    [[nodiscard]] Address address() const noexcept { return addresses_.range().address; }
+    [[nodiscard]] Address address() const noexcept { return range_.address; }
     /// Returns the bytes of reserved addresses, a multiple of `step()`.
-    [[nodiscard]] std::size_t bytes() const noexcept { return addresses_.range().bytes; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return range_.bytes; }
     /// Returns the size of a step in bytes.
     [[nodiscard]] std::size_t step() const noexcept { return step_; }
     /// Returns the bytes that have memory, or had memory when they were paused.
@@ -96,6 +89,11 @@ private:
     /// Waits for the work that pages released here earlier wait for, and releases them.
     void clear_the_way(const std::vector<Range>& missing);
     void give(const std::vector<Range>& going, const FreeOrder& order);
+    /// Returns whether leftovers are mapped in any of these ranges, and adds the marks that they wait for to `marks`.
+    [[nodiscard]] bool blocked(const std::vector<Range>& ranges,
+                               std::vector<std::shared_ptr<const WorkMark>>* marks = nullptr) const;
+    /// Frees the addresses, those of pages that could not be released yet together with these pages.
+    void free_addresses() noexcept;
 
     /// These return a part in whole steps, rounded outward or inward. Throw Misuse.
     [[nodiscard]] Range outward(const char* what, std::size_t offset, std::size_t bytes) const;
@@ -117,7 +115,7 @@ private:
     ArenaCore& core_;
     const std::size_t step_;
     const bool whole_;
-    ArenaCore::Reserved addresses_;
+    Range range_;                  // nobody else may free what lies here
     std::vector<Step> has_memory_; // guarded by the turn
     std::atomic<std::size_t> committed_bytes_{0};
     FreeOrder order_{};

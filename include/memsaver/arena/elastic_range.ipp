@@ -20,24 +20,11 @@ namespace detail {
 
 // --- reserved addresses ---
 
-MEMSAVER_INLINE ArenaCore::Reserved::Reserved(ArenaCore& core, std::size_t bytes) : core_{core} {
-    const Growth growth{core};
-    core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
-    range_ = core.take_addresses(bytes, core.granularity_);
-    try {
-        const std::lock_guard lock{core.mutex_};
-        core.owned_.push_back(range_);
-    } catch (...) {
-        core.free_addresses(range_);
-        throw;
-    }
-}
-
-MEMSAVER_INLINE bool ArenaCore::Reserved::blocked(const std::vector<Range>& ranges,
-                                                  std::vector<std::shared_ptr<const WorkMark>>* marks) const {
+MEMSAVER_INLINE bool ElasticRange::blocked(const std::vector<Range>& ranges,
+                                           std::vector<std::shared_ptr<const WorkMark>>* marks) const {
     const std::lock_guard lock{core_.mutex_};
     bool any = false;
-    for (const Leftover& each : core_.attic_) {
+    for (const ArenaCore::Leftover& each : core_.attic_) {
         const bool here = std::any_of(ranges.begin(), ranges.end(),
                                       [&](const Range& range) { return overlap(range, each.extent.range()); });
         if (!here || !each.extent.mapped) continue;
@@ -47,14 +34,14 @@ MEMSAVER_INLINE bool ArenaCore::Reserved::blocked(const std::vector<Range>& rang
     return any;
 }
 
-MEMSAVER_INLINE void ArenaCore::Reserved::free_addresses(const std::vector<Range>& blocks) noexcept {
+MEMSAVER_INLINE void ElasticRange::free_addresses() noexcept {
     bool lacking = false;
     {
         const std::lock_guard lock{core_.mutex_};
         std::erase_if(core_.owned_, [&](const Range& owned) { return owned.address == range_.address; });
         try {
-            std::vector<Range> kept = blocks; // the arena frees their addresses
-            for (Leftover& each : core_.attic_) {
+            std::vector<Range> kept;
+            for (ArenaCore::Leftover& each : core_.attic_) {
                 if (!overlap(range_, each.extent.range())) continue;
                 each.owns_addresses = true;
                 kept.push_back(each.extent.range());
@@ -184,25 +171,21 @@ private:
     std::uint64_t last_; // last fence begun when the mark was made
 };
 
-/// Completes once both marks have.
-class BothMarks final : public WorkMark {
-public:
-    BothMarks(std::shared_ptr<const WorkMark> a, std::shared_ptr<const WorkMark> b)
-        : a_{std::move(a)}, b_{std::move(b)} {}
-
-    MEMSAVER_INLINE Status query(bool& passed) const noexcept override {
-        const Status status = a_->query(passed);
-        return status.ok() && passed ? b_->query(passed) : status;
+MEMSAVER_INLINE Status AllMarks::query(bool& passed) const noexcept {
+    passed = true;
+    for (const auto& mark : marks_) {
+        const Status status = passed ? mark->query(passed) : Status{};
+        if (!status.ok()) return status;
     }
-    MEMSAVER_INLINE Status wait() const noexcept override {
-        const Status status = a_->wait();
-        return status.ok() ? b_->wait() : status;
-    }
+    return {};
+}
 
-private:
-    std::shared_ptr<const WorkMark> a_;
-    std::shared_ptr<const WorkMark> b_;
-};
+MEMSAVER_INLINE Status AllMarks::wait() const noexcept {
+    for (const auto& mark : marks_) {
+        if (const Status status = mark->wait(); !status.ok()) return status;
+    }
+    return {};
+}
 
 MEMSAVER_INLINE std::shared_ptr<const WorkMark> ArenaCore::next_fence() {
     return std::make_shared<FenceMark>(frees_, driver_);
@@ -220,11 +203,15 @@ MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::si
 }
 
 MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step, bool whole)
-    : core_{core}, step_{step}, whole_{whole}, addresses_{core, bytes} {
+    : core_{core}, step_{step}, whole_{whole}, has_memory_(bytes / step) {
+    const ArenaCore::Growth growth{core};
+    core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
+    range_ = core.take_addresses(bytes, core.granularity_);
     try {
-        has_memory_.resize(bytes / step);
+        const std::lock_guard lock{core.mutex_};
+        core.owned_.push_back(range_);
     } catch (...) {
-        addresses_.free_addresses({});
+        core.free_addresses(range_);
         throw;
     }
 }
@@ -235,8 +222,8 @@ MEMSAVER_INLINE ElasticRange::~ElasticRange() {
     if (order_.kind == FreeOrder::Kind::replayed) return;
     try {
         const auto turn = begin("release");
-        give(steps(addresses_.range(), true), order_);
-        addresses_.free_addresses({});
+        give(steps(range_, true), order_);
+        free_addresses();
     } catch (const std::exception& error) { // its memory stays where it is until the arena closes
         core_.emit_ignored(error.what());
     }
@@ -244,7 +231,7 @@ MEMSAVER_INLINE ElasticRange::~ElasticRange() {
 
 MEMSAVER_INLINE void ElasticRange::keep() {
     if (!whole_) return; // on_reclaim may be releasing parts of others
-    const std::vector<Range> blocks = steps(addresses_.range(), true);
+    const std::vector<Range> blocks = steps(range_, true);
     const std::lock_guard lock{core_.mutex_};
     if (core_.closed()) return;
     for (const Range& block : blocks) {
@@ -266,7 +253,7 @@ MEMSAVER_INLINE void ElasticRange::commit(Range part) {
         const std::vector<Range> missing = steps(part, false);
         {
             const std::lock_guard lock{core_.mutex_};
-            if (core_.any_away(addresses_.range()))
+            if (core_.any_away(range_))
                 refuse("commit", offset_of(part), part.bytes, "it is paused; resume its tag first");
         }
         if (missing.empty()) return;
@@ -292,13 +279,13 @@ MEMSAVER_INLINE void ElasticRange::commit(Range part) {
 
 MEMSAVER_INLINE void ElasticRange::clear_the_way(const std::vector<Range>& missing) {
     std::vector<std::shared_ptr<const WorkMark>> marks;
-    if (!addresses_.blocked(missing, &marks)) return;
+    if (!blocked(missing, &marks)) return;
     for (const auto& mark : marks) {
         core_.check_of_tag(mark->wait(), "wait for work that may still use released memory");
     }
     std::size_t released = 0;
     const Status status = core_.retry_attic(released);
-    if (addresses_.blocked(missing)) core_.check_of_tag(status, "release pages left by an earlier call");
+    if (blocked(missing)) core_.check_of_tag(status, "release pages left by an earlier call");
 }
 
 MEMSAVER_INLINE void ElasticRange::release(std::size_t offset, std::size_t bytes, const FreeOrder& order) {
@@ -338,7 +325,7 @@ MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const F
     if (mark != nullptr && mark->query(passed).ok() && passed) mark = nullptr;
     if (!core.settle().ok()) { // the library's own copies, which no mark of the program covers
         const std::shared_ptr<const WorkMark> copies = core.next_fence();
-        mark = mark == nullptr ? copies : std::make_shared<BothMarks>(mark, copies);
+        mark = mark == nullptr ? copies : std::make_shared<AllMarks>(std::vector{mark, copies});
     }
     std::vector<Extent> extents;
     std::vector<std::shared_ptr<AnySlot>> ended;

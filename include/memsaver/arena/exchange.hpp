@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -35,10 +34,10 @@ public:
 
     /// Starts saving. Throws what a policy throws.
     void save();
+    /// From here on, pages that are handed over may be written to.
+    void write() noexcept;
     /// Returns LiveSet::before_write for a resume. Any thread may call it.
     [[nodiscard]] std::function<Status(Range)> before_write(std::size_t resume);
-    /// Returns whether a failed save kept bytes from being written.
-    [[nodiscard]] bool save_failed() const noexcept;
 
     /// Hands over nothing. Nothing may have been written.
     void call_off();
@@ -55,14 +54,10 @@ private:
         Range target;
     };
 
-    Status wait_for(const Pair& pair, Range target);
-
     std::vector<PauseStep>& out_;
     std::vector<ResumeStep>& in_;
     std::vector<Pair> pairs_;
-    mutable std::mutex mutex_;  // guards the members below
     std::vector<char> written_; // for each pause: some of its pages may have been written to
-    bool save_failed_ = false;
 };
 
 /// Runs an exchange to its end. `out` have been begun and wait for `order`; `in` have been begun. Copies run in both

@@ -131,23 +131,17 @@ MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const n
 
 MEMSAVER_INLINE void Handover::save() {
     for (std::size_t p = 0; p < out_.size(); ++p) {
-        const auto poisoned = [&](bool yes) { // a policy that keeps nothing writes poison over pages handed over
-            if (out_[p].keeps_bytes() || !yes) return;
-            const std::lock_guard lock{mutex_};
-            for (const Pair& pair : pairs_) written_[p] = written_[p] != 0 || pair.pause == p ? 1 : 0;
-        };
-        try {
-            out_[p].enqueue();
-        } catch (Error& error) {
-            poisoned(true);
-            name_tag(error, out_[p].tag());
-            throw;
-        } catch (...) {
-            poisoned(true);
-            throw;
-        }
-        poisoned(out_[p].ticket().bytes() != 0);
+        // A policy that keeps nothing writes poison over pages handed over.
+        const bool poisons = !out_[p].keeps_bytes() && std::any_of(pairs_.begin(), pairs_.end(),
+                                                                   [&](const Pair& pair) { return pair.pause == p; });
+        written_[p] = poisons ? 1 : 0; // also if it throws
+        naming(out_[p].tag(), [&] { out_[p].enqueue(); });
+        if (out_[p].ticket().bytes() == 0) written_[p] = 0;
     }
+}
+
+MEMSAVER_INLINE void Handover::write() noexcept {
+    for (const Pair& pair : pairs_) written_[pair.pause] = 1;
 }
 
 MEMSAVER_INLINE std::function<Status(Range)> Handover::before_write(std::size_t resume) {
@@ -156,32 +150,16 @@ MEMSAVER_INLINE std::function<Status(Range)> Handover::before_write(std::size_t 
             if (pair.resume != resume || !overlap(pair.target, range)) continue;
             const Address begin = std::max(pair.target.address, range.address);
             const Address end = std::min(pair.target.end(), range.end());
-            if (const Status status = wait_for(pair, {begin, end - begin}); !status.ok()) return status;
+            try {
+                const Status status = out_[pair.pause].ticket().wait_for(
+                    {pair.source.address + (begin - pair.target.address), end - begin});
+                if (!status.ok()) return status;
+            } catch (const std::exception&) { // rethrown to the thread that waits for the whole save
+                return {StatusKind::other, 0, "the previous bytes could not be saved"};
+            }
         }
         return {};
     };
-}
-
-MEMSAVER_INLINE Status Handover::wait_for(const Pair& pair, Range target) {
-    Status status;
-    try {
-        status = out_[pair.pause].ticket().wait_for(
-            {pair.source.address + (target.address - pair.target.address), target.bytes});
-    } catch (const std::exception&) { // rethrown to the thread that waits for the whole save
-        status = {StatusKind::other, 0, "the previous bytes could not be saved"};
-    }
-    const std::lock_guard lock{mutex_};
-    if (status.ok()) {
-        written_[pair.pause] = 1;
-    } else {
-        save_failed_ = true;
-    }
-    return status;
-}
-
-MEMSAVER_INLINE bool Handover::save_failed() const noexcept {
-    const std::lock_guard lock{mutex_};
-    return save_failed_;
 }
 
 MEMSAVER_INLINE void Handover::call_off() {
@@ -254,6 +232,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
     say(in, Turn::Stage::moves);
     if (handing) for_each_device(in, [](ResumeStep& step) { step.map(); });
     const auto saved = [&] { for_each_device(out, [](PauseStep& step) { step.wait(); }); };
+    bool writing = false;
     try {
         translated([&] {
             handover.save();
@@ -263,6 +242,8 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
             }
             // Else a page could be written to whose save might still fail.
             if (!std::all_of(out.begin(), out.end(), [](PauseStep& step) { return step.ticket().enqueued(); })) saved();
+            handover.write();
+            writing = true;
             for_each_device(in, [&](ResumeStep& step) {
                 step.enqueue(handover.before_write(static_cast<std::size_t>(&step - in.data())));
             });
@@ -273,7 +254,7 @@ MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<Res
         std::exception_ptr failure = std::current_exception();
         in.clear(); // no copies into handed pages are in flight afterwards, and they are unmapped there
         try {
-            if (handover.save_failed()) translated(saved); // rethrows the cause; `failure` only says that a wait failed
+            if (writing) translated(saved); // if a save failed, it is the cause
         } catch (...) {
             failure = std::current_exception();
         }

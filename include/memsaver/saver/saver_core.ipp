@@ -1207,14 +1207,14 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, cons
         check(unknown, "query the owner of a stream or event");
         return drivers.front();
     };
-    std::vector<std::unique_ptr<const WorkMark>> marks;
+    std::vector<std::shared_ptr<const WorkMark>> marks;
     for (const StreamRef stream : order.streams()) {
         const AnyDriver& driver = whose(stream);
         if (being_captured(driver, stream))
             misuse({"after(stream): the stream is being captured, so its work cannot be waited for"});
-        marks.push_back(std::make_unique<StreamMark>(driver, stream));
+        marks.push_back(std::make_shared<StreamMark>(driver, stream));
     }
-    for (const EventRef event : order.events()) marks.push_back(std::make_unique<StreamMark>(whose(event), event));
+    for (const EventRef event : order.events()) marks.push_back(std::make_shared<StreamMark>(whose(event), event));
     return {FreeOrder::Kind::marked, {}, {}, std::make_shared<AllMarks>(std::move(marks))};
 }
 

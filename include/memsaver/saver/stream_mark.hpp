@@ -4,9 +4,7 @@
 #include "memsaver/core/order.hpp"
 #include "memsaver/driver/owned.hpp"
 
-#include <memory>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -35,30 +33,6 @@ private:
     AnyDriver driver_;
     OwnedStream relay_; // used for events; closed after the event that is recorded in it
     OwnedEvent event_;
-};
-
-/// A combination of marks; completes once all of them have.
-class AllMarks final : public WorkMark {
-public:
-    explicit AllMarks(std::vector<std::unique_ptr<const WorkMark>> marks) : marks_{std::move(marks)} {}
-
-    Status query(bool& passed) const noexcept override {
-        passed = true;
-        for (const auto& mark : marks_) {
-            const Status status = passed ? mark->query(passed) : Status{};
-            if (!status.ok()) return status;
-        }
-        return {};
-    }
-    Status wait() const noexcept override {
-        for (const auto& mark : marks_) {
-            if (const Status status = mark->wait(); !status.ok()) return status;
-        }
-        return {};
-    }
-
-private:
-    std::vector<std::unique_ptr<const WorkMark>> marks_;
 };
 
 } // namespace detail
