@@ -101,6 +101,12 @@ public:
     class SaveAhead;
     class Arriving; // bytes in flight while no operation holds the turn: arriving.hpp
 
+    struct KeepAlive {
+        void operator()(ArenaCore*) const noexcept {}
+    };
+    /// The arena of a step, which is null once the step has ended or has been moved from.
+    using Borrowed = std::unique_ptr<ArenaCore, KeepAlive>;
+
     static constexpr std::size_t default_alignment = Request::default_alignment;
 
     /// `on_segment` is called with every new range of addresses before blocks are allocated from it. Throws Misuse for
@@ -389,8 +395,7 @@ private:
     [[nodiscard]] std::shared_ptr<const WorkMark> next_fence();
     /// Returns the live block that contains an address, except what graphs keep.
     [[nodiscard]] std::optional<LiveBlock> block_holding(Address address);
-    /// Returns the live block that contains the whole range. Throws Misuse that begins with `text` if there is none.
-    [[nodiscard]] LiveBlock block_of(Range range, FunctionRef<Misuse(const char*)> refusal);
+    class Asked; // a call about bytes of a block
     /// Returns all live blocks of these memories; none may be changed meanwhile.
     [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Memory*>& memories);
     /// Returns the description of these memories that is passed to a slot. Must not outlive the arena.

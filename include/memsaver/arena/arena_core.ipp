@@ -1202,25 +1202,45 @@ MEMSAVER_INLINE void ArenaCore::drop_dead() {
 
 // --- kept bytes ---
 
-MEMSAVER_INLINE LiveBlock ArenaCore::block_of(Range range, FunctionRef<Misuse(const char*)> refusal) {
-    if (range.bytes == 0) throw refusal("the size is 0");
-    if (!contains(pointer_of(range.address))) throw refusal("the address does not belong to this tag");
-    const std::optional<LiveBlock> block = block_holding(range.address);
-    if (!block) throw refusal("no live block contains this address, nor a committed part of an elastic range");
-    if (range.bytes > block->bytes - (range.address - block->address))
-        throw refusal("it extends past the end of its block");
-    return *block;
-}
+class ArenaCore::Asked {
+public:
+    /// Takes the turn. Throws Misuse after `close`.
+    Asked(ArenaCore& core, const char* call, const void* pointer, std::size_t bytes, const std::string& rest = {},
+          bool join = false)
+        : core_{core}, range_{as_address(pointer), bytes}, call_{call} {
+        call_ += '(' + format_address(range_.address) + ", " + format_bytes(bytes) + rest + ')';
+        core.require_open_for([&] { return call_; });
+        turn_.emplace(core.take_turn({}, call, join));
+    }
+
+    [[nodiscard]] Range range() const noexcept { return range_; }
+    [[nodiscard]] std::size_t offset_in(const LiveBlock& block) const noexcept {
+        return range_.address - block.address;
+    }
+    [[noreturn]] void refuse(const char* why) const { throw Misuse{call_ + " in tag \"" + core_.tag_ + "\": " + why}; }
+    /// Returns the live block that contains all of the bytes. Throws Misuse if there is none.
+    [[nodiscard]] LiveBlock block() const {
+        if (range_.bytes == 0) refuse("the size is 0");
+        return block(range_.bytes);
+    }
+    [[nodiscard]] LiveBlock block(std::size_t bytes) const {
+        if (!core_.contains(pointer_of(range_.address))) refuse("the address does not belong to this tag");
+        const std::optional<LiveBlock> block = core_.block_holding(range_.address);
+        if (!block) refuse("no live block contains this address, nor a committed part of an elastic range");
+        if (bytes > block->bytes - offset_in(*block)) refuse("it extends past the end of its block");
+        return *block;
+    }
+
+private:
+    ArenaCore& core_;
+    Range range_;
+    std::string call_;
+    std::optional<Turn::Hold> turn_;
+};
 
 MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size_t bytes) {
-    const auto text = [&] {
-        return "backup_view(" + format_address(as_address(pointer)) + ", " + format_bytes(bytes) + ')';
-    };
-    require_open_for(text);
-    const auto turn = take_turn({}, "backup_view");
-    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };
-    const Range range{as_address(pointer), std::max<std::size_t>(bytes, 1)}; // no store maps 0 bytes
-    const LiveBlock block = block_of(range, refusal);
+    const Asked asked{*this, "backup_view", pointer, bytes};
+    const LiveBlock block = asked.block(std::max<std::size_t>(bytes, 1)); // no store maps 0 bytes
     check_of_tag(settle(), "wait for copies of an earlier operation");
     std::shared_ptr<AnySlot> slot;
     {
@@ -1229,25 +1249,19 @@ MEMSAVER_INLINE BackupView ArenaCore::backup_view(const void* pointer, std::size
         slot = memory == nullptr ? own_ : slot_of(*memory);
     }
     try {
-        BackupView view = slot->view(block.serial, range.address - block.address, range.bytes);
+        BackupView view = slot->view(block.serial, asked.offset_in(block), std::max<std::size_t>(bytes, 1));
         view.size_bytes = bytes;
         return view;
     } catch (const Misuse& error) {
-        throw refusal(error.what());
+        asked.refuse(error.what());
     }
 }
 
 MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
-    const Range range{as_address(pointer), bytes};
-    const auto text = [&] {
-        return "write_backup(" + format_address(range.address) + ", " + format_bytes(bytes) + ')';
-    };
-    require_open_for(text);
-    const auto turn = take_turn({}, "write_backup");
-    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };
-    if (bytes == 0) throw refusal("the size is 0");
-    if (from == nullptr) throw refusal("the source pointer is null");
-    const LiveBlock block = block_of(range, refusal);
+    const Asked asked{*this, "write_backup", pointer, bytes};
+    if (bytes == 0) asked.refuse("the size is 0");
+    if (from == nullptr) asked.refuse("the source pointer is null");
+    const LiveBlock block = asked.block();
     check_of_tag(settle(), "wait for copies of an earlier operation");
     std::shared_ptr<AnySlot> slot;
     {
@@ -1255,53 +1269,42 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
         const Memory* const memory = memory_with_block(block.address);
         if (memory != nullptr && memory->state == Memory::State::paused) slot = slot_of(*memory);
     }
-    if (slot == nullptr) throw refusal("it is not paused; write to the memory directly");
+    if (slot == nullptr) asked.refuse("it is not paused; write to the memory directly");
     try {
-        slot->write(block, range.address - block.address, static_cast<const std::byte*>(from), bytes);
+        slot->write(block, asked.offset_in(block), static_cast<const std::byte*>(from), bytes);
     } catch (const Misuse& error) {
-        throw refusal(error.what());
+        asked.refuse(error.what());
     }
 }
 
 MEMSAVER_INLINE void ArenaCore::load(void* pointer, const FileRange& given) {
     const FileRange from{absolute_path(given.path), given.offset, given.bytes}; // later resumes read it again
-    const Range range{as_address(pointer), from.bytes};
-    const auto text = [&] {
-        return "load(" + format_address(range.address) + ", " + format_bytes(range.bytes) + ", \"" + from.path +
-               "\", " + std::to_string(from.offset) + ')';
-    };
-    require_open_for(text);
-    const auto turn = take_turn({}, "load");
-    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };
-    const LiveBlock block = block_of(range, refusal);
+    const Asked asked{*this, "load", pointer, from.bytes, ", \"" + from.path + "\", " + std::to_string(from.offset)};
+    const LiveBlock block = asked.block();
     {
         const std::lock_guard lock{mutex_};
         if (any_away({block.address, block.bytes}))
-            throw refusal("its block is paused or partly paused; resume the tag first");
+            asked.refuse("its block is paused or partly paused; resume the tag first");
     }
     try {
         LiveSet live = live_set({}, "loading");
         live.extents.push_back({block.address, block.bytes});
         live.blocks = [block] { return std::vector<LiveBlock>{block}; };
-        if (own_->load(block, range.address - block.address, from, live)) return;
+        if (own_->load(block, asked.offset_in(block), from, live)) return;
     } catch (const Misuse& error) {
-        throw refusal(error.what());
+        asked.refuse(error.what());
     } catch (...) {
         unsettle(); // its copies may still be in flight
         throw;
     }
-    throw refusal(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
+    asked.refuse(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
 }
 
 MEMSAVER_INLINE void ArenaCore::invalidate(const void* pointer, std::size_t bytes) {
-    const Range range{as_address(pointer), bytes};
-    const auto text = [&] { return "invalidate(" + format_address(range.address) + ", " + format_bytes(bytes) + ')'; };
-    require_open_for(text);
-    const auto turn = take_turn({}, "invalidate");
-    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };
-    const LiveBlock block = block_of(range, refusal);
-    if (!policy_.keeps_bytes()) throw refusal("its policy keeps no bytes");
-    own_->invalidate(block, range.address - block.address, bytes);
+    const Asked asked{*this, "invalidate", pointer, bytes};
+    const LiveBlock block = asked.block();
+    if (!policy_.keeps_bytes()) asked.refuse("its policy keeps no bytes");
+    own_->invalidate(block, asked.offset_in(block), bytes);
 }
 
 MEMSAVER_INLINE void ArenaCore::invalidate() {

@@ -26,7 +26,7 @@ namespace detail {
 class ArenaCore::SaveAhead {
 public:
     SaveAhead(ArenaCore& core, Turn::Hold turn);
-    SaveAhead(SaveAhead&& other) noexcept;
+    SaveAhead(SaveAhead&&) noexcept = default;
     SaveAhead& operator=(SaveAhead&&) = delete;
     ~SaveAhead();
 
@@ -43,7 +43,7 @@ private:
     friend class Arriving;
 
     Turn::Hold turn_;
-    ArenaCore* core_;
+    Borrowed core_;
     bool able_;
     std::vector<Memory*> memories_;     // active
     std::vector<Range> ranges_;         // theirs at the beginning, sorted

@@ -38,14 +38,8 @@ MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn
     std::sort(living_.begin(), living_.end());
 }
 
-MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(SaveAhead&& other) noexcept
-    : turn_{std::move(other.turn_)}, core_{other.core_}, able_{other.able_}, memories_{std::move(other.memories_)},
-      ranges_{std::move(other.ranges_)}, living_{std::move(other.living_)}, enqueued_{std::exchange(other.enqueued_,
-                                                                                                    false)},
-      ticket_{std::move(other.ticket_)}, saving_{std::move(other.saving_)}, waited_{other.waited_} {}
-
 MEMSAVER_INLINE ArenaCore::SaveAhead::~SaveAhead() {
-    if (!enqueued_) return;
+    if (core_ == nullptr || !enqueued_) return;
     ticket_ = {}; // nothing would invalidate what it saved, so that may be stale when it is next needed
     core_->own_->outdated();
     core_->unsettle();
@@ -56,7 +50,7 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     saving_ = Span{core_->options_.events, core_->tag(), core_->device(), "save"};
     LiveSet live = core_->live_set(memories_, "saving");
     live.extents = ranges_;
-    live.blocks = [core = core_, memories = memories_, ranges = ranges_, living = living_] {
+    live.blocks = [core = core_.get(), memories = memories_, ranges = ranges_, living = living_] {
         std::vector<LiveBlock> blocks = core->live_blocks(memories); // new blocks are left to the pause
         std::erase_if(blocks, [&](const LiveBlock& block) {
             return !covers(ranges, {block.address, block.bytes}) ||
@@ -312,15 +306,11 @@ MEMSAVER_INLINE void ArenaCore::cancel_arriving() noexcept {
 }
 
 MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, std::size_t bytes) {
-    const Range range{as_address(pointer), bytes};
-    const auto text = [&] { return "gate(" + format_address(range.address) + ", " + format_bytes(bytes) + ')'; };
-    require_open_for(text);
-    const auto turn = take_turn({}, "gate", true);
-    const auto refusal = [&](const char* why) { return Misuse{text() + " in tag \"" + tag_ + "\": " + why}; };
-    const LiveBlock block = block_of(range, refusal);
-    std::shared_ptr<GateMark> gate = gates_.add(range, block.address, block.serial);
+    const Asked asked{*this, "gate", pointer, bytes, {}, true};
+    const LiveBlock block = asked.block();
+    std::shared_ptr<GateMark> gate = gates_.add(asked.range(), block.address, block.serial);
     if (const auto coming = arriving(); coming != nullptr && coming->can_be_joined()) {
-        coming->follow(gates_.relay(), range);
+        coming->follow(gates_.relay(), asked.range());
         check(driver_.record(gate->event.get(), gates_.relay()), "record the event of a gate");
     }
     return gate;

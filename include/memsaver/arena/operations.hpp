@@ -25,7 +25,7 @@ public:
     /// `once`: the policy for this pause, if not the tag's. Throws OutOfHostMemory, or DriverError if copies of an
     /// earlier, failed operation cannot be waited for; then nothing has changed.
     Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once);
-    Pause(Pause&& other) noexcept;
+    Pause(Pause&&) noexcept = default;
     Pause& operator=(Pause&&) = delete;
     ~Pause();
 
@@ -88,7 +88,7 @@ private:
     TagReport finish() noexcept;
 
     Turn::Hold turn_;
-    ArenaCore* core_;
+    Borrowed core_;
     bool keeps_; // the policy keeps the bytes
     bool enqueued_ = false;
     bool gone_ = false;     // `release` was called: the memory is paused
@@ -115,7 +115,7 @@ public:
     /// `once`: a policy that replaces the saved bytes for this resume. Throws OutOfHostMemory, or DriverError if copies
     /// of an earlier, failed operation cannot be waited for; then nothing has changed.
     Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once = {});
-    Resume(Resume&& other) noexcept;
+    Resume(Resume&&) noexcept = default;
     Resume& operator=(Resume&&) = delete;
     ~Resume();
 
@@ -175,7 +175,7 @@ private:
     void back_to_paused(bool in_use) noexcept;
 
     Turn::Hold turn_;
-    ArenaCore* core_;
+    Borrowed core_;
     std::shared_ptr<AnySlot> once_;
     std::vector<Memory*> coming_;   // arriving
     bool alone_ = false;            // has given up the turn
@@ -217,7 +217,7 @@ private:
     std::vector<Extent> take_unused();
 
     std::optional<Turn::Hold> turn_;
-    ArenaCore* core_;
+    Borrowed core_;
     std::uint64_t fence_;
     TagReport row_;
     Status failure_;

@@ -50,14 +50,6 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
               [](const Extent* a, const Extent* b) { return a->address < b->address; });
 }
 
-MEMSAVER_INLINE ArenaCore::Pause::Pause(Pause&& other) noexcept
-    : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, keeps_{other.keeps_},
-      enqueued_{other.enqueued_}, gone_{other.gone_}, released_{other.released_}, slot_{std::move(other.slot_)},
-      fence_{other.fence_}, taken_{std::move(other.taken_)}, extents_{std::move(other.extents_)}, ranges_{std::move(
-                                                                                                      other.ranges_)},
-      targets_{std::move(other.targets_)}, scratch_before_{other.scratch_before_}, ticket_{std::move(other.ticket_)},
-      saving_{std::move(other.saving_)}, row_{std::move(other.row_)}, failure_{other.failure_} {}
-
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
     if (core_ != nullptr) (void)finish();
 }
@@ -139,7 +131,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::note(const Status& status) noexcept {
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
-    ArenaCore& core = *std::exchange(core_, nullptr);
+    ArenaCore& core = *core_.release();
     ticket_ = {};
     extents_.clear();
     if (!gone_ && enqueued_) {
@@ -231,12 +223,6 @@ MEMSAVER_INLINE void ArenaCore::Resume::unmap_handed() {
         }
     }
 }
-
-MEMSAVER_INLINE ArenaCore::Resume::Resume(Resume&& other) noexcept
-    : turn_{std::move(other.turn_)}, core_{std::exchange(other.core_, nullptr)}, once_{std::move(other.once_)},
-      coming_{std::move(other.coming_)}, alone_{other.alone_}, enqueued_{other.enqueued_},
-      first_{std::move(other.first_)}, tickets_{std::move(other.tickets_)}, waited_{other.waited_},
-      scratch_bytes_{other.scratch_bytes_}, restoring_{std::move(other.restoring_)}, row_{std::move(other.row_)} {}
 
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
@@ -380,7 +366,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::wait() {
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
-    ArenaCore& core = *std::exchange(core_, nullptr);
+    ArenaCore& core = *core_.release();
     tickets_.clear();
     row_.mapped_bytes += scratch_bytes_;
     bool own = false;

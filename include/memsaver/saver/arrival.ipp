@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -271,58 +272,41 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
                                                   const ResumeAsyncOptions& options,
                                                   const std::vector<std::string>& told, int& refused_by) {
     using Arriving = ArenaCore::Arriving;
+    const auto has = [](const Member& member, const BytesAt& range) { return member.arena->contains(range.pointer); };
+    sort_by(members, [&](const std::shared_ptr<Member>& member) { // in the order of `.first`
+        const auto of = std::find_if(options.first.begin(), options.first.end(),
+                                     [&](const BytesAt& range) { return has(*member, range); });
+        return static_cast<std::uint64_t>(of - options.first.begin());
+    });
     std::vector<ArrivalState::Part> parts;
-    std::vector<std::vector<Range>> firsts; // one per part
-    const auto has = [](const std::shared_ptr<Member>& member, const BytesAt& range) {
-        return member->arena->contains(range.pointer);
-    };
-    for (const BytesAt& range : options.first) { // tags in the order of `.first`
-        const auto whose =
-            std::find_if(members.begin(), members.end(), [&](const auto& m) { return m && has(m, range); });
-        if (whose != members.end()) parts.push_back({std::move(*whose)});
+    Members busy(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        ArenaCore& core = *members[i]->core;
+        parts.push_back({members[i], {}, core.pauses()}); // before checking for paused memory: a later pause is noticed
+        if (!core.nothing_paused()) busy[i] = members[i];
     }
-    for (auto& member : members) {
-        if (member) parts.push_back({std::move(member)});
-    }
-    for (const auto& part : parts) {
-        auto& first = firsts.emplace_back();
-        for (const BytesAt& range : options.first) {
-            if (has(part.member, range)) first.push_back({reinterpret_cast<Address>(range.pointer), range.bytes});
-        }
-    }
-    Members busy(parts.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        ArenaCore* const core = parts[i].member->core;
-        if (core == nullptr) continue;
-        parts[i].pauses = core->pauses(); // read before checking for paused memory, so that a later pause is noticed
-        if (!core->nothing_paused()) busy[i] = parts[i].member;
-    }
-    std::vector<std::size_t> of; // index of the part of each step
-    Members ours;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (busy[i] == nullptr) continue;
-        of.push_back(i);
-        ours.push_back(busy[i]);
-    }
-    Turns turns = take_turns(ours, {}, "resume_async", true);
-    for (const std::size_t i : of) parts[i].pauses = parts[i].member->core->pauses();
+    Turns turns = take_turns(busy, {}, "resume_async", true);
     std::vector<ResumeStep> steps;
     std::vector<std::shared_ptr<Arriving>> arriving; // one per step
     Members stepping;
-    steps.reserve(ours.size());
-    for (std::size_t k = 0; k < ours.size(); ++k) {
-        if (!turns[k]) continue;
-        ArenaCore& core = *ours[k]->core;
+    steps.reserve(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (!turns[i]) continue;
+        ArenaCore& core = *members[i]->core;
+        parts[i].pauses = core.pauses();
         if (auto coming = core.arriving(); coming != nullptr && coming->can_be_joined()) {
-            parts[of[k]].arriving = std::move(coming);
-            turns[k].reset();
+            parts[i].arriving = std::move(coming);
+            turns[i].reset();
             continue;
         }
-        arriving.push_back(std::make_shared<Arriving>(core));
-        stepping.push_back(ours[k]);
-        steps.emplace_back(core, std::move(*turns[k]), options.bytes);
-        steps.back().bring_first(std::move(firsts[of[k]]));
-        parts[of[k]].arriving = arriving.back();
+        parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(core));
+        stepping.push_back(members[i]);
+        std::vector<Range> first;
+        for (const BytesAt& range : options.first) {
+            if (has(*members[i], range)) first.push_back({reinterpret_cast<Address>(range.pointer), range.bytes});
+        }
+        steps.emplace_back(core, std::move(*turns[i]), options.bytes);
+        steps.back().bring_first(std::move(first));
     }
     Relief relief;
     std::uint64_t seen = room_made_.load();

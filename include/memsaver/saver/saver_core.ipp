@@ -1122,7 +1122,7 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
                                                          const char* what, bool join) {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i]->core != nullptr) order.push_back(i);
+        if (members[i] != nullptr && members[i]->core != nullptr) order.push_back(i);
     }
     sort_by(order, [&](std::size_t i) { return members[i]->serial; });
     Turns turns(members.size());

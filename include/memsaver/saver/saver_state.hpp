@@ -125,7 +125,8 @@ class SaverState {
 
     // --- operations ---
 
-    /// Takes the turns of all members, in the order that all operations use. `join`: see ArenaCore::take_turn.
+    /// Takes the turns of all members that are not null, in the order that all operations use. `join`: see
+    /// ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
     /// ever.
