@@ -308,15 +308,8 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
         steps.emplace_back(core, std::move(*turns[i]), options.bytes);
         steps.back().bring_first(std::move(first));
     }
-    Relief relief;
-    std::uint64_t seen = room_made_.load();
     std::vector<std::string> names = told;
-    begin_resume(steps, [&](int device) {
-        refused_by = device;
-        const bool again = relief.again([&](bool wait) { return make_room(device, wait, stepping, seen); });
-        seen = room_made_.load();
-        return again;
-    });
+    begin_resume(steps, MakeRoom{*this, stepping, refused_by});
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
     for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // the backup is not restored
         if (steps[k].brings()) tags_.residents().lose(*stepping[k]->resident);

@@ -497,12 +497,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions
     Turns turns = take_turns(members, deadline, "pause");
     const std::vector<std::uint64_t> before = pauses_of(members);
     std::vector<PauseStep> steps;
-    steps.reserve(members.size());
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (!turns[i]) continue;
-        ArenaCore& core = *members[i]->core;
-        steps.emplace_back(core, std::move(*turns[i]), options.bytes);
-    }
+    (void)begin_steps(steps, members, turns, 0, members.size(), options.bytes);
     try {
         Report report = run_pause(steps, options.order, deadline, others_for(options.order));
         note_losses(members, report, options.bytes, before);
@@ -539,28 +534,10 @@ MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptio
                   [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
     std::vector<ResumeStep> steps;
-    ResidentList residents; // one per step
-    steps.reserve(members.size());
-    residents.reserve(members.size());
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (!turns[i]) continue;
-        steps.emplace_back(*members[i]->core, std::move(*turns[i]), options.bytes);
-        residents.push_back(members[i]->resident);
-    }
-    Relief relief;
-    std::uint64_t seen = room_made_.load();
-    return run_resume(
-        steps,
-        [&](int device) {
-            refused_by = device;
-            const bool again =
-                relief.again([&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
-            seen = room_made_.load();
-            return again;
-        },
-        [&](std::size_t step) { // before a use can find the tag resident
-            if (options.bytes) tags_.residents().lose(*residents[step]);
-        });
+    const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
+    return run_resume(steps, MakeRoom{*this, members, refused_by, may_wait}, [&](std::size_t step) {
+        if (options.bytes) tags_.residents().lose(*stepping[step]->resident); // before a use can find the tag resident
+    });
 }
 
 MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, const ExchangeOptions& options) {
@@ -648,35 +625,15 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     const std::vector<std::uint64_t> before = pauses_of(leaving);
     std::vector<PauseStep> pauses;
     std::vector<ResumeStep> resumes; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
-    pauses.reserve(going);
-    ResidentList arriving; // one per step of `resumes`
-    resumes.reserve(members.size() - going);
-    arriving.reserve(members.size() - going);
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (!turns[i]) continue;
-        ArenaCore& core = *members[i]->core;
-        if (i >= going) {
-            resumes.emplace_back(core, std::move(*turns[i]), options.bytes_in);
-            arriving.push_back(members[i]->resident);
-            continue;
-        }
-        pauses.emplace_back(core, std::move(*turns[i]), options.bytes_out);
-    }
+    (void)begin_steps(pauses, members, turns, 0, going, options.bytes_out);
+    const Members arriving = begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
     try {
-        Relief relief;
-        std::uint64_t seen = room_made_.load();
-        Report report = run_exchange(
-            pauses, resumes, options.order, deadline, others_for(options.order),
-            [&](int device) {
-                refused_by = device;
-                const bool again = relief.again(
-                    [&](bool wait) { return (may_wait || !wait) && make_room(device, wait, members, seen); });
-                seen = room_made_.load();
-                return again;
-            },
-            [&](std::size_t step) { // before a use can find the tag resident
-                if (options.bytes_in) tags_.residents().lose(*arriving[step]);
-            });
+        MakeRoom relieve{*this, members, refused_by, may_wait};
+        Report report = run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve,
+                                     [&](std::size_t step) {
+                                         // before a use can find the tag resident
+                                         if (options.bytes_in) tags_.residents().lose(*arriving[step]->resident);
+                                     });
         note_losses(leaving, report, options.bytes_out, before);
         warn_of_lost_bytes(report, {.bytes = options.bytes_out});
         return report;
@@ -700,11 +657,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
             tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         std::vector<TrimStep> steps;
-        steps.reserve(members.size());
-        for (std::size_t i = 0; i < members.size(); ++i) {
-            if (!turns[i]) continue;
-            steps.emplace_back(*members[i]->core, std::move(*turns[i]));
-        }
+        (void)SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes == 0) return report;
         emit(state_->options_.events, [&] {

@@ -128,6 +128,42 @@ class SaverState {
     /// Takes the turns of all members that are not null, in the order that all operations use. `join`: see
     /// ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
+    /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken. Returns those.
+    template <class Step, class... Options>
+    static Members begin_steps(std::vector<Step>& steps, const Members& members, Turns& turns, std::size_t from,
+                               std::size_t to, const Options&... options) {
+        Members stepping;
+        stepping.reserve(to - from);
+        steps.reserve(to - from);
+        for (std::size_t i = from; i < to; ++i) {
+            if (!turns[i]) continue;
+            steps.emplace_back(*members[i]->core, std::move(*turns[i]), options...);
+            stepping.push_back(members[i]);
+        }
+        return stepping;
+    }
+    /// Makes room for steps that find none on a device, in the stages of a Relief, and notes which device that was.
+    class MakeRoom {
+    public:
+        MakeRoom(SaverState& state, const Members& busy, int& refused_by, bool may_wait = true)
+            : state_{state}, busy_{busy}, refused_by_{refused_by}, may_wait_{may_wait}, seen_{state.room_made_.load()} {
+        }
+        bool operator()(int device) {
+            refused_by_ = device;
+            const bool again = relief_.again(
+                [&](bool wait) { return (may_wait_ || !wait) && state_.make_room(device, wait, busy_, seen_); });
+            seen_ = state_.room_made_.load();
+            return again;
+        }
+
+    private:
+        SaverState& state_;
+        const Members& busy_;
+        int& refused_by_;
+        bool may_wait_;
+        std::uint64_t seen_;
+        Relief relief_;
+    };
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
     /// ever.
     void refuse_in_hook(const char* what, const Tags& tags);
