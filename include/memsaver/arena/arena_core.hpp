@@ -37,6 +37,7 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 class ElasticRange;
+class GraphKeeps; // graph_keeps.hpp
 
 /// The right to run an operation on an arena. Like a mutex, but held across waits, copies and driver calls, so code
 /// that must be fast (`allocate`, `deallocate`, `usage`) never takes it.
@@ -127,10 +128,12 @@ public:
     /// a power of two, closed), OutOfMemory, or the error of a failing driver call.
     void* allocate(const Request& request);
     /// Frees a block, paused or not. Throws Misuse unless `pointer` was returned by `allocate` and has not been freed
-    /// since. Null is a no-op.
-    void deallocate(void* pointer, const FreeOrder& order);
+    /// since. Null is a no-op. `graph`: of the graph whose replays touch the block, if it is freed in a capture. If it
+    /// is of a capture unknown to the saver, the block stays until the arena closes.
+    void deallocate(void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph = {});
     /// `deallocate` for owners that may outlive `close()` and must not throw. Failures go to the event sink.
-    void deallocate_quietly(void* pointer, const FreeOrder& order) noexcept;
+    void deallocate_quietly(void* pointer, const FreeOrder& order,
+                            const std::shared_ptr<GraphKeeps>& graph = {}) noexcept;
 
     /// Fills `bytes` of a live block of this arena with zeros, in stream order; recorded if `stream` is being captured.
     /// Waits for bytes that are being restored. Throws Misuse if they are paused or being paused, or the error of a

@@ -654,7 +654,8 @@ struct ArenaCore::Kept {
     Address block = 0; // guarded by the arena's mutex
 };
 
-MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order) {
+MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order,
+                                           const std::shared_ptr<GraphKeeps>& graph) {
     using Kind = FreeOrder::Kind;
     if (pointer == nullptr) return;
     const Address address = as_address(pointer);
@@ -684,9 +685,9 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
         }
     }
     std::shared_ptr<Kept> kept;
-    if (kind == Kind::replayed && order.graph != nullptr) {
+    if (kind == Kind::replayed && graph != nullptr) {
         kept = std::make_shared<Kept>(shared_from_this());
-        order.graph->add(kept);
+        graph->add(kept);
     }
     const std::lock_guard lock{mutex_};
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); // closed meanwhile
@@ -716,10 +717,11 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
     if (now) memory->blocks.reclaim(address);
 }
 
-MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, const FreeOrder& order) noexcept {
+MEMSAVER_INLINE void ArenaCore::deallocate_quietly(void* pointer, const FreeOrder& order,
+                                                   const std::shared_ptr<GraphKeeps>& graph) noexcept {
     if (closed_.load() || forked()) return;
     try {
-        deallocate(pointer, order);
+        deallocate(pointer, order, graph);
     } catch (const std::exception& error) {
         emit_ignored(error.what());
     }

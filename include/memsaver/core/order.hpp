@@ -99,17 +99,12 @@ public:
     virtual Status wait() const noexcept = 0;
 };
 
-class GraphKeeps; // arena/graph_keeps.hpp
-
 /// When a freed block may be reused: after all work submitted to the device so far (the default), after one stream's
 /// work, after another device's work, at once, or never while a graph in which it was freed may be replayed.
 struct FreeOrder {
     enum class Kind : unsigned char { device, stream, marked, idle, replayed };
     Kind kind = Kind::device;
     StreamRef stream{};
-    /// Of the graph whose replays touch the block, if it was freed in a capture. Null: a capture unknown to the saver;
-    /// the block stays until the arena closes.
-    std::shared_ptr<GraphKeeps> graph{};
     /// For `marked`: work of a stream that the arena's driver cannot query.
     std::shared_ptr<const WorkMark> mark{};
 };

@@ -71,8 +71,8 @@ public:
 
     /// Adjusts the order in which a block is freed: a free with a stream on which a capture began belongs to that
     /// capture's graph, whichever thread frees; otherwise, inside a capture of this thread, it belongs to this
-    /// thread's.
-    void adjust_free_order(FreeOrder& order) noexcept;
+    /// thread's. Returns what that graph keeps, or null.
+    std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order) noexcept;
 
 private:
     struct Open {

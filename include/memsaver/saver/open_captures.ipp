@@ -80,17 +80,17 @@ MEMSAVER_INLINE bool OpenCaptures::here() {
     return on_this_thread() != nullptr;
 }
 
-MEMSAVER_INLINE void OpenCaptures::adjust_free_order(FreeOrder& order) noexcept {
-    if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return;
+MEMSAVER_INLINE std::shared_ptr<GraphKeeps> OpenCaptures::adjust_free_order(FreeOrder& order) noexcept {
+    if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return {};
     const std::lock_guard lock{mutex_};
     const Open* of = nullptr;
     if (order.kind == FreeOrder::Kind::stream) {
         of = find([&](const Open& open) { return open.stream == order.stream; });
     }
     if (of == nullptr) of = on_this_thread();
-    if (of == nullptr) return;
-    order.graph = of->graph;
+    if (of == nullptr) return {};
     if (order.kind == FreeOrder::Kind::device) order.kind = FreeOrder::Kind::replayed;
+    return of->graph;
 }
 
 MEMSAVER_INLINE const OpenCaptures::Open* OpenCaptures::on_this_thread() const noexcept {

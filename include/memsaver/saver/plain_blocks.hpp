@@ -28,7 +28,7 @@ public:
     void* allocate(const std::shared_ptr<ArenaCore>& arena, const Request& request);
     [[nodiscard]] bool contains(const ArenaCore& arena, const void* pointer) noexcept;
     [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept;
-    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order);
+    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph);
     void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)());
     void fill(const ArenaCore& arena, ArenaUsage& row) noexcept;

@@ -34,8 +34,9 @@ MEMSAVER_INLINE PlainBlocks::PlainBlocks(Directory& directory)
                              const void* pointer) noexcept { return own(plain).contains(arena, pointer); },
               .holds = [](Plain& plain, const ArenaCore& arena, const void* pointer,
                           std::size_t bytes) noexcept { return own(plain).holds(arena, pointer, bytes); },
-              .deallocate = [](Plain& plain, ArenaCore& arena, void* pointer,
-                               const FreeOrder& order) { own(plain).deallocate(arena, pointer, order); },
+              .deallocate =
+                  [](Plain& plain, ArenaCore& arena, void* pointer, const FreeOrder& order,
+                     const std::shared_ptr<GraphKeeps>& graph) { own(plain).deallocate(arena, pointer, order, graph); },
               .write = [](Plain& plain, ArenaCore& arena, void* pointer, const void* from,
                           std::size_t bytes) { own(plain).write(arena, pointer, from, bytes); },
               .load = [](Plain& plain, ArenaCore& arena, void* pointer, const FileRange& from,
@@ -129,15 +130,16 @@ MEMSAVER_INLINE bool PlainBlocks::holds(const ArenaCore& arena, const void* poin
     return bytes <= block->second.bytes - offset;
 }
 
-MEMSAVER_INLINE void PlainBlocks::deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order) {
+MEMSAVER_INLINE void PlainBlocks::deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order,
+                                             const std::shared_ptr<GraphKeeps>& graph) {
     const auto address = reinterpret_cast<Address>(pointer);
     bool replayed = order.kind == FreeOrder::Kind::replayed;
     if (order.kind == FreeOrder::Kind::stream) replayed = being_captured(arena.driver(), order.stream);
     std::size_t bytes = 0;
     std::shared_ptr<Kept> kept;
-    if (replayed && order.graph != nullptr) {
+    if (replayed && graph != nullptr) {
         kept = std::make_shared<Kept>(*this, arena.shared_from_this());
-        order.graph->add(kept);
+        graph->add(kept);
     }
     {
         const std::lock_guard lock{mutex_};

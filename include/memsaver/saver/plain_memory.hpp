@@ -16,6 +16,7 @@ namespace detail {
 
 class ArenaCore;
 class Directory;
+class GraphKeeps;
 
 /// Blocks that are one driver allocation each, as users of IPC and registrations need, and that are never paused: those
 /// of a saver that is switched off, and those allocated outside of every tag. Their arenas have no other blocks, but
@@ -30,7 +31,7 @@ public:
         void* (*allocate)(PlainMemory&, const std::shared_ptr<ArenaCore>&, const Request&);
         bool (*contains)(PlainMemory&, const ArenaCore&, const void*) noexcept;
         bool (*holds)(PlainMemory&, const ArenaCore&, const void*, std::size_t) noexcept;
-        void (*deallocate)(PlainMemory&, ArenaCore&, void*, const FreeOrder&);
+        void (*deallocate)(PlainMemory&, ArenaCore&, void*, const FreeOrder&, const std::shared_ptr<GraphKeeps>&);
         void (*write)(PlainMemory&, ArenaCore&, void*, const void*, std::size_t);
         void (*load)(PlainMemory&, ArenaCore&, void*, const FileRange&, AnyPolicy (*)());
         void (*fill)(PlainMemory&, const ArenaCore&, ArenaUsage&) noexcept;
@@ -56,8 +57,8 @@ public:
         return functions_.holds(*this, arena, pointer, bytes);
     }
     /// Frees a block. Waits for the device, as cudaFree does. Throws Misuse unless one starts here.
-    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order) {
-        functions_.deallocate(*this, arena, pointer, order);
+    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph) {
+        functions_.deallocate(*this, arena, pointer, order, graph);
     }
     /// Writes to the memory itself, after all work submitted to the device before this call, and waits for the copy.
     void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {

@@ -214,11 +214,12 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
 
 MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, FreeOrder order) {
     boundary("deallocate", arena, [&] {
-        state_->adjust_free_order(order, arena);
+        const auto graph = state_->adjust_free_order(order, arena);
         try {
             if (pointer == nullptr) return;
             PlainMemory* const plain = arena.contains(pointer) ? nullptr : state_->plain_of(arena);
-            plain != nullptr ? plain->deallocate(arena, pointer, order) : arena.deallocate(pointer, order);
+            plain != nullptr ? plain->deallocate(arena, pointer, order, graph)
+                             : arena.deallocate(pointer, order, graph);
         } catch (const Misuse& misuse) {
             const std::shared_ptr<ArenaCore> other = state_->tags_.find(pointer);
             if (other == nullptr || other.get() == &arena) throw;
@@ -230,9 +231,11 @@ MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, Free
 MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* pointer) noexcept {
     if (forked()) return;
     PlainMemory* const plain = state_->plain_with(arena, pointer);
-    if (plain == nullptr) return arena.deallocate_quietly(pointer, state_->order_now(arena));
+    FreeOrder order;
+    const auto graph = state_->adjust_free_order(order, arena);
+    if (plain == nullptr) return arena.deallocate_quietly(pointer, order, graph);
     try {
-        plain->deallocate(arena, pointer, state_->order_now(arena));
+        plain->deallocate(arena, pointer, order, graph);
     } catch (const std::exception& error) {
         tell(events(), EventKind::ignored, arena.tag(), arena.device(), {error.what()});
     }
@@ -314,11 +317,12 @@ MEMSAVER_INLINE void SaverCore::resize(ArenaCore& arena, ElasticRange& range, st
 
 MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept {
     if (range == nullptr || forked()) return;
-    const FreeOrder order = state_->order_now(arena);
+    FreeOrder order;
+    const auto graph = state_->adjust_free_order(order, arena);
     range->end_as(order);
-    if (order.graph == nullptr) return;
+    if (graph == nullptr) return;
     try {
-        order.graph->add(range);
+        graph->add(range);
         range->end_as({});
         range->keep();
     } catch (const std::bad_alloc&) { // it stays until the arena closes
@@ -1128,18 +1132,13 @@ MEMSAVER_INLINE void SaverState::for_each_left(const Members& members, FunctionR
     }
 }
 
-MEMSAVER_INLINE void SaverState::adjust_free_order(FreeOrder& order, const ArenaCore& arena) {
-    captures_.adjust_free_order(order);
-    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices() || arena.owns_stream(order.stream)) return;
+MEMSAVER_INLINE std::shared_ptr<GraphKeeps> SaverState::adjust_free_order(FreeOrder& order, const ArenaCore& arena) {
+    std::shared_ptr<GraphKeeps> graph = captures_.adjust_free_order(order);
+    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices() || arena.owns_stream(order.stream))
+        return graph;
     misuse({"deallocate in tag ", in_quotes(arena.tag()), " after a stream that is not of device ",
             in_digits(arena.device()), ": record an event in it, make a stream of device ", in_digits(arena.device()),
             " wait for that event, and free after this stream"});
-}
-
-MEMSAVER_INLINE FreeOrder SaverState::order_now(const ArenaCore& arena) {
-    FreeOrder order;
-    adjust_free_order(order, arena);
-    return order;
 }
 
 MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, const Order& order) {
@@ -1168,7 +1167,7 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, cons
         marks.push_back(std::make_shared<StreamMark>(driver, stream));
     }
     for (const EventRef event : order.events()) marks.push_back(std::make_shared<StreamMark>(whose(event), event));
-    return {FreeOrder::Kind::marked, {}, {}, std::make_shared<AllMarks>(std::move(marks))};
+    return {FreeOrder::Kind::marked, {}, std::make_shared<AllMarks>(std::move(marks))};
 }
 
 MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order) {

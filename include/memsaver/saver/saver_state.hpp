@@ -248,9 +248,8 @@ class SaverState {
     /// tag.
     static void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act);
     /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
-    void adjust_free_order(FreeOrder& order, const ArenaCore& arena);
-    /// Returns the adjusted order for a free without an explicit order.
-    FreeOrder order_now(const ArenaCore& arena);
+    /// Returns what the graph keeps that it belongs to, or null.
+    std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order, const ArenaCore& arena);
     /// Returns when the pages of elastic memory released now may be unmapped.
     FreeOrder release_order(const ArenaCore& arena, const Order& order);
     /// Returns the devices that an order may name in addition to those of the tags concerned.
