@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -24,18 +23,13 @@ struct NvcompLibrary {
     nvcomp::Decompress decompress = nullptr;
     nvcomp::Crc32Heuristic crc32_kernel = nullptr;
     nvcomp::Crc32 crc32 = nullptr;
-    std::string problem{}; ///< why it cannot be used, and what was tried; empty if it can
+    std::string problem{}; ///< why it cannot be used; empty if it can
 
-    /// Searches in this order: the file named by the environment variable MEMSAVER_NVCOMP, and no other if it is set;
-    /// the loader's search path; the Python package's folder `nvidia/libnvcomp/lib64` under the entries of PYTHONPATH,
-    /// then in the site-packages and dist-packages of VIRTUAL_ENV, of CONDA_PREFIX, of the running program's prefix,
-    /// and of /usr/local and /usr.
+    /// Loads the file named by the environment variable MEMSAVER_NVCOMP, or without it what the loader finds.
     static inline NvcompLibrary load();
-    /// Returns the existing files of the last kind.
-    static inline std::vector<std::string> in_python_packages();
 
 private:
-    inline bool open(const char* file);
+    inline void open(const char* file);
 };
 
 class NvcompCodec final : public Codec {

@@ -8,8 +8,6 @@
 #include "memsaver/driver/owned.hpp"
 
 #include <dlfcn.h>
-#include <glob.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,67 +21,24 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-inline std::vector<std::string> NvcompLibrary::in_python_packages() {
-    constexpr const char* file = "/nvidia/libnvcomp/lib64/libnvcomp.so.6";
-    std::vector<std::string> patterns;
-    const auto variable = [](const char* name) {
-        const char* const value = std::getenv(name); // NOLINT(concurrency-mt-unsafe): only read
-        return std::string{value != nullptr ? value : ""};
-    };
-    const std::string paths = variable("PYTHONPATH");
-    for (std::size_t at = 0; at < paths.size();) {
-        const std::size_t end = std::min(paths.find(':', at), paths.size());
-        if (end != at) patterns.push_back(paths.substr(at, end - at) + file);
-        at = end + 1;
-    }
-    std::string program(4096, '\0');
-    const ::ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
-    program.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-    for (int up = 0; up < 2; ++up) program.resize(std::min(program.size(), program.rfind('/'))); // prefix/bin/python
-    for (const std::string& prefix :
-         {variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"), program, std::string{"/usr/local"}, std::string{"/usr"}}) {
-        if (prefix.empty()) continue;
-        for (const char* const packages : {"/lib/python3*/site-packages", "/lib/python3*/dist-packages"})
-            patterns.push_back(prefix + packages + file);
-    }
-    patterns.push_back(std::string{"/usr/lib/python3/dist-packages"} + file);
-    std::vector<std::string> found;
-    for (const std::string& pattern : patterns) {
-        ::glob_t files{};
-        if (::glob(pattern.c_str(), 0, nullptr, &files) == 0) {
-            for (std::size_t i = 0; i < files.gl_pathc; ++i) found.emplace_back(files.gl_pathv[i]);
-        }
-        ::globfree(&files);
-    }
-    return found;
-}
-
 inline NvcompLibrary NvcompLibrary::load() {
     NvcompLibrary library;
     const char* const named = std::getenv("MEMSAVER_NVCOMP"); // NOLINT(concurrency-mt-unsafe): only read
-    if (named != nullptr && *named != '\0') {
-        (void)library.open(named);
-        return library;
-    }
-    if (library.open("libnvcomp.so.6")) return library;
-    for (const std::string& file : in_python_packages()) {
-        if (library.open(file.c_str())) break;
-    }
+    library.open(named != nullptr && *named != '\0' ? named : "libnvcomp.so.6");
     return library;
 }
 
-inline bool NvcompLibrary::open(const char* file) {
+inline void NvcompLibrary::open(const char* file) {
     void* const handle = ::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr) {
         const char* const why = ::dlerror();
-        problem += (problem.empty() ? "" : "; ") + std::string{why != nullptr ? why : file};
-        return false;
+        problem = why != nullptr ? why : file;
+        return;
     }
     bool whole = true;
     const auto find = [&](auto& entry, const char* name) {
@@ -100,12 +55,8 @@ inline bool NvcompLibrary::open(const char* file) {
     find(crc32, "nvcompBatchedCRC32Async");
     ::dlclose(handle); // RTLD_NODELETE keeps it loaded
     nvcomp::Properties its;
-    if (whole && properties(&its) == nvcomp::success && nvcomp::major_of(its.version) == nvcomp::major_version) {
-        problem.clear();
-        return true;
-    }
-    problem += (problem.empty() ? "" : "; ") + std::string{file} + " is not nvCOMP 6";
-    return false;
+    if (!whole || properties(&its) != nvcomp::success || nvcomp::major_of(its.version) != nvcomp::major_version)
+        problem = std::string{file} + " is not nvCOMP 6";
 }
 
 inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)

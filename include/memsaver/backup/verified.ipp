@@ -9,8 +9,6 @@
 #endif
 #include <xxhash.h>
 
-#include <xxhash.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
