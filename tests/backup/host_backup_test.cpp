@@ -1,6 +1,7 @@
 // The observable behavior of backups with any policy, and specifics of host memory.
 #include "backup/backup_support.hpp"
 #include "support/host_with.hpp"
+#include "support/sampling.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -66,6 +67,14 @@ private:
     std::vector<Block> blocks_;
 };
 
+/// Every second policy, other ones for each commit; all with MEMSAVER_SWEEP_STEP=1.
+std::vector<NamedPolicy> some_keepers() {
+    const std::vector<NamedPolicy> all = keepers();
+    std::vector<NamedPolicy> some;
+    for (std::size_t i = sampling().first(2); i < all.size(); i += sampling().stride(2)) some.push_back(all[i]);
+    return some;
+}
+
 const std::vector<std::size_t> odd_sizes{6912, 4_MiB + 1, 1, 300'000, 2_MiB, 6912, 1_MiB - 255};
 constexpr std::size_t odd_bytes = 6912 + (4_MiB + 256) + 256 + 300'032 + 2_MiB + 6912 + 1_MiB; // in units of 256
 
@@ -86,7 +95,7 @@ void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
 } // namespace
 
 TEST_CASE("backup: bytes are identical over three cycles with fresh bytes" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -126,7 +135,7 @@ TEST_CASE("backup: a large odd block" * on_quick) {
 }
 
 TEST_CASE("backup: what a stream was given before the pause is saved" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -149,7 +158,7 @@ TEST_CASE("backup: what a stream was given before the pause is saved" * on_machi
 }
 
 TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -191,7 +200,7 @@ TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machin
 }
 
 TEST_CASE("backup: resuming without room changes nothing, then succeeds" * on_quick) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -209,7 +218,7 @@ TEST_CASE("backup: resuming without room changes nothing, then succeeds" * on_qu
 }
 
 TEST_CASE("backup: this once, another policy" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -384,7 +393,7 @@ TEST_CASE("room of freed blocks is used again, or given back as a whole" * on_ma
 }
 
 TEST_CASE("prepare: the first pause then takes no host memory" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -417,7 +426,7 @@ TEST_CASE("prepare: the first pause then takes no host memory" * on_machines) {
 
 TEST_CASE("pins refused: slower, told once, and the bytes are right" * on_machines) {
     for (const bool from_the_first : {true, false}) { // or after some
-        for (const auto& keeper : keepers()) {
+        for (const auto& keeper : some_keepers()) {
             CAPTURE(keeper.name);
             CAPTURE(from_the_first);
             const Checked machine;
@@ -567,7 +576,7 @@ TEST_CASE("host memory that the system would not give is not touched") {
 }
 
 TEST_CASE("no host memory: the memory stays active and whole, and the next pause succeeds" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         for (const Call call : {Call::map_host, Call::populate_host}) {
             CAPTURE(keeper.name);
             CAPTURE(call_name(call));
@@ -588,7 +597,7 @@ TEST_CASE("no host memory: the memory stays active and whole, and the next pause
 }
 
 TEST_CASE("backup_view: bytes while paused, later if they are kept, or why there are none" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -730,7 +739,7 @@ TEST_CASE("an executor's only thread may pause and resume by itself" * on_machin
 }
 
 TEST_CASE("progress ends at the total" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         Told told;
@@ -811,7 +820,7 @@ TEST_CASE("several tags are brought back in the caller's order, after all memory
 
 TEST_CASE("two devices side by side, each restored on its own") {
     using Driver = MachineDriver;
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Driver first = driver_of(nasty_machine, 0);
         const Driver second = driver_of(nasty_machine, 1);
@@ -834,7 +843,7 @@ TEST_CASE("two devices side by side, each restored on its own") {
 }
 
 TEST_CASE("blocks are allocated and given up by other threads while a tag is saved and restored" * on_machines) {
-    for (const auto& keeper : keepers()) {
+    for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
