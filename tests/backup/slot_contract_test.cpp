@@ -1,0 +1,159 @@
+// The contract of a slot that keeps bytes, for every policy: out, in, in order, cancelled, with each driver call failing.
+#include "backup/backup_support.hpp"
+#include "backup/transfer_support.hpp"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace backup_slot_contract_test {
+
+using namespace transfer_test;
+
+namespace {
+
+constexpr std::size_t bytes = 5_MiB + 768;
+
+/// Two blocks in plain memory, and a slot for them.
+struct Kept {
+    explicit Kept(const AnyPolicy& policy) : slot{policy.open(driver)} { memory.write(1); }
+    ~Kept() {
+        driver.heal();
+        CHECK(slot->close().ok());
+    }
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+
+    [[nodiscard]] Range first() const { return {memory.address(), 256}; }
+    [[nodiscard]] Range second() const { return {memory.address() + 256, bytes - 256}; }
+    [[nodiscard]] LiveSet live(Done& done) const {
+        LiveSet set{{{memory.address(), bytes}}, [a = first(), b = second()] {
+                        return std::vector<LiveBlock>{{a.address, a.bytes, 1}, {b.address, b.bytes, 2}};
+                    }};
+        set.progress = done.sink();
+        set.first = {second()};
+        return set;
+    }
+    /// Returns whether all bytes are out.
+    bool out() {
+        Done done;
+        slot->prepare(live(done));
+        return slot->save(live(done)).wait().ok();
+    }
+    bool in() {
+        Done done;
+        return slot->restore(live(done)).wait().ok();
+    }
+
+    Faulty driver = late_machine();
+    PlainBytes memory{driver, bytes};
+    std::unique_ptr<AnySlot> slot;
+};
+
+/// Runs `body`; an Error counts as a failure.
+bool succeeds(const std::function<bool()>& body) {
+    try {
+        return body();
+    } catch (const Error&) {
+        return false;
+    }
+}
+
+/// Fails the n-th driver call of `body` for each n until it makes fewer; after each failure, `recovered` must hold.
+void fail_each(const AnyPolicy& policy, bool out_first, const std::function<bool(Kept&)>& body) {
+    for (std::size_t nth = 1;; ++nth) {
+        CAPTURE(nth);
+        Kept kept{policy};
+        if (out_first) REQUIRE(kept.out());
+        if (out_first) kept.memory.write(2);
+        kept.driver.fail({.nth = nth});
+        const bool right = succeeds([&] { return body(kept); });
+        const bool injected = kept.driver.injected() != 0;
+        kept.driver.heal();
+        if (right && !out_first) { // what a failure before the end hides must not be wrong bytes
+            kept.memory.write(2);
+            REQUIRE(kept.in());
+            REQUIRE(kept.memory.has(1));
+        } else if (right) {
+            REQUIRE(kept.memory.has(1));
+        } else if (out_first) { // saved bytes survive a failed restore
+            REQUIRE(kept.in());
+            REQUIRE(kept.memory.has(1));
+        } else { // a failed save leaves the memory as it was
+            REQUIRE(kept.memory.has(1));
+            kept.slot->outdated();
+            REQUIRE(kept.out());
+            kept.memory.write(2);
+            REQUIRE(kept.in());
+            REQUIRE(kept.memory.has(1));
+        }
+        if (!injected) return;
+    }
+}
+
+} // namespace
+
+TEST_CASE("slot contract: bytes go out and come in, in part, behind a stream and repeatedly") {
+    for (const test::NamedPolicy& keeper : test::keepers()) {
+        CAPTURE(keeper.name);
+        Kept kept{keeper.policy};
+        REQUIRE(kept.out());
+        CHECK(kept.slot->backed_up_bytes() != 0);
+        for (int round = 0; round < 2; ++round) {
+            kept.memory.write(2);
+            Done done;
+            Ticket ticket = kept.slot->restore(kept.live(done));
+            CHECK(ticket.bytes() == bytes);
+            CHECK(ticket.wait_for(kept.second()).ok());
+            CHECK(ticket.follow(StreamRef{}, kept.first()).ok());
+            CHECK(ticket.wait().ok());
+            bool arrived = false;
+            CHECK(ticket.query(arrived).ok());
+            CHECK(arrived);
+            CHECK(done.bytes() == bytes);
+            CHECK(kept.memory.has(1));
+        }
+        CHECK(kept.slot->resumed().ok());
+        kept.slot->invalidate();
+    }
+}
+
+TEST_CASE("slot contract: a cancelled restore keeps the saved bytes, a cancelled save the memory's") {
+    for (const test::NamedPolicy& keeper : test::keepers()) {
+        CAPTURE(keeper.name);
+        Kept kept{keeper.policy};
+        Done done;
+        {
+            Ticket ticket = kept.slot->save(kept.live(done));
+            ticket.cancel();
+            (void)succeeds([&] { return ticket.wait().ok(); });
+        }
+        CHECK(kept.memory.has(1));
+        kept.slot->outdated();
+        REQUIRE(kept.out());
+        kept.memory.write(2);
+        {
+            Ticket ticket = kept.slot->restore(kept.live(done));
+            ticket.cancel();
+            (void)succeeds([&] { return ticket.wait().ok(); });
+        }
+        REQUIRE(kept.in());
+        CHECK(kept.memory.has(1));
+    }
+}
+
+TEST_CASE("slot contract: each driver call of a save fails once, and no byte is lost") {
+    for (const test::NamedPolicy& keeper : test::keepers({.threads = 1})) {
+        CAPTURE(keeper.name);
+        fail_each(keeper.policy, false, [](Kept& kept) { return kept.out(); });
+    }
+}
+
+TEST_CASE("slot contract: each driver call of a restore fails once, and no byte is lost") {
+    for (const test::NamedPolicy& keeper : test::keepers({.threads = 1})) {
+        CAPTURE(keeper.name);
+        fail_each(keeper.policy, true, [](Kept& kept) { return kept.in(); });
+    }
+}
+
+} // namespace backup_slot_contract_test
