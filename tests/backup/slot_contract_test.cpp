@@ -1,4 +1,5 @@
-// The contract of a slot that keeps bytes, for every policy: out, in, in order, cancelled, with each driver call failing.
+// The contract of a slot that keeps bytes, for every policy: out, in, in order, cancelled, with each driver call
+// failing.
 #include "backup/backup_support.hpp"
 #include "backup/transfer_support.hpp"
 
