@@ -64,15 +64,16 @@ public:
         }
     }
 
-    /// Returns whether `pointer` lies in memory of this engine.
-    [[nodiscard]] bool owns(const void* pointer) const noexcept { return find(pointer) != nullptr; }
+    /// Returns whether `pointer` lies in memory of this engine. In a forked child, which has no device memory but its
+    /// parent's, all does.
+    [[nodiscard]] bool owns(const void* pointer) const noexcept { return fork_.forked() || find(pointer) != nullptr; }
 
     /// Like cudaFree: returns once the device has completed the submitted work, and pages that no block needs are
     /// released. A foreign pointer is left alone; returns false. In a forked child, so is the parent's memory.
     bool free(void* pointer) {
+        if (fork_.forked()) return true;
         Place* const place = find(pointer);
         if (place == nullptr) return false;
-        if (fork_.forked()) return true;
         memsaver::check(place->driver.drain(), "wait for the device");
         place->arena.deallocate(pointer, memsaver::already_idle);
         try {
@@ -88,9 +89,10 @@ public:
     /// Like cudaFreeAsync: does not wait. The memory is reused once `stream` has completed all work submitted before
     /// this call.
     bool free(void* pointer, memsaver::StreamRef stream) {
+        if (fork_.forked()) return true;
         Place* const place = find(pointer);
         if (place == nullptr) return false;
-        if (!fork_.forked()) place->arena.deallocate(pointer, stream);
+        place->arena.deallocate(pointer, stream);
         return true;
     }
 
@@ -214,7 +216,9 @@ private:
         return memsaver::Discard{};
     }
 
+    /// Null in a forked child: threads that it lacks may have an arena's lock.
     [[nodiscard]] Place* find(const void* pointer) const noexcept {
+        if (fork_.forked()) return nullptr;
         const std::shared_lock lock{mutex_};
         for (const auto& [placement, place] : places_) {
             if (place.arena.base().contains(pointer)) return const_cast<Place*>(&place);
