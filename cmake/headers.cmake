@@ -256,6 +256,18 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/use.ipp
   include/memsaver/saver/use_options.hpp
   include/memsaver/saver/use_options.ipp
+  include/memsaver/share/folder.hpp
+  include/memsaver/share/folder.ipp
+  include/memsaver/share/member.hpp
+  include/memsaver/share/member.ipp
+  include/memsaver/share/message.hpp
+  include/memsaver/share/message.ipp
+  include/memsaver/share/room.hpp
+  include/memsaver/share/room.ipp
+  include/memsaver/share/share.hpp
+  include/memsaver/share/share.ipp
+  include/memsaver/share/shared_device.hpp
+  include/memsaver/share/shared_device.ipp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/driver_contract.hpp

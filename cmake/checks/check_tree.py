@@ -19,22 +19,23 @@ import sys
 from pathlib import Path
 
 # A layer may include the ones before it. This is the single definition; docs/design.md explains it.
-LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "interop", "c", "testing"]
+LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "share", "interop", "c", "testing"]
 # Layers that may include only some of the layers before them.
-KNOWS = {"host": {"core", "driver"}, "c": set(LAYERS) - {"interop", "testing"}}
+KNOWS = {"host": {"core", "driver"}, "share": {"core", "driver", "heap", "backup", "arena", "saver"}, "c": set(LAYERS) - {"interop", "testing"}}
 # Layers whose headers users include one by one: their door, if they have one, need not include everything.
 NO_DOOR_NEEDED = {"interop"}
 # Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers. The
 # compiled form does not contain them, so their definitions are inline in both forms.
 OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
-    f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")}
+    f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")} | {
+    f"share/{name}.hpp" for name in ("message", "room", "folder", "member", "shared_device", "share")}
 # May be included everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
 # All definitions: of the library, and of a layer.
 IMPL, IMPL_OF = "impl.hpp", "{}/impl.hpp"
 # Macros of other libraries are removed between the two: in every header that a program includes.
 MACROS_OFF, MACROS_ON = "core/macros_off.hpp", "core/macros_on.hpp"
-INCLUDED_BY_PROGRAMS = {"memsaver.hpp", IMPL, "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp"}
+INCLUDED_BY_PROGRAMS = {"memsaver.hpp", IMPL, "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp", "share/share.hpp"}
 # Shared by adapters, which are otherwise independent of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
 # A C header includes nothing else, and declares exactly what the shared library exports.

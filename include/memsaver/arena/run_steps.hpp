@@ -10,6 +10,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -244,6 +245,12 @@ public:
     /// The end of the time, if one was set.
     [[nodiscard]] Deadline until() const noexcept { return set_ ? until_ : Deadline{}; }
     [[nodiscard]] bool over() const noexcept { return until_ && std::chrono::steady_clock::now() >= *until_; }
+    /// The time that is left in nanoseconds; 0 if none was set, negative without a limit.
+    [[nodiscard]] std::int64_t left() const noexcept {
+        if (!set_) return 0;
+        if (!until_) return -1;
+        return std::max<std::int64_t>((*until_ - std::chrono::steady_clock::now()).count(), 0);
+    }
     void sleep() noexcept;
 
 private:

@@ -623,12 +623,16 @@ MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, con
             could_pause = could_pause || std::find(tags.begin(), tags.end(), row.tag) == tags.end();
         }
         DeviceMemory memory;
+        std::string others;
         for (const AnyDriver& driver : tags_.drivers()) {
-            if (driver.device() == device && driver.memory(memory).ok()) break;
+            if (driver.device() != device || !driver.memory(memory).ok()) continue;
+            others = driver.holders();
+            break;
         }
         const std::size_t used = memory.total_bytes - std::min(memory.free_bytes, memory.total_bytes);
         std::string text = line_of(there, used - std::min(mapped, used));
         if (!text.empty()) text.insert(0, "; ");
+        if (!others.empty()) text += "; " + others;
         if (asked >= most_asked) {
             text += "; room was made " + std::to_string(asked) + " times, the most for one call, and did not suffice";
         } else if (could_pause && wanted.names().empty()) {

@@ -1036,7 +1036,8 @@ MEMSAVER_INLINE bool SaverState::wait_for_copies(int device, const Deadline& dea
 }
 
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,
-                                              const std::vector<std::string>& tags, unsigned asked) {
+                                              const std::vector<std::string>& tags, unsigned asked,
+                                              std::int64_t within) {
     const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
     std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
     for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));
@@ -1044,9 +1045,16 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
     if (asked < most_asked && ask_elastic(device, tags, missing) != 0) return true;
+    if (asked < most_asked && ask_others(device, wanted, within)) return true;
     if (!options_.on_no_room || asked >= most_asked || running_.here(Running::Kind::on_no_room)) return false;
     const Running::Entry mark{running_, Running::Kind::on_no_room};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
+}
+
+MEMSAVER_INLINE bool SaverState::ask_others(int device, std::size_t bytes, std::int64_t within) {
+    for (const AnyDriver& driver : tags_.drivers())
+        if (driver.device() == device) return driver.ask_for_room(bytes, within).ok();
+    return false;
 }
 
 MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {

@@ -112,7 +112,10 @@ class SaverState {
     bool wait_for_copies(int device, const Deadline& deadline = {});
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
-    bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked);
+    bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
+                      std::int64_t within = 0);
+    /// Asks whoever else holds memory of the device; see Device::ask_for_room. Returns whether there is room now.
+    bool ask_others(int device, std::size_t bytes, std::int64_t within);
     static constexpr unsigned most_asked = 100; // stops a program that always says yes and never frees anything
     /// Returns those of these tags that are at least partly paused.
     [[nodiscard]] std::vector<std::string> away(const Tags& tags);
@@ -185,7 +188,7 @@ class SaverState {
                 return act(device);
             } catch (OutOfMemory& error) {
                 if (!std::exchange(waited, true) && wait_for_copies(device, patience.until())) continue;
-                if (ask_for_room(error, device, away(in), asked)) {
+                if (ask_for_room(error, device, away(in), asked, patience.left())) {
                     asked += 1;
                     continue;
                 }

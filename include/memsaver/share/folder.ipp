@@ -1,0 +1,101 @@
+// Definitions of folder.hpp.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/driver/system.hpp"
+#include "memsaver/share/folder.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+inline ShareFolder::ShareFolder(const std::string& identity, const std::string& folder) {
+    const auto refused = [](const std::string& path, int error) {
+        unavailable({"Share: cannot use the folder ", path, ": ", to_string(system_status(error))},
+                    system_status(error));
+    };
+    const auto make = [&](const std::string& path) {
+        if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) refused(path, errno);
+        struct stat found {};
+        if (::lstat(path.c_str(), &found) != 0) refused(path, errno);
+        if (!S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() || (found.st_mode & 077U) != 0)
+            unavailable({"Share: ", path, " is not a folder that only this user may use (mode 0700)"});
+    };
+    if (!folder.empty()) {
+        path_ = folder;
+    } else {
+        const char* const runtime = std::getenv("XDG_RUNTIME_DIR"); // NOLINT(concurrency-mt-unsafe)
+        const bool given = runtime != nullptr && runtime[0] == '/';
+        path_ = given ? std::string{runtime} : "/tmp/memsaver-" + std::to_string(::geteuid());
+        if (!given) make(path_);
+        path_ += "/memsaver";
+        make(path_);
+        path_ += '/';
+        for (const char each : identity) {
+            const bool plain = (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
+                               (each >= '0' && each <= '9') || each == '-' || each == '.';
+            path_ += plain ? each : '_';
+        }
+    }
+    make(path_);
+    folder_ = ShareFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    if (!folder_) refused(path_, errno);
+}
+
+inline ShareFd ShareFolder::lead() const {
+    ShareFd file{::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    if (!file) return {};
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return {};
+    struct stat mine {
+    }, named{}; // somebody may have removed the file that was opened: its lock excludes nobody
+    if (::fstat(file.get(), &mine) != 0 || ::fstatat(folder_.get(), "leader.lock", &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+        mine.st_ino != named.st_ino || mine.st_dev != named.st_dev)
+        return {};
+    return file;
+}
+
+/// The address of the leader's socket. Names it through the folder's descriptor, because the paths of sockets end at
+/// 107 bytes.
+inline sockaddr_un address_in_folder(int folder) noexcept {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (void)std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/leader", folder);
+    return address;
+}
+
+inline ShareFd ShareFolder::listen() const {
+    ShareFd made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (!made) return {};
+    (void)::unlinkat(folder_.get(), "leader", 0); // of a leader that has ended
+    const sockaddr_un address = address_in_folder(folder_.get());
+    constexpr int most = 128;
+    if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(made.get(), most) != 0)
+        return {};
+    return made;
+}
+
+inline ShareFd ShareFolder::connect() const {
+    ShareFd made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (!made) return {};
+    const sockaddr_un address = address_in_folder(folder_.get());
+    if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
+    return made;
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

@@ -1,0 +1,134 @@
+// A member of a share: its connection to the leader, its grants, and what it lends. The leader is a member too.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/driver/any_driver.hpp"
+#include "memsaver/driver/fork_check.hpp"
+#include "memsaver/share/folder.hpp"
+#include "memsaver/share/room.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// Has a thread for messages, and one for lending once it lends. The thread for messages finds the leader, or becomes
+/// it: whoever gets the leader's lock. Without a leader that answers, a member acts alone.
+class ShareMemberCore {
+public:
+    /// Releases up to so many bytes of device memory; returns how many it released. May throw.
+    using Lend = std::function<std::size_t(std::size_t)>;
+
+    static constexpr Status no_room{StatusKind::out_of_memory, 0, "no member of the share gives so much"};
+    static constexpr Status no_host_memory{StatusKind::out_of_host_memory, 0, "no host memory"};
+    /// A grant that is not used for so long goes back.
+    static constexpr std::chrono::milliseconds grant_lasts{100};
+
+    ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
+                    std::chrono::nanoseconds answer_within);
+    ShareMemberCore(const ShareMemberCore&) = delete;
+    ShareMemberCore& operator=(const ShareMemberCore&) = delete;
+    ~ShareMemberCore();
+
+    [[nodiscard]] const AnyDriver& inner() const noexcept { return inner_; }
+
+    /// Asks for `bytes` in one go; `within` as in ShareRoom. Ok once they are granted.
+    Status ask(std::uint64_t bytes, std::int64_t within) noexcept { return ask(bytes, within, no_room); }
+    /// Covers the creation of `bytes`: with what has been granted before, or with what is free. Without a leader that
+    /// answers, with nothing: the device says whether there is room.
+    Status cover(std::uint64_t bytes) noexcept;
+    /// What was covered has been created, or not.
+    void created(std::uint64_t bytes, bool yes) noexcept;
+    void freed(std::uint64_t bytes) noexcept;
+    [[nodiscard]] std::uint64_t held() noexcept;
+
+    /// All members; only this one if no leader answers.
+    [[nodiscard]] std::vector<ShareFacts> list();
+
+    /// Adds memory that can be lent, until `stop_lending` with the returned number.
+    std::uint64_t start_lending(Lend lend);
+    /// Waits for a lending that runs.
+    void stop_lending(std::uint64_t number) noexcept;
+
+    /// Waits until a leader has answered, or for a while. Throws Unavailable if members of another version are there.
+    void meet();
+
+    [[nodiscard]] bool forked() const noexcept { return fork_.forked(); }
+    void require_parent(const char* what) const { fork_.require_parent(what); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    using Kind = ShareMessage::Kind;
+    struct Asked { // a call that waits for an answer
+        ShareMessage message;
+        enum class State : unsigned char { sent, waits, granted, denied } state = State::sent;
+        std::vector<ShareFacts> rows{};
+    };
+    class Leading;
+
+    /// As above. `alone`: what is returned if nobody answers.
+    Status ask(std::uint64_t bytes, std::int64_t within, const Status& alone) noexcept;
+    void run() noexcept;
+    void connect();
+    void hear();
+    void lend_out() noexcept;
+    void wake() const noexcept;
+    // These require the mutex.
+    void tell(ShareMessage message) noexcept;
+    void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0) noexcept;
+    void lose_leader() noexcept;
+    /// Returns what was granted and not used for a while.
+    void return_grant(Clock::time_point now) noexcept;
+    /// Sends a question, and waits for its answer until the time. False if there is no answer.
+    bool answered(std::unique_lock<std::mutex>& lock, Asked& asked, std::optional<Clock::time_point> until);
+
+    const AnyDriver inner_;
+    const ShareFolder folder_;
+    const std::chrono::nanoseconds answer_within_;
+    ShareFd process_; // for the leader
+    ShareFd wake_;
+    ForkCheck fork_;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    ShareFacts facts_;
+    ShareFd link_; // to the leader
+    bool welcome_ = false;
+    bool silent_ = false;      // the leader has not answered, and has said nothing since
+    bool broken_ = false;      // the link is to be closed by the thread for messages
+    unsigned turned_away_ = 0; // connections that ended before a welcome, in a row
+    bool stop_ = false;
+    std::uint64_t next_id_ = 1;
+    std::vector<Asked*> asked_;
+    Clock::time_point granted_at_{};
+
+    struct Lender {
+        std::uint64_t number;
+        Lend lend;
+    };
+    std::vector<Lender> lenders_;
+    std::uint64_t lending_ = 0; // the lender that runs
+    std::uint64_t wanted_ = 0;  // bytes that the leader asks for
+    std::uint64_t wanted_id_ = 0;
+    std::condition_variable lend_changed_;
+
+    std::unique_ptr<Leading> leading_; // of the thread for messages
+    std::thread thread_;
+    std::thread lender_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#include "memsaver/share/member.ipp"

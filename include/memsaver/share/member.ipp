@@ -1,0 +1,477 @@
+// Definitions of member.hpp.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/driver/system.hpp"
+#include "memsaver/share/member.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// What a leader has beside its membership: the lock, the socket, and its members' connections.
+class ShareMemberCore::Leading {
+public:
+    Leading(ShareFd lock, ShareFd listener, const AnyDriver& driver, std::chrono::nanoseconds answer_within)
+        : lock_{std::move(lock)}, listener_{std::move(listener)}, room_{[this](int link, const ShareMessage& message) {
+                                                                            send(link, message);
+                                                                        },
+                                                                        [driver]() -> std::uint64_t {
+                                                                            DeviceMemory memory;
+                                                                            return driver.memory(memory).ok()
+                                                                                       ? memory.free_bytes
+                                                                                       : 0;
+                                                                        },
+                                                                        answer_within, Clock::now()} {}
+
+    [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
+        const auto next = room_.next();
+        return full_until_ && (!next || *full_until_ < *next) ? full_until_ : next;
+    }
+
+    void add_to(std::vector<pollfd>& polled) const {
+        if (!full_until_) polled.push_back({listener_.get(), POLLIN, 0});
+        for (const Client& each : clients_) {
+            if (!each.ended) polled.push_back({each.socket.get(), POLLIN, 0});
+            if (each.process) polled.push_back({each.process.get(), POLLIN, 0});
+        }
+    }
+
+    /// Hears what members have said, and sees who has ended.
+    void work() {
+        full_until_.reset();
+        for (;;) {
+            const int taken = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (taken < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+                full_until_ = Clock::now() + std::chrono::milliseconds{100}; // no descriptor for it
+            if (taken < 0) break;
+            clients_.push_back({ShareFd{taken}, {}});
+        }
+        for (std::size_t i = 0; i < clients_.size(); ++i) {
+            while (!clients_[i].ended && !clients_[i].dropped && hear(clients_[i])) {
+            }
+        }
+        for (Client& each : clients_) {
+            if (!each.dropped) continue;
+            each.left = true;
+            end(each);
+        }
+        // What a process had is free exactly when it has ended, which is some time after its connection has.
+        std::erase_if(clients_, [](const Client& each) {
+            return each.ended && (each.left || !each.process || has_ended(each.process.get()));
+        });
+        room_.look(Clock::now());
+    }
+
+private:
+    struct Client {
+        ShareFd socket;
+        ShareFd process{}; // fires when the process has ended
+        bool joined = false;
+        bool ended = false; // the connection
+        bool left = false;  // and the process goes on
+        bool dropped = false;
+    };
+
+    static bool has_ended(int process) noexcept {
+        pollfd polled{process, POLLIN, 0};
+        return ::poll(&polled, 1, 0) == 1;
+    }
+
+    /// False if there is nothing more to hear now.
+    bool hear(Client& client) {
+        ShareMessage message;
+        ShareFd process;
+        const ShareReceived got = receive_message(client.socket.get(), message, process);
+        if (got == ShareReceived::nothing) return false;
+        const bool hello = got == ShareReceived::message && message.kind == Kind::hello;
+        if (got == ShareReceived::message && message.kind == Kind::leave) client.left = true;
+        if (got == ShareReceived::ended || client.left || hello == client.joined) { // the last: of no member
+            end(client);
+            return false;
+        }
+        if (!hello) {
+            room_.hear(client.socket.get(), message, Clock::now());
+            return true;
+        }
+        client.joined = true;
+        client.process = std::move(process);
+        room_.join(client.socket.get(), message.facts, Clock::now());
+        return true;
+    }
+
+    void send(int link, const ShareMessage& message) noexcept {
+        if (send_message(link, message)) return;
+        for (Client& each : clients_) // it is gone, or has not read for long: it comes back when it can
+            if (each.socket.get() == link) each.dropped = true;
+    }
+
+    void end(Client& client) {
+        if (std::exchange(client.ended, true)) return;
+        if (client.joined) room_.leave(client.socket.get(), Clock::now());
+    }
+
+    ShareFd lock_;
+    ShareFd listener_;
+    std::optional<Clock::time_point> full_until_; // the process has no more descriptors
+    std::vector<Client> clients_;
+    ShareRoom room_;
+};
+
+inline ShareMemberCore::ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
+                                        std::chrono::nanoseconds answer_within)
+    : inner_{std::move(inner)}, folder_{std::move(folder)},
+      answer_within_{answer_within}, process_{static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))},
+      wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, facts_{facts} {
+    if (!wake_) unavailable({"Share: eventfd failed: ", to_string(system_status(errno))}, system_status(errno));
+    if (!process_)
+        unavailable({"Share: pidfd_open failed: ", to_string(system_status(errno)), " (Linux 5.3 has it)"},
+                    system_status(errno));
+    thread_ = std::thread{[this] { run(); }};
+}
+
+inline ShareMemberCore::~ShareMemberCore() {
+    {
+        const std::lock_guard lock{mutex_};
+        stop_ = true;
+        lend_changed_.notify_all();
+    }
+    wake();
+    thread_.join();
+    if (lender_.joinable()) lender_.join();
+}
+
+inline void ShareMemberCore::wake() const noexcept {
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof one);
+}
+
+// --- the thread for messages ---
+
+inline void ShareMemberCore::run() noexcept {
+    std::vector<pollfd> polled;
+    unsigned tries = 0; // without a leader, in a row
+    for (;;) {
+        try {
+            connect();
+            polled.clear();
+            polled.push_back({wake_.get(), POLLIN, 0});
+            std::optional<Clock::time_point> until;
+            const auto sooner = [&](std::optional<Clock::time_point> other) {
+                if (other && (!until || *other < *until)) until = other;
+            };
+            {
+                const std::lock_guard lock{mutex_};
+                if (stop_) break;
+                if (link_) polled.push_back({link_.get(), POLLIN, 0});
+                if (facts_.granted != 0) sooner(granted_at_ + grant_lasts);
+                tries = link_ ? 0 : tries + 1;
+            }
+            constexpr unsigned quick = 100; // a leader that was killed has its lock for a few milliseconds more
+            if (tries != 0) sooner(Clock::now() + std::chrono::milliseconds{tries < quick ? 1 : 100});
+            if (leading_) {
+                leading_->add_to(polled);
+                sooner(leading_->next());
+            }
+            timespec time{};
+            if (until) {
+                const auto left =
+                    std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{*until - Clock::now()});
+                time.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
+                time.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
+            }
+            (void)::ppoll(polled.data(), polled.size(), until ? &time : nullptr, nullptr);
+            std::uint64_t woken = 0;
+            (void)!::read(wake_.get(), &woken, sizeof woken);
+            if (leading_) leading_->work();
+            hear();
+        } catch (...) { // no host memory: a connection that cannot be kept up ends, and comes back
+            const std::lock_guard lock{mutex_};
+            if (stop_) break;
+            lose_leader();
+        }
+    }
+    leading_.reset(); // lets the lock go: another member leads
+    const std::lock_guard lock{mutex_};
+    lose_leader();
+}
+
+inline void ShareMemberCore::connect() {
+    {
+        const std::lock_guard lock{mutex_};
+        if (broken_) lose_leader();
+        if (link_ || stop_) return;
+    }
+    ShareFd made = folder_.connect();
+    if (!made && !leading_) {
+        ShareFd lock = folder_.lead();
+        ShareFd listener = lock ? folder_.listen() : ShareFd{};
+        if (listener)
+            leading_ = std::make_unique<Leading>(std::move(lock), std::move(listener), inner_, answer_within_);
+        made = folder_.connect();
+    }
+    if (!made) return;
+    const std::lock_guard lock{mutex_};
+    ShareMessage hello;
+    hello.facts = facts_;
+    if (!send_message(made.get(), hello, process_.get())) return;
+    link_ = std::move(made);
+    for (Asked* const each : asked_) {
+        each->state = Asked::State::sent;
+        each->rows.clear();
+        tell(each->message);
+    }
+}
+
+inline void ShareMemberCore::lose_leader() noexcept {
+    if (link_ && !welcome_) ++turned_away_;
+    if (link_) tell(Kind::leave);
+    broken_ = welcome_ = silent_ = false;
+    link_.reset();
+    wanted_ = wanted_id_ = 0;
+    changed_.notify_all();
+}
+
+inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
+    if (facts_.granted == 0 || now < granted_at_ + grant_lasts) return;
+    tell(Kind::unused, std::exchange(facts_.granted, 0));
+}
+
+inline void ShareMemberCore::hear() {
+    const std::lock_guard lock{mutex_};
+    return_grant(Clock::now());
+    ShareMessage message;
+    ShareFd descriptor;
+    while (link_) {
+        const ShareReceived got = receive_message(link_.get(), message, descriptor);
+        if (got == ShareReceived::nothing) return;
+        if (got == ShareReceived::ended) return lose_leader();
+        silent_ = false;
+        const auto found = std::find_if(asked_.begin(), asked_.end(),
+                                        [&](const Asked* each) { return each->message.id == message.id; });
+        Asked* const asked = found == asked_.end() ? nullptr : *found;
+        switch (message.kind) {
+        case Kind::welcome:
+            welcome_ = true;
+            turned_away_ = 0;
+            break;
+        case Kind::waits:
+            if (asked != nullptr) asked->state = Asked::State::waits;
+            break;
+        case Kind::grant:
+            if (asked == nullptr) { // no longer wanted
+                tell(Kind::unused, message.bytes);
+            } else {
+                asked->state = Asked::State::granted;
+                facts_.granted += message.bytes;
+                granted_at_ = Clock::now();
+            }
+            break;
+        case Kind::deny:
+            if (asked != nullptr) asked->state = Asked::State::denied;
+            break;
+        case Kind::row:
+            if (asked != nullptr) asked->rows.push_back(message.facts);
+            break;
+        case Kind::end:
+            if (asked != nullptr) asked->state = Asked::State::granted;
+            break;
+        case Kind::lend:
+            if (lenders_.empty()) {
+                tell(Kind::gave, 0, message.id);
+            } else {
+                wanted_ = message.bytes;
+                wanted_id_ = message.id;
+                lend_changed_.notify_all();
+            }
+            break;
+        default: break;
+        }
+        changed_.notify_all();
+    }
+}
+
+// --- lending ---
+
+inline void ShareMemberCore::lend_out() noexcept {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+        lend_changed_.wait(lock, [&] { return stop_ || wanted_id_ != 0; });
+        if (stop_) return;
+        const std::uint64_t id = std::exchange(wanted_id_, 0);
+        const std::uint64_t wanted = std::exchange(wanted_, 0);
+        std::uint64_t given = 0;
+        std::uint64_t last = 0;
+        while (given < wanted) { // lenders may come and go meanwhile
+            const auto next =
+                std::find_if(lenders_.begin(), lenders_.end(), [&](const Lender& each) { return each.number > last; });
+            if (next == lenders_.end()) break;
+            last = lending_ = next->number;
+            try {
+                const Lend lend = next->lend;
+                lock.unlock();
+                given += lend(wanted - given);
+                lock.lock();
+            } catch (...) { // a hook that refuses: the next one may give
+                if (!lock.owns_lock()) lock.lock();
+            }
+            lending_ = 0;
+            changed_.notify_all();
+        }
+        tell(Kind::gave, given, id);
+    }
+}
+
+inline std::uint64_t ShareMemberCore::start_lending(Lend lend) {
+    const std::lock_guard lock{mutex_};
+    const std::uint64_t number = next_id_++;
+    lenders_.push_back({number, std::move(lend)});
+    try {
+        if (!lender_.joinable()) lender_ = std::thread{[this] { lend_out(); }};
+    } catch (...) {
+        lenders_.pop_back();
+        throw;
+    }
+    facts_.lends = 1;
+    tell(Kind::facts);
+    return number;
+}
+
+inline void ShareMemberCore::stop_lending(std::uint64_t number) noexcept {
+    std::unique_lock lock{mutex_};
+    std::erase_if(lenders_, [&](const Lender& each) { return each.number == number; });
+    facts_.lends = lenders_.empty() ? 0 : 1;
+    tell(Kind::facts);
+    if (std::this_thread::get_id() != lender_.get_id()) changed_.wait(lock, [&] { return lending_ != number; });
+}
+
+// --- calls of the program ---
+
+inline void ShareMemberCore::tell(ShareMessage message) noexcept {
+    if (!link_ || broken_) return; // the next leader is told all that matters
+    message.facts = facts_;
+    if (send_message(link_.get(), message)) return;
+    broken_ = true;
+    wake();
+}
+
+inline void ShareMemberCore::tell(Kind kind, std::uint64_t bytes, std::uint64_t id) noexcept {
+    ShareMessage message;
+    message.kind = kind;
+    message.id = id;
+    message.bytes = bytes;
+    tell(message);
+}
+
+inline void ShareMemberCore::meet() {
+    std::unique_lock lock{mutex_};
+    constexpr unsigned enough = 3;
+    (void)changed_.wait_for(lock, answer_within_, [&] { return welcome_ || turned_away_ >= enough; });
+    if (turned_away_ >= enough)
+        unavailable({"Share: the members that meet in ", folder_.path(), " use another version of memsaver"});
+}
+
+inline bool ShareMemberCore::answered(std::unique_lock<std::mutex>& lock, Asked& asked,
+                                      std::optional<Clock::time_point> until) {
+    if (silent_) return false;
+    asked.message.id = next_id_++;
+    asked_.push_back(&asked);
+    tell(asked.message);
+    const auto over = [&] { return asked.state == Asked::State::granted || asked.state == Asked::State::denied; };
+    // Once the leader has said that it waits, as long as the caller likes; before, as long as a leader may take.
+    for (auto patience = Clock::now() + answer_within_; !over();) {
+        const bool waits = asked.state == Asked::State::waits;
+        if (waits) patience = Clock::now() + answer_within_;
+        if (waits && !until) {
+            changed_.wait(lock);
+        } else if (changed_.wait_until(lock, waits ? *until : patience) == std::cv_status::timeout && !over()) {
+            break;
+        }
+    }
+    std::erase(asked_, &asked);
+    silent_ = silent_ || asked.state == Asked::State::sent;
+    return over();
+}
+
+inline Status ShareMemberCore::ask(std::uint64_t bytes, std::int64_t within, const Status& alone) noexcept {
+    try {
+        std::unique_lock lock{mutex_};
+        Asked asked;
+        asked.message.kind = Kind::want;
+        asked.message.bytes = bytes;
+        asked.message.within = within;
+        // Who does not mean to wait is answered once those that lend have been asked, one after the other.
+        std::optional<Clock::time_point> until;
+        constexpr int in_turn = 4;
+        if (within == 0 || within == ShareRoom::only_free) until = Clock::now() + in_turn * answer_within_;
+        if (within > 0 && within < std::chrono::nanoseconds{std::chrono::hours{24 * 365}}.count())
+            until = Clock::now() + std::chrono::nanoseconds{within};
+        if (answered(lock, asked, until)) return asked.state == Asked::State::granted ? Status{} : no_room;
+        tell(Kind::cancel, 0, asked.message.id);
+        return asked.state == Asked::State::waits ? no_room : alone;
+    } catch (...) {
+        return no_host_memory;
+    }
+}
+
+inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
+    {
+        const std::lock_guard lock{mutex_};
+        if (facts_.granted >= bytes) {
+            facts_.granted -= bytes;
+            return {};
+        }
+    }
+    const Status status = ask(bytes, ShareRoom::only_free, {});
+    if (!status.ok()) return status;
+    const std::lock_guard lock{mutex_};
+    facts_.granted -= std::min(facts_.granted, bytes); // nothing, without a leader
+    return {};
+}
+
+inline void ShareMemberCore::created(std::uint64_t bytes, bool yes) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (yes) facts_.held += bytes;
+    tell(yes ? Kind::took : Kind::unused, bytes);
+}
+
+inline void ShareMemberCore::freed(std::uint64_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    facts_.held -= std::min(facts_.held, bytes);
+    tell(Kind::freed, bytes);
+}
+
+inline std::uint64_t ShareMemberCore::held() noexcept {
+    const std::lock_guard lock{mutex_};
+    return facts_.held;
+}
+
+inline std::vector<ShareFacts> ShareMemberCore::list() {
+    std::unique_lock lock{mutex_};
+    Asked asked;
+    asked.message.kind = Kind::list;
+    if (answered(lock, asked, Clock::now() + answer_within_)) return std::move(asked.rows);
+    return {facts_};
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

@@ -1,0 +1,103 @@
+// What members of a share say to each other: messages of one size over a local socket, and the descriptors of a share.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/core/status.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// What a member says of itself.
+struct ShareFacts {
+    std::array<char, 64> name{};
+    std::int64_t process = 0; ///< its number, as it sees it itself: for display only
+    std::int32_t priority = 0;
+    std::uint32_t lends = 0; ///< whether it can be asked for memory
+    std::uint64_t floor = 0;
+    std::uint64_t ceiling = 0;
+    std::uint64_t held = 0;    ///< device memory that it has
+    std::uint64_t granted = 0; ///< and may take
+};
+
+struct ShareMessage {
+    enum class Kind : std::uint32_t {
+        // A member to the leader.
+        hello,  ///< `facts`, with a descriptor of its process
+        facts,  ///< new `facts`
+        want,   ///< `bytes` in one go; `within`: see ShareRoom::want
+        cancel, ///< no longer waits for want `id`
+        took,   ///< `bytes` that had been granted were created
+        unused, ///< `bytes` that had been granted will not be
+        freed,  ///< `bytes` were released
+        gave,   ///< the answer to `lend`: released what it could
+        list,   ///< asks for the members
+        leave,  ///< the connection ends, and not because the process does
+        // The leader to a member.
+        welcome,
+        waits, ///< want `id` is in the queue
+        grant, ///< of want `id`
+        deny,  ///< want `id`: nobody has more to give
+        lend,  ///< asks for `bytes`
+        row,   ///< a member's `facts`, in answer to `list` `id`
+        end    ///< after the last row
+    };
+    static constexpr std::uint32_t this_version = 1;
+
+    std::array<char, 8> mark{'m', 'e', 'm', 's', 'h', 'a', 'r', 'e'};
+    std::uint32_t version = this_version;
+    std::uint32_t size = sizeof(ShareMessage);
+    Kind kind = Kind::hello;
+    std::uint32_t reserved = 0;
+    std::uint64_t id = 0;
+    std::uint64_t bytes = 0;
+    std::int64_t within = 0;
+    ShareFacts facts{};
+
+    /// Whether it can be understood: from a member, of this version, of this size.
+    [[nodiscard]] bool sound(std::size_t received) const noexcept;
+};
+
+/// An open descriptor of a share. A forked child closes those of all shares at once: what it would keep are its
+/// parent's locks, sockets and pages.
+class ShareFd {
+public:
+    ShareFd() noexcept = default;
+    /// Takes over an open descriptor, or nothing if it is negative. Closes it and throws std::bad_alloc if there is no
+    /// memory.
+    explicit ShareFd(int descriptor);
+    ShareFd(ShareFd&& other) noexcept : descriptor_{std::exchange(other.descriptor_, -1)} {}
+    ShareFd& operator=(ShareFd&& other) noexcept {
+        std::swap(descriptor_, other.descriptor_);
+        return *this;
+    }
+    ~ShareFd() { reset(); }
+
+    [[nodiscard]] int get() const noexcept { return descriptor_; }
+    [[nodiscard]] explicit operator bool() const noexcept { return descriptor_ >= 0; }
+    void reset() noexcept;
+
+private:
+    int descriptor_ = -1;
+};
+
+/// What a receive came to.
+enum class ShareReceived { message, nothing, ended };
+
+/// Sends without waiting. False if the other end is gone, or does not read.
+bool send_message(int socket, const ShareMessage& message, int descriptor = -1) noexcept;
+/// Receives without waiting. `descriptor`: what came with it, if anything. A message that cannot be understood ends the
+/// connection like one that is closed.
+ShareReceived receive_message(int socket, ShareMessage& message, ShareFd& descriptor);
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#include "memsaver/share/message.ipp"

@@ -1,0 +1,99 @@
+// Who gets the room of a device next, and who is asked for it: what the leader of a share decides. Knows nothing about
+// sockets, threads or drivers.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/share/message.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// The members of a share, who waits for room, and who was asked for some.
+///
+/// Who waits at the highest priority, and there longest, is served first; those behind get nothing of what it still
+/// needs. If less is free than it needs, members that lend are asked, one after the other: lowest priority first, then
+/// the one that has asked for nothing and taken nothing for longest; never below its floor. After all have been asked,
+/// a want that can wait does so until memory is freed, and asks them again from time to time. A grant is for all bytes
+/// of a want. Granted bytes are set aside until they are taken, or said to be unused.
+class ShareRoom {
+public:
+    using Clock = std::chrono::steady_clock;
+    /// A connection to a member.
+    using Link = int;
+    using Kind = ShareMessage::Kind;
+
+    /// `within` of a want, besides a number of nanoseconds. `only_free`: what is free now; nobody is asked.
+    static constexpr std::int64_t without_limit = -1;
+    static constexpr std::int64_t only_free = -2;
+
+    /// How long a want waits before it asks the same members again.
+    static constexpr std::chrono::milliseconds ask_again{50};
+    /// How long a new leader waits for members to come before it says that nobody has more to give.
+    static constexpr std::chrono::milliseconds gathers{50};
+
+    /// `send` tells a member something; it does not call this object. `free_bytes` asks the device. `answer_within`:
+    /// how long a member that was asked for room may take before the next one is asked.
+    ShareRoom(std::function<void(Link, const ShareMessage&)> send, std::function<std::uint64_t()> free_bytes,
+              std::chrono::nanoseconds answer_within, Clock::time_point now)
+        : send_{std::move(send)}, free_bytes_{std::move(free_bytes)},
+          answer_within_{answer_within}, gathered_{now + gathers} {}
+
+    void join(Link link, const ShareFacts& facts, Clock::time_point now);
+    void leave(Link link, Clock::time_point now);
+    /// Anything that a member says after `hello`.
+    void hear(Link link, const ShareMessage& message, Clock::time_point now);
+    /// Passes by who has not answered in time, and looks again.
+    void look(Clock::time_point now);
+    /// When to look again, if nothing is heard before.
+    [[nodiscard]] std::optional<Clock::time_point> next() const noexcept { return asked_until_; }
+
+private:
+    struct Member {
+        Link link;
+        ShareFacts facts;
+        Clock::time_point active; // when it last wanted or took memory
+    };
+    struct Want {
+        Link link;
+        std::uint64_t id;
+        std::uint64_t bytes;
+        std::int64_t within;
+        std::uint64_t order; // of arrival
+        std::vector<Link> asked;
+    };
+
+    Member* find(Link link) noexcept;
+    void want(Member& member, const ShareMessage& message);
+    void list(Link link, std::uint64_t id) const;
+    void send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes = 0) const;
+    /// Whom to ask next for a want; null if nobody is left.
+    Member* lender(const Want& want) noexcept;
+    /// The index of the want to serve next.
+    [[nodiscard]] std::size_t first() noexcept;
+    void serve(Clock::time_point now);
+
+    std::function<void(Link, const ShareMessage&)> send_;
+    std::function<std::uint64_t()> free_bytes_;
+    std::chrono::nanoseconds answer_within_;
+    Clock::time_point gathered_;
+    std::vector<Member> members_;
+    std::vector<Want> wants_;
+    std::uint64_t next_order_ = 0;
+    Link asked_ = -1; // who has been asked for room and has not answered
+    std::optional<Clock::time_point> asked_until_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#include "memsaver/share/room.ipp"

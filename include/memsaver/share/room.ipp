@@ -1,0 +1,169 @@
+// Definitions of room.hpp.
+#pragma once
+
+#include "memsaver/share/room.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+inline ShareRoom::Member* ShareRoom::find(Link link) noexcept {
+    const auto found =
+        std::find_if(members_.begin(), members_.end(), [&](const Member& each) { return each.link == link; });
+    return found == members_.end() ? nullptr : &*found;
+}
+
+inline void ShareRoom::send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes) const {
+    ShareMessage message;
+    message.kind = kind;
+    message.id = id;
+    message.bytes = bytes;
+    send_(link, message);
+}
+
+inline void ShareRoom::join(Link link, const ShareFacts& facts, Clock::time_point now) {
+    members_.push_back({link, facts, now});
+    send(link, Kind::welcome, 0);
+    serve(now);
+}
+
+inline void ShareRoom::leave(Link link, Clock::time_point now) {
+    std::erase_if(members_, [&](const Member& each) { return each.link == link; });
+    std::erase_if(wants_, [&](const Want& each) { return each.link == link; });
+    for (Want& each : wants_) std::erase(each.asked, link); // another one may get its number
+    if (asked_ == link) asked_ = -1, asked_until_.reset();
+    serve(now);
+}
+
+inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_point now) {
+    Member* const member = find(link);
+    if (member == nullptr) return;
+    const auto less = [&](std::uint64_t& of) { of -= std::min(of, message.bytes); };
+    switch (message.kind) {
+    case Kind::facts: member->facts = message.facts; break;
+    case Kind::want: want(*member, message), member->active = now; break;
+    case Kind::cancel:
+        std::erase_if(wants_, [&](const Want& each) { return each.link == link && each.id == message.id; });
+        break;
+    case Kind::took:
+        less(member->facts.granted);
+        member->facts.held += message.bytes;
+        member->active = now;
+        return; // as much is free for others as before
+    case Kind::unused: less(member->facts.granted); break;
+    case Kind::freed: less(member->facts.held); break;
+    case Kind::gave:
+        if (asked_ == link) asked_ = -1, asked_until_.reset();
+        break;
+    case Kind::list: list(link, message.id); return;
+    default: return; // what only a leader says
+    }
+    serve(now);
+}
+
+inline void ShareRoom::want(Member& member, const ShareMessage& message) {
+    wants_.push_back({member.link, message.id, message.bytes, message.within, next_order_++, {member.link}});
+    send(member.link, Kind::waits, message.id);
+}
+
+inline void ShareRoom::list(Link link, std::uint64_t id) const {
+    ShareMessage row;
+    row.kind = Kind::row;
+    row.id = id;
+    for (const Member& each : members_) {
+        row.facts = each.facts;
+        send_(link, row);
+    }
+    send(link, Kind::end, id);
+}
+
+inline void ShareRoom::look(Clock::time_point now) {
+    if (asked_until_ && now >= *asked_until_) asked_ = -1, asked_until_.reset();
+    serve(now);
+}
+
+inline std::size_t ShareRoom::first() noexcept {
+    const auto rank = [&](const Want& want) { return std::tuple{-find(want.link)->facts.priority, want.order}; };
+    const auto found =
+        std::min_element(wants_.begin(), wants_.end(), [&](const Want& a, const Want& b) { return rank(a) < rank(b); });
+    return static_cast<std::size_t>(found - wants_.begin());
+}
+
+inline ShareRoom::Member* ShareRoom::lender(const Want& want) noexcept {
+    Member* best = nullptr;
+    for (Member& each : members_) {
+        const bool asked = std::find(want.asked.begin(), want.asked.end(), each.link) != want.asked.end();
+        if (asked || each.facts.lends == 0 || each.facts.held <= each.facts.floor) continue;
+        if (best == nullptr ||
+            std::tuple{each.facts.priority, each.active} < std::tuple{best->facts.priority, best->active})
+            best = &each;
+    }
+    return best;
+}
+
+inline void ShareRoom::serve(Clock::time_point now) {
+    if (wants_.empty()) return;
+    std::uint64_t free = free_bytes_();
+    for (const Member& each : members_) free -= std::min(free, each.facts.granted);
+    while (!wants_.empty()) {
+        const std::size_t at = first();
+        Want& want = wants_[at];
+        const auto answer = [&](Kind kind) {
+            const Want done = want;
+            wants_.erase(wants_.begin() + static_cast<std::ptrdiff_t>(at));
+            if (kind == Kind::grant) {
+                free -= done.bytes;
+                find(done.link)->facts.granted += done.bytes;
+            }
+            send(done.link, kind, done.id, done.bytes);
+        };
+        if (want.bytes <= free) {
+            answer(Kind::grant);
+            continue;
+        }
+        if (want.within == only_free) {
+            answer(Kind::deny);
+            continue;
+        }
+        if (asked_ >= 0) break; // its answer may be enough
+        if (Member* const from = lender(want)) {
+            want.asked.push_back(from->link);
+            asked_ = from->link;
+            asked_until_ = now + answer_within_;
+            send(from->link, Kind::lend, want.id, std::min(want.bytes - free, from->facts.held - from->facts.floor));
+            break;
+        }
+        if (want.within != 0) { // waits for others; what they hold may become idle without anybody's telling
+            want.asked = {want.link};
+            asked_until_ = now + ask_again;
+            break;
+        }
+        if (now < gathered_) {
+            asked_until_ = gathered_;
+            break;
+        }
+        answer(Kind::deny);
+    }
+    // Those behind get nothing of what the first still needs, and do not wait for it if they did not mean to wait.
+    for (bool again = !wants_.empty(); again;) {
+        again = false;
+        const std::size_t at = first();
+        for (std::size_t i = 0; i < wants_.size() && !again; ++i) {
+            if (i == at || (wants_[i].within != only_free && (wants_[i].within != 0 || asked_ >= 0 || now < gathered_)))
+                continue;
+            const Want done = wants_[i];
+            wants_.erase(wants_.begin() + static_cast<std::ptrdiff_t>(i));
+            send(done.link, Kind::deny, done.id, done.bytes);
+            again = !wants_.empty();
+        }
+    }
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

@@ -1,0 +1,123 @@
+// Share: several processes on one device, which give each other room.
+#pragma once
+
+#include "memsaver/core/macros_off.hpp"
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/driver/any_driver.hpp"
+#include "memsaver/saver/saver.hpp"
+#include "memsaver/share/shared_device.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+/// What a process is in a share.
+struct ShareOptions {
+    /// For the tables of the others; at most 63 bytes.
+    std::string name{};
+    /// Who lacks room at a higher priority gets it first; who has some at a lower priority is asked for it first.
+    int priority = 0;
+    /// Device memory that others do not ask this process to give up.
+    std::size_t floor = 0;
+    /// The most device memory that this process takes; 0: no limit.
+    std::size_t ceiling = 0;
+    /// Pages from members that say so too may come as they were left. Without effect as yet: all pages go through the
+    /// driver, which clears them.
+    bool trusted = false;
+    /// How long another process may take to answer. One that does not, because it hangs or is stopped, is passed by.
+    std::chrono::milliseconds answer_within{500};
+    /// Where the members meet: a folder of this user with mode 0700, made if it is not there. Empty: one for each
+    /// device, `memsaver/<device>` in XDG_RUNTIME_DIR, else in /tmp/memsaver-UID. Containers meet in a folder that both
+    /// mount.
+    std::string folder{};
+};
+
+/// A member of a share. Bytes of device memory.
+struct ShareMember {
+    std::string name;
+    long process = 0; ///< its number, as it sees it itself: another one in other containers
+    int priority = 0;
+    std::size_t floor = 0;
+    std::size_t ceiling = 0;
+    std::size_t held_bytes = 0;
+    bool lends = false;
+
+    /// "rollout (process 4711): 12.0 GiB held, priority 1, floor 8.00 GiB, ceiling 60.0 GiB, lends"
+    friend std::ostream& operator<<(std::ostream& out, const ShareMember& member);
+};
+
+/// Lends a saver's memory as long as it lives. The destructor waits for a lending that runs.
+class [[nodiscard]] Lending {
+public:
+    Lending() noexcept = default;
+    Lending(Lending&& other) noexcept;
+    Lending& operator=(Lending&& other) noexcept;
+    ~Lending();
+
+private:
+    friend class Share;
+    Lending(std::shared_ptr<detail::ShareMemberCore> member, std::uint64_t number) noexcept
+        : member_{std::move(member)}, number_{number} {}
+
+    std::shared_ptr<detail::ShareMemberCore> member_;
+    std::uint64_t number_ = 0;
+};
+
+/// This process's membership of those that share a device. There is no daemon: the members meet in a folder, and one of
+/// them, whoever has the lock in it, decides who gets room. It keeps nothing that its successor could not ask for.
+///
+/// Savers on `driver()` take memory only as far as it is free and nobody with a higher priority, or the same and
+/// earlier, waits for it. If a saver has no room, after it has released its own unused memory, the members that lend
+/// are asked for theirs: lowest priority first, then the one that has taken nothing for longest, none below its floor.
+/// `resume` with `room_within` waits for what is freed later.
+///
+/// What holds is an agreement of those that take part: other processes take what they like. A process that ends, in
+/// whatever way, leaves nothing behind; one that is stopped is passed by. Without anybody who answers, a saver goes on
+/// alone. In a forked child a share is not usable, and keeps nothing of its parent's.
+///
+/// Thread-safe. The membership ends with the share and the last saver on its driver.
+class Share {
+public:
+    /// Joins the share of the driver's device. Throws Misuse for options that cannot be, and Unavailable if the device
+    /// has no identity, the folder cannot be used or the members use another version.
+    explicit Share(const AnyDriver& driver, const ShareOptions& options = {});
+
+    /// The device as this member may use it: a driver like any other.
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
+
+    /// Lets others have what is idle in a saver on `driver()`: its unused memory, elastic memory whose owners give
+    /// some, and tags that `use` or `.evictable` put at the library's disposal, while they are not in use. That is
+    /// `reclaim`, called on a thread of the share; hooks run there. Throws Misuse if the saver is on another driver.
+    template <class D>
+    Lending lend(MemorySaver<D>& saver) const {
+        (void)saver.used(); // not moved from
+        require_own(saver.driver());
+        return lend([weak = saver.core_->weak_from_this()](std::size_t bytes) {
+            const auto core = weak.lock();
+            return core == nullptr ? 0 : core->reclaim(bytes, {}).bytes();
+        });
+    }
+
+    /// The members, this one too.
+    [[nodiscard]] std::vector<ShareMember> members() const;
+
+private:
+    void require_own(const AnyDriver& driver) const;
+    Lending lend(detail::ShareMemberCore::Lend lend) const;
+
+    std::shared_ptr<detail::ShareMemberCore> member_;
+    AnyDriver driver_;
+};
+
+} // namespace memsaver::inline v0_3
+
+#include "memsaver/share/share.ipp"
+
+#include "memsaver/core/macros_on.hpp"

@@ -1,0 +1,103 @@
+// Definitions of share.hpp.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/share/share.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, const ShareOptions& options) {
+    ShareFacts facts;
+    if (options.name.size() >= facts.name.size() || options.name.find('\0') != std::string::npos)
+        refuse_option("ShareOptions::name", '"' + options.name + '"', "texts of at most 63 bytes");
+    if (options.ceiling != 0 && options.ceiling < options.floor)
+        refuse_option("ShareOptions::ceiling", format_bytes(options.ceiling),
+                      "0, or at least the floor, " + format_bytes(options.floor));
+    if (options.answer_within.count() <= 0)
+        refuse_option("ShareOptions::answer_within", std::to_string(options.answer_within.count()) + " ms",
+                      "times of at least 1 ms");
+    std::copy(options.name.begin(), options.name.end(), facts.name.begin());
+    facts.process = ::getpid();
+    facts.priority = options.priority;
+    facts.floor = options.floor;
+    facts.ceiling = options.ceiling;
+    std::string identity;
+    if (const Status status = driver.identity(identity); !status.ok())
+        unavailable({"Share: ", driver.name(),
+                     " is a device of this process alone, without an identity that others could know it by"
+                     " (HostDriverOptions::machine names one)"},
+                    status);
+    const auto leave = [](ShareMemberCore* member) { // a forked child has no threads to end, and locks in any state
+        if (!member->forked()) delete member;
+    };
+    std::shared_ptr<ShareMemberCore> member{
+        new ShareMemberCore{driver, ShareFolder{identity, options.folder}, facts, options.answer_within}, leave};
+    member->meet();
+    return member;
+}
+
+} // namespace detail
+
+inline Share::Share(const AnyDriver& driver, const ShareOptions& options)
+    : member_{detail::translated([&] { return detail::join_share(driver, options); })},
+      driver_{std::make_shared<detail::SharedDevice>(member_, options.ceiling)} {}
+
+inline void Share::require_own(const AnyDriver& driver) const {
+    if (!(driver == driver_)) detail::misuse({"Share::lend: the saver is not on the driver of this share"});
+}
+
+inline Lending Share::lend(detail::ShareMemberCore::Lend lend) const {
+    member_->require_parent("Share::lend");
+    return detail::translated([&] { return Lending{member_, member_->start_lending(std::move(lend))}; });
+}
+
+inline std::vector<ShareMember> Share::members() const {
+    member_->require_parent("Share::members");
+    return detail::translated([&] {
+        std::vector<ShareMember> rows;
+        for (const detail::ShareFacts& each : member_->list())
+            rows.push_back({each.name.data(), static_cast<long>(each.process), each.priority, each.floor, each.ceiling,
+                            each.held, each.lends != 0});
+        return rows;
+    });
+}
+
+inline Lending::Lending(Lending&& other) noexcept
+    : member_{std::move(other.member_)}, number_{std::exchange(other.number_, 0)} {}
+
+inline Lending& Lending::operator=(Lending&& other) noexcept {
+    std::swap(member_, other.member_);
+    std::swap(number_, other.number_);
+    return *this;
+}
+
+inline Lending::~Lending() {
+    if (member_ != nullptr && !member_->forked()) member_->stop_lending(number_);
+}
+
+inline std::ostream& operator<<(std::ostream& out, const ShareMember& member) {
+    out << (member.name.empty() ? "(no name)" : member.name) << " (process " << member.process
+        << "): " << format_bytes(member.held_bytes) << " held, priority " << member.priority;
+    if (member.floor != 0) out << ", floor " << format_bytes(member.floor);
+    if (member.ceiling != 0) out << ", ceiling " << format_bytes(member.ceiling);
+    if (member.lends) out << ", lends";
+    return out;
+}
+
+} // namespace memsaver::inline v0_3

@@ -1,0 +1,52 @@
+// The machine of a share: the calls that take and give device memory, covered by grants; all others as they are.
+#pragma once
+
+#include "memsaver/driver/device_around.hpp"
+#include "memsaver/share/member.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// In a forked child, whose locks may be in any state, it asks nobody and counts nothing.
+class SharedDevice final : public DeviceAround {
+public:
+    SharedDevice(std::shared_ptr<ShareMemberCore> member, std::size_t ceiling)
+        : DeviceAround{member->inner()}, member_{std::move(member)}, ceiling_{ceiling} {}
+
+    [[nodiscard]] inline Features features() const noexcept override;
+    /// The members, for the text of OutOfMemory.
+    [[nodiscard]] inline std::string holders() const override;
+    inline Status create(std::size_t bytes, PageHandle& pages) noexcept override;
+    inline Status release(PageHandle pages) noexcept override;
+    inline Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
+    inline Status free_plain(Address address) noexcept override;
+    inline Status ask_for_room(std::size_t bytes, std::int64_t within) noexcept override;
+
+private:
+    using Sizes = std::unordered_map<std::uint64_t, std::size_t>;
+
+    /// Makes `take`, which gives an entry of `sizes` its number, as far as the ceiling and the other members let it.
+    Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept;
+    void given_back(Sizes& sizes, std::uint64_t number) noexcept;
+
+    std::shared_ptr<ShareMemberCore> member_;
+    std::size_t ceiling_;
+    std::mutex mutex_;
+    Sizes handles_;
+    Sizes plain_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#include "memsaver/share/shared_device.ipp"

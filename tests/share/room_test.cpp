@@ -1,0 +1,243 @@
+// Who gets room next and who is asked for it, without sockets, threads or devices.
+#include "memsaver/share/room.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace share_room_test {
+
+using namespace memsaver::detail;
+using namespace std::chrono_literals;
+using Kind = ShareMessage::Kind;
+
+namespace {
+
+struct Desk {
+    struct Sent {
+        int link;
+        Kind kind;
+        std::uint64_t id;
+        std::uint64_t bytes;
+    };
+    std::uint64_t free = 0;
+    std::vector<Sent> sent;
+    ShareRoom::Clock::time_point now{};
+    ShareRoom room{[this](int link, const ShareMessage& m) {
+                       if (m.kind != Kind::welcome && m.kind != Kind::waits)
+                           sent.push_back({link, m.kind, m.id, m.bytes});
+                   },
+                   [this] { return free; }, 100ms, now};
+
+    void join(int link, std::uint64_t held, int priority = 0, std::uint64_t floor = 0, bool lends = true) {
+        ShareFacts facts;
+        facts.priority = priority;
+        facts.lends = lends ? 1 : 0;
+        facts.held = held;
+        facts.floor = floor;
+        now += ShareRoom::gathers;
+        room.join(link, facts, now);
+    }
+    void say(int link, Kind kind, std::uint64_t bytes, std::uint64_t id = 0, std::int64_t within = 0) {
+        ShareMessage message;
+        message.kind = kind;
+        message.bytes = bytes;
+        message.id = id;
+        message.within = within;
+        now += 1ms;
+        room.hear(link, message, now);
+    }
+    void want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
+        say(link, Kind::want, bytes, id, within);
+    }
+    /// What was sent since the last time, as text: "2 lend 8".
+    std::string heard() {
+        std::string text;
+        for (const Sent& each : sent) {
+            const char* const kind = each.kind == Kind::grant  ? "grant"
+                                     : each.kind == Kind::deny ? "deny"
+                                     : each.kind == Kind::lend ? "lend"
+                                                               : "?";
+            text +=
+                (text.empty() ? "" : ", ") + std::to_string(each.link) + ' ' + kind + ' ' + std::to_string(each.bytes);
+        }
+        sent.clear();
+        return text;
+    }
+};
+
+constexpr std::int64_t long_time = 1'000'000'000;
+
+} // namespace
+
+TEST_CASE("share room: what is free is granted once, until it is taken, unused or its member has gone") {
+    Desk desk;
+    desk.free = 10;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.want(1, 6, 11);
+    CHECK(desk.heard() == "1 grant 6");
+    desk.want(2, 6, 21);
+    CHECK(desk.heard() == "2 deny 6");
+    desk.free = 4;
+    desk.say(1, Kind::took, 6);
+    desk.want(2, 4, 22);
+    CHECK(desk.heard() == "2 grant 4");
+    desk.say(2, Kind::unused, 4);
+    desk.want(1, 4, 12);
+    CHECK(desk.heard() == "1 grant 4");
+    desk.room.leave(1, desk.now);
+    desk.want(2, 4, 23);
+    CHECK(desk.heard() == "2 grant 4");
+}
+
+TEST_CASE("share room: a question about free memory asks nobody for theirs") {
+    Desk desk;
+    desk.join(1, 0);
+    desk.join(2, 10);
+    desk.want(1, 5, 11, ShareRoom::only_free);
+    CHECK(desk.heard() == "1 deny 5");
+}
+
+TEST_CASE(
+    "share room: the lowest priority is asked first, then who has been idle for longest, and none below its floor") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10, 5);
+    desk.join(3, 10, 1, 8);
+    desk.join(4, 10, 1);
+    desk.join(5, 10, 1);
+    desk.join(6, 10, 0, 0, false); // does not lend
+    desk.join(7, 10, 0, 10);       // has no more than its floor
+    desk.say(4, Kind::took, 0);    // 5 has done nothing since
+    desk.want(1, 30, 11);
+    CHECK(desk.heard() == "3 lend 2");
+    desk.free += 2;
+    desk.say(3, Kind::gave, 2);
+    CHECK(desk.heard() == "5 lend 10");
+    desk.free += 4; // gives less than it was asked for
+    desk.say(5, Kind::gave, 4);
+    CHECK(desk.heard() == "4 lend 10");
+    desk.free += 10;
+    desk.say(4, Kind::gave, 10);
+    CHECK(desk.heard() == "2 lend 10");
+    desk.free += 10;
+    desk.say(2, Kind::gave, 10);
+    CHECK(desk.heard() == "1 deny 30"); // nobody has more, and it does not wait
+}
+
+TEST_CASE("share room: who waits is served by priority, then by age, and nobody overtakes") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.join(3, 0, 7, 0, false);
+    desk.join(4, 0, 0, 0, false);
+    desk.want(1, 5, 11, long_time);
+    desk.want(2, 2, 21, long_time);
+    desk.want(3, 8, 31, long_time);
+    desk.free = 4;
+    desk.want(4, 1, 41); // does not wait: what is free is for those ahead
+    CHECK(desk.heard() == "4 deny 1");
+    desk.say(4, Kind::freed, 0);
+    CHECK(desk.heard().empty());
+    desk.free = 8;
+    desk.say(4, Kind::freed, 4);
+    CHECK(desk.heard() == "3 grant 8");
+    desk.say(3, Kind::unused, 8);
+    CHECK(desk.heard() == "1 grant 5, 2 grant 2");
+}
+
+TEST_CASE("share room: a want that is cancelled lets those behind have the room") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.free = 3;
+    desk.want(1, 5, 11, ShareRoom::without_limit);
+    desk.want(2, 3, 21, long_time);
+    CHECK(desk.heard().empty());
+    desk.say(1, Kind::cancel, 0, 11);
+    CHECK(desk.heard() == "2 grant 3");
+}
+
+TEST_CASE("share room: a lender that does not answer is passed by, and so is one that leaves") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.join(3, 10);
+    desk.join(4, 10);
+    desk.want(1, 8, 11);
+    CHECK(desk.heard() == "2 lend 8");
+    REQUIRE(desk.room.next().has_value());
+    desk.room.look(*desk.room.next() - 1ns);
+    CHECK(desk.heard().empty());
+    desk.room.look(*desk.room.next());
+    CHECK(desk.heard() == "3 lend 8");
+    desk.room.leave(3, desk.now);
+    CHECK(desk.heard() == "4 lend 8");
+    desk.free = 8;
+    desk.say(2, Kind::gave, 8); // late: welcome all the same, at the next look
+    CHECK(desk.heard() == "1 grant 8");
+}
+
+TEST_CASE("share room: who waits asks again for what has become idle meanwhile") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.want(1, 8, 11, long_time);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.say(2, Kind::gave, 0);
+    CHECK(desk.heard().empty());
+    desk.room.look(*desk.room.next());
+    CHECK(desk.heard() == "2 lend 8");
+}
+
+TEST_CASE("share room: one member's grants do not count twice when it tells another leader what it holds") {
+    Desk desk;
+    ShareFacts facts;
+    facts.granted = 6;
+    desk.free = 10;
+    desk.now += ShareRoom::gathers;
+    desk.room.join(1, facts, desk.now);
+    desk.join(2, 0, 0, 0, false);
+    desk.want(2, 5, 21);
+    CHECK(desk.heard() == "2 deny 5");
+    desk.want(2, 4, 22);
+    CHECK(desk.heard() == "2 grant 4");
+}
+
+TEST_CASE("share room: a new leader waits for members to come before it says no") {
+    Desk desk;
+    ShareFacts facts;
+    desk.room.join(1, facts, desk.now);
+    desk.want(1, 8, 11);
+    CHECK(desk.heard().empty());
+    facts.held = 10;
+    facts.lends = 1;
+    desk.room.join(2, facts, desk.now);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.say(2, Kind::gave, 0);
+    CHECK(desk.heard().empty());
+    REQUIRE(desk.room.next().has_value());
+    desk.room.look(*desk.room.next());
+    CHECK(desk.heard() == "1 deny 8");
+}
+
+TEST_CASE("share message: what is not a message of this version and size is not understood") {
+    ShareMessage message;
+    CHECK(message.sound(sizeof message));
+    CHECK_FALSE(message.sound(sizeof message - 1));
+    for (const auto& spoil : std::vector<void (*)(ShareMessage&)>{
+             [](ShareMessage& m) { m.version += 1; }, [](ShareMessage& m) { m.size += 1; },
+             [](ShareMessage& m) { m.mark[0] = 'M'; }, [](ShareMessage& m) { m.facts.name.fill('x'); },
+             [](ShareMessage& m) { m.kind = static_cast<Kind>(1000); }}) {
+        ShareMessage bad;
+        spoil(bad);
+        CHECK_FALSE(bad.sound(sizeof bad));
+    }
+}
+
+} // namespace share_room_test

@@ -1,0 +1,524 @@
+// Several members on one device: in one process, and in processes that are killed and stopped.
+#include "memsaver/memsaver.hpp"
+#include "memsaver/share/share.hpp"
+
+#include "process/process_support.hpp"
+#include "support/sanitized.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace share_share_test {
+
+using namespace memsaver;
+using namespace std::chrono_literals;
+using process_test::Child;
+
+namespace {
+
+constexpr std::size_t page = 64_KiB;
+
+/// A machine and a folder of the test's own.
+struct Place {
+    Place() {
+        char name[] = "/tmp/memsaver-share-XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        folder = name;
+        machine = "share-" + std::string{name}.substr(20);
+    }
+    ~Place() {
+        std::filesystem::remove_all(folder);
+        // The last one removes the machine; children of a test may need a moment to end.
+        const std::string pages = "/dev/shm/memsaver-" + std::to_string(::geteuid()) + '/' + machine;
+        for (int tries = 0; tries < 500 && std::filesystem::exists(pages); ++tries) {
+            (void)device();
+            std::this_thread::sleep_for(10ms);
+        }
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+    [[nodiscard]] HostDriver device() const { return HostDriver{64 * page, {.machine = machine, .granularity = page}}; }
+    [[nodiscard]] Share join(ShareOptions options) const {
+        options.folder = folder;
+        return Share{device(), options};
+    }
+
+    std::string folder;
+    std::string machine;
+};
+
+void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
+
+[[noreturn]] void wait_to_be_killed() {
+    for (;;) (void)::pause();
+}
+
+/// A block in a tag that others may have while it is idle.
+void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
+    void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
+    std::memset(block, value, bytes);
+    return block;
+}
+
+bool all_are(const void* block, int value, std::size_t bytes) {
+    const auto* const at = static_cast<const unsigned char*>(block);
+    for (std::size_t i = 0; i < bytes; i += 997)
+        if (at[i] != value) return false;
+    return at[bytes - 1] == value;
+}
+
+/// Waits until it holds.
+template <class F>
+bool soon(F holds) {
+    for (int tries = 0; tries < 4000; ++tries, std::this_thread::sleep_for(5ms))
+        if (holds()) return true;
+    return false;
+}
+
+/// Waits until the share's table has so many rows.
+bool come_to(const Share& share, std::size_t members) {
+    return soon([&] { return share.members().size() == members; });
+}
+
+template <class E, class F>
+std::string text_of_error(F f) {
+    try {
+        f();
+    } catch (const E& error) {
+        return error.what();
+    }
+    return "no such error";
+}
+
+std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
+    std::size_t bytes = 0;
+    for (const ArenaUsage& row : saver.usage())
+        if (row.tag == tag) bytes += row.mapped_bytes;
+    return bytes;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+} // namespace
+
+TEST_CASE("share: the program of the design") {
+    const Place place;
+    const ShareOptions wanted{
+        .name = "rollout", .priority = 1, .floor = 8 * page, .ceiling = 60 * page, .trusted = true};
+    Share share = place.join(wanted);
+    MemorySaver<> saver{share.driver()};
+    MemorySaver typed{share.driver()};
+    static_assert(std::is_same_v<decltype(typed), MemorySaver<>>);
+    Lending lending = share.lend(saver);
+    (void)saver.arena("weights", HostBackup{}).allocate(9 * page);
+    saver.pause();
+    saver.resume("weights", {.room_within = 5s});
+    std::ostringstream out;
+    for (const ShareMember& m : share.members()) out << m << '\n';
+    CHECK(contains(out.str(), "rollout (process "));
+}
+
+TEST_CASE("share: who has no room gets what is idle elsewhere, and both have their bytes again") {
+    const Place place;
+    const Share one = place.join({.name = "one"});
+    const Share two = place.join({.name = "two"});
+    MemorySaver<> a{one.driver()};
+    MemorySaver<> b{two.driver()};
+    const Lending lent_a = one.lend(a);
+    const Lending lent_b = two.lend(b);
+    void* const weights_a = fill(a, "weights", 40 * page, 1);
+    void* const weights_b = fill(b, "weights", 40 * page, 2); // evicts a's
+    CHECK(soon([&] { return mapped(a, "weights") == 0; }));   // its pages went before its pause had ended
+    a.resume("weights");
+    CHECK(soon([&] { return mapped(b, "weights") == 0; }));
+    CHECK(all_are(weights_a, 1, 40 * page));
+    b.resume("weights");
+    CHECK(all_are(weights_b, 2, 40 * page));
+}
+
+TEST_CASE("share: memory in use, below the floor or of a saver that is not lent stays where it is") {
+    const Place place;
+    const Share one = place.join({.name = "one", .floor = 20 * page});
+    const Share two = place.join({.name = "two"});
+    MemorySaver<> a{one.driver()};
+    MemorySaver<> b{two.driver()};
+    (void)fill(a, "first", 20 * page, 1);
+    (void)fill(a, "second", 20 * page, 2);
+    const auto b_lacks = [&] {
+        return contains(text_of_error<OutOfMemory>([&] { (void)b.arena("big").allocate(30 * page); }),
+                        "no member of the share gives so much");
+    };
+    CHECK(b_lacks());
+    std::optional<Lending> lent{one.lend(a)};
+    {
+        const Use first = a.use("first");
+        const Use second = a.use("second");
+        CHECK(b_lacks());
+    }
+    lent.reset();
+    CHECK(b_lacks());
+    CHECK(mapped(a, "first") + mapped(a, "second") == 40 * page);
+    lent.emplace(one.lend(a));
+    (void)b.arena("big").allocate(30 * page);
+    CHECK(soon([&] { return mapped(a, "first") + mapped(a, "second") == 20 * page; })); // its floor
+    CHECK_THROWS_AS((void)b.arena("more").allocate(30 * page), OutOfMemory);
+}
+
+TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
+    const Place place;
+    const Share share = place.join({.name = "small", .ceiling = 10 * page});
+    MemorySaver<> saver{share.driver()};
+    void* const block = saver.arena("a").allocate(8 * page);
+    CHECK(contains(text_of_error<OutOfMemory>([&] { (void)saver.arena("b").allocate(4 * page); }), "ceiling"));
+    saver.deallocate(block);
+    (void)saver.arena("b").allocate(10 * page); // its own unused memory is released first
+}
+
+TEST_CASE("share: who can wait gets what is freed later") {
+    const Place place;
+    const Share one = place.join({.name = "one"});
+    const Share two = place.join({.name = "two"});
+    MemorySaver<> a{one.driver()};
+    MemorySaver<> b{two.driver()};
+    Arena cache = a.arena("cache");
+    (void)cache.allocate(40 * page);
+    void* const block = b.arena("weights", HostBackup{}).allocate(20 * page);
+    std::memset(block, 3, 20 * page);
+    b.pause();
+    (void)cache.allocate(20 * page);
+    CHECK_THROWS_AS((void)b.resume("weights", {.room_within = 20ms}), OutOfMemory);
+    std::thread later{[&] {
+        std::this_thread::sleep_for(50ms);
+        a.pause();
+    }};
+    b.resume("weights", {.room_within = 60s});
+    later.join();
+    CHECK(all_are(block, 3, 20 * page));
+}
+
+TEST_CASE("share: members are listed, printed, and named where memory is lacking") {
+    const Place place;
+    const Share one = place.join({.name = "one", .priority = 3, .floor = 2 * page, .ceiling = 60 * page});
+    const Share two = place.join({.name = "two"});
+    MemorySaver<> a{one.driver()};
+    (void)a.arena("x").allocate(5 * page);
+    const Lending lent = one.lend(a);
+    const std::vector<ShareMember> members = two.members();
+    REQUIRE(members.size() == 2);
+    const ShareMember& first = members[0].name == "one" ? members[0] : members[1];
+    CHECK(first.process == ::getpid());
+    CHECK(first.held_bytes >= 5 * page);
+    CHECK(first.lends);
+    std::ostringstream text;
+    text << first;
+    CHECK_MESSAGE(contains(text.str(), "held, priority 3, floor 128.00 KiB, ceiling 3.75 MiB, lends"), text.str());
+    MemorySaver<> b{two.driver()};
+    const std::string lacking = text_of_error<OutOfMemory>([&] { (void)b.arena("y").allocate(63 * page); });
+    CHECK_MESSAGE(contains(lacking, "members of the share: "), lacking);
+    CHECK_MESSAGE(contains(lacking, "one "), lacking);
+}
+
+TEST_CASE("share: plain memory is covered like all other") {
+    const Place place;
+    const Share share = place.join({.ceiling = 10 * page});
+    const AnyDriver& driver = share.driver();
+    Address plain = 0;
+    CHECK(driver.allocate_plain(11 * page, plain).kind == StatusKind::out_of_memory);
+    REQUIRE(driver.allocate_plain(9 * page, plain).ok());
+    PageHandle pages;
+    CHECK(driver.create(2 * page, pages).kind == StatusKind::out_of_memory);
+    CHECK(share.members().at(0).held_bytes == 9 * page);
+    REQUIRE(driver.free_plain(plain).ok());
+    REQUIRE(driver.create(2 * page, pages).ok());
+    CHECK(driver.release(pages).ok());
+    CHECK(share.members().at(0).held_bytes == 0);
+}
+
+TEST_CASE("share: options, devices, folders and savers that cannot be are refused") {
+    const Place place;
+    CHECK_THROWS_AS((void)place.join({.name = std::string(64, 'x')}), Misuse);
+    CHECK_THROWS_AS((void)place.join({.floor = 2, .ceiling = 1}), Misuse);
+    CHECK_THROWS_AS((void)place.join({.answer_within = 0ms}), Misuse);
+    CHECK(contains(text_of_error<Unavailable>([] { const Share share{HostDriver{}}; }), "HostDriverOptions::machine"));
+    REQUIRE(::chmod(place.folder.c_str(), 0750) == 0);
+    CHECK(contains(text_of_error<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
+    REQUIRE(::chmod(place.folder.c_str(), 0700) == 0);
+    CHECK(contains(text_of_error<Unavailable>([&] {
+                       const Share share{place.device(), {.folder = "/no/such/one"}};
+                   }),
+                   "ENOENT"));
+    CHECK_THROWS_AS((Share{place.device(), {.folder = "/proc"}}), Unavailable);
+    const Share share = place.join({});
+    MemorySaver<> stranger{place.device()};
+    CHECK_THROWS_AS((void)share.lend(stranger), Misuse);
+}
+
+TEST_CASE("share: a folder with a long name does") {
+    const Place place;
+    std::string deep = place.folder;
+    for (int i = 0; i < 3; ++i) {
+        deep += '/' + std::string(100, 'd');
+        REQUIRE(::mkdir(deep.c_str(), 0700) == 0);
+    }
+    const Share one{place.device(), {.folder = deep}};
+    const Share two{place.device(), {.folder = deep}};
+    CHECK(two.members().size() == 2);
+}
+
+TEST_CASE("share: strangers on the leader's socket are turned away, and harm nobody") {
+    const Place place;
+    const Share share = place.join({.name = "leader"});
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, (place.folder + "/leader").c_str(), sizeof address.sun_path - 1);
+    for (const std::size_t bytes : {std::size_t{1}, sizeof(detail::ShareMessage), std::size_t{4000}}) {
+        const int stranger = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        REQUIRE(::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        const std::string noise(bytes, 'z');
+        REQUIRE(::send(stranger, noise.data(), noise.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(noise.size()));
+        char byte = 0;
+        CHECK(::recv(stranger, &byte, 1, 0) <= 0); // the connection ends
+        (void)::close(stranger);
+    }
+    const int twice = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); // no hello first
+    REQUIRE(::connect(twice, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    detail::ShareMessage message;
+    message.kind = detail::ShareMessage::Kind::want;
+    REQUIRE(detail::send_message(twice, message));
+    char byte = 0;
+    CHECK(::recv(twice, &byte, 1, 0) <= 0);
+    (void)::close(twice);
+    CHECK(share.members().size() == 1);
+}
+
+TEST_CASE("share: memory of a member that is killed goes to who waits") {
+    const Place place;
+    const Share share = place.join({.name = "survivor"});
+    MemorySaver<> saver{share.driver()};
+    void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
+    std::memset(block, 4, 30 * page);
+    saver.pause();
+    Child child{[&] {
+        const Share mine = place.join({.name = "victim"});
+        MemorySaver<> own{mine.driver()};
+        (void)own.arena("all").allocate(60 * page);
+        say('r');
+        wait_to_be_killed();
+        return 0;
+    }};
+    REQUIRE(child.next() == 'r');
+    CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
+    std::thread killer{[&] {
+        std::this_thread::sleep_for(30ms);
+        child.kill(SIGKILL);
+    }};
+    saver.resume("weights", {.room_within = 60s});
+    killer.join();
+    CHECK(child.wait() == -SIGKILL);
+    CHECK(all_are(block, 4, 30 * page));
+    CHECK(come_to(share, 1));
+}
+
+TEST_CASE("share: when the leader is killed another member leads, and knows what all hold") {
+    const Place place;
+    Child leader{[&] {
+        const Share mine = place.join({.name = "leader"});
+        say('l');
+        wait_to_be_killed();
+        return 0;
+    }};
+    REQUIRE(leader.next() == 'l');
+    const Share one = place.join({.name = "one"});
+    const Share two = place.join({.name = "two"});
+    MemorySaver<> a{one.driver()};
+    MemorySaver<> b{two.driver()};
+    void* const block = fill(a, "weights", 40 * page, 5);
+    const Lending lent = one.lend(a);
+    CHECK(two.members().size() == 3);
+    leader.kill(SIGKILL);
+    CHECK(leader.wait() == -SIGKILL);
+    CHECK(soon([&] { // from one, once it and the new leader have found each other
+        try {
+            (void)b.arena("cache").allocate(40 * page);
+            return true;
+        } catch (const OutOfMemory&) {
+            return false;
+        }
+    }));
+    CHECK(come_to(two, 2));
+    CHECK(soon([&] {
+        for (const ShareMember& each : two.members())
+            if (each.name == "two") return each.held_bytes >= 40 * page;
+        return false;
+    }));
+    b.pause();
+    a.resume("weights");
+    CHECK(all_are(block, 5, 40 * page));
+}
+
+TEST_CASE("share: a leader that ends in peace is followed at once") {
+    const Place place;
+    std::optional<Share> first{place.join({.name = "first"})};
+    const Share second = place.join({.name = "second"});
+    CHECK(second.members().size() == 2);
+    first.reset();
+    CHECK(come_to(second, 1));
+    const Share third = place.join({.name = "third"});
+    CHECK(third.members().size() == 2);
+}
+
+TEST_CASE("share: members that are stopped are passed by") {
+    const Place place;
+    const auto stopped_one = [&](const char* name) {
+        return [&place, name] {
+            const Share mine = place.join({.name = name});
+            MemorySaver<> own{mine.driver()};
+            (void)fill(own, "idle", 20 * page, 6);
+            const Lending lent = mine.lend(own);
+            say('r');
+            wait_to_be_killed();
+            return 0;
+        };
+    };
+    SUBCASE("a leader: others go on alone") {
+        Child leader{stopped_one("leader")};
+        REQUIRE(leader.next() == 'r');
+        const Share share = place.join({.name = "other", .answer_within = 50ms});
+        MemorySaver<> saver{share.driver()};
+        leader.kill(SIGSTOP);
+        (void)saver.arena("a").allocate(30 * page);
+        CHECK_THROWS_AS((void)saver.arena("b").allocate(30 * page), OutOfMemory);
+        CHECK(share.members().size() == 1);
+        leader.kill(SIGCONT);
+        CHECK(come_to(share, 2));
+        (void)saver.arena("b").allocate(30 * page);
+        leader.kill(SIGKILL);
+    }
+    SUBCASE("one that is asked for room: the next one is asked") {
+        const Share share = place.join({.name = "leader", .answer_within = 50ms});
+        MemorySaver<> saver{share.driver()};
+        Child stopped{stopped_one("stopped")};
+        REQUIRE(stopped.next() == 'r');
+        Child other{stopped_one("other")};
+        REQUIRE(other.next() == 'r');
+        stopped.kill(SIGSTOP);
+        (void)saver.arena("a").allocate(40 * page); // from the other one
+        stopped.kill(SIGKILL);
+        other.kill(SIGKILL);
+    }
+}
+
+TEST_CASE("share: a forked child keeps neither the lock nor the connections of its parent, and cannot use the share") {
+    const Place place;
+    Child parent{[&] {
+        const Share mine = place.join({.name = "parent"});
+        if (::fork() == 0) {
+            const bool refused = process_test::refused([&] { (void)mine.members(); });
+            PageHandle pages;
+            const bool no_pages = !mine.driver().create(page, pages).ok();
+            say(refused && no_pages ? 'y' : 'n');
+            (void)::close(STDERR_FILENO);
+            // Outlives its parent, until the test ends.
+            for (int tries = 0; tries < 1000 && std::filesystem::exists(place.folder); ++tries) (void)::usleep(10'000);
+            ::_exit(0);
+        }
+        say('p');
+        wait_to_be_killed();
+        return 0;
+    }};
+    const int first = parent.next();
+    const int second = parent.next();
+    CHECK(first + second == 'y' + 'p');
+    const Share share = place.join({.name = "other"});
+    CHECK(share.members().size() == 2);
+    parent.kill(SIGKILL);
+    CHECK(parent.wait() == -SIGKILL);
+    CHECK(come_to(share, 1)); // so it leads
+}
+
+TEST_CASE("share: a leader without descriptors for more members goes on, and takes them when it has" *
+          doctest::skip(test::sanitized)) {
+    const Place place;
+    Child leader{[&] {
+        const Share mine = place.join({.name = "leader"});
+        rlimit limit{};
+        (void)::getrlimit(RLIMIT_NOFILE, &limit);
+        const rlimit before = limit;
+        limit.rlim_cur = 0;
+        (void)::setrlimit(RLIMIT_NOFILE, &limit);
+        say('l');
+        std::this_thread::sleep_for(300ms);
+        (void)::setrlimit(RLIMIT_NOFILE, &before);
+        wait_to_be_killed();
+        return 0;
+    }};
+    REQUIRE(leader.next() == 'l');
+    const Share share = place.join({.name = "late", .answer_within = 20ms});
+    MemorySaver<> saver{share.driver()};
+    (void)saver.arena("a").allocate(4 * page); // alone
+    CHECK(come_to(share, 2));
+    leader.kill(SIGKILL);
+    CHECK(leader.wait() == -SIGKILL);
+}
+
+TEST_CASE("share: many threads of many members ask at once, and all is given back") {
+    const Place place;
+    std::vector<Share> shares;
+    for (int i = 0; i < 3; ++i) shares.push_back(place.join({.name = "m" + std::to_string(i), .priority = i}));
+    {
+        std::vector<MemorySaver<>> savers;
+        std::vector<Lending> lendings;
+        for (const Share& share : shares) savers.emplace_back(share.driver());
+        for (std::size_t i = 0; i < 3; ++i) lendings.push_back(shares[i].lend(savers[i]));
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < 6; ++i) {
+            threads.emplace_back([&, i] {
+                MemorySaver<>& saver = savers[i % 3];
+                const std::string tag = "t" + std::to_string(i);
+                Arena arena = saver.arena(tag, HostBackup{});
+                void* block = nullptr;
+                for (int round = 0; round < 12; ++round) {
+                    try {
+                        const Use use = saver.use(tag, {.room_within = 2s, .timeout = 2s});
+                        if (block == nullptr) {
+                            block = arena.allocate(18 * page);
+                            std::memset(block, static_cast<int>(i), 18 * page);
+                        }
+                        if (!all_are(block, static_cast<int>(i), 18 * page)) std::abort();
+                    } catch (const OutOfMemory&) { // the others hold theirs
+                    } catch (const NotIdle&) {
+                    }
+                }
+            });
+        }
+        for (std::thread& each : threads) each.join();
+    }
+    const auto held = [&] { // the leader hears of it from each member apart
+        std::size_t bytes = 0;
+        for (const ShareMember& each : shares[0].members()) bytes += each.held_bytes;
+        return bytes;
+    };
+    CHECK(soon([&] { return held() == 0; }));
+    DeviceMemory memory;
+    REQUIRE(place.device().memory(memory).ok());
+    CHECK(memory.free_bytes == 64 * page);
+}
+
+} // namespace share_share_test
