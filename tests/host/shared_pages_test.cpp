@@ -4,8 +4,10 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/saver/saver.hpp"
+#include "memsaver/share/message.hpp"
 
 #include "process/process_support.hpp"
+#include "support/machines.hpp"
 #include "support/sanitized.hpp"
 
 #include <doctest/doctest.h>
@@ -20,12 +22,18 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace host_shared_pages_test {
 
 using namespace memsaver;
+using namespace memsaver::detail;
 using process_test::Child;
+using process_test::say;
+using process_test::wait_to_be_killed;
+using test::contains;
+using test::text_of;
 
 namespace {
 
@@ -85,68 +93,23 @@ struct Pages {
 /// A pair of sockets over which a descriptor can be sent.
 struct Line {
     Line() { REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
-    ~Line() {
-        for (const int end : ends)
-            if (end >= 0) (void)::close(end);
-    }
+    ~Line() { close(0), close(1); }
     Line(const Line&) = delete;
     Line& operator=(const Line&) = delete;
-    void close(int end) {
-        (void)::close(ends[end]);
-        ends[end] = -1;
-    }
 
-    void send(int end, int descriptor) const {
-        char byte = 'd';
-        iovec data{&byte, 1};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
-        msghdr message{};
-        message.msg_iov = &data;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        cmsghdr* const head = CMSG_FIRSTHDR(&message);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
-        REQUIRE(::sendmsg(ends[end], &message, MSG_NOSIGNAL) == 1);
+    void close(int end) {
+        if (ends[end] >= 0) (void)::close(std::exchange(ends[end], -1));
     }
-    [[nodiscard]] int receive(int end) const {
-        char byte = 0;
-        iovec data{&byte, 1};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
-        msghdr message{};
-        message.msg_iov = &data;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        REQUIRE(::recvmsg(ends[end], &message, MSG_CMSG_CLOEXEC) == 1);
-        const cmsghdr* const head = CMSG_FIRSTHDR(&message);
-        REQUIRE(head != nullptr);
-        int descriptor = -1;
-        std::memcpy(&descriptor, CMSG_DATA(head), sizeof descriptor);
+    void send(int descriptor) const { REQUIRE(send_message(ends[1], {}, descriptor)); }
+    [[nodiscard]] ShareFd receive() const {
+        ShareMessage message;
+        ShareFd descriptor;
+        REQUIRE(receive_message(ends[0], message, descriptor) == ShareReceived::message);
         return descriptor;
     }
 
     int ends[2]{-1, -1};
 };
-
-void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
-
-[[noreturn]] void wait_to_be_killed() {
-    for (;;) (void)::pause();
-}
-
-template <class E, class F>
-std::string text_of_error(F f) {
-    try {
-        f();
-    } catch (const E& error) {
-        return error.what();
-    }
-    return "no such error";
-}
 
 } // namespace
 
@@ -188,14 +151,14 @@ TEST_CASE("shared machine: it has a name for everybody, and exports pages") {
 
 TEST_CASE("shared machine: names and sizes that cannot be are refused") {
     for (const std::string& bad : {std::string{"a/b"}, std::string{".."}, std::string{".x"}, std::string(65, 'x')}) {
-        const std::string text = text_of_error<Misuse>([&] { (void)open_machine(bad); });
-        CHECK_MESSAGE(text.find("valid are names of at most 64 characters without '/'") != std::string::npos, text);
+        const std::string text = text_of<Misuse>([&] { (void)open_machine(bad); });
+        CHECK_MESSAGE(contains(text, "valid are names of at most 64 characters without '/'"), text);
     }
     CHECK_THROWS_AS((void)open_machine(std::string{"a\0b", 3}), Misuse);
     const std::string name = unique_name();
     {
         const HostDriver driver = open_machine(name);
-        const std::string text = text_of_error<Misuse>([&] { (void)open_machine(name, 2 * capacity); });
+        const std::string text = text_of<Misuse>([&] { (void)open_machine(name, 2 * capacity); });
         CHECK_MESSAGE(text.find("has 1.00 MiB in units of 64.00 KiB as long as it is used, not 2.00 MiB") !=
                           std::string::npos,
                       text);
@@ -211,8 +174,8 @@ TEST_CASE("shared machine: a machine of another version is refused") {
     const int file = ::open((base() + '/' + name + "/machine").c_str(), O_WRONLY);
     REQUIRE(::pwrite(file, "memsaver 9", 10, 0) == 10);
     (void)::close(file);
-    const std::string text = text_of_error<Unavailable>([&] { (void)open_machine(name); });
-    CHECK_MESSAGE(text.find("another version of memsaver") != std::string::npos, text);
+    const std::string text = text_of<Unavailable>([&] { (void)open_machine(name); });
+    CHECK_MESSAGE(contains(text, "another version of memsaver"), text);
 }
 
 TEST_CASE("shared machine: pages that pass to another driver keep their bytes, and are counted once") {
@@ -268,8 +231,7 @@ TEST_CASE("shared machine: what a killed process had is free again") {
     }};
     REQUIRE(child.next() == 'r');
     CHECK(free_bytes(driver) == 11 * page);
-    child.kill(SIGKILL);
-    CHECK(child.wait() == -SIGKILL);
+    child.kill_now();
     CHECK(free_bytes(driver) == capacity);
 }
 
@@ -281,19 +243,16 @@ TEST_CASE("shared machine: pages outlive their maker in a descriptor, a mapping 
         const HostDriver mine = open_machine(name);
         const Pages pages{mine, page};
         std::memset(pages.data(), 7, page);
-        line.send(1, pages.exported());
+        line.send(pages.exported());
         say('s');
         wait_to_be_killed();
         return 0;
     }};
     line.close(1);
     REQUIRE(child.next() == 's');
-    child.kill(SIGKILL);
-    CHECK(child.wait() == -SIGKILL);
+    child.kill_now();
     CHECK(free_bytes(driver) == 15 * page); // in a message that nobody has received yet
-    const int descriptor = line.receive(0);
-    Pages pages{driver, page, descriptor};
-    (void)::close(descriptor);
+    Pages pages{driver, page, line.receive().get()};
     CHECK(pages.data()[page - 1] == 7);
     REQUIRE(driver.release(pages.handle).ok()); // mapped only
     CHECK(free_bytes(driver) == 15 * page);
@@ -310,14 +269,13 @@ TEST_CASE("shared machine: a message whose sender and receiver have died holds n
         Child child{[&] {
             const HostDriver mine = open_machine(name);
             const Pages pages{mine, page};
-            line.send(1, pages.exported());
+            line.send(pages.exported());
             say('s');
             wait_to_be_killed();
             return 0;
         }};
         REQUIRE(child.next() == 's');
-        child.kill(SIGKILL);
-        (void)child.wait();
+        child.kill_now();
         CHECK(free_bytes(driver) == 15 * page);
     }
     CHECK(free_bytes(driver) == capacity);
@@ -342,8 +300,7 @@ TEST_CASE("shared machine: a forked child keeps its dead parent's pages, as on a
     }};
     REQUIRE(parent.next() == 'f');
     line.close(1);
-    parent.kill(SIGKILL);
-    CHECK(parent.wait() == -SIGKILL);
+    parent.kill_now();
     CHECK(free_bytes(driver) == 14 * page);
     line.close(0);
     while (free_bytes(driver) != capacity) (void)::usleep(1000); // the child ends
@@ -381,8 +338,7 @@ TEST_CASE("shared machine: processes that are killed at any moment leave the cap
         }};
         REQUIRE(child.next() == 'r');
         (void)::usleep(static_cast<useconds_t>(round * 50));
-        child.kill(SIGKILL);
-        CHECK(child.wait() == -SIGKILL);
+        child.kill_now();
         REQUIRE(free_bytes(driver) == capacity);
     }
 }
@@ -434,9 +390,9 @@ TEST_CASE("shared machine: a folder that others may use is refused") {
     { const HostDriver driver = open_machine(unique_name()); }
     REQUIRE(::stat(base().c_str(), &found) == 0);
     REQUIRE(::chmod(base().c_str(), 0755) == 0);
-    const std::string text = text_of_error<Unavailable>([&] { (void)open_machine(unique_name()); });
+    const std::string text = text_of<Unavailable>([&] { (void)open_machine(unique_name()); });
     REQUIRE(::chmod(base().c_str(), found.st_mode & 07777U) == 0);
-    CHECK_MESSAGE(text.find("is not a folder that only this user may use") != std::string::npos, text);
+    CHECK_MESSAGE(contains(text, "is not a folder that only this user may use"), text);
 }
 
 TEST_CASE("shared machine: a saver on it pauses, resumes, and sees what others hold") {

@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -45,6 +46,12 @@ public:
     [[nodiscard]] pid_t pid() const { return pid_; }
     void kill(int signal) const { REQUIRE(::kill(pid_, signal) == 0); }
 
+    /// Ends it, and waits until it has ended.
+    void kill_now() {
+        kill(SIGKILL);
+        CHECK(wait() == -SIGKILL);
+    }
+
     /// Returns the next byte of its standard error, or -1 once it has ended.
     [[nodiscard]] int next() const {
         unsigned char byte = 0;
@@ -68,6 +75,13 @@ private:
     int pipe_[2]{};
     pid_t pid_ = 0;
 };
+
+/// In a child: tells its parent that it has come so far; see Child::next.
+inline void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
+
+[[noreturn]] inline void wait_to_be_killed() {
+    for (;;) (void)::pause();
+}
 
 /// Returns whether `use` is refused as a child's use of its parent's saver.
 inline bool refused(const std::function<void()>& use) {

@@ -311,7 +311,7 @@ TEST_CASE("plain memory of a saver that is switched off tells as much" * on_mach
             {[&] { (void)arena.allocate(1, 512); }, {tag, "allocate(1 bytes)", "512"}},
             {[&] { arena.deallocate(freed); }, {tag, at(freed), "freed before"}},
             {[&] { saver.deallocate(block + 999); }, {tag, at(block + 999), at(block), "1000 B"}},
-            {[&] { saver.deallocate(growing); }, {tag, at(growing), "a growing block"}},
+            {[&] { saver.deallocate(growing); }, {tag, at(growing), "in a workspace"}},
             {[&] { grown.resize(9_MiB); }, {tag, at(growing), "9.00 MiB", "8.00 MiB"}},
             {[&] { (void)saver.backup_view(block, 7); }, {tag, at(block), "7 B", "never paused"}},
             {[&] { (void)saver.arena("tag", Zero{}, {.reserve = 2_MiB}); }, {tag, "1.00 MiB", "2.00 MiB"}},

@@ -3,6 +3,7 @@
 #include "memsaver/share/share.hpp"
 
 #include "process/process_support.hpp"
+#include "support/machines.hpp"
 #include "support/sanitized.hpp"
 
 #include <doctest/doctest.h>
@@ -29,6 +30,10 @@ namespace share_share_test {
 using namespace memsaver;
 using namespace std::chrono_literals;
 using process_test::Child;
+using process_test::say;
+using process_test::wait_to_be_killed;
+using test::contains;
+using test::text_of;
 
 namespace {
 
@@ -64,12 +69,6 @@ struct Place {
     std::string machine;
 };
 
-void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
-
-[[noreturn]] void wait_to_be_killed() {
-    for (;;) (void)::pause();
-}
-
 /// A block in a tag that others may have while it is idle.
 void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
     void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
@@ -97,24 +96,12 @@ bool come_to(const Share& share, std::size_t members) {
     return soon([&] { return share.members().size() == members; });
 }
 
-template <class E, class F>
-std::string text_of_error(F f) {
-    try {
-        f();
-    } catch (const E& error) {
-        return error.what();
-    }
-    return "no such error";
-}
-
 std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
     std::size_t bytes = 0;
     for (const ArenaUsage& row : saver.usage())
         if (row.tag == tag) bytes += row.mapped_bytes;
     return bytes;
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 } // namespace
 
@@ -162,7 +149,7 @@ TEST_CASE("share: memory in use, below the floor or of a saver that is not lent 
     (void)fill(a, "first", 20 * page, 1);
     (void)fill(a, "second", 20 * page, 2);
     const auto b_lacks = [&] {
-        return contains(text_of_error<OutOfMemory>([&] { (void)b.arena("big").allocate(30 * page); }),
+        return contains(text_of<OutOfMemory>([&] { (void)b.arena("big").allocate(30 * page); }),
                         "no member of the share gives so much");
     };
     CHECK(b_lacks());
@@ -186,7 +173,7 @@ TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
     const Share share = place.join({.name = "small", .ceiling = 10 * page});
     MemorySaver<> saver{share.driver()};
     void* const block = saver.arena("a").allocate(8 * page);
-    CHECK(contains(text_of_error<OutOfMemory>([&] { (void)saver.arena("b").allocate(4 * page); }), "ceiling"));
+    CHECK(contains(text_of<OutOfMemory>([&] { (void)saver.arena("b").allocate(4 * page); }), "ceiling"));
     saver.deallocate(block);
     (void)saver.arena("b").allocate(10 * page); // its own unused memory is released first
 }
@@ -230,7 +217,7 @@ TEST_CASE("share: members are listed, printed, and named where memory is lacking
     text << first;
     CHECK_MESSAGE(contains(text.str(), "held, priority 3, floor 128.00 KiB, ceiling 3.75 MiB, lends"), text.str());
     MemorySaver<> b{two.driver()};
-    const std::string lacking = text_of_error<OutOfMemory>([&] { (void)b.arena("y").allocate(63 * page); });
+    const std::string lacking = text_of<OutOfMemory>([&] { (void)b.arena("y").allocate(63 * page); });
     CHECK_MESSAGE(contains(lacking, "members of the share: "), lacking);
     CHECK_MESSAGE(contains(lacking, "one "), lacking);
 }
@@ -256,11 +243,11 @@ TEST_CASE("share: options, devices, folders and savers that cannot be are refuse
     CHECK_THROWS_AS((void)place.join({.name = std::string(64, 'x')}), Misuse);
     CHECK_THROWS_AS((void)place.join({.floor = 2, .ceiling = 1}), Misuse);
     CHECK_THROWS_AS((void)place.join({.answer_within = 0ms}), Misuse);
-    CHECK(contains(text_of_error<Unavailable>([] { const Share share{HostDriver{}}; }), "HostDriverOptions::machine"));
+    CHECK(contains(text_of<Unavailable>([] { const Share share{HostDriver{}}; }), "HostDriverOptions::machine"));
     REQUIRE(::chmod(place.folder.c_str(), 0750) == 0);
-    CHECK(contains(text_of_error<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
+    CHECK(contains(text_of<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
     REQUIRE(::chmod(place.folder.c_str(), 0700) == 0);
-    CHECK(contains(text_of_error<Unavailable>([&] {
+    CHECK(contains(text_of<Unavailable>([&] {
                        const Share share{place.device(), {.folder = "/no/such/one"}};
                    }),
                    "ENOENT"));
@@ -352,8 +339,7 @@ TEST_CASE("share: when the leader is killed another member leads, and knows what
     void* const block = fill(a, "weights", 40 * page, 5);
     const Lending lent = one.lend(a);
     CHECK(two.members().size() == 3);
-    leader.kill(SIGKILL);
-    CHECK(leader.wait() == -SIGKILL);
+    leader.kill_now();
     CHECK(soon([&] { // from one, once it and the new leader have found each other
         try {
             (void)b.arena("cache").allocate(40 * page);
@@ -448,8 +434,7 @@ TEST_CASE("share: a forked child keeps neither the lock nor the connections of i
     CHECK(first + second == 'y' + 'p');
     const Share share = place.join({.name = "other"});
     CHECK(share.members().size() == 2);
-    parent.kill(SIGKILL);
-    CHECK(parent.wait() == -SIGKILL);
+    parent.kill_now();
     CHECK(come_to(share, 1)); // so it leads
 }
 
@@ -474,8 +459,7 @@ TEST_CASE("share: a leader without descriptors for more members goes on, and tak
     MemorySaver<> saver{share.driver()};
     (void)saver.arena("a").allocate(4 * page); // alone
     CHECK(come_to(share, 2));
-    leader.kill(SIGKILL);
-    CHECK(leader.wait() == -SIGKILL);
+    leader.kill_now();
 }
 
 TEST_CASE("share: many threads of many members ask at once, and all is given back") {

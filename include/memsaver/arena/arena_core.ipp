@@ -694,8 +694,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
     for (const Range& owned : owned_) {
         if (address < owned.address || address >= owned.end()) continue;
         throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ +
-                     "\": it is in a growing block, such as a workspace, or in an elastic range; only its owner can "
-                     "free it"};
+                     "\": it is in a workspace or in an elastic range; only its owner can free it"};
     }
     const auto [memory, block] = live_block(address);
     if (kind == Kind::replayed) { // replays may touch it, so its bytes still matter

@@ -122,15 +122,16 @@ private:
 namespace detail {
 
 /// The base class of all exceptions except OutOfMemory.
-class [[gnu::visibility("default")]] RuntimeError : public Error, public std::runtime_error{
-    public : explicit RuntimeError(const std::string& what, Status status = {}) : Error{status},
-    std::runtime_error{what} {} [[nodiscard]] const char* what()
-        const noexcept override{return std::runtime_error::what();
-}
-void append(const std::string& text) override {
-    static_cast<std::runtime_error&>(*this) = std::runtime_error{std::runtime_error::what() + text};
-}
+// clang-format off
+class [[gnu::visibility("default")]] RuntimeError : public Error, public std::runtime_error {
+public:
+    explicit RuntimeError(const std::string& what, Status status = {}) : Error{status}, std::runtime_error{what} {}
+    [[nodiscard]] const char* what() const noexcept override { return std::runtime_error::what(); }
+    void append(const std::string& text) override {
+        static_cast<std::runtime_error&>(*this) = std::runtime_error{std::runtime_error::what() + text};
+    }
 };
+// clang-format on
 
 } // namespace detail
 

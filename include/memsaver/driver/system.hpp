@@ -87,7 +87,7 @@ private:
     static Status arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept;
 };
 
-/// What a driver needs of this host system: the system's part of the concepts HostPages, Files and Sources.
+/// What the defaults of Device ask of this host system.
 class SystemMemory : public SystemPages, public SystemFiles {
 public:
     static Status host_available(std::size_t& bytes) noexcept;

@@ -67,8 +67,8 @@ private:
         std::uint64_t id;
         std::uint64_t bytes;
         std::int64_t within;
-        std::uint64_t order; // of arrival
-        std::vector<Link> asked;
+        std::int32_t priority;
+        std::vector<Link> asked; // and itself
     };
 
     Member* find(Link link) noexcept;
@@ -77,18 +77,18 @@ private:
     void send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes = 0) const;
     /// Whom to ask next for a want; null if nobody is left.
     Member* lender(const Want& want) noexcept;
-    /// The index of the want to serve next.
-    [[nodiscard]] std::size_t first() noexcept;
+    /// Asks somebody for what the first want lacks. False if nobody has more to give, and it does not wait for others.
+    bool ask_for(Want& want, std::uint64_t missing, Clock::time_point now);
     void serve(Clock::time_point now);
+    void answered() noexcept { asked_ = -1, asked_until_.reset(); }
 
     std::function<void(Link, const ShareMessage&)> send_;
     std::function<std::uint64_t()> free_bytes_;
     std::chrono::nanoseconds answer_within_;
     Clock::time_point gathered_;
     std::vector<Member> members_;
-    std::vector<Want> wants_;
-    std::uint64_t next_order_ = 0;
-    Link asked_ = -1; // who has been asked for room and has not answered
+    std::vector<Want> wants_; // in the order in which they are served
+    Link asked_ = -1;         // who has been asked for room and has not answered
     std::optional<Clock::time_point> asked_until_;
 };
 

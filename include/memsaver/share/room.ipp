@@ -36,7 +36,7 @@ inline void ShareRoom::leave(Link link, Clock::time_point now) {
     std::erase_if(members_, [&](const Member& each) { return each.link == link; });
     std::erase_if(wants_, [&](const Want& each) { return each.link == link; });
     for (Want& each : wants_) std::erase(each.asked, link); // another one may get its number
-    if (asked_ == link) asked_ = -1, asked_until_.reset();
+    if (asked_ == link) answered();
     serve(now);
 }
 
@@ -58,7 +58,7 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::unused: less(member->facts.granted); break;
     case Kind::freed: less(member->facts.held); break;
     case Kind::gave:
-        if (asked_ == link) asked_ = -1, asked_until_.reset();
+        if (asked_ == link) answered();
         break;
     case Kind::list: list(link, message.id); return;
     default: return; // what only a leader says
@@ -67,7 +67,10 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
 }
 
 inline void ShareRoom::want(Member& member, const ShareMessage& message) {
-    wants_.push_back({member.link, message.id, message.bytes, message.within, next_order_++, {member.link}});
+    const auto behind = std::find_if(wants_.begin(), wants_.end(),
+                                     [&](const Want& each) { return each.priority < member.facts.priority; });
+    wants_.insert(behind,
+                  {member.link, message.id, message.bytes, message.within, member.facts.priority, {member.link}});
     send(member.link, Kind::waits, message.id);
 }
 
@@ -83,15 +86,8 @@ inline void ShareRoom::list(Link link, std::uint64_t id) const {
 }
 
 inline void ShareRoom::look(Clock::time_point now) {
-    if (asked_until_ && now >= *asked_until_) asked_ = -1, asked_until_.reset();
+    if (asked_until_ && now >= *asked_until_) answered();
     serve(now);
-}
-
-inline std::size_t ShareRoom::first() noexcept {
-    const auto rank = [&](const Want& want) { return std::tuple{-find(want.link)->facts.priority, want.order}; };
-    const auto found =
-        std::min_element(wants_.begin(), wants_.end(), [&](const Want& a, const Want& b) { return rank(a) < rank(b); });
-    return static_cast<std::size_t>(found - wants_.begin());
 }
 
 inline ShareRoom::Member* ShareRoom::lender(const Want& want) noexcept {
@@ -106,62 +102,45 @@ inline ShareRoom::Member* ShareRoom::lender(const Want& want) noexcept {
     return best;
 }
 
+inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_point now) {
+    if (asked_ >= 0) return true; // the answer may be enough
+    if (Member* const from = lender(want)) {
+        want.asked.push_back(from->link);
+        asked_ = from->link;
+        asked_until_ = now + answer_within_;
+        send(from->link, Kind::lend, want.id, std::min(missing, from->facts.held - from->facts.floor));
+        return true;
+    }
+    if (want.within != 0) { // what others hold may become idle without anybody's telling
+        want.asked = {want.link};
+        asked_until_ = now + ask_again;
+    } else if (now < gathered_) {
+        asked_until_ = gathered_;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 inline void ShareRoom::serve(Clock::time_point now) {
     if (wants_.empty()) return;
     std::uint64_t free = free_bytes_();
     for (const Member& each : members_) free -= std::min(free, each.facts.granted);
-    while (!wants_.empty()) {
-        const std::size_t at = first();
-        Want& want = wants_[at];
-        const auto answer = [&](Kind kind) {
-            const Want done = want;
-            wants_.erase(wants_.begin() + static_cast<std::ptrdiff_t>(at));
-            if (kind == Kind::grant) {
-                free -= done.bytes;
-                find(done.link)->facts.granted += done.bytes;
-            }
-            send(done.link, kind, done.id, done.bytes);
-        };
-        if (want.bytes <= free) {
-            answer(Kind::grant);
-            continue;
+    bool behind = false; // of one that waits: what is free is for that one
+    std::erase_if(wants_, [&](Want& want) {
+        const bool granted = !behind && want.bytes <= free;
+        const bool waits =
+            !granted && want.within != only_free &&
+            (behind ? want.within != 0 || asked_ >= 0 || now < gathered_ : ask_for(want, want.bytes - free, now));
+        behind = behind || waits;
+        if (waits) return false;
+        if (granted) {
+            free -= want.bytes;
+            find(want.link)->facts.granted += want.bytes;
         }
-        if (want.within == only_free) {
-            answer(Kind::deny);
-            continue;
-        }
-        if (asked_ >= 0) break; // its answer may be enough
-        if (Member* const from = lender(want)) {
-            want.asked.push_back(from->link);
-            asked_ = from->link;
-            asked_until_ = now + answer_within_;
-            send(from->link, Kind::lend, want.id, std::min(want.bytes - free, from->facts.held - from->facts.floor));
-            break;
-        }
-        if (want.within != 0) { // waits for others; what they hold may become idle without anybody's telling
-            want.asked = {want.link};
-            asked_until_ = now + ask_again;
-            break;
-        }
-        if (now < gathered_) {
-            asked_until_ = gathered_;
-            break;
-        }
-        answer(Kind::deny);
-    }
-    // Those behind get nothing of what the first still needs, and do not wait for it if they did not mean to wait.
-    for (bool again = !wants_.empty(); again;) {
-        again = false;
-        const std::size_t at = first();
-        for (std::size_t i = 0; i < wants_.size() && !again; ++i) {
-            if (i == at || (wants_[i].within != only_free && (wants_[i].within != 0 || asked_ >= 0 || now < gathered_)))
-                continue;
-            const Want done = wants_[i];
-            wants_.erase(wants_.begin() + static_cast<std::ptrdiff_t>(i));
-            send(done.link, Kind::deny, done.id, done.bytes);
-            again = !wants_.empty();
-        }
-    }
+        send(want.link, granted ? Kind::grant : Kind::deny, want.id, want.bytes);
+        return true;
+    });
 }
 
 } // namespace detail
