@@ -64,7 +64,7 @@ inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
     if (!nvcomp_.problem.empty()) {
         unavailable(
             {"Compressed on ", driver_.name(), " requires nvCOMP 6, which is missing (", nvcomp_.problem,
-             "): pip install nvidia-libnvcomp-cu13 (or -cu12), or set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"});
+             "): pip install nvidia-libnvcomp-cu13 (or -cu12), and set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"});
     }
     compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
     if (!load_kernels(most_loaded)) (void)load_kernels(1);
