@@ -111,6 +111,16 @@ struct Line {
     int ends[2]{-1, -1};
 };
 
+/// A child that has sent a page of 7s, and keeps it.
+[[noreturn]] int send_pages(const std::string& name, const Line& line) {
+    const HostDriver mine = open_machine(name);
+    const Pages pages{mine, page};
+    std::memset(pages.data(), 7, page);
+    line.send(pages.exported());
+    say('s');
+    wait_to_be_killed();
+}
+
 } // namespace
 
 TEST_CASE("shared machine: all its drivers take from one capacity") {
@@ -239,15 +249,8 @@ TEST_CASE("shared machine: pages outlive their maker in a descriptor, a mapping 
     const std::string name = unique_name();
     const HostDriver driver = open_machine(name);
     Line line;
-    Child child{[&] {
-        const HostDriver mine = open_machine(name);
-        const Pages pages{mine, page};
-        std::memset(pages.data(), 7, page);
-        line.send(pages.exported());
-        say('s');
-        wait_to_be_killed();
-        return 0;
-    }};
+    Child child{[&] { return send_pages(name, line); }};
+    ;
     line.close(1);
     REQUIRE(child.next() == 's');
     child.kill_now();
@@ -266,14 +269,7 @@ TEST_CASE("shared machine: a message whose sender and receiver have died holds n
     const HostDriver driver = open_machine(name);
     {
         Line line;
-        Child child{[&] {
-            const HostDriver mine = open_machine(name);
-            const Pages pages{mine, page};
-            line.send(pages.exported());
-            say('s');
-            wait_to_be_killed();
-            return 0;
-        }};
+        Child child{[&] { return send_pages(name, line); }};
         REQUIRE(child.next() == 's');
         child.kill_now();
         CHECK(free_bytes(driver) == 15 * page);
@@ -386,13 +382,14 @@ TEST_CASE("shared machine: no descriptors are an error that names the limit, and
 }
 
 TEST_CASE("shared machine: a folder that others may use is refused") {
-    struct stat found {};
-    { const HostDriver driver = open_machine(unique_name()); }
-    REQUIRE(::stat(base().c_str(), &found) == 0);
-    REQUIRE(::chmod(base().c_str(), 0755) == 0);
-    const std::string text = text_of<Unavailable>([&] { (void)open_machine(unique_name()); });
-    REQUIRE(::chmod(base().c_str(), found.st_mode & 07777U) == 0);
-    CHECK_MESSAGE(contains(text, "is not a folder that only this user may use"), text);
+    const std::string name = unique_name();
+    const std::string folder = base() + '/' + name;
+    const HostDriver driver = open_machine(name);
+    REQUIRE(::chmod(folder.c_str(), 0755) == 0);
+    const std::string text = text_of<Unavailable>([&] { (void)open_machine(name); });
+    REQUIRE(::chmod(folder.c_str(), 0700) == 0);
+    CHECK_MESSAGE(contains(text, folder + ": EPERM: not a folder that only this user may use"), text);
+    (void)open_machine(name);
 }
 
 TEST_CASE("shared machine: a saver on it pauses, resumes, and sees what others hold") {

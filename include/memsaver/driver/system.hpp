@@ -87,6 +87,22 @@ private:
     static Status arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept;
 };
 
+/// Folders in which processes of one user meet, and locks that end with the last descriptor, mapping or message in
+/// flight that refers to an open file description, whoever is killed when.
+class SystemLocks {
+public:
+    /// Makes a folder with mode 0700, unless it is there. Not ok if it is another user's, or others have any right in
+    /// it.
+    static Status own_folder(const char* path) noexcept;
+    /// Locks for this description alone (F_WRLCK), with others (F_RDLCK), or no longer (F_UNLCK). EAGAIN if another
+    /// description has a lock that excludes this one, unless `wait`.
+    static Status lock(int file, short type, bool wait = false) noexcept;
+    static bool locked_by_another(int file) noexcept;
+    /// Whether the name in the folder still is this file's. A lock on a file that was removed meanwhile excludes
+    /// nobody.
+    static bool is_named(int file, int folder, const char* name) noexcept;
+};
+
 /// What the defaults of Device ask of this host system.
 class SystemMemory : public SystemPages, public SystemFiles {
 public:

@@ -324,6 +324,35 @@ MEMSAVER_INLINE Status SystemMemory::host_available(std::size_t& bytes) noexcept
     return {};
 }
 
+MEMSAVER_INLINE Status SystemLocks::own_folder(const char* path) noexcept {
+    struct stat found {};
+    if ((::mkdir(path, S_IRWXU) != 0 && errno != EEXIST) || ::lstat(path, &found) != 0) return system_status(errno);
+    if (S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() && (found.st_mode & (S_IRWXG | S_IRWXO)) == 0) return {};
+    return {StatusKind::other, EPERM, "EPERM: not a folder that only this user may use (mode 0700)"};
+}
+
+MEMSAVER_INLINE Status SystemLocks::lock(int file, short type, bool wait) noexcept {
+    for (;;) {
+        struct flock lock {};
+        lock.l_type = type;
+        if (::fcntl(file, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0) return {};
+        if (errno != EINTR) return system_status(errno);
+    }
+}
+
+MEMSAVER_INLINE bool SystemLocks::locked_by_another(int file) noexcept {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    return ::fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+MEMSAVER_INLINE bool SystemLocks::is_named(int file, int folder, const char* name) noexcept {
+    struct stat mine {
+    }, named{};
+    return ::fstat(file, &mine) == 0 && ::fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+}
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_3

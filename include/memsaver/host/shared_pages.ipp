@@ -25,43 +25,15 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Sets or asks for a lock of an open file description.
-MEMSAVER_INLINE int description_lock(int file, int command, struct flock& lock) noexcept {
-    int result = 0;
-    do {
-        result = ::fcntl(file, command, &lock);
-    } while (result != 0 && errno == EINTR);
-    return result;
-}
-
-MEMSAVER_INLINE int description_lock(int file, int command, short type) noexcept {
-    struct flock lock {};
-    lock.l_type = type;
-    return description_lock(file, command, lock);
-}
-
-/// Whether another description than `file`'s has a lock.
-MEMSAVER_INLINE bool locked_by_another(int file) noexcept {
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    return description_lock(file, F_OFD_GETLK, lock) != 0 || lock.l_type != F_UNLCK;
-}
-
 class SharedPages::Locked {
 public:
     explicit Locked(int folder) noexcept : file_{::openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)} {
-        if (file_ >= 0 && description_lock(file_, F_OFD_SETLKW, F_WRLCK) == 0) {
-            struct stat mine {
-            }, named{};
-            removed_ =
-                ::fstat(file_, &mine) != 0 || ::fstatat(folder, "lock", &named, 0) != 0 || mine.st_ino != named.st_ino;
-        } else {
-            status_ = system_status(errno);
-        }
+        status_ = file_ < 0 ? system_status(errno) : SystemLocks::lock(file_, F_WRLCK, true);
+        removed_ = status_.ok() && !SystemLocks::is_named(file_, folder, "lock");
     }
     ~Locked() {
         if (file_ < 0) return;
-        (void)description_lock(file_, F_OFD_SETLK, F_UNLCK); // a child may have been forked meanwhile
+        (void)SystemLocks::lock(file_, F_UNLCK); // a child may have been forked meanwhile
         (void)::close(file_);
     }
     Locked(const Locked&) = delete;
@@ -96,29 +68,26 @@ MEMSAVER_INLINE SharedPages::SharedPages(const std::string& name, std::size_t ca
                 " characters without '/' that do not begin with '.'"});
     const std::string base = "/dev/shm/memsaver-" + std::to_string(::geteuid());
     path_ = base + '/' + name;
-    const auto refused = [&](const char* what, const std::string& path, int error) {
-        unavailable({"HostDriver: ", what, " ", path, ": ", to_string(system_status(error))}, system_status(error));
+    const auto must = [](const std::string& path, const Status& status) {
+        if (!status.ok()) unavailable({"HostDriver: cannot use the folder ", path, ": ", to_string(status)}, status);
     };
-    if (::mkdir(base.c_str(), 0700) != 0 && errno != EEXIST) refused("cannot make the folder", base, errno);
-    struct stat found {};
-    if (::lstat(base.c_str(), &found) != 0) refused("cannot use the folder", base, errno);
-    if (!S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() || (found.st_mode & 077U) != 0)
-        unavailable({"HostDriver: ", base, " is not a folder that only this user may use (mode 0700)"});
+    must(base, SystemLocks::own_folder(base.c_str()));
     Facts wanted{{"memsaver 1"}, capacity, granularity};
-    for (;;) {
-        if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) refused("cannot make the folder", path_, errno);
-        folder_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (folder_ >= 0) {
-            try {
-                if (join(wanted, name)) return;
-            } catch (...) {
-                (void)::close(folder_);
-                throw;
-            }
-            (void)::close(folder_);
-        } else if (errno != ENOENT) {
-            refused("cannot use the folder", path_, errno);
+    for (;;) { // the last to leave may remove it meanwhile
+        Status status = SystemLocks::own_folder(path_.c_str());
+        if (status.ok()) {
+            folder_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            status = folder_ < 0 ? system_status(errno) : Status{};
         }
+        if (status.code == ENOENT) continue;
+        must(path_, status);
+        try {
+            if (join(wanted, name)) return;
+        } catch (...) {
+            (void)::close(folder_);
+            throw;
+        }
+        (void)::close(folder_);
     }
 }
 
@@ -135,7 +104,7 @@ MEMSAVER_INLINE bool SharedPages::join(const Facts& wanted, const std::string& n
         std::size_t taken = 0;
         must(count(taken));
         Facts found;
-        if (taken == 0 && !locked_by_another(machine_)) {
+        if (taken == 0 && !SystemLocks::locked_by_another(machine_)) {
             if (::pwrite(machine_, &wanted, sizeof wanted, 0) != sizeof wanted) must(system_status(errno));
         } else if (::pread(machine_, &found, sizeof found, 0) != sizeof found || found.version != wanted.version) {
             unavailable({"HostDriver: the machine ", in_quotes(name), " is in use by another version of memsaver"});
@@ -144,7 +113,7 @@ MEMSAVER_INLINE bool SharedPages::join(const Facts& wanted, const std::string& n
                     in_bytes(found.granularity), " as long as it is used, not ", in_bytes(wanted.capacity),
                     " in units of ", in_bytes(wanted.granularity)});
         }
-        if (description_lock(machine_, F_OFD_SETLK, F_RDLCK) != 0) must(system_status(errno));
+        must(SystemLocks::lock(machine_, F_RDLCK));
     } catch (...) {
         (void)::close(machine_);
         throw;
@@ -155,9 +124,9 @@ MEMSAVER_INLINE bool SharedPages::join(const Facts& wanted, const std::string& n
 MEMSAVER_INLINE SharedPages::~SharedPages() {
     if (process_ == ::getpid()) { // the locks of a forked child are its parent's
         const Locked locked{folder_};
-        (void)description_lock(machine_, F_OFD_SETLK, F_UNLCK);
+        (void)SystemLocks::lock(machine_, F_UNLCK);
         std::size_t taken = 0;
-        if (locked.status().ok() && !locked_by_another(machine_) && count(taken).ok() && taken == 0) {
+        if (locked.status().ok() && !SystemLocks::locked_by_another(machine_) && count(taken).ok() && taken == 0) {
             (void)::unlinkat(folder_, "machine", 0);
             (void)::unlinkat(folder_, "lock", 0);
             (void)::rmdir(path_.c_str());
@@ -192,7 +161,7 @@ MEMSAVER_INLINE std::size_t SharedPages::size_if_held(const char* file) noexcept
     struct stat found {};
     const int other = ::openat(folder_, file, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (other < 0) return ::fstatat(folder_, file, &found, 0) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
-    const bool held = locked_by_another(other);
+    const bool held = SystemLocks::locked_by_another(other);
     if (!held) (void)::unlinkat(folder_, file, 0);
     const std::size_t bytes = held && ::fstat(other, &found) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
     (void)::close(other);
@@ -214,7 +183,7 @@ MEMSAVER_INLINE Status SharedPages::add(std::size_t bytes, HostPages& pages) noe
         file = ::openat(folder_, name.data(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     } while (file < 0 && errno == EEXIST);
     if (file < 0) return system_status(errno);
-    if (description_lock(file, F_OFD_SETLK, F_WRLCK) == 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+    if (SystemLocks::lock(file, F_WRLCK).ok() && ::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
         pages = {{}, 0, bytes};
         const Status status = SystemFiles::opened(file, false, pages.file);
         if (!status.ok()) (void)::unlinkat(folder_, name.data(), 0);

@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,17 +20,10 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 inline ShareFolder::ShareFolder(const std::string& identity, const std::string& folder) {
-    const auto refused = [](const std::string& path, int error) {
-        unavailable({"Share: cannot use the folder ", path, ": ", to_string(system_status(error))},
-                    system_status(error));
+    const auto must = [](const std::string& path, const Status& status) {
+        if (!status.ok()) unavailable({"Share: cannot use the folder ", path, ": ", to_string(status)}, status);
     };
-    const auto make = [&](const std::string& path) {
-        if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) refused(path, errno);
-        struct stat found {};
-        if (::lstat(path.c_str(), &found) != 0) refused(path, errno);
-        if (!S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() || (found.st_mode & 077U) != 0)
-            unavailable({"Share: ", path, " is not a folder that only this user may use (mode 0700)"});
-    };
+    const auto make = [&](const std::string& path) { must(path, SystemLocks::own_folder(path.c_str())); };
     if (!folder.empty()) {
         path_ = folder;
     } else {
@@ -50,20 +42,14 @@ inline ShareFolder::ShareFolder(const std::string& identity, const std::string& 
     }
     make(path_);
     folder_ = ShareFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
-    if (!folder_) refused(path_, errno);
+    if (!folder_) must(path_, system_status(errno));
 }
 
 inline ShareFd ShareFolder::lead() const {
     ShareFd file{::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
-    if (!file) return {};
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return {};
-    struct stat mine {
-    }, named{}; // somebody may have removed the file that was opened: its lock excludes nobody
-    if (::fstat(file.get(), &mine) != 0 || ::fstatat(folder_.get(), "leader.lock", &named, AT_SYMLINK_NOFOLLOW) != 0 ||
-        mine.st_ino != named.st_ino || mine.st_dev != named.st_dev)
-        return {};
+    const bool leads = file && SystemLocks::lock(file.get(), F_WRLCK).ok() &&
+                       SystemLocks::is_named(file.get(), folder_.get(), "leader.lock");
+    if (!leads) return {};
     return file;
 }
 
