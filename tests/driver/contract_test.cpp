@@ -59,7 +59,8 @@ struct FillsHalf : DeviceAround {
 TEST_CASE("contract: HostDriver, a nasty one, and machines around it") {
     check_contract(HostDriver{64_MiB});
     check_contract(HostDriver{64_MiB, {.granularity = 64_KiB, .poison = true, .late = true}});
-    check_contract(HostDriver{64_MiB, {.machine = "contract-" + std::to_string(::getpid()), .granularity = 64_KiB, .poison = true}});
+    check_contract(HostDriver{
+        64_MiB, {.machine = "contract-" + std::to_string(::getpid()), .granularity = 64_KiB, .poison = true}});
     const HostDriver inside{64_MiB};
     check_contract(AnyDriver{std::make_shared<DeviceAround>(inside)});
     check_contract(FaultyDriver{inside});
