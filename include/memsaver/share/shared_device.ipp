@@ -63,7 +63,9 @@ inline void SharedDevice::given_back(Sizes& sizes, std::uint64_t number) noexcep
 
 inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcept {
     return taken(bytes, handles_, [&](std::uint64_t& number) {
-        const Status status = DeviceAround::create(bytes, pages);
+        // So that other members can have them; where that is not possible, they are of this process alone.
+        Status status = DeviceAround::create_shared(bytes, pages);
+        if (status.kind == StatusKind::unsupported) status = DeviceAround::create(bytes, pages);
         number = pages.value;
         return status;
     });
