@@ -460,7 +460,7 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
         {
             Told told;
             MemorySaver saver{driver, {.events = told.sink()}};
-            Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), {150_MiB, 6912}};
+            Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), {70_MiB, 6912}};
             for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
                 blocks.write(cycle);
                 (void)saver.pause("weights");

@@ -5,7 +5,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -48,25 +47,7 @@ std::vector<unsigned char> read_bytes(const D& driver, const void* from, std::si
 
 /// Returns bytes that differ for every seed and in which no two windows are alike. Every word occurs twice, so that a
 /// codec can compress them.
-inline std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed) {
-    // Unoptimized and sanitized test builds spend most of their time here, so this computes two words at once in plain
-    // C++.
-    struct Pair {
-        std::uint64_t first, second;
-    };
-    const std::size_t pairs = (count + sizeof(Pair) - 1) / sizeof(Pair);
-    std::vector<unsigned char> bytes(pairs * sizeof(Pair));
-    auto* const to = reinterpret_cast<Pair*>(bytes.data());
-    const std::uint64_t begin = (seed + 1) * 0x9E3779B97F4A7C15U;
-    for (std::size_t i = 0; i < pairs; ++i) {
-        std::uint64_t word = begin + i * sizeof(Pair);
-        word = (word ^ (word >> 30U)) * 0xBF58476D1CE4E5B9U;
-        word ^= word >> 27U;
-        to[i] = {word, word};
-    }
-    bytes.resize(count);
-    return bytes;
-}
+std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed); // pattern.cpp
 
 template <class D>
 void write_pattern(const D& driver, const void* to, std::size_t count, std::uint64_t seed) {
@@ -82,7 +63,8 @@ bool has_pattern(const D& driver, const void* from, std::size_t count, std::uint
 template <class D>
 bool all_are(const D& driver, const void* from, std::size_t count, unsigned char value) {
     const auto bytes = read_bytes(driver, from, count);
-    return std::all_of(bytes.begin(), bytes.end(), [&](unsigned char byte) { return byte == value; });
+    // As one call into the C library: a loop over bytes took half the time of some sanitized tests.
+    return count == 0 || (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, count - 1) == 0);
 }
 
 } // namespace test
