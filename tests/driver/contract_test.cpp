@@ -47,6 +47,12 @@ struct Boastful : DeviceAround {
     }
 };
 
+/// Another process would get pages, but not these; and for anything.
+struct Forgetful : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status import_pages(int, PageHandle& pages) noexcept override { return DeviceAround::create(64_KiB, pages); }
+};
+
 struct FillsHalf : DeviceAround {
     using DeviceAround::DeviceAround;
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
@@ -73,6 +79,10 @@ TEST_CASE("contract: what a machine says it has is compared with what it has") {
     CHECK(breaks(modest, "begin_capture is supported, but features() does not have it"));
     CHECK(breaks(modest, "lane is supported"));
     CHECK(breaks(test::HostWith<Boastful>{64_MiB}, "create_shared is unsupported, but features() has it"));
+    const test::HostWith<Forgetful> forgetful{
+        64_MiB, {.machine = "forgetful-" + std::to_string(::getpid()), .granularity = 64_KiB}};
+    CHECK(breaks(forgetful, "exported pages keep their bytes, even if they are released meanwhile"));
+    CHECK(breaks(forgetful, "what is no descriptor is not imported"));
     CHECK(breaks(test::HostWith<FillsHalf>{64_MiB}, "a fill fills up to its end"));
 }
 

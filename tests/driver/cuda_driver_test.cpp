@@ -323,6 +323,35 @@ TEST_CASE("CudaDriver: options are fixed in what is created") {
                    "cannot export"));
 }
 
+TEST_CASE("CudaDriver: pages for other processes are created as such, where the device can export them") {
+    Stub stub;
+    const CudaDriver driver = stub.driver(1, {.rdma = true});
+    CHECK(driver.features().exports);
+    PageHandle handle;
+    CHECK(driver.create_shared(4_MiB, handle).ok());
+    CHECK(handle.value == 77);
+    CHECK(stub.last("cuMemCreate") == "4194304 device 1 handles 1 rdma 1");
+    CHECK(driver.create(4_MiB, handle).ok());
+    CHECK(stub.last("cuMemCreate") == "4194304 device 1 handles 0 rdma 1");
+    CHECK(stub.driver(1, {.export_handles = ExportHandles::fabric}).create_shared(4_MiB, handle).ok());
+    CHECK(stub.last("cuMemCreate") == "4194304 device 1 handles 9 rdma 0");
+
+    stub.state.fails["cuMemExportToShareableHandle"] = CUDA_ERROR_INVALID_VALUE; // pages that were imported
+    stub.state.fails["cuMemImportFromShareableHandle"] = CUDA_ERROR_INVALID_VALUE;
+    int descriptor = -77;
+    CHECK(driver.export_pages({78}, descriptor).kind == StatusKind::other);
+    CHECK(descriptor == -77);
+    CHECK(driver.import_pages(2, handle).kind == StatusKind::other);
+    CHECK(handle.value == 77);
+
+    stub.state.attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] = 0;
+    const CudaDriver alone = stub.driver(0);
+    CHECK_FALSE(alone.features().exports);
+    CHECK(alone.create_shared(4_MiB, handle).kind == StatusKind::unsupported);
+    CHECK(alone.export_pages({77}, descriptor).kind == StatusKind::unsupported);
+    CHECK(alone.import_pages(55, handle).kind == StatusKind::unsupported);
+}
+
 TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported where they cannot be") {
     {
         Stub stub;
@@ -427,6 +456,17 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     expect("cuMemUnmap", "4194304 at 0x700000000000");
     CHECK(driver.release(PageHandle{5}).ok());
     expect("cuMemRelease", "5");
+    PageHandle pages;
+    int descriptor = -1;
+    CHECK(driver.create_shared(2_MiB, pages).ok());
+    CHECK(pages.value == 77);
+    expect("cuMemCreate", "2097152 device 1 handles 1 rdma 0");
+    CHECK(driver.export_pages(pages, descriptor).ok());
+    CHECK(descriptor == 55);
+    expect("cuMemExportToShareableHandle", "77 as 1 flags 0");
+    CHECK(driver.import_pages(descriptor, pages).ok());
+    CHECK(pages.value == 78);
+    expect("cuMemImportFromShareableHandle", "55 as 1");
 
     CHECK(driver.open_stream(opened).ok());
     CHECK(opened == stream(0x100));

@@ -159,6 +159,14 @@ CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
 CUresult create(CUpages* out, std::size_t bytes, const cuda::AllocationProp* props, unsigned long long) {
     return give(note("cuMemCreate", std::to_string(bytes) + " " + text_of(*props)), out, 77U);
 }
+CUresult export_pages(void* out, CUpages handle, int type, unsigned long long flags) {
+    const std::string text = std::to_string(handle) + " as " + std::to_string(type) + " flags " + std::to_string(flags);
+    return give(note("cuMemExportToShareableHandle", text), static_cast<int*>(out), 55);
+}
+CUresult import_pages(CUpages* out, void* from, int type) {
+    const std::string text = std::to_string(reinterpret_cast<std::uintptr_t>(from)) + " as " + std::to_string(type);
+    return give(note("cuMemImportFromShareableHandle", text), out, 78U);
+}
 CUresult release(CUpages handle) { return note("cuMemRelease", std::to_string(handle)); }
 CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUpages handle, unsigned long long) {
     return note("cuMemMap", std::to_string(bytes) + " at " + hex(at) + " from " + std::to_string(offset) + " of " +
@@ -342,6 +350,8 @@ const Entry* find(const char* name) {
         {"cuMemAddressFree", 10020, address(unreserve)},
         {"cuMemCreate", 10020, address(create)},
         {"cuMemRelease", 10020, address(release)},
+        {"cuMemExportToShareableHandle", 10020, address(export_pages)},
+        {"cuMemImportFromShareableHandle", 10020, address(import_pages)},
         {"cuMemMap", 10020, address(map)},
         {"cuMemUnmap", 10020, address(unmap)},
         {"cuMemSetAccess", 10020, address(set_access)},

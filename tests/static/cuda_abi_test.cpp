@@ -201,6 +201,8 @@ static_assert(alike<decltype(Api::mem_reserve), PFN_cuMemAddressReserve_v10020>)
 static_assert(alike<decltype(Api::mem_unreserve), PFN_cuMemAddressFree_v10020>);
 static_assert(alike<decltype(Api::mem_create), PFN_cuMemCreate_v10020>);
 static_assert(alike<decltype(Api::mem_release), PFN_cuMemRelease_v10020>);
+static_assert(alike<decltype(Api::mem_export), PFN_cuMemExportToShareableHandle_v10020>);
+static_assert(alike<decltype(Api::mem_import), PFN_cuMemImportFromShareableHandle_v10020>);
 static_assert(alike<decltype(Api::mem_map), PFN_cuMemMap_v10020>);
 static_assert(alike<decltype(Api::mem_unmap), PFN_cuMemUnmap_v10020>);
 static_assert(alike<decltype(Api::mem_set_access), PFN_cuMemSetAccess_v10020>);

@@ -136,6 +136,8 @@ struct CudaApi {
     Result (*mem_unreserve)(cuda::DevicePtr, Size) = library.entry("cuMemAddressFree", 10020);
     Result (*mem_create)(Pages*, Size, const Props*, unsigned long long) = library.entry("cuMemCreate", 10020);
     Result (*mem_release)(Pages) = library.entry("cuMemRelease", 10020);
+    Result (*mem_export)(void*, Pages, int, unsigned long long) = library.entry("cuMemExportToShareableHandle", 10020);
+    Result (*mem_import)(Pages*, void*, int) = library.entry("cuMemImportFromShareableHandle", 10020);
     Result (*mem_map)(cuda::DevicePtr, Size, Size, Pages, unsigned long long) = library.entry("cuMemMap", 10020);
     Result (*mem_unmap)(cuda::DevicePtr, Size) = library.entry("cuMemUnmap", 10020);
     Result (*mem_set_access)(cuda::DevicePtr, Size, const cuda::AccessDesc*, Size) = library.entry("cuMemSetAccess",

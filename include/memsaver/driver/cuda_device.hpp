@@ -56,6 +56,11 @@ public:
     MEMSAVER_INLINE Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override;
     MEMSAVER_INLINE Status unmap(Address address, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override;
+    /// As `create`, with file descriptors among the handle types, which are fixed here.
+    MEMSAVER_INLINE Status create_shared(std::size_t bytes, PageHandle& pages) noexcept override;
+    /// The driver closes the descriptor on exec. Fails for imported pages: keep the descriptor that they came with.
+    MEMSAVER_INLINE Status export_pages(PageHandle pages, int& descriptor) noexcept override;
+    MEMSAVER_INLINE Status import_pages(int descriptor, PageHandle& pages) noexcept override;
 
     // Null is the legacy default stream of this device, however the program was compiled.
     MEMSAVER_INLINE Status open_stream(StreamRef& stream) noexcept override;
@@ -142,6 +147,8 @@ private:
 
     [[nodiscard]] std::string label() const { return "CUDA device " + std::to_string(number_); }
 
+    Status create(std::size_t bytes, int handle_types, PageHandle& pages) const noexcept;
+
     static void demand(const CudaAvailability& found);
 
     void must(cuda::Result result, const char* what) const;
@@ -162,6 +169,7 @@ private:
     cuda::Device device_ = 0;
     cuda::Context context_ = nullptr;
     cuda::AllocationProp pages_{};
+    bool exports_ = false;                    // as file descriptors
     std::vector<cuda::AccessDesc> access_[2]; // by Rights: of the device itself, first, and of its peers
     std::size_t granularity_ = 0;
     std::string name_;

@@ -134,11 +134,12 @@ MEMSAVER_INLINE void CudaDevice::describe_pages() {
     pages_.type = cuda::allocation_pinned;
     pages_.location.type = cuda::location_device;
     pages_.location.id = number_;
+    exports_ = has(cuda::attribute_export_file_descriptor);
     bool can_export = true;
     switch (options_.export_handles) {
     case ExportHandles::none: break;
     case ExportHandles::file_descriptor:
-        can_export = has(cuda::attribute_export_file_descriptor);
+        can_export = exports_;
         pages_.handle_types = cuda::handle_file_descriptor;
         break;
     case ExportHandles::fabric:
@@ -183,7 +184,8 @@ MEMSAVER_INLINE Features CudaDevice::features() const noexcept {
             .plain = true,
             .captures = true,
             .gates = true,
-            .pools = true};
+            .pools = true,
+            .exports = exports_};
 }
 
 MEMSAVER_INLINE bool CudaDevice::equals(const Device& other) const noexcept {
@@ -247,11 +249,43 @@ MEMSAVER_INLINE Status CudaDevice::unreserve(Address address, std::size_t bytes)
     return call([&](const CudaApi& api) { return api.mem_unreserve(address, bytes); });
 }
 
-MEMSAVER_INLINE Status CudaDevice::create(std::size_t bytes, PageHandle& handle) noexcept {
+MEMSAVER_INLINE Status CudaDevice::create(std::size_t bytes, int handle_types, PageHandle& handle) const noexcept {
     return call([&](const CudaApi& api) {
+        cuda::AllocationProp pages = pages_;
+        pages.handle_types |= handle_types;
         cuda::PageHandle created = 0;
-        const cuda::Result result = api.mem_create(&created, bytes, &pages_, 0);
+        const cuda::Result result = api.mem_create(&created, bytes, &pages, 0);
         if (result == cuda::success) handle.value = created;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::create(std::size_t bytes, PageHandle& handle) noexcept {
+    return create(bytes, 0, handle);
+}
+
+MEMSAVER_INLINE Status CudaDevice::create_shared(std::size_t bytes, PageHandle& handle) noexcept {
+    return exports_ ? create(bytes, cuda::handle_file_descriptor, handle) : unsupported;
+}
+
+MEMSAVER_INLINE Status CudaDevice::export_pages(PageHandle handle, int& descriptor) noexcept {
+    if (!exports_) return unsupported;
+    return call([&](const CudaApi& api) {
+        int exported = -1;
+        const cuda::Result result = api.mem_export(&exported, handle.value, cuda::handle_file_descriptor, 0);
+        if (result == cuda::success) descriptor = exported;
+        return result;
+    });
+}
+
+MEMSAVER_INLINE Status CudaDevice::import_pages(int descriptor, PageHandle& handle) noexcept {
+    if (!exports_) return unsupported;
+    return call([&](const CudaApi& api) {
+        cuda::PageHandle imported = 0;
+        // This type is passed by value, as a pointer.
+        void* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
+        const cuda::Result result = api.mem_import(&imported, shared, cuda::handle_file_descriptor);
+        if (result == cuda::success) handle.value = imported;
         return result;
     });
 }

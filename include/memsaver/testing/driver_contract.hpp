@@ -4,6 +4,7 @@
 
 #include "memsaver/driver/any_driver.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -206,7 +207,7 @@ private:
             as_told("take", false, driver_.take(unit_, taken, bytes));
         }
         if (!has.asks) as_told("ask_for_room", false, driver_.ask_for_room(unit_, 0));
-        as_told_to_share(has.exports);
+        exports(has.exports);
         ok("close_event", driver_.close_event(event));
         ok("close_stream", driver_.close_stream(stream));
     }
@@ -223,17 +224,49 @@ private:
         ok("drain", driver_.drain());
         ok("close_graph", driver_.close_graph(graph));
     }
-    void as_told_to_share(bool has) {
-        PageHandle shared;
-        if (!as_told("create_shared", has, driver_.create_shared(unit_, shared))) return;
-        int descriptor = -1;
-        if (ok("export_pages", driver_.export_pages(shared, descriptor))) {
-            PageHandle imported;
-            if (ok("import_pages", driver_.import_pages(descriptor, imported)))
-                ok("release", driver_.release(imported));
-            must("an exported descriptor is the caller's to close", ::close(descriptor) == 0);
+    void exports(bool has) {
+        PageHandle pages{77};
+        int descriptor = -77;
+        if (!has) {
+            as_told("export_pages", has, driver_.export_pages({}, descriptor));
+            as_told("import_pages", has, driver_.import_pages(-1, pages));
         }
-        ok("release", driver_.release(shared));
+        Address at = 0;
+        if (!as_told("create_shared", has, driver_.create_shared(unit_, pages))) return;
+        const bool reserved = ok("reserve", driver_.reserve(unit_, unit_, at));
+        if (reserved && map_all(at, pages)) {
+            ok("fill", driver_.fill(at, 9, unit_, {}));
+            ok("drain", driver_.drain());
+            ok("unmap", driver_.unmap(at, unit_));
+        }
+        const bool exported = ok("export_pages", driver_.export_pages(pages, descriptor));
+        ok("release", driver_.release(pages));
+        if (exported) {
+            must("an exported descriptor is closed on exec", (::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+            imports(reserved ? at : 0, descriptor);
+        }
+        PageHandle none{77};
+        must("what is no descriptor is not imported", !driver_.import_pages(-1, none).ok());
+        must("a failed import leaves its output as it was", none == PageHandle{77});
+        if (reserved) ok("unreserve", driver_.unreserve(at, unit_));
+    }
+    /// Closes the descriptor.
+    void imports(Address at, int descriptor) {
+        PageHandle pages;
+        const bool imported = ok("import_pages", driver_.import_pages(descriptor, pages));
+        must("an exported descriptor is the caller's to close", ::close(descriptor) == 0);
+        if (!imported) return;
+        if (at != 0 && map_all(at, pages)) {
+            must("exported pages keep their bytes, even if they are released meanwhile", read(at, {}) == 9);
+            ok("unmap", driver_.unmap(at, unit_));
+        }
+        ok("release", driver_.release(pages));
+    }
+    bool map_all(Address at, PageHandle pages) {
+        if (!ok("map", driver_.map(at, unit_, pages))) return false;
+        if (ok("allow_access", driver_.allow_access(at, unit_))) return true;
+        ok("unmap", driver_.unmap(at, unit_));
+        return false;
     }
 
     void host_pages() {
