@@ -258,16 +258,22 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/use_options.ipp
   include/memsaver/share/folder.hpp
   include/memsaver/share/folder.ipp
+  include/memsaver/share/keeper.hpp
+  include/memsaver/share/keeper.ipp
   include/memsaver/share/member.hpp
   include/memsaver/share/member.ipp
   include/memsaver/share/message.hpp
   include/memsaver/share/message.ipp
+  include/memsaver/share/publication.hpp
+  include/memsaver/share/publication.ipp
+  include/memsaver/share/published_device.hpp
   include/memsaver/share/room.hpp
   include/memsaver/share/room.ipp
   include/memsaver/share/share.hpp
   include/memsaver/share/share.ipp
   include/memsaver/share/shared_device.hpp
   include/memsaver/share/shared_device.ipp
+  include/memsaver/share/xxh64.hpp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp
   include/memsaver/testing/driver_contract.hpp

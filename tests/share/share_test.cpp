@@ -3,6 +3,7 @@
 #include "memsaver/share/share.hpp"
 
 #include "process/process_support.hpp"
+#include "share/share_support.hpp"
 #include "support/machines.hpp"
 #include "support/sanitized.hpp"
 
@@ -32,63 +33,20 @@ using namespace std::chrono_literals;
 using process_test::Child;
 using process_test::say;
 using process_test::wait_to_be_killed;
+using share_support::all_are;
+using share_support::page;
+using share_support::Place;
+using share_support::soon;
 using test::contains;
 using test::text_of;
 
 namespace {
-
-constexpr std::size_t page = 64_KiB;
-
-/// A machine and a folder of the test's own.
-struct Place {
-    Place() {
-        char name[] = "/tmp/memsaver-share-XXXXXX";
-        REQUIRE(::mkdtemp(name) != nullptr);
-        folder = name;
-        machine = "share-" + std::string{name}.substr(20);
-    }
-    ~Place() {
-        std::filesystem::remove_all(folder);
-        // The last one removes the machine; children of a test may need a moment to end.
-        const std::string pages = "/dev/shm/memsaver-" + std::to_string(::geteuid()) + '/' + machine;
-        for (int tries = 0; tries < 500 && std::filesystem::exists(pages); ++tries) {
-            (void)device();
-            std::this_thread::sleep_for(10ms);
-        }
-    }
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-
-    [[nodiscard]] HostDriver device() const { return HostDriver{64 * page, {.machine = machine, .granularity = page}}; }
-    [[nodiscard]] Share join(ShareOptions options) const {
-        options.folder = folder;
-        return Share{device(), options};
-    }
-
-    std::string folder;
-    std::string machine;
-};
 
 /// A block in a tag that others may have while it is idle.
 void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
     void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
     std::memset(block, value, bytes);
     return block;
-}
-
-bool all_are(const void* block, int value, std::size_t bytes) {
-    const auto* const at = static_cast<const unsigned char*>(block);
-    for (std::size_t i = 0; i < bytes; i += 997)
-        if (at[i] != value) return false;
-    return at[bytes - 1] == value;
-}
-
-/// Waits until it holds.
-template <class F>
-bool soon(F holds) {
-    for (int tries = 0; tries < 4000; ++tries, std::this_thread::sleep_for(5ms))
-        if (holds()) return true;
-    return false;
 }
 
 /// Waits until the share's table has so many rows.

@@ -255,6 +255,18 @@ public:
     /// Retries the release of pages that are no memory any more, if no operation is in progress.
     void release_leftovers() noexcept;
 
+    /// All memory of the arena; its extents and live blocks, also those that graphs keep, are sorted by address.
+    struct Contents {
+        std::vector<Extent> extents;
+        std::vector<LiveBlock> blocks;
+    };
+    /// For pages that other processes are about to read. Until a pause has released them, no block is allocated in
+    /// them and no exchange hands them over; new blocks come from other pages. Requires the turn. Throws Misuse if any
+    /// memory is paused. The contents say what had been sealed before.
+    Contents seal();
+    /// Takes a `seal` back, except for what had been sealed before. Requires the turn.
+    void unseal(const Contents& contents) noexcept;
+
     /// Returns whether this process is a forked child of the one that made the arena. The owner must then leave the
     /// arena alone, because its memory and files belong to the parent.
     [[nodiscard]] bool forked() const noexcept { return fork_check_.forked(); }

@@ -208,7 +208,7 @@ MEMSAVER_INLINE Status ArenaCore::map(Extent& extent, PageHandle pages) noexcept
         if (!status.ok()) return status;
         extent.mapped = true;
     }
-    return driver_.allow_access(extent.address, extent.bytes);
+    return driver_.allow_access(extent.address, extent.bytes, extent.sealed ? Rights::read : Rights::read_write);
 }
 
 MEMSAVER_INLINE Status ArenaCore::unmap(Extent& extent) noexcept {
@@ -222,7 +222,7 @@ MEMSAVER_INLINE Status ArenaCore::release(Extent& extent) noexcept {
     if (!extent.owns) return {};
     const Status status = driver_.release(extent.pages);
     if (!status.ok()) return status;
-    extent.owns = false;
+    extent.owns = extent.sealed = false;
     physical_bytes_ -= extent.bytes;
     return status;
 }
@@ -328,8 +328,7 @@ MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) con
 MEMSAVER_INLINE Address ArenaCore::serve(Frees::Lock& lock, std::size_t size, const Request& request) {
     if (request.stream && frees_.reusable_in(lock, *request.stream)) {
         const Address freed = frees_.take(*request.stream, size, [&](Range block) {
-            return block.address % request.alignment == 0 &&
-                   memory_with_block(block.address)->state == Memory::State::active;
+            return block.address % request.alignment == 0 && memory_with_block(block.address)->serves();
         });
         if (freed != 0) {
             memory_with_block(freed)->blocks.revive(freed, request.bytes);
@@ -339,7 +338,7 @@ MEMSAVER_INLINE Address ArenaCore::serve(Frees::Lock& lock, std::size_t size, co
     do {
         if (closing_.load()) return 0;                                                 // its pages may be going
         for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) { // the newest first
-            if ((*memory)->state != Memory::State::active) continue;
+            if (!(*memory)->serves()) continue;
             const Block* const block = (*memory)->blocks.allocate(size, request.alignment, request.bytes);
             if (block != nullptr) return block->address;
         }
@@ -548,7 +547,7 @@ MEMSAVER_INLINE void ArenaCore::reserve() {
 
 MEMSAVER_INLINE Memory* ArenaCore::newest_active() noexcept {
     for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) {
-        if ((*memory)->state == Memory::State::active) return memory->get();
+        if ((*memory)->serves()) return memory->get();
     }
     return nullptr;
 }
@@ -571,7 +570,7 @@ MEMSAVER_INLINE void ArenaCore::merge_memories() noexcept {
             Memory& into = *memories_[i];
             Memory& from = *memories_[j];
             const bool still = into.state == Memory::State::active || into.state == Memory::State::paused;
-            if (!still || into.state != from.state || into.once != from.once) {
+            if (!still || into.state != from.state || into.once != from.once || into.sealed != from.sealed) {
                 ++j;
                 continue;
             }
@@ -937,6 +936,39 @@ MEMSAVER_INLINE bool ArenaCore::wait_for_copies(const Deadline& deadline) noexce
     } catch (const std::exception&) { // the deadline
         return false;
     }
+}
+
+MEMSAVER_INLINE ArenaCore::Contents ArenaCore::seal() {
+    Contents contents;
+    const std::lock_guard lock{mutex_};
+    for (const auto& memory : memories_) {
+        if (memory->state != Memory::State::active) misuse_of(tag_, {"tag ", in_quotes(tag_), ": it is paused"});
+        contents.extents.insert(contents.extents.end(), memory->extents.begin(), memory->extents.end());
+        memory->blocks.for_each_saved([&](const Block& block) {
+            contents.blocks.push_back({block.address, block.used_bytes(), block.serial, block.requested});
+        });
+    }
+    const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
+    std::sort(contents.extents.begin(), contents.extents.end(), by_address);
+    std::sort(contents.blocks.begin(), contents.blocks.end(), by_address);
+    for (const auto& memory : memories_) {
+        for (Extent& extent : memory->extents) extent.sealed = memory->sealed = true;
+    }
+    return contents;
+}
+
+MEMSAVER_INLINE void ArenaCore::unseal(const Contents& contents) noexcept {
+    const std::lock_guard lock{mutex_};
+    for (const auto& memory : memories_) {
+        memory->sealed = false;
+        for (Extent& extent : memory->extents) {
+            const auto before = std::find_if(contents.extents.begin(), contents.extents.end(),
+                                             [&](const Extent& each) { return each.address == extent.address; });
+            if (before != contents.extents.end() && !before->sealed) extent.sealed = false;
+            memory->sealed = memory->sealed || extent.sealed;
+        }
+    }
+    merge_memories();
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::release_unused(bool wait) noexcept {

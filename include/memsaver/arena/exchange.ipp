@@ -47,7 +47,8 @@ MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<Resu
         for (std::size_t p = 0; p < out.size(); ++p) {
             if (!(out[p].driver() == step.driver())) continue;
             for (std::size_t e = 0; e < taken[p].size(); ++e) {
-                if (taken[p][e] == 0) offers.push_back({out[p].extents()[e]->bytes, p, e});
+                const Extent& extent = *out[p].extents()[e];
+                if (taken[p][e] == 0 && !extent.sealed) offers.push_back({extent.bytes, p, e});
             }
         }
         std::stable_sort(offers.begin(), offers.end(),

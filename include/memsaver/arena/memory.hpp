@@ -26,6 +26,7 @@ struct Extent {
     bool mapped = false; ///< some pages are mapped: its own, or in an exchange those of another arena
     bool kept = false;   ///< while it arrives: had its pages before
     bool fixed = false;  ///< a handle of its own for ever: never joined with its neighbors, never cut
+    bool sealed = false; ///< its pages are published: for reading only, and never handed over to another arena
 
     [[nodiscard]] Range range() const noexcept { return {address, bytes}; }
     [[nodiscard]] Address end() const noexcept { return address + bytes; }
@@ -76,7 +77,11 @@ struct Memory {
     /// Takes over everything that `other` has. Strong exception guarantee: may throw std::bad_alloc.
     void merge(Memory& other);
 
+    /// Whether allocations may be served from it, and memory may be added.
+    [[nodiscard]] bool serves() const noexcept { return state == State::active && !sealed; }
+
     State state = State::active;
+    bool sealed = false; ///< has extents that are
     BlockAllocator blocks;
     std::vector<Extent> extents;   ///< sorted by address
     std::shared_ptr<AnySlot> once; ///< keeps its bytes, if a pause named a policy of its own; null: the tag's slot

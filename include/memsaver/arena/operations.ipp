@@ -376,6 +376,8 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
             const std::lock_guard lock{core.mutex_};
             once = std::exchange(coming_[i]->once, nullptr);
             coming_[i]->state = Memory::State::active;
+            coming_[i]->sealed = false;
+            for (const Extent& extent : coming_[i]->extents) coming_[i]->sealed |= extent.sealed; // kept
         }
         own = own || once == nullptr;
         const bool last = std::none_of(coming_.begin() + static_cast<std::ptrdiff_t>(i), coming_.end(),

@@ -4,7 +4,10 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/share/message.hpp"
 
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -23,9 +26,19 @@ public:
     /// Takes the leader's lock, if nobody has it. It ends with the descriptor, or with the process.
     [[nodiscard]] ShareFd lead() const;
     /// The leader's socket, for who has its lock. Invalid if it cannot be made.
-    [[nodiscard]] ShareFd listen() const;
+    [[nodiscard]] ShareFd listen() const { return listen("leader"); }
     /// A connection to the leader; invalid if there is none.
-    [[nodiscard]] ShareFd connect() const;
+    [[nodiscard]] ShareFd connect() const { return connect("leader"); }
+
+    /// A socket of this name, in place of any that was there. Nobody sees it before it can be connected to.
+    [[nodiscard]] ShareFd listen(const char* name) const;
+    /// Invalid, with errno, if nobody is there: ECONNREFUSED if the process of the socket has ended.
+    [[nodiscard]] ShareFd connect(const char* name) const;
+    /// The names that begin so.
+    [[nodiscard]] std::vector<std::string> names(std::string_view prefix) const;
+    void remove(const char* name) const noexcept;
+    /// One of many locks, by number, if nobody has it. Ends with the descriptor, or with the process.
+    [[nodiscard]] ShareFd lock(std::uint64_t number) const;
 
 private:
     std::string path_;

@@ -5,6 +5,7 @@
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/folder.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -53,33 +56,69 @@ inline ShareFd ShareFolder::lead() const {
     return file;
 }
 
-/// The address of the leader's socket. Names it through the folder's descriptor, because the paths of sockets end at
+/// The address of a socket in the folder. Names it through the folder's descriptor, because the paths of sockets end at
 /// 107 bytes.
-inline sockaddr_un address_in_folder(int folder) noexcept {
+inline sockaddr_un address_in_folder(int folder, const char* name) noexcept {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    (void)std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/leader", folder);
+    (void)std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", folder, name);
     return address;
 }
 
-inline ShareFd ShareFolder::listen() const {
+inline ShareFd ShareFolder::listen(const char* name) const {
     ShareFd made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!made) return {};
-    (void)::unlinkat(folder_.get(), "leader", 0); // of a leader that has ended
-    const sockaddr_un address = address_in_folder(folder_.get());
+    const std::string early = "." + std::to_string(::getpid()) + name;
+    (void)::unlinkat(folder_.get(), early.c_str(), 0); // of a process that was killed in the middle
+    const sockaddr_un address = address_in_folder(folder_.get(), early.c_str());
     constexpr int most = 128;
-    if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(made.get(), most) != 0)
-        return {};
-    return made;
+    if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+        ::listen(made.get(), most) == 0 && ::renameat(folder_.get(), early.c_str(), folder_.get(), name) == 0)
+        return made;
+    remove(early.c_str());
+    return {};
 }
 
-inline ShareFd ShareFolder::connect() const {
+inline ShareFd ShareFolder::connect(const char* name) const {
     ShareFd made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!made) return {};
-    const sockaddr_un address = address_in_folder(folder_.get());
-    if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
-    return made;
+    const sockaddr_un address = address_in_folder(folder_.get(), name);
+    if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return made;
+    const int error = errno;
+    made.reset();
+    errno = error;
+    return {};
+}
+
+inline std::vector<std::string> ShareFolder::names(std::string_view prefix) const {
+    std::vector<std::string> found;
+    const int again = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); // which readdir closes
+    DIR* const folder = again < 0 ? nullptr : ::fdopendir(again);
+    if (folder == nullptr) {
+        if (again >= 0) (void)::close(again);
+        unavailable({"Share: cannot read the folder ", path_}, system_status(errno));
+    }
+    try {
+        while (const dirent* const entry = ::readdir(folder)) // NOLINT(concurrency-mt-unsafe): its own stream
+            if (std::string_view{entry->d_name}.starts_with(prefix)) found.emplace_back(entry->d_name);
+    } catch (...) {
+        (void)::closedir(folder);
+        throw;
+    }
+    (void)::closedir(folder);
+    return found;
+}
+
+inline void ShareFolder::remove(const char* name) const noexcept { (void)::unlinkat(folder_.get(), name, 0); }
+
+inline ShareFd ShareFolder::lock(std::uint64_t number) const {
+    ShareFd file{::openat(folder_.get(), "publishing.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_start = static_cast<off_t>(number >> 2);
+    lock.l_len = 1;
+    if (!file || ::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return {};
+    return file;
 }
 
 } // namespace detail

@@ -5,6 +5,7 @@
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/share/folder.hpp"
+#include "memsaver/share/keeper.hpp"
 #include "memsaver/share/room.hpp"
 
 #include <chrono>
@@ -41,6 +42,9 @@ public:
     ~ShareMemberCore();
 
     [[nodiscard]] const AnyDriver& inner() const noexcept { return inner_; }
+    [[nodiscard]] const ShareFolder& folder() const noexcept { return folder_; }
+    /// Keeps what this process publishes and attaches.
+    [[nodiscard]] Keeper& keeper() noexcept { return keeper_; }
 
     /// Asks for `bytes` in one go; `within` as in ShareRoom. Ok once they are granted.
     Status ask(std::uint64_t bytes, std::int64_t within) noexcept { return ask(bytes, within, no_room); }
@@ -95,6 +99,7 @@ private:
     const AnyDriver inner_;
     const ShareFolder folder_;
     const std::chrono::nanoseconds answer_within_;
+    Keeper keeper_{folder_, answer_within_};
     ShareFd process_; // for the leader
     ShareFd wake_;
     ForkCheck fork_;

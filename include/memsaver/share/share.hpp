@@ -6,6 +6,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/saver/saver.hpp"
+#include "memsaver/share/publication.hpp"
 #include "memsaver/share/shared_device.hpp"
 
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -98,7 +100,7 @@ public:
     template <class D>
     Lending lend(MemorySaver<D>& saver) const {
         (void)saver.used(); // not moved from
-        require_own(saver.driver());
+        require_own(saver.driver(), "lend");
         return lend([weak = saver.core_->weak_from_this()](std::size_t bytes) {
             const auto core = weak.lock();
             return core == nullptr ? 0 : core->reclaim(bytes, {}).bytes();
@@ -108,8 +110,47 @@ public:
     /// The members, this one too.
     [[nodiscard]] std::vector<ShareMember> members() const;
 
+    /// Publishes a tag of a saver on `driver()`: other processes may map it for reading, with `attach`, by the names in
+    /// `options`. The pages live as long as this process or any that has attached them is a member, or a
+    /// `memsaver-keeper` runs, whoever is killed.
+    ///
+    /// Waits for the device and copies the `copied` ranges. The tag's pages become read-only where they are, except for
+    /// handles in which `copied` ranges lie, which this process may go on writing; free space in them reads as zero for
+    /// others. New blocks of the tag come from other pages. A pause and a resume of the tag here bring back pages of
+    /// this process alone; the published ones stay as they are.
+    ///
+    /// Returns the hash of the names and their bytes. Throws Misuse if a live block of the tag has no name, a range is
+    /// not in live blocks, the tag is paused, or this name and version are published already or by another process at
+    /// this moment; Unavailable if the device cannot give pages to other processes. After a failure nothing has
+    /// changed.
+    template <class D>
+    std::uint64_t publish(std::string_view name, MemorySaver<D>& saver, TagName tag,
+                          const PublishOptions& options = {}) const {
+        require_own(saver.driver(), "publish");
+        return publish(name, saver.core(), tag.text(), options);
+    }
+
+    /// Maps a publication, as a tag of a saver on `driver()` named like it; `copied` ranges are copied to memory of
+    /// this process. The tag's pause takes the mapping away, and its resume brings it back; copies are kept as by
+    /// HostBackup. This process keeps the publication from now on. Throws Unavailable if it is not published, or only
+    /// in other versions, or with another hash; Misuse if the saver has such a tag.
+    template <class D>
+    [[nodiscard]] Attached attach(std::string_view name, MemorySaver<D>& saver,
+                                  const AttachOptions& options = {}) const {
+        require_own(saver.driver(), "attach");
+        return attach(name, saver.core(), options);
+    }
+
+    /// Ends a publication, in all its versions: nobody can attach it any more. Those who have attached it go on; its
+    /// pages are freed with the last of them. Throws Unavailable if there is none.
+    void withdraw(std::string_view name) const;
+
 private:
-    void require_own(const AnyDriver& driver) const;
+    void require_own(const AnyDriver& driver, const char* what) const;
+    std::uint64_t publish(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
+                          const std::string& tag, const PublishOptions& options) const;
+    Attached attach(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
+                    const AttachOptions& options) const;
     Lending lend(detail::ShareMemberCore::Lend lend) const;
 
     std::shared_ptr<detail::ShareMemberCore> member_;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -58,8 +59,27 @@ inline Share::Share(const AnyDriver& driver, const ShareOptions& options)
     : member_{detail::translated([&] { return detail::join_share(driver, options); })},
       driver_{std::make_shared<detail::SharedDevice>(member_, options.ceiling)} {}
 
-inline void Share::require_own(const AnyDriver& driver) const {
-    if (!(driver == driver_)) detail::misuse({"Share::lend: the saver is not on the driver of this share"});
+inline void Share::require_own(const AnyDriver& driver, const char* what) const {
+    member_->require_parent(what);
+    if (!(driver == driver_)) detail::misuse({"Share::", what, ": the saver is not on the driver of this share"});
+}
+
+inline std::uint64_t Share::publish(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
+                                    const std::string& tag, const PublishOptions& options) const {
+    return detail::translated(
+        [&] { return detail::publish_tag(*saver, driver_, member_->folder(), member_->keeper(), name, tag, options); });
+}
+
+inline Attached Share::attach(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
+                              const AttachOptions& options) const {
+    return detail::translated([&] {
+        return Attached{detail::attach_tag(*saver, driver_, member_->inner(), member_->keeper(), name, options)};
+    });
+}
+
+inline void Share::withdraw(std::string_view name) const {
+    member_->require_parent("Share::withdraw");
+    detail::translated([&] { detail::withdraw_name(member_->keeper(), name); });
 }
 
 inline Lending Share::lend(detail::ShareMemberCore::Lend lend) const {

@@ -1,0 +1,96 @@
+// Who keeps published pages: their descriptors, and a socket in the share's folder at which others get them. Knows
+// nothing about devices: a descriptor alone keeps pages, also after their maker was killed.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+#include "memsaver/share/folder.hpp"
+#include "memsaver/share/message.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// What a publication is, as keepers know it.
+struct PublicationFacts {
+    std::array<char, 128> name{};
+    std::array<char, 64> version{};
+    std::uint64_t id = 0;          ///< random
+    std::uint64_t hash = 0;        ///< of its named bytes
+    std::uint64_t bytes = 0;       ///< of device memory
+    std::uint64_t descriptors = 0; ///< the manifest's, then those of the pages
+    std::int64_t made = 0;         ///< nanoseconds since 1970: without a version, the latest is meant
+};
+
+/// A publication that is kept as long as this lives.
+struct Publication {
+    PublicationFacts facts;
+    std::vector<ShareFd> descriptors;
+};
+
+/// Keeps publications, and gives them to who asks. There is no list of them anywhere: who wants one asks each keeper in
+/// the folder. A keeper that does not answer in time, because it is stopped, is passed by; it hears of a withdrawal
+/// once it goes on. Thread-safe.
+class Keeper {
+public:
+    using Kept = std::shared_ptr<const Publication>;
+
+    /// `takes_all`: gets every new publication, not only those of its own process.
+    Keeper(const ShareFolder& folder, std::chrono::nanoseconds answer_within, bool takes_all = false)
+        : folder_{folder}, answer_within_{answer_within}, takes_all_{takes_all} {}
+    Keeper(const Keeper&) = delete;
+    Keeper& operator=(const Keeper&) = delete;
+    ~Keeper();
+
+    /// Begins to answer, if it did not before. Throws Unavailable.
+    void open();
+    /// Keeps a publication until it is withdrawn.
+    void keep(Kept kept);
+
+    /// What is published, each once, of all keepers of the folder.
+    [[nodiscard]] std::vector<PublicationFacts> list() const;
+    /// Gets a publication from whoever keeps it; null if nobody has it any more. Throws Unavailable if this process
+    /// cannot have so many descriptors.
+    [[nodiscard]] Kept get(std::uint64_t id) const;
+    /// Gives it to all keepers that take every publication.
+    void offer(const Publication& publication) const;
+    /// Asks all keepers to give up all versions of a name. Those who have its pages mapped keep them.
+    void withdraw(std::string_view name) const;
+
+private:
+    using Clock = std::chrono::steady_clock;
+    struct Message;
+    class Link;
+
+    void run() noexcept;
+    void answer(Link& link);
+    /// Calls `ask(link)` for a connection to each keeper until it returns true.
+    template <class Ask>
+    void each_keeper(std::string_view prefix, Ask&& ask) const;
+
+    const ShareFolder& folder_;
+    const std::chrono::nanoseconds answer_within_;
+    const bool takes_all_;
+    mutable std::mutex mutex_;
+    std::vector<Kept> kept_;
+    std::string name_; // of its socket
+    ShareFd listener_;
+    ShareFd stop_;
+    std::thread thread_;
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#include "memsaver/share/keeper.ipp"

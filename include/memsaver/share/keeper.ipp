@@ -1,0 +1,307 @@
+// Definitions of keeper.hpp.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/driver/system.hpp"
+#include "memsaver/share/keeper.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+inline std::uint64_t random_number() noexcept {
+    std::uint64_t number = 0;
+    while (::getrandom(&number, sizeof number, 0) != sizeof number) {
+    }
+    return number;
+}
+
+struct Keeper::Message {
+    enum class Kind : std::uint32_t {
+        list,        ///< asks for a `row` each, then `end`
+        get,         ///< asks for the descriptors of `facts.id`, then `end`
+        take,        ///< gives `facts`; the descriptors follow, then `end`
+        withdraw,    ///< asks to give up all of this name; the answer is `end`
+        row,         ///< `facts`
+        descriptors, ///< `count` come with it
+        end
+    };
+    std::array<char, 8> mark{'m', 'e', 'm', 'k', 'e', 'e', 'p', '1'};
+    Kind kind = Kind::end;
+    std::uint32_t count = 0;
+    PublicationFacts facts{};
+};
+
+/// One end of a connection, which ends at a time.
+class Keeper::Link {
+public:
+    /// At most 253 descriptors go with a message.
+    static constexpr std::size_t most = 128;
+
+    Link(ShareFd socket, Clock::time_point until) : socket_{std::move(socket)}, until_{until} {}
+
+    bool send(Message::Kind kind, const PublicationFacts& facts = {}, const ShareFd* descriptors = nullptr,
+              std::size_t count = 0) {
+        Message message;
+        message.kind = kind;
+        message.count = static_cast<std::uint32_t>(count);
+        message.facts = facts;
+        iovec data{&message, sizeof message};
+        msghdr header{};
+        header.msg_iov = &data;
+        header.msg_iovlen = 1;
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(most * sizeof(int))> control{};
+        if (count != 0) {
+            header.msg_control = control.data();
+            header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+            cmsghdr* const part = CMSG_FIRSTHDR(&header);
+            part->cmsg_level = SOL_SOCKET;
+            part->cmsg_type = SCM_RIGHTS;
+            part->cmsg_len = CMSG_LEN(count * sizeof(int));
+            for (std::size_t i = 0; i < count; ++i) {
+                const int each = descriptors[i].get();
+                std::memcpy(CMSG_DATA(part) + i * sizeof each, &each, sizeof each);
+            }
+        }
+        for (;;) {
+            if (::sendmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message))
+                return true;
+            // The system limits how many descriptors may be in flight; the other end takes them out.
+            const bool full = errno == EAGAIN || errno == ETOOMANYREFS;
+            if (errno == ETOOMANYREFS) (void)::usleep(1000);
+            if (errno != EINTR && !(full && wait(POLLOUT))) return false;
+        }
+    }
+
+    bool send_all(const Publication& publication) {
+        const std::vector<ShareFd>& all = publication.descriptors;
+        for (std::size_t i = 0; i < all.size(); i += most)
+            if (!send(Message::Kind::descriptors, publication.facts, &all[i], std::min(most, all.size() - i)))
+                return false;
+        return send(Message::Kind::end);
+    }
+
+    /// Adds descriptors that came with the message to `all`. False if there will be none: the time has passed, or the
+    /// connection has ended.
+    bool receive(Message& message, std::vector<ShareFd>* all = nullptr) {
+        iovec data{&message, sizeof message};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(most * sizeof(int))> control{};
+        msghdr header{};
+        header.msg_iov = &data;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        ssize_t got = -1;
+        while ((got = ::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
+            if (errno != EINTR && !(errno == EAGAIN && wait(POLLIN))) return false;
+        }
+        std::vector<ShareFd> came;
+        for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+            if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+            const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            came.reserve(came.size() + count);
+            for (std::size_t i = 0; i < count; ++i) {
+                int each = -1;
+                std::memcpy(&each, CMSG_DATA(part) + i * sizeof each, sizeof each);
+                came.push_back(ShareFd{each});
+            }
+        }
+        const Message wanted;
+        if (got != sizeof message || message.mark != wanted.mark || message.facts.name.back() != '\0' ||
+            message.facts.version.back() != '\0')
+            return false;
+        // Some do not arrive if this process may have no more.
+        missed_ = missed_ || (header.msg_flags & MSG_CTRUNC) != 0 || came.size() < message.count;
+        if (all != nullptr)
+            for (ShareFd& each : came) all->push_back(std::move(each));
+        return true;
+    }
+
+    /// Receives all descriptors of a publication. False if they are not all here.
+    bool receive_all(Publication& publication) {
+        Message message;
+        do {
+            if (!receive(message, &publication.descriptors)) return false;
+        } while (message.kind == Message::Kind::descriptors);
+        return message.kind == Message::Kind::end && publication.descriptors.size() == publication.facts.descriptors;
+    }
+
+    /// Whether descriptors did not arrive.
+    [[nodiscard]] bool missed() const noexcept { return missed_; }
+
+private:
+    [[nodiscard]] bool wait(short what) const noexcept {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now()).count();
+        pollfd polled{socket_.get(), what, 0};
+        return left > 0 && (::poll(&polled, 1, static_cast<int>(std::min<long>(left, 1'000'000))) > 0 ||
+                            errno == EINTR); // asks again
+    }
+
+    ShareFd socket_;
+    Clock::time_point until_;
+    bool missed_ = false;
+};
+
+inline Keeper::~Keeper() {
+    if (!thread_.joinable()) return;
+    folder_.remove(name_.c_str());
+    const std::uint64_t one = 1;
+    (void)!::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+}
+
+inline void Keeper::open() {
+    const std::lock_guard lock{mutex_};
+    if (thread_.joinable()) return;
+    std::array<char, 32> name{};
+    (void)std::snprintf(name.data(), name.size(), "%s-%016llx", takes_all_ ? "keeper" : "keeps",
+                        static_cast<unsigned long long>(random_number()));
+    stop_ = ShareFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    ShareFd made = stop_ ? folder_.listen(name.data()) : ShareFd{};
+    if (!made) unavailable({"Share: cannot make a socket in ", folder_.path()}, system_status(errno));
+    name_ = name.data();
+    listener_ = std::move(made);
+    thread_ = std::thread{[this] { run(); }};
+}
+
+inline void Keeper::keep(Kept kept) {
+    open();
+    const std::lock_guard lock{mutex_};
+    for (const Kept& each : kept_)
+        if (each->facts.id == kept->facts.id) return;
+    kept_.push_back(std::move(kept));
+}
+
+// --- the thread that answers ---
+
+inline void Keeper::run() noexcept {
+    for (;;) {
+        std::array<pollfd, 2> polled{{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}}};
+        (void)::poll(polled.data(), polled.size(), -1);
+        if (polled[0].revents != 0) return;
+        const int taken = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (taken < 0) {
+            if (errno != EAGAIN) (void)::usleep(10'000); // no descriptor for it
+            continue;
+        }
+        try {
+            Link link{ShareFd{taken}, Clock::now() + answer_within_};
+            answer(link);
+        } catch (...) { // no host memory: the other end sees it end, and asks somebody else
+        }
+    }
+}
+
+inline void Keeper::answer(Link& link) {
+    using Kind = Message::Kind;
+    Message asked;
+    if (!link.receive(asked)) return;
+    std::vector<Kept> kept;
+    {
+        const std::lock_guard lock{mutex_};
+        if (asked.kind == Kind::withdraw)
+            std::erase_if(kept_, [&](const Kept& each) { return each->facts.name == asked.facts.name; });
+        kept = kept_;
+    }
+    if (asked.kind == Kind::list) {
+        for (const Kept& each : kept)
+            if (!link.send(Kind::row, each->facts)) return;
+    } else if (asked.kind == Kind::get) {
+        for (const Kept& each : kept)
+            if (each->facts.id == asked.facts.id) return (void)link.send_all(*each);
+    } else if (asked.kind == Kind::take && takes_all_) {
+        Publication publication{asked.facts, {}};
+        if (!link.receive_all(publication)) return;
+        keep(std::make_shared<const Publication>(std::move(publication)));
+    }
+    (void)link.send(Kind::end);
+}
+
+// --- calls ---
+
+template <class Ask>
+void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
+    for (const std::string& name : folder_.names(prefix)) {
+        ShareFd made = folder_.connect(name.c_str());
+        if (!made && errno == ECONNREFUSED) folder_.remove(name.c_str()); // its process was killed
+        if (!made) continue;
+        Link link{std::move(made), Clock::now() + answer_within_};
+        if (ask(link)) return;
+    }
+}
+
+inline std::vector<PublicationFacts> Keeper::list() const {
+    std::vector<PublicationFacts> rows;
+    each_keeper("keep", [&](Link& link) {
+        Message row;
+        if (!link.send(Message::Kind::list)) return false;
+        while (link.receive(row) && row.kind == Message::Kind::row) {
+            const bool known = std::any_of(rows.begin(), rows.end(),
+                                           [&](const PublicationFacts& each) { return each.id == row.facts.id; });
+            if (!known) rows.push_back(row.facts);
+        }
+        return false;
+    });
+    return rows;
+}
+
+inline Keeper::Kept Keeper::get(std::uint64_t id) const {
+    {
+        const std::lock_guard lock{mutex_};
+        for (const Kept& each : kept_)
+            if (each->facts.id == id) return each;
+    }
+    Kept got;
+    bool missed = false;
+    each_keeper("keep", [&](Link& link) {
+        PublicationFacts wanted;
+        wanted.id = id;
+        Publication publication;
+        Message first;
+        if (!link.send(Message::Kind::get, wanted) || !link.receive(first, &publication.descriptors)) return false;
+        publication.facts = first.facts;
+        const bool all = first.kind == Message::Kind::descriptors && link.receive_all(publication);
+        missed = missed || link.missed();
+        if (!all || link.missed()) return false;
+        got = std::make_shared<const Publication>(std::move(publication));
+        return true;
+    });
+    if (got == nullptr && missed)
+        unavailable({"Share: this process cannot have the descriptors of a publication (ulimit -n)"},
+                    system_status(EMFILE));
+    return got;
+}
+
+inline void Keeper::offer(const Publication& publication) const {
+    each_keeper("keeper", [&](Link& link) {
+        Message end;
+        if (link.send(Message::Kind::take, publication.facts) && link.send_all(publication)) (void)link.receive(end);
+        return false;
+    });
+}
+
+inline void Keeper::withdraw(std::string_view name) const {
+    PublicationFacts facts;
+    std::copy(name.begin(), name.end(), facts.name.begin());
+    each_keeper("keep", [&](Link& link) {
+        Message end;
+        if (link.send(Message::Kind::withdraw, facts)) (void)link.receive(end);
+        return false;
+    });
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

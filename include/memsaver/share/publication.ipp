@@ -1,0 +1,548 @@
+// Definitions of publication.hpp.
+#pragma once
+
+#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/core/error.hpp"
+#include "memsaver/driver/owned.hpp"
+#include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/tag_table.hpp"
+#include "memsaver/share/publication.hpp"
+#include "memsaver/share/published_device.hpp"
+#include "memsaver/share/xxh64.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+// --- the manifest: a file in memory, passed on with the pages ---
+
+struct ManifestHead {
+    std::array<char, 8> mark{'m', 'e', 'm', 'p', 'u', 'b', ' ', '1'};
+    std::uint64_t parts = 0;  ///< handles of shared pages; their sizes follow
+    std::uint64_t copied = 0; ///< the size of the last handle, which has the copies; 0 if there is none
+    std::uint64_t rows = 0;   ///< then these
+};
+
+struct ManifestRow {
+    std::array<char, 200> name{};
+    std::uint64_t copied = 0; ///< 1 if it is in the last handle
+    std::uint64_t offset = 0; ///< in all shared handles, one after the other, or in that of the copies
+    std::uint64_t bytes = 0;
+    std::uint64_t hash = 0;
+};
+
+struct Manifest {
+    std::uint64_t copied = 0;
+    std::vector<std::uint64_t> parts;
+    std::vector<ManifestRow> rows;
+
+    /// The hash of all names and bytes.
+    [[nodiscard]] std::uint64_t hash() const {
+        std::vector<ManifestRow> only = rows;
+        for (ManifestRow& each : only) each.offset = 0; // of no matter to a reader
+        return xxh64(only.data(), only.size() * sizeof(ManifestRow));
+    }
+
+    /// Written once: nobody can change it any more.
+    [[nodiscard]] ShareFd write() const {
+        ShareFd file{::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+        ManifestHead head;
+        head.parts = parts.size();
+        head.copied = copied;
+        head.rows = rows.size();
+        const auto put = [&](const void* from, std::size_t bytes) {
+            const auto* at = static_cast<const char*>(from);
+            while (bytes != 0) {
+                const ssize_t done = ::write(file.get(), at, bytes);
+                if (done < 0 && errno != EINTR) return false;
+                at += std::max<ssize_t>(done, 0);
+                bytes -= static_cast<std::size_t>(std::max<ssize_t>(done, 0));
+            }
+            return true;
+        };
+        const bool good =
+            file && put(&head, sizeof head) && put(parts.data(), parts.size() * sizeof(std::uint64_t)) &&
+            put(rows.data(), rows.size() * sizeof(ManifestRow)) &&
+            ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
+        if (!good) check(system_status(errno), "write the manifest of a publication");
+        return file;
+    }
+
+    /// Throws Unavailable if it does not fit the publication, or itself.
+    [[nodiscard]] static Manifest read(const Publication& publication) {
+        const int file = publication.descriptors.front().get();
+        struct stat facts {};
+        ManifestHead head;
+        const ManifestHead wanted;
+        Manifest manifest;
+        std::size_t offset = 0;
+        const auto get = [&](void* to, std::size_t bytes) {
+            const bool all = ::pread(file, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+            offset += bytes;
+            return all;
+        };
+        bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
+                    head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
+                    head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
+        if (good) {
+            manifest.copied = head.copied;
+            manifest.parts.resize(head.parts);
+            manifest.rows.resize(head.rows);
+            good = get(manifest.parts.data(), head.parts * sizeof(std::uint64_t)) &&
+                   get(manifest.rows.data(), head.rows * sizeof(ManifestRow)) &&
+                   offset == static_cast<std::size_t>(facts.st_size);
+        }
+        std::uint64_t shared = 0;
+        for (const std::uint64_t each : manifest.parts) shared += each;
+        for (const ManifestRow& each : manifest.rows) {
+            const std::uint64_t size = each.copied != 0 ? manifest.copied : shared;
+            good = good && each.name.back() == '\0' && each.offset <= size && each.bytes <= size - each.offset;
+        }
+        if (!good) unavailable({"Share: a publication that cannot be understood: of another version of memsaver"});
+        return manifest;
+    }
+};
+
+// --- bytes of the device, through a buffer of the host ---
+
+class Staging {
+public:
+    static constexpr std::size_t bytes = 4_MiB;
+    static constexpr std::size_t hashed_at_once = 64_KiB;
+
+    explicit Staging(AnyDriver driver) : driver_{std::move(driver)} {
+        check(stream_.open(driver_), "open a stream");
+        check(event_.open(driver_, stream_.get()), "open an event");
+        check(driver_.map_host(bytes, buffer_), "map host memory");
+        Status status = driver_.populate_host(buffer_, bytes);
+        if (status.ok()) status = driver_.pin_host(buffer_, bytes);
+        if (status.ok()) return;
+        (void)driver_.unmap_host(buffer_, bytes);
+        check(status, "allocate host memory");
+    }
+    Staging(const Staging&) = delete;
+    Staging& operator=(const Staging&) = delete;
+    ~Staging() {
+        (void)wait();
+        (void)driver_.unpin_host(buffer_);
+        (void)driver_.unmap_host(buffer_, bytes);
+    }
+
+    void zero(Range range) {
+        check(driver_.fill(range.address, 0, range.bytes, stream_.get()), "fill", range.bytes, range.address);
+        check(wait(), "fill");
+    }
+    void copy(Address to, Address from, std::size_t count) {
+        each_part({from, count}, [&](std::size_t done, std::size_t part) {
+            check(driver_.copy_to_device(to + done, buffer_, part, stream_.get()), "copy to the device", part, to);
+            check(wait(), "copy to the device");
+        });
+    }
+    /// XXH64 of each 64 KiB, then of those.
+    [[nodiscard]] std::uint64_t hash(Range range) {
+        std::vector<std::uint64_t> hashes;
+        hashes.reserve(range.bytes / hashed_at_once + 1);
+        each_part(range, [&](std::size_t, std::size_t part) {
+            for (std::size_t i = 0; i < part; i += hashed_at_once)
+                hashes.push_back(xxh64(static_cast<const char*>(buffer_) + i, std::min(hashed_at_once, part - i)));
+        });
+        return xxh64(hashes.data(), hashes.size() * sizeof(std::uint64_t));
+    }
+
+private:
+    void each_part(Range range, FunctionRef<void(std::size_t, std::size_t)> act) {
+        for (std::size_t done = 0; done < range.bytes; done += bytes) {
+            const std::size_t part = std::min(bytes, range.bytes - done);
+            check(driver_.copy_to_host(buffer_, range.address + done, part, stream_.get()), "copy to the host", part,
+                  range.address + done);
+            check(wait(), "copy to the host");
+            act(done, part);
+        }
+    }
+    Status wait() noexcept {
+        const Status status = driver_.record(event_.get(), stream_.get());
+        return status.ok() ? driver_.wait(event_.get()) : status;
+    }
+
+    const AnyDriver driver_;
+    OwnedStream stream_;
+    OwnedEvent event_;
+    void* buffer_ = nullptr;
+};
+
+/// Pages that a descriptor names.
+struct ImportedKind {
+    using Value = PageHandle;
+    static constexpr bool closes_once = false;
+    static Status open(const AnyDriver& driver, PageHandle& pages, int descriptor) noexcept {
+        return driver.import_pages(descriptor, pages);
+    }
+    static Status close(Device& device, PageHandle pages) noexcept { return device.release(pages); }
+};
+
+/// Pages that are mapped for a while.
+struct Window {
+    Window(const AnyDriver& driver, PageHandle pages, std::size_t bytes, Rights rights) {
+        std::size_t granularity = 0;
+        check(driver.granularity(granularity), "query the granularity");
+        check(addresses.open(driver, bytes, granularity), "reserve addresses", bytes, 0);
+        check(mapping.open(driver, Range{address(), bytes}, pages), "map pages", bytes, address());
+        check(driver.allow_access(address(), bytes, rights), "allow access", bytes, address());
+    }
+    [[nodiscard]] Address address() const noexcept { return addresses.get().address; }
+
+    Reservation addresses;
+    Mapping mapping;
+};
+
+// --- publishing ---
+
+template <std::size_t size>
+void put_text(std::array<char, size>& to, std::string_view text, const char* what) {
+    if (text.size() >= size || text.find('\0') != text.npos)
+        misuse(
+            {"publish: ", what, " ", in_quotes(text), " is longer than ", in_digits(size - 1), " bytes, or has a 0"});
+    to.fill('\0');
+    std::copy(text.begin(), text.end(), to.begin());
+}
+
+/// The publication's name and version, for texts.
+inline std::string full_name(std::string_view name, std::string_view version) {
+    return std::string{name} + (version.empty() ? "" : "@") + std::string{version};
+}
+inline std::string full_name(const PublicationFacts& facts) {
+    return full_name(facts.name.data(), facts.version.data());
+}
+
+/// A tag about to be published. Takes everything back unless it is done.
+class Publishing {
+public:
+    Publishing(const AnyDriver& driver, Arena arena)
+        : driver_{driver}, arena_{std::move(arena)}, turn_{core().take_turn({}, "publish")}, contents_{core().seal()} {}
+    Publishing(const Publishing&) = delete;
+    Publishing& operator=(const Publishing&) = delete;
+    ~Publishing() {
+        if (done_) return;
+        for (const Extent& each : contents_.extents)
+            if (!each.sealed) (void)driver_.allow_access(each.address, each.bytes, Rights::read_write);
+        core().unseal(contents_);
+    }
+
+    /// Finds the named ranges, and refuses what cannot be read by others.
+    void plan(const std::vector<PublishedRange>& names) {
+        std::vector<char> named(contents_.blocks.size());
+        for (const PublishedRange& each : names) {
+            ManifestRow row;
+            put_text(row.name, each.name, "the name");
+            const Range range{reinterpret_cast<Address>(each.data), each.bytes};
+            const std::size_t block = block_with(range);
+            const bool inside = block != contents_.blocks.size();
+            if (inside) named[block] = 1;
+            row.bytes = each.bytes;
+            if (each.access == PublishAccess::copied) {
+                const auto holder = arena_.saver().holder("publish", each.data, each.bytes);
+                if (!arena_.saver().here(*holder, each.data, each.bytes))
+                    misuse({"publish: ", in_quotes(each.name), " is paused, in tag ", in_quotes(holder->tag())});
+                row.copied = 1;
+                row.offset = manifest_.copied;
+                manifest_.copied = align_up(manifest_.copied + each.bytes, BlockAllocator::unit);
+            } else if (!inside) {
+                misuse({"publish: ", in_quotes(each.name), ", ", in_bytes(each.bytes), " at ", in_hex(each.data),
+                        ", is not in a live block of tag ", in_quotes(core().tag())});
+            } else {
+                row.offset = offset_of(range.address);
+            }
+            manifest_.rows.push_back(row);
+        }
+        for (std::size_t i = 0; i < named.size(); ++i) {
+            if (named[i] != 0) continue;
+            const LiveBlock& block = contents_.blocks[i];
+            misuse({"publish: the block of ", in_bytes(block.bytes), " at ", in_hex(block.address), " in tag ",
+                    in_quotes(core().tag()), " has no name: free it, or name it"});
+        }
+        std::vector<std::string_view> sorted;
+        for (const ManifestRow& each : manifest_.rows) sorted.emplace_back(each.name.data());
+        std::sort(sorted.begin(), sorted.end());
+        const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+        if (twice != sorted.end()) misuse({"publish: two ranges have the name ", in_quotes(*twice)});
+        if (contents_.extents.empty()) misuse({"publish: tag ", in_quotes(core().tag()), " has no memory"});
+    }
+
+    /// Makes the pages what readers will see, and the descriptors.
+    void make(const std::vector<PublishedRange>& names, Publication& publication) {
+        check(driver_.drain(), "wait for the device");
+        Staging staging{driver_};
+        zero_free_space(staging);
+        publication.descriptors.emplace_back(); // the manifest's
+        for (const Extent& each : contents_.extents) {
+            manifest_.parts.push_back(each.bytes);
+            publication.facts.bytes += each.bytes;
+            add_export(publication, each.pages);
+        }
+        OwnedPages copies;
+        if (manifest_.copied != 0) {
+            manifest_.copied = align_up(manifest_.copied, core().granularity());
+            publication.facts.bytes += manifest_.copied;
+            check(copies.open(driver_, manifest_.copied), "create pages for copies", manifest_.copied, 0);
+            add_export(publication, copies.get().handle);
+            const Window window{driver_, copies.get().handle, manifest_.copied, Rights::read_write};
+            staging.zero({window.address(), manifest_.copied});
+            for (std::size_t i = 0; i < names.size(); ++i) {
+                ManifestRow& row = manifest_.rows[i];
+                if (row.copied == 0) continue;
+                const Address copy = window.address() + row.offset;
+                staging.copy(copy, reinterpret_cast<Address>(names[i].data), row.bytes);
+                row.hash = staging.hash({copy, row.bytes});
+            }
+        }
+        for (const Extent& each : contents_.extents) {
+            if (each.sealed || is_written(each, names)) continue;
+            check(driver_.allow_access(each.address, each.bytes, Rights::read), "make pages read-only", each.bytes,
+                  each.address);
+        }
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            ManifestRow& row = manifest_.rows[i];
+            if (row.copied == 0) row.hash = staging.hash({reinterpret_cast<Address>(names[i].data), row.bytes});
+        }
+        publication.facts.hash = manifest_.hash();
+        publication.facts.descriptors = publication.descriptors.size();
+        publication.descriptors.front() = manifest_.write();
+    }
+
+    void done() noexcept { done_ = true; }
+
+private:
+    [[nodiscard]] ArenaCore& core() const { return arena_.base(); }
+
+    /// The block that holds the whole range; their number if none does.
+    [[nodiscard]] std::size_t block_with(Range range) const {
+        const auto after = std::upper_bound(contents_.blocks.begin(), contents_.blocks.end(), range.address,
+                                            [](Address at, const LiveBlock& each) { return at < each.address; });
+        if (range.bytes == 0 || after == contents_.blocks.begin()) return contents_.blocks.size();
+        const LiveBlock& block = *std::prev(after);
+        const std::size_t at = range.address - block.address;
+        const bool inside = at < block.bytes && range.bytes <= block.bytes - at;
+        return inside ? static_cast<std::size_t>(after - contents_.blocks.begin()) - 1 : contents_.blocks.size();
+    }
+    [[nodiscard]] std::uint64_t offset_of(Address address) const {
+        std::uint64_t before = 0;
+        for (const Extent& each : contents_.extents) {
+            if (address < each.end()) return before + (address - each.address);
+            before += each.bytes;
+        }
+        return before;
+    }
+    /// Whether ranges in it are copied for readers, and so may still be written here.
+    [[nodiscard]] static bool is_written(const Extent& extent, const std::vector<PublishedRange>& names) {
+        return std::any_of(names.begin(), names.end(), [&](const PublishedRange& each) {
+            return each.access == PublishAccess::copied &&
+                   overlap(extent.range(), {reinterpret_cast<Address>(each.data), each.bytes});
+        });
+    }
+    void zero_free_space(Staging& staging) const {
+        std::size_t block = 0;
+        for (const Extent& each : contents_.extents) {
+            if (each.sealed) continue; // done when it was sealed
+            Address at = each.address;
+            for (; block < contents_.blocks.size() && contents_.blocks[block].address < each.end(); ++block) {
+                const LiveBlock& live = contents_.blocks[block];
+                if (live.address > at) staging.zero({at, live.address - at});
+                at = std::max(at, live.address + live.bytes);
+                if (at > each.end()) break; // it goes on in the next extent
+            }
+            if (at < each.end()) staging.zero({at, each.end() - at});
+        }
+    }
+    void add_export(Publication& publication, PageHandle pages) const {
+        int descriptor = -1;
+        check(driver_.export_pages(pages, descriptor), "export pages");
+        publication.descriptors.push_back(ShareFd{descriptor});
+    }
+
+    const AnyDriver& driver_;
+    Arena arena_;
+    Turn::Hold turn_;
+    ArenaCore::Contents contents_;
+    Manifest manifest_;
+    bool done_ = false;
+};
+
+inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, const ShareFolder& folder, Keeper& keeper,
+                                 std::string_view name, const std::string& tag, const PublishOptions& options) {
+    Publication publication;
+    PublicationFacts& facts = publication.facts;
+    if (name.empty()) misuse({"publish: a publication needs a name"});
+    put_text(facts.name, name, "the name");
+    put_text(facts.version, options.version, "the version");
+    if (!driver.features().exports)
+        unavailable({"publish: pages of ", driver.name(), " cannot be given to other processes"});
+    if (!saver.enabled()) misuse({"publish: the saver is switched off"});
+    (void)saver.bytes_to_resume(tag); // throws for a tag that is not there
+    const std::string full = full_name(facts);
+    const ShareFd lock = folder.lock(xxh64(full.data(), full.size()));
+    if (!lock) misuse({"publish: another process is publishing ", in_quotes(full)});
+    keeper.open();
+    for (const PublicationFacts& each : keeper.list())
+        if (each.name == facts.name && each.version == facts.version)
+            misuse({"publish: ", in_quotes(full), " is published already: withdraw it, or choose another version"});
+    Keeper::Kept kept;
+    {
+        Publishing publishing{driver, saver.arena(tag)};
+        publishing.plan(options.names);
+        publishing.make(options.names, publication);
+        facts.id = random_number();
+        facts.made = std::chrono::nanoseconds{std::chrono::system_clock::now().time_since_epoch()}.count();
+        kept = std::make_shared<const Publication>(std::move(publication));
+        keeper.keep(kept);
+        publishing.done();
+    }
+    keeper.offer(*kept);
+    return kept->facts.hash;
+}
+
+inline void withdraw_name(const Keeper& keeper, std::string_view name) {
+    const std::vector<PublicationFacts> rows = keeper.list();
+    if (std::none_of(rows.begin(), rows.end(),
+                     [&](const PublicationFacts& each) { return std::string_view{each.name.data()} == name; }))
+        unavailable({"withdraw: ", in_quotes(name), " is not published"});
+    keeper.withdraw(name);
+}
+
+// --- attaching ---
+
+struct AttachedModel {
+    std::weak_ptr<ArenaCore> arena; // a handle keeps nothing once the tag is dropped
+    std::string name;
+    std::uint64_t hash = 0;
+    std::vector<ManifestRow> rows; // sorted by name
+    Address shared = 0;
+    Address copied = 0;
+
+    [[nodiscard]] AttachedRange range(const ManifestRow& row) const {
+        const Address at = (row.copied != 0 ? copied : shared) + row.offset;
+        return {row.name.data(), pointer_of(at), row.bytes,
+                row.copied != 0 ? PublishAccess::copied : PublishAccess::shared};
+    }
+};
+
+/// The publication that is meant. Throws Unavailable with those that are there.
+inline PublicationFacts chosen(const std::vector<PublicationFacts>& rows, std::string_view name,
+                               const AttachOptions& options) {
+    const PublicationFacts* best = nullptr;
+    std::string others;
+    for (const PublicationFacts& each : rows) {
+        others += (others.empty() ? "" : ", ") + full_name(each);
+        if (std::string_view{each.name.data()} != name) continue;
+        if (!options.version.empty() && options.version != each.version.data()) continue;
+        if (best == nullptr || each.made > best->made) best = &each;
+    }
+    if (best == nullptr)
+        unavailable({"attach: ", in_quotes(full_name(name, options.version)), " is not published; ",
+                     others.empty() ? std::string_view{"nothing is"} : std::string_view{others}, " in this share"});
+    if (options.hash && *options.hash != best->hash)
+        unavailable({"attach: ", in_quotes(full_name(*best)), " has the hash ", in_hex(best->hash), ", not ",
+                     in_hex(*options.hash)});
+    return *best;
+}
+
+inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const AnyDriver& driver,
+                                                       const AnyDriver& inner, Keeper& keeper, std::string_view name,
+                                                       const AttachOptions& options) {
+    if (!saver.enabled()) misuse({"attach: the saver is switched off"});
+    const PublicationFacts facts = chosen(keeper.list(), name, options);
+    const Keeper::Kept kept = keeper.get(facts.id);
+    if (kept == nullptr) unavailable({"attach: ", in_quotes(full_name(facts)), " has been withdrawn"});
+    Manifest manifest = Manifest::read(*kept);
+    auto model = std::make_shared<AttachedModel>();
+    model->name = full_name(facts);
+    model->hash = facts.hash;
+    const auto device = std::make_shared<PublishedDevice>(
+        driver, inner, kept, std::vector<std::size_t>(manifest.parts.begin(), manifest.parts.end()));
+    std::size_t granularity = granularity_of(driver);
+    std::size_t copied = manifest.copied;
+    if (copied == device->shared_bytes()) copied += granularity; // its size tells the two handles apart
+    // The capacity: the arena has these two blocks, and each is a handle of its own.
+    ArenaOptions arena_options;
+    arena_options.capacity = device->shared_bytes() + copied;
+    arena_options.single_handle = true;
+    const Arena arena = saver.arena(model->name, AnyPolicy{PublishedPolicy{device}}, AnyDriver{device}, arena_options);
+    model->arena = arena.base().weak_from_this();
+    try {
+        model->shared = as_address(arena.allocate(device->shared_bytes()));
+        if (copied != 0) {
+            model->copied = as_address(arena.allocate(copied));
+            Owned<ImportedKind> original;
+            check(original.open(inner, kept->descriptors.back().get()), "import pages");
+            const Window window{inner, original.get(), manifest.copied, Rights::read};
+            Staging{inner}.copy(model->copied, window.address(), manifest.copied);
+        }
+        keeper.keep(kept);
+    } catch (...) {
+        saver.drop(model->name);
+        throw;
+    }
+    model->rows = std::move(manifest.rows);
+    std::sort(model->rows.begin(), model->rows.end(),
+              [](const ManifestRow& a, const ManifestRow& b) { return a.name < b.name; });
+    return model;
+}
+
+} // namespace detail
+
+inline void* AttachedRange::writable() const {
+    if (access == PublishAccess::shared)
+        detail::misuse({"writable(): ", detail::in_quotes(name),
+                        " is shared with other processes, for reading; publish it as copied to write it"});
+    return const_cast<void*>(data);
+}
+
+inline const std::string& Attached::tag() const noexcept { return model_->name; }
+
+inline std::uint64_t Attached::hash() const noexcept { return model_->hash; }
+
+inline AttachedRange Attached::at(std::string_view name) const {
+    const auto found =
+        std::lower_bound(model_->rows.begin(), model_->rows.end(), name,
+                         [](const detail::ManifestRow& row, std::string_view to) { return row.name.data() < to; });
+    if (found == model_->rows.end() || found->name.data() != name)
+        detail::misuse({"at: nothing has the name ", detail::in_quotes(name), " in ", detail::in_quotes(tag())});
+    return model_->range(*found);
+}
+
+inline void Attached::verify() const {
+    detail::translated([&] {
+        const auto core = model_->arena.lock();
+        if (core == nullptr) detail::misuse({"verify: tag ", detail::in_quotes(tag()), " was dropped"});
+        const auto turn = core->take_turn({}, "verify"); // no pause meanwhile
+        detail::Staging staging{core->driver()};
+        for (const detail::ManifestRow& row : model_->rows) {
+            if (row.copied != 0) continue; // this process may have written it
+            const AttachedRange range = model_->range(row);
+            if (!core->here(range.data, range.bytes))
+                detail::misuse({"verify: tag ", detail::in_quotes(tag()), " is paused"});
+            if (staging.hash({reinterpret_cast<Address>(range.data), range.bytes}) != row.hash)
+                throw PublicationDamaged{detail::text_of({"verify: ", detail::in_quotes(range.name), " in ",
+                                                          detail::in_quotes(tag()), " is not what was published"})};
+        }
+    });
+}
+
+} // namespace memsaver::inline v0_3

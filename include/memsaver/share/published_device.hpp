@@ -1,0 +1,147 @@
+// The machine of an attached tag: its shared block is backed by a publication's pages, mapped for reading; all else is
+// as it is. And its policy: bytes of the shared block are never copied.
+#pragma once
+
+#include "memsaver/backup/host_backup.hpp"
+#include "memsaver/driver/device_around.hpp"
+#include "memsaver/share/keeper.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// The arena of an attached tag has two blocks of a handle each: the shared one, whose handle is the only one of its
+/// size, and that of the copies. Mapping the shared one maps the handles that the publication's descriptors name, one
+/// after the other; a pause takes that away like any mapping, and a resume brings it back.
+class PublishedDevice final : public DeviceAround {
+public:
+    /// `share`: for the copies. `inner`: the device without the share around it, which counts what members hold.
+    /// `parts`: the sizes of the publication's handles; their descriptors follow that of the manifest.
+    PublishedDevice(AnyDriver share, AnyDriver inner, Keeper::Kept kept, std::vector<std::size_t> parts)
+        : DeviceAround{std::move(share)}, device_{std::move(inner)}, kept_{std::move(kept)}, parts_{std::move(parts)} {
+        for (const std::size_t each : parts_) bytes_ += each;
+    }
+
+    [[nodiscard]] std::size_t shared_bytes() const noexcept { return bytes_; }
+    [[nodiscard]] bool is_shared(Range range) const noexcept {
+        return range.address - address_.load() < bytes_ && address_.load() != 0;
+    }
+
+    [[nodiscard]] Features features() const noexcept override {
+        Features features = DeviceAround::features();
+        features.takes = false;
+        return features;
+    }
+    Status take(std::size_t, PageHandle&, std::size_t&) noexcept override { return unsupported; }
+
+    Status create(std::size_t bytes, PageHandle& pages) noexcept override {
+        if (bytes != bytes_) return DeviceAround::create(bytes, pages);
+        pages = all();
+        return {};
+    }
+    Status release(PageHandle pages) noexcept override {
+        return pages == all() ? Status{} : DeviceAround::release(pages);
+    }
+    Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override {
+        if (!(pages == all())) return DeviceAround::map(address, bytes, pages);
+        std::size_t done = 0;
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            PageHandle part;
+            Status status = device_.import_pages(kept_->descriptors[i + 1].get(), part);
+            if (status.ok()) {
+                status = device_.map(address + done, parts_[i], part);
+                (void)device_.release(part); // the mapping keeps them
+            }
+            if (!status.ok()) {
+                if (done != 0) (void)device_.unmap(address, done);
+                return status;
+            }
+            done += parts_[i];
+        }
+        address_.store(address);
+        return {};
+    }
+    Status unmap(Address address, std::size_t bytes) noexcept override {
+        return is_shared({address, bytes}) ? device_.unmap(address, bytes) : DeviceAround::unmap(address, bytes);
+    }
+    Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
+        return is_shared({address, bytes}) ? device_.allow_access(address, bytes, Rights::read)
+                                           : DeviceAround::allow_access(address, bytes, rights);
+    }
+
+private:
+    [[nodiscard]] PageHandle all() const noexcept { return {reinterpret_cast<std::uintptr_t>(this)}; }
+
+    const AnyDriver device_;
+    const Keeper::Kept kept_;
+    const std::vector<std::size_t> parts_;
+    std::size_t bytes_ = 0;
+    std::atomic<Address> address_{0}; // of the shared block, once it was mapped
+};
+
+/// Keeps the copies as HostBackup does. The shared bytes come back with their pages.
+class PublishedSlot {
+public:
+    PublishedSlot(std::shared_ptr<const PublishedDevice> device, const AnyDriver& driver)
+        : device_{std::move(device)}, copies_{AnyPolicy{HostBackup{}}.open(driver)} {}
+
+    void prepare(const LiveSet& live) {
+        const LiveSet copies = of_copies(live);
+        if (!copies.extents.empty()) copies_->prepare(copies);
+    }
+    Ticket save(const LiveSet& live) {
+        const LiveSet copies = of_copies(live);
+        return copies.extents.empty() ? Ticket{} : copies_->save(copies);
+    }
+    Ticket restore(const LiveSet& live) {
+        const LiveSet copies = of_copies(live);
+        return copies.extents.empty() ? Ticket{} : copies_->restore(copies);
+    }
+    Status resumed() noexcept { return copies_->resumed(); }
+    void forget(std::uint64_t serial) noexcept { copies_->forget(serial); }
+    void invalidate() noexcept { copies_->invalidate(); }
+    void outdated() noexcept { copies_->outdated(); }
+    void saved_in_part(const std::vector<Range>& away) noexcept { copies_->saved_in_part(away); }
+    [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return copies_->backed_up_bytes(); }
+    [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
+        return copies_->view(serial, offset, bytes);
+    }
+    Status close() noexcept { return copies_->close(); }
+
+private:
+    [[nodiscard]] LiveSet of_copies(const LiveSet& live) const {
+        LiveSet copies = live;
+        std::erase_if(copies.extents, [&](const Range& each) { return device_->is_shared(each); });
+        copies.blocks = [blocks = live.blocks, device = device_] {
+            std::vector<LiveBlock> all = blocks();
+            std::erase_if(all, [&](const LiveBlock& each) { return device->is_shared({each.address, each.bytes}); });
+            return all;
+        };
+        return copies;
+    }
+
+    std::shared_ptr<const PublishedDevice> device_;
+    std::unique_ptr<AnySlot> copies_;
+};
+
+struct PublishedPolicy {
+    std::shared_ptr<const PublishedDevice> device;
+
+    [[nodiscard]] std::string_view name() const noexcept { return "published"; }
+    [[nodiscard]] PublishedSlot open(const AnyDriver& driver) const { return {device, driver}; }
+    friend bool operator==(const PublishedPolicy&, const PublishedPolicy&) = default;
+};
+static_assert(Backup<PublishedPolicy>);
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3

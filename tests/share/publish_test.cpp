@@ -1,0 +1,514 @@
+// Tags that one process publishes and others map: in processes that are killed and stopped.
+#include "memsaver/memsaver.hpp"
+#include "memsaver/share/share.hpp"
+
+#include "process/process_support.hpp"
+#include "share/share_support.hpp"
+#include "support/machines.hpp"
+#include "support/sanitized.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace share_publish_test {
+
+using namespace memsaver;
+using namespace std::chrono_literals;
+using process_test::Child;
+using process_test::say;
+using process_test::wait_to_be_killed;
+using share_support::all_are;
+using share_support::page;
+using share_support::Place;
+using share_support::soon;
+using test::contains;
+using test::text_of;
+
+namespace {
+
+std::size_t free_bytes(const Place& place) {
+    DeviceMemory memory;
+    REQUIRE(place.device().memory(memory).ok());
+    return memory.free_bytes;
+}
+
+/// A process with a model to publish: two blocks, and one elsewhere of which readers get copies.
+struct Engine {
+    explicit Engine(const Place& place, std::string name = "engine")
+        : share{place.join({.name = std::move(name), .answer_within = 200ms})}, saver{share.driver()} {
+        first = block("weights", 3 * page, 1);
+        second = block("weights", page + 300, 2);
+        scales = block("state", 1000, 3);
+    }
+    void* block(const char* tag, std::size_t bytes, int value) {
+        void* const made = saver.arena(tag, HostBackup{}).allocate(bytes);
+        std::memset(made, value, bytes);
+        return made;
+    }
+    [[nodiscard]] PublishOptions options(std::string version = {}) const {
+        return {std::move(version),
+                {{"first", first, 3 * page},
+                 {"second", second, page + 300},
+                 {"scales", scales, 1000, PublishAccess::copied}}};
+    }
+    std::uint64_t publish(std::string version = {}) {
+        return share.publish("model", saver, "weights", options(std::move(version)));
+    }
+
+    Share share;
+    MemorySaver<> saver;
+    void* first = nullptr;
+    void* second = nullptr;
+    void* scales = nullptr;
+};
+
+/// A process that attaches.
+struct Reader {
+    explicit Reader(const Place& place, std::string name = "reader")
+        : share{place.join({.name = std::move(name), .answer_within = 200ms})}, saver{share.driver()} {}
+    [[nodiscard]] Attached attach(const AttachOptions& options = {}) { return share.attach("model", saver, options); }
+
+    Share share;
+    MemorySaver<> saver;
+};
+
+bool right(const Attached& model) {
+    return all_are(model.at("first").data, 1, 3 * page) && all_are(model.at("second").data, 2, page + 300) &&
+           all_are(model.at("scales").data, 3, 1000);
+}
+
+/// A process that attaches the model, says 'y' if its bytes are right, and stays.
+Child reader_process(const Place& place) {
+    return Child{[&] {
+        Reader reader{place};
+        const Attached model = reader.attach();
+        say(right(model) ? 'y' : 'n');
+        wait_to_be_killed();
+        return 0;
+    }};
+}
+
+} // namespace
+
+TEST_CASE("publish: the hash function is XXH64") {
+    CHECK(detail::xxh64("", 0) == 0xEF46DB3751D8E999);
+    CHECK(detail::xxh64("a", 1) == 0xD24EC4F1A98C6E5B);
+    CHECK(detail::xxh64("abc", 3) == 0x44BC2CF5AD770999);
+    const std::string text = "Nobody inspects the spammish repetition";
+    CHECK(detail::xxh64(text.data(), text.size()) == 0xFBCEA83C8A378BF1);
+}
+
+TEST_CASE("publish: the program of the design") {
+    const Place place;
+    const Share share = place.join({.name = "engine"});
+    MemorySaver<> saver{share.driver()};
+    Arena weights = saver.arena("weights");
+    const std::size_t q_bytes = 2 * page;
+    const std::size_t sc_bytes = 512;
+    auto* const q = static_cast<float*>(weights.allocate(q_bytes));
+    auto* const sc = static_cast<float*>(weights.allocate(sc_bytes));
+    *q = 1.5F;
+    *sc = 2.5F;
+    share.publish("llama-70b", saver, "weights",
+                  {.version = "2026-11",
+                   .names = {{"blk.0.attn_q", q, q_bytes}, {"scales", sc, sc_bytes, PublishAccess::copied}}});
+    *sc = 3.5F; // a copy was published: still its publisher's
+    Attached model = share.attach("llama-70b", saver);
+    const auto* const w = static_cast<const float*>(model.at("blk.0.attn_q").data);
+    CHECK(w != q);
+    CHECK(*w == 1.5F);
+    auto* const own = static_cast<float*>(model.at("scales").writable());
+    CHECK(*own == 2.5F);
+    *own = 4.5F;
+    saver.pause(model.tag());
+    saver.resume(model.tag());
+    CHECK(*w == 1.5F);
+    CHECK(*own == 4.5F);
+    CHECK(*sc == 3.5F);
+    model.verify();
+    share.withdraw("llama-70b");
+    CHECK(*w == 1.5F);
+}
+
+TEST_CASE("publish: a model outlives its publisher as long as anybody has it, and late readers get it from them") {
+    const Place place;
+    std::optional<Child> publisher;
+    publisher.emplace([&] {
+        Engine engine{place};
+        (void)engine.publish();
+        say('p');
+        wait_to_be_killed();
+        return 0;
+    });
+    REQUIRE(publisher->next() == 'p');
+    Child first = reader_process(place);
+    CHECK(first.next() == 'y');
+    publisher->kill_now();
+    Child second = reader_process(place);
+    CHECK(second.next() == 'y');
+    first.kill_now();
+    CHECK(soon([&] { return free_bytes(place) == (64 - 4 - 1 - 1 - 1) * page; })); // with the reader's copies
+    {
+        Reader reader{place};
+        const Attached model = reader.attach();
+        CHECK(right(model));
+        model.verify();
+        second.kill_now();
+        CHECK(right(model));
+    }
+    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    Reader late{place};
+    CHECK(contains(text_of<Unavailable>([&] { (void)late.attach(); }), "nothing is in this share"));
+}
+
+TEST_CASE("publish: readers share the pages, and each has copies of its own") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    const std::size_t before = free_bytes(place);
+    Reader one{place};
+    Reader two{place};
+    const Attached a = one.attach();
+    const Attached b = two.attach();
+    CHECK(before - free_bytes(place) <= 2 * 2 * page); // what was copied, a page each, perhaps one more
+    std::memset(a.at("scales").writable(), 7, 1000);
+    CHECK(all_are(b.at("scales").data, 3, 1000));
+    CHECK(all_are(engine.scales, 3, 1000));
+    b.verify();
+}
+
+TEST_CASE("publish: a reader's pause takes its mapping away, and keeps what it wrote") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    Reader reader{place};
+    const Attached model = reader.attach();
+    std::memset(model.at("scales").writable(), 7, 1000);
+    const void* const address = model.at("first").data;
+    for (int round = 0; round < 3; ++round) {
+        (void)reader.saver.pause(model.tag());
+        CHECK(reader.saver.bytes_to_resume(model.tag()) != 0);
+        CHECK_THROWS_AS(model.verify(), Misuse);
+        (void)reader.saver.resume(model.tag());
+        CHECK(model.at("first").data == address);
+        CHECK(all_are(model.at("first").data, 1, 3 * page));
+        CHECK(all_are(model.at("scales").data, 7, 1000));
+        model.verify();
+    }
+    for (const ArenaUsage& row : reader.saver.usage())
+        if (row.tag == model.tag()) CHECK(row.policy == "published");
+    reader.saver.drop(model.tag());
+    CHECK(right(reader.attach()));
+}
+
+TEST_CASE("publish: versions stand side by side") {
+    const Place place;
+    Engine engine{place};
+    const std::uint64_t old = engine.publish("1");
+    CHECK(contains(text_of<Misuse>([&] { (void)engine.publish("1"); }), "is published already"));
+    Engine next{place};
+    std::memset(next.first, 9, 3 * page);
+    const std::uint64_t fresh = next.publish("2");
+    CHECK(old != fresh);
+    Reader reader{place};
+    const Attached first = reader.attach({.version = "1"});
+    const Attached second = reader.attach();
+    CHECK(first.tag() == "model@1");
+    CHECK(second.tag() == "model@2");
+    CHECK(all_are(first.at("first").data, 1, 3 * page));
+    CHECK(all_are(second.at("first").data, 9, 3 * page));
+    CHECK(first.hash() == old);
+    CHECK(second.hash() == fresh);
+    reader.saver.drop("model@1");
+    CHECK(right(reader.attach({.version = "1", .hash = old})));
+    CHECK(contains(text_of<Unavailable>([&] { (void)reader.attach({.version = "3"}); }), "model@1"));
+    CHECK(contains(text_of<Unavailable>([&] { (void)reader.attach({.hash = old}); }), "has the hash"));
+    CHECK_THROWS_AS((void)reader.attach({.version = "1"}), Misuse); // has it already
+}
+
+TEST_CASE("publish: the hash is of names and bytes, wherever they lie") {
+    const Place place;
+    Engine engine{place};
+    Engine same{place};
+    CHECK(engine.publish("1") == same.publish("2"));
+}
+
+TEST_CASE("publish: the published pages are read-only, and are given to nobody else") {
+    const Place place;
+    Engine engine{place};
+    Arena weights = engine.saver.arena("weights");
+    SUBCASE("a write ends the process, as on a device it ends the context") {
+        Child writer{[&] {
+            (void)std::signal(SIGSEGV, SIG_DFL); // not doctest's
+            Engine mine{place};
+            (void)mine.publish("mine");
+            std::memset(mine.first, 9, 1);
+            return 0;
+        }};
+        CHECK(writer.wait() != 0);
+    }
+    SUBCASE("new blocks come from other pages, also after frees") {
+        (void)engine.publish();
+        Reader reader{place};
+        const Attached model = reader.attach();
+        weights.deallocate(engine.second, already_idle);
+        for (int i = 0; i < 8; ++i) std::memset(weights.allocate(page), 9, page);
+        std::memset(weights.allocate(300), 9, 300);
+        CHECK(right(model));
+        model.verify();
+    }
+    SUBCASE("a pause and a resume bring back pages of the publisher's own") {
+        (void)engine.publish();
+        Reader reader{place};
+        const Attached model = reader.attach();
+        engine.saver.pause("weights");
+        engine.saver.resume("weights");
+        CHECK(all_are(engine.first, 1, 3 * page));
+        std::memset(engine.first, 9, 3 * page);
+        std::memset(weights.allocate(page), 9, page);
+        CHECK(right(model));
+    }
+    SUBCASE("an exchange hands over none of them") {
+        void* const other = engine.block("other", 3 * page, 5);
+        engine.saver.pause("other");
+        (void)engine.publish();
+        Reader reader{place};
+        const Attached model = reader.attach();
+        engine.saver.exchange("weights", "other");
+        std::memset(other, 6, 3 * page);
+        CHECK(right(model));
+        engine.saver.exchange("other", "weights");
+        CHECK(all_are(engine.first, 1, 3 * page));
+        CHECK(right(model));
+    }
+    SUBCASE("the tag can be published again, under another name") {
+        (void)engine.publish();
+        CHECK(engine.share.publish("other", engine.saver, "weights", engine.options()) != 0);
+        Reader reader{place};
+        CHECK(right(reader.attach()));
+        CHECK(right(reader.share.attach("other", reader.saver)));
+    }
+}
+
+TEST_CASE("publish: free space reads as zero for others") {
+    const Place place;
+    Engine engine{place};
+    Arena weights = engine.saver.arena("weights");
+    void* const secret = engine.block("weights", 2 * page, 0x55);
+    weights.deallocate(secret, already_idle);
+    (void)engine.publish();
+    Reader reader{place};
+    const Attached model = reader.attach();
+    const auto* const from = static_cast<const unsigned char*>(model.at("first").data);
+    std::size_t mapped = 0;
+    for (const ArenaUsage& row : reader.saver.usage())
+        if (row.tag == model.tag()) mapped = row.mapped_bytes;
+    const std::size_t shared = mapped - page; // of the copies
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < shared; ++i) found += from[i] == 0x55 ? 1 : 0;
+    CHECK(shared >= 6 * page);
+    CHECK(found == 0);
+}
+
+TEST_CASE("publish: what cannot be is refused, and changes nothing") {
+    const Place place;
+    Engine engine{place};
+    const auto refused = [&](const PublishOptions& options, const char* tag = "weights") {
+        return text_of<Misuse>([&] { (void)engine.share.publish("model", engine.saver, tag, options); });
+    };
+    PublishOptions options = engine.options();
+    options.names.erase(options.names.begin());
+    CHECK(contains(refused(options), "has no name"));
+    options = engine.options();
+    options.names[1].name = "first";
+    CHECK(contains(refused(options), "two ranges have the name \"first\""));
+    options = engine.options();
+    options.names[0].bytes = 3 * page + 1000;
+    CHECK(contains(refused(options), "is not in a live block"));
+    options.names[0].bytes = 0;
+    CHECK(contains(refused(options), "is not in a live block"));
+    options = engine.options();
+    options.names[2].bytes = 3 * page;
+    CHECK(contains(refused(options), "not bytes of live blocks"));
+    options = engine.options();
+    options.names[0].name = std::string(200, 'x');
+    CHECK(contains(refused(options), "longer than 199 bytes"));
+    options = engine.options(std::string(64, 'x'));
+    CHECK(contains(refused(options), "longer than 63 bytes"));
+    CHECK_THROWS_AS((void)engine.share.publish("", engine.saver, "weights", engine.options()), Misuse);
+    CHECK_THROWS_AS((void)engine.share.publish("model", engine.saver, "nothing", engine.options()), Misuse);
+    (void)engine.saver.arena("empty");
+    CHECK_THROWS_AS((void)engine.share.publish("model", engine.saver, "empty", {}), Misuse);
+    MemorySaver<> stranger{place.device()};
+    CHECK_THROWS_AS((void)engine.share.publish("model", stranger, "weights", {}), Misuse);
+    CHECK_THROWS_AS((void)engine.share.attach("model", stranger), Misuse);
+    engine.saver.pause("weights");
+    CHECK(contains(refused(engine.options()), "is paused"));
+    engine.saver.resume("weights");
+    engine.saver.pause("state");
+    CHECK(contains(refused(engine.options()), "is paused"));
+    engine.saver.resume("state");
+    CHECK(contains(text_of<Unavailable>([&] { engine.share.withdraw("model"); }), "is not published"));
+
+    std::memset(engine.first, 1, 3 * page); // as before
+    (void)engine.publish();
+    Reader reader{place};
+    const Attached model = reader.attach();
+    CHECK(right(model));
+    CHECK(contains(text_of<Misuse>([&] { (void)model.at("first").writable(); }), "is shared"));
+    CHECK(contains(text_of<Misuse>([&] { (void)model.at("third"); }), "nothing has the name"));
+    CHECK_THROWS_AS((void)reader.share.publish("again", reader.saver, model.tag(), {}), Misuse);
+}
+
+TEST_CASE("publish: two publishers of one name") {
+    const Place place;
+    Engine one{place};
+    Engine two{place};
+    (void)one.publish();
+    CHECK(contains(text_of<Misuse>([&] { (void)two.publish(); }), "is published already"));
+    one.share.withdraw("model");
+    (void)two.publish();
+    const detail::ShareFolder folder{"", place.folder};
+    const std::string full = "model@2";
+    const detail::ShareFd lock = folder.lock(detail::xxh64(full.data(), full.size())); // as if it were publishing
+    CHECK(contains(text_of<Misuse>([&] { (void)one.publish("2"); }), "another process is publishing"));
+    (void)one.publish("3");
+}
+
+TEST_CASE("publish: who withdraws frees the pages once the last reader has gone") {
+    const Place place;
+    {
+        std::optional<Engine> engine{std::in_place, place};
+        (void)engine->publish("1");
+        Reader reader{place};
+        const Attached model = reader.attach();
+        reader.share.withdraw("model"); // anybody may
+        CHECK(contains(text_of<Unavailable>([&] { (void)reader.attach(); }), "not published"));
+        engine.reset();
+        CHECK(right(model));
+        (void)reader.saver.pause(model.tag());
+        (void)reader.saver.resume(model.tag());
+        CHECK(right(model));
+        reader.saver.drop(model.tag());
+        CHECK(free_bytes(place) == 64 * page);
+        CHECK(contains(text_of<Misuse>([&] { model.verify(); }), "was dropped"));
+        Engine again{place};
+        (void)again.publish("1");
+        CHECK(right(reader.attach()));
+    }
+    CHECK(free_bytes(place) == 64 * page);
+}
+
+TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    Child stopped = reader_process(place);
+    REQUIRE(stopped.next() == 'y');
+    stopped.kill(SIGSTOP);
+    Reader reader{place};
+    CHECK(right(reader.attach()));
+    engine.share.withdraw("model");
+    CHECK_THROWS_AS((void)reader.share.attach("model", reader.saver), Error);
+    stopped.kill(SIGCONT);
+    const detail::ShareFolder folder{"", place.folder};
+    const detail::Keeper asking{folder, 200ms};
+    CHECK(soon([&] { return asking.list().empty(); }));
+    stopped.kill(SIGKILL);
+}
+
+TEST_CASE("publish: bytes that somebody wrote are found") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    Reader reader{place};
+    const Attached model = reader.attach();
+    model.verify();
+    const detail::ShareFolder folder{"", place.folder};
+    const detail::Keeper asking{folder, 200ms};
+    const detail::Keeper::Kept kept = asking.get(asking.list().at(0).id);
+    const HostDriver device = place.device();
+    PageHandle pages;
+    REQUIRE(device.import_pages(kept->descriptors.at(1).get(), pages).ok());
+    const std::size_t bytes = detail::Manifest::read(*kept).parts.at(0);
+    Address address = 0;
+    REQUIRE(device.reserve(bytes, page, address).ok());
+    REQUIRE(device.map(address, bytes, pages).ok());
+    REQUIRE(device.allow_access(address, bytes).ok()); // nothing stops it
+    *static_cast<unsigned char*>(detail::pointer_of(address + 5)) ^= 1;
+    CHECK(contains(text_of<PublicationDamaged>([&] { model.verify(); }), "\"first\""));
+    CHECK(device.unmap(address, bytes).ok());
+    CHECK(device.release(pages).ok());
+    CHECK(device.unreserve(address, bytes).ok());
+}
+
+TEST_CASE("publish: a process at its limit of descriptors says so, and its tag stays its own" *
+          doctest::skip(test::sanitized)) {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    const auto limited = [&](auto act) {
+        return [&place, act] {
+            Engine own{place};
+            rlimit limit{};
+            (void)::getrlimit(RLIMIT_NOFILE, &limit);
+            const rlimit before = limit;
+            const int next = ::dup(0);
+            (void)::close(next);
+            int failures = 0;
+            for (int more = 0;; ++more) { // each point at which there are no more
+                limit.rlim_cur = static_cast<rlim_t>(next + more);
+                (void)::setrlimit(RLIMIT_NOFILE, &limit);
+                bool good = false;
+                try {
+                    act(own);
+                    good = true;
+                } catch (const Error&) {
+                    failures += 1;
+                }
+                (void)::setrlimit(RLIMIT_NOFILE, &before);
+                std::memset(own.first, 1, good ? 0 : 3 * page);
+                if (good) break;
+            }
+            say(failures > 3 ? 'y' : 'n');
+            return 0;
+        };
+    };
+    Child publisher{limited([](Engine& own) { (void)own.publish("mine"); })};
+    CHECK(publisher.next() == 'y');
+    CHECK(publisher.wait() == 0);
+    Child reader{limited([](Engine& own) { (void)own.share.attach("model", own.saver); })};
+    CHECK(reader.next() == 'y');
+    CHECK(reader.wait() == 0);
+}
+
+TEST_CASE("publish: a forked child has nothing of what its parent published or attached") {
+    const Place place;
+    {
+        Engine engine{place};
+        (void)engine.publish();
+        Reader reader{place};
+        const Attached model = reader.attach();
+        Child child{[&] {
+            const bool none = process_test::refused([&] { engine.share.withdraw("model"); }) &&
+                              process_test::refused([&] { (void)reader.attach(); }) &&
+                              process_test::refused([&] { model.verify(); });
+            say(none ? 'y' : 'n');
+            return 0;
+        }};
+        CHECK(child.next() == 'y');
+        CHECK(child.wait() == 0);
+    }
+    CHECK(free_bytes(place) == 64 * page);
+}
+
+} // namespace share_publish_test

@@ -1,0 +1,70 @@
+// A device and a folder for a test of several processes.
+#pragma once
+
+#include "memsaver/memsaver.hpp"
+#include "memsaver/share/share.hpp"
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+namespace share_support {
+
+using namespace memsaver;
+using namespace std::chrono_literals;
+
+inline constexpr std::size_t page = 64_KiB;
+
+/// A machine and a folder of the test's own.
+struct Place {
+    Place() {
+        char name[] = "/tmp/memsaver-share-XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        folder = name;
+        machine = "share-" + std::string{name}.substr(20);
+    }
+    ~Place() {
+        std::filesystem::remove_all(folder);
+        // The last one removes the machine; children of a test may need a moment to end.
+        const std::string pages = "/dev/shm/memsaver-" + std::to_string(::geteuid()) + '/' + machine;
+        for (int tries = 0; tries < 500 && std::filesystem::exists(pages); ++tries) {
+            (void)device();
+            std::this_thread::sleep_for(10ms);
+        }
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+    [[nodiscard]] HostDriver device() const { return HostDriver{64 * page, {.machine = machine, .granularity = page}}; }
+    [[nodiscard]] Share join(ShareOptions options) const {
+        options.folder = folder;
+        return Share{device(), options};
+    }
+
+    std::string folder;
+    std::string machine;
+};
+
+inline bool all_are(const void* block, int value, std::size_t bytes) {
+    const auto* const at = static_cast<const unsigned char*>(block);
+    for (std::size_t i = 0; i < bytes; i += 997)
+        if (at[i] != value) return false;
+    return at[bytes - 1] == value;
+}
+
+/// Waits until it holds.
+template <class F>
+bool soon(F holds) {
+    for (int tries = 0; tries < 4000; ++tries, std::this_thread::sleep_for(5ms))
+        if (holds()) return true;
+    return false;
+}
+
+} // namespace share_support
