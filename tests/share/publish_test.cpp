@@ -491,6 +491,47 @@ TEST_CASE("publish: a process at its limit of descriptors says so, and its tag s
     CHECK(reader.wait() == 0);
 }
 
+TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {
+    const Place place;
+    const auto start = [&] {
+        return Child{[&] {
+            (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+            (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", place.folder.c_str(), nullptr);
+            return 1;
+        }};
+    };
+    std::optional<Engine> engine{std::in_place, place};
+    (void)engine->publish("1");
+    Child keeper = start();
+    REQUIRE(keeper.next() == 'm'); // its line
+    (void)engine->publish("2");
+    engine.reset();
+    {
+        Reader reader{place};
+        const Attached one = reader.attach({.version = "1"});
+        CHECK(right(one));
+        CHECK(right(reader.attach({.version = "2"})));
+        one.verify();
+    }
+    CHECK(free_bytes(place) <= 58 * page);
+    {
+        Reader reader{place};
+        CHECK(right(reader.attach()));
+        reader.share.withdraw("model");
+    }
+    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    Engine another{place};
+    (void)another.publish("3");
+    keeper.kill(SIGTERM);
+    CHECK(keeper.wait() == 0);
+    Child refused{[] {
+        (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", "/no/such/folder", nullptr);
+        return 7;
+    }};
+    CHECK(contains(refused.rest(), "cannot use the folder"));
+    CHECK(refused.wait() == 1);
+}
+
 TEST_CASE("publish: a forked child has nothing of what its parent published or attached") {
     const Place place;
     {

@@ -1,0 +1,52 @@
+// memsaver-keeper FOLDER: keeps what the members of a share publish, so that weights stay on the device while no engine
+// lives. It holds descriptors only: it needs no GPU, no driver and no room. Ends at SIGTERM or SIGINT.
+#include "memsaver/share/keeper.hpp"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+using namespace memsaver::detail;
+
+int main(int count, char** arguments) {
+    if (count != 2 || arguments[1][0] == '-') {
+        (void)std::fputs(
+            "usage: memsaver-keeper FOLDER\n"
+            "Keeps the pages that processes publish in a share (memsaver::ShareOptions::folder) until they\n"
+            "are withdrawn, or until it is ended.\n",
+            stderr);
+        return 2;
+    }
+    sigset_t ends; // blocked before there are other threads
+    (void)::sigemptyset(&ends);
+    (void)::sigaddset(&ends, SIGTERM);
+    (void)::sigaddset(&ends, SIGINT);
+    (void)::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+    rlimit descriptors{}; // one for each handle of pages
+    if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+        descriptors.rlim_cur = descriptors.rlim_max;
+        (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
+    }
+    try {
+        const ShareFolder folder{"", arguments[1]};
+        Keeper keeper{folder, std::chrono::milliseconds{500}, true};
+        keeper.open(); // first: what is published from now on comes by itself
+        for (const PublicationFacts& each : keeper.list()) {
+            Keeper::Kept kept = keeper.get(each.id);
+            if (kept != nullptr) keeper.keep(std::move(kept));
+        }
+        std::printf("memsaver-keeper: keeps what is published in %s\n", folder.path().c_str());
+        (void)std::fflush(stdout); // who has started it may wait for this line
+        int signal = 0;
+        (void)::sigwait(&ends, &signal);
+    } catch (const std::exception& error) {
+        (void)std::fprintf(stderr, "memsaver-keeper: %s\n", error.what());
+        return 1;
+    }
+    return 0;
+}
