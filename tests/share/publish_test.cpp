@@ -1,6 +1,7 @@
 // Tags that one process publishes and others map: in processes that are killed and stopped.
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
+#include "memsaver/testing/testing.hpp"
 
 #include "process/process_support.hpp"
 #include "share/share_support.hpp"
@@ -12,11 +13,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace share_publish_test {
@@ -43,8 +47,9 @@ std::size_t free_bytes(const Place& place) {
 
 /// A process with a model to publish: two blocks, and one elsewhere of which readers get copies.
 struct Engine {
-    explicit Engine(const Place& place, std::string name = "engine")
-        : share{place.join({.name = std::move(name), .answer_within = 200ms})}, saver{share.driver()} {
+    explicit Engine(const Place& place) : Engine{place, place.device()} {}
+    Engine(const Place& place, const AnyDriver& device)
+        : share{device, {.name = "engine", .answer_within = 200ms, .folder = place.folder}}, saver{share.driver()} {
         first = block("weights", 3 * page, 1);
         second = block("weights", page + 300, 2);
         scales = block("state", 1000, 3);
@@ -73,8 +78,9 @@ struct Engine {
 
 /// A process that attaches.
 struct Reader {
-    explicit Reader(const Place& place, std::string name = "reader")
-        : share{place.join({.name = std::move(name), .answer_within = 200ms})}, saver{share.driver()} {}
+    explicit Reader(const Place& place) : Reader{place, place.device()} {}
+    Reader(const Place& place, const AnyDriver& device)
+        : share{device, {.name = "reader", .answer_within = 200ms, .folder = place.folder}}, saver{share.driver()} {}
     [[nodiscard]] Attached attach(const AttachOptions& options = {}) { return share.attach("model", saver, options); }
 
     Share share;
@@ -550,6 +556,117 @@ TEST_CASE("publish: a forked child has nothing of what its parent published or a
         CHECK(child.wait() == 0);
     }
     CHECK(free_bytes(place) == 64 * page);
+}
+
+TEST_CASE("publish: each driver call fails, and the tag is its publisher's as before") {
+    const Place place;
+    struct Fixture {
+        explicit Fixture(const Place& place) : driver{place.device()}, engine{place, driver} {}
+        FaultyDriver<HostDriver> driver;
+        Engine engine;
+    };
+    const auto points = sweep(
+        Failure{}, [&] { return Fixture{place}; }, [](Fixture& f) { (void)f.engine.publish(); },
+        [&](Fixture& f, const SweepPoint& point) {
+            INFO(point.text());
+            Engine& engine = f.engine;
+            if (point.error) {
+                std::memset(engine.first, 1, 3 * page); // still its own
+                std::memset(engine.second, 2, page + 300);
+                Reader reader{place};
+                CHECK_THROWS_AS((void)reader.attach(), Unavailable);
+                (void)engine.publish();
+            }
+            Reader reader{place};
+            const Attached model = reader.attach();
+            CHECK(right(model));
+            model.verify();
+        });
+    CHECK(points > 20);
+    CHECK(free_bytes(place) == 64 * page);
+}
+
+TEST_CASE("publish: each driver call of an attach fails, and the next attach works") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    struct Fixture {
+        explicit Fixture(const Place& place) : driver{place.device()}, reader{place, driver} {}
+        FaultyDriver<HostDriver> driver;
+        Reader reader;
+    };
+    const auto verify = [](Fixture& f, const SweepPoint& point) {
+        INFO(point.text());
+        if (!point.error) f.reader.saver.drop("model");
+        const Attached model = f.reader.attach();
+        CHECK(right(model));
+        model.verify();
+    };
+    const auto points = sweep(
+        Failure{}, [&] { return Fixture{place}; }, [](Fixture& f) { (void)f.reader.attach(); }, verify);
+    CHECK(points > 20);
+    // Likewise a pause and a resume: either it is done, or all is as before, and the next one works.
+    for (const bool resumes : {false, true}) {
+        struct Attaching : Fixture {
+            Attaching(const Place& place, bool away) : Fixture{place}, model{reader.attach()} {
+                if (away) (void)reader.saver.pause(model.tag());
+            }
+            Attached model;
+        };
+        CHECK(sweep(
+                  Failure{},
+                  [&] {
+                      return Attaching{place, resumes};
+                  },
+                  [&](Attaching& f) {
+                      (void)(resumes ? f.reader.saver.resume(f.model.tag()) : f.reader.saver.pause(f.model.tag()));
+                  },
+                  [&](Attaching& f, const SweepPoint& point) {
+                      INFO(point.text());
+                      (void)f.reader.saver.pause(f.model.tag());
+                      (void)f.reader.saver.resume(f.model.tag());
+                      CHECK(right(f.model));
+                      f.model.verify();
+                  }) > 3);
+    }
+}
+
+TEST_CASE("publish: processes that are killed at any moment harm no publication, and leave nothing") {
+    const Place place;
+    {
+        Engine engine{place};
+        (void)engine.publish();
+        for (int round = 0; round < 30; ++round) {
+            std::vector<std::unique_ptr<Child>> victims;
+            for (int i = 0; i < 3; ++i) {
+                victims.push_back(std::make_unique<Child>([&] {
+                    for (int turn = 0;; ++turn) {
+                        Engine mine{place};
+                        const std::string name = "of " + std::to_string(::getpid()) + "-" + std::to_string(turn);
+                        (void)mine.share.publish(name, mine.saver, "weights", mine.options());
+                        Reader reader{place};
+                        const Attached common = reader.attach();
+                        const Attached own = reader.share.attach(name, reader.saver);
+                        (void)reader.saver.pause();
+                        (void)reader.saver.resume();
+                        if (!right(common) || !right(own)) return 2;
+                        if (turn % 2 == 0) reader.share.withdraw(name);
+                        say('t');
+                    }
+                }));
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds{997 * (round % 25)});
+            for (const auto& each : victims) each->kill(SIGKILL);
+            for (const auto& each : victims) CHECK(each->wait() == -SIGKILL);
+        }
+        Reader reader{place};
+        const Attached model = reader.attach();
+        CHECK(right(model));
+        model.verify();
+        CHECK(soon([&] { return free_bytes(place) >= 50 * page; }));
+    }
+    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    CHECK(detail::ShareFolder{"", place.folder}.names("keep").size() <= 3); // of the last ones
 }
 
 } // namespace share_publish_test

@@ -141,9 +141,9 @@ public:
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
     ~Staging() {
-        (void)wait();
-        (void)driver_.unpin_host(buffer_);
-        (void)driver_.unmap_host(buffer_, bytes);
+        // Pages that cannot be unpinned stay: their addresses must not be used for others.
+        if (driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
+            (void)driver_.unmap_host(buffer_, bytes);
     }
 
     void zero(Range range) {
@@ -177,9 +177,12 @@ private:
             act(done, part);
         }
     }
+    /// Nothing is in flight afterwards.
     Status wait() noexcept {
-        const Status status = driver_.record(event_.get(), stream_.get());
-        return status.ok() ? driver_.wait(event_.get()) : status;
+        Status status = driver_.record(event_.get(), stream_.get());
+        if (status.ok()) status = driver_.wait(event_.get());
+        if (!status.ok()) (void)driver_.drain();
+        return status;
     }
 
     const AnyDriver driver_;

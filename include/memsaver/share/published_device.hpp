@@ -29,7 +29,9 @@ public:
     PublishedDevice(AnyDriver share, AnyDriver inner, Keeper::Kept kept, std::vector<std::size_t> parts)
         : DeviceAround{std::move(share)}, device_{std::move(inner)}, kept_{std::move(kept)}, parts_{std::move(parts)} {
         for (const std::size_t each : parts_) bytes_ += each;
+        spent_.reserve(parts_.size());
     }
+    ~PublishedDevice() override { retry(); }
 
     [[nodiscard]] std::size_t shared_bytes() const noexcept { return bytes_; }
     [[nodiscard]] bool is_shared(Range range) const noexcept {
@@ -53,13 +55,15 @@ public:
     }
     Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override {
         if (!(pages == all())) return DeviceAround::map(address, bytes, pages);
+        retry();
         std::size_t done = 0;
         for (std::size_t i = 0; i < parts_.size(); ++i) {
             PageHandle part;
             Status status = device_.import_pages(kept_->descriptors[i + 1].get(), part);
             if (status.ok()) {
                 status = device_.map(address + done, parts_[i], part);
-                (void)device_.release(part); // the mapping keeps them
+                const Status released = device_.release(part); // the mapping keeps the pages
+                if (!released.ok() && spent_.size() < spent_.capacity()) spent_.push_back(part);
             }
             if (!status.ok()) {
                 if (done != 0) (void)device_.unmap(address, done);
@@ -71,7 +75,9 @@ public:
         return {};
     }
     Status unmap(Address address, std::size_t bytes) noexcept override {
-        return is_shared({address, bytes}) ? device_.unmap(address, bytes) : DeviceAround::unmap(address, bytes);
+        if (!is_shared({address, bytes})) return DeviceAround::unmap(address, bytes);
+        retry();
+        return device_.unmap(address, bytes);
     }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
         return is_shared({address, bytes}) ? device_.allow_access(address, bytes, Rights::read)
@@ -81,11 +87,16 @@ public:
 private:
     [[nodiscard]] PageHandle all() const noexcept { return {reinterpret_cast<std::uintptr_t>(this)}; }
 
+    void retry() noexcept {
+        std::erase_if(spent_, [&](PageHandle each) { return device_.release(each).ok(); });
+    }
+
     const AnyDriver device_;
     const Keeper::Kept kept_;
     const std::vector<std::size_t> parts_;
     std::size_t bytes_ = 0;
     std::atomic<Address> address_{0}; // of the shared block, once it was mapped
+    std::vector<PageHandle> spent_;   // could not be released yet; by who holds the arena's turn
 };
 
 /// Keeps the copies as HostBackup does. The shared bytes come back with their pages.
