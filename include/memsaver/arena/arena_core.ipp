@@ -1243,7 +1243,7 @@ public:
         : core_{core}, range_{as_address(pointer), bytes}, call_{call} {
         call_ += '(' + format_address(range_.address) + ", " + format_bytes(bytes) + rest + ')';
         core.require_open_for([&] { return call_; });
-        turn_.emplace(core.take_turn({}, call, join));
+        (void)turn_.emplace(core.take_turn({}, call, join));
     }
 
     [[nodiscard]] Range range() const noexcept { return range_; }
