@@ -88,21 +88,31 @@ public:
     Ballast(const FaultyDriver<D>& driver, std::size_t leave) : driver_{driver.inner()} {
         std::size_t granularity = 0;
         REQUIRE(driver_.granularity(granularity).ok());
-        // A device's last bytes cannot always be allocated: request less until it succeeds.
-        for (std::size_t spare = leave; handle_ == PageHandle{};) {
-            DeviceMemory memory;
-            REQUIRE(driver_.memory(memory).ok());
-            REQUIRE(memory.free_bytes > spare + granularity);
-            if (!driver_.create(align_down(memory.free_bytes - spare, granularity), handle_).ok()) spare += 32_MiB;
+        DeviceMemory memory;
+        REQUIRE(driver_.memory(memory).ok());
+        REQUIRE(memory.free_bytes > leave + granularity);
+        // A device's last bytes cannot always be allocated in one piece: smaller pieces until none is left to take.
+        for (std::size_t piece = align_down(memory.free_bytes - leave, granularity); piece != 0;) {
+            PageHandle pages;
+            if (driver_.create(piece, pages).ok()) {
+                handles_.push_back(pages);
+                REQUIRE(driver_.memory(memory).ok());
+                piece =
+                    memory.free_bytes > leave ? align_down(std::min(piece, memory.free_bytes - leave), granularity) : 0;
+            } else {
+                piece = align_down(piece / 2, granularity);
+            }
         }
     }
     Ballast(const Ballast&) = delete;
     Ballast& operator=(const Ballast&) = delete;
-    ~Ballast() { CHECK(driver_.release(handle_).ok()); }
+    ~Ballast() {
+        for (const PageHandle pages : handles_) CHECK(driver_.release(pages).ok());
+    }
 
 private:
     D driver_;
-    PageHandle handle_{};
+    std::vector<PageHandle> handles_;
 };
 
 /// Checks that the physical bytes in a saver's usage equal those of the live handles and plain blocks.
