@@ -100,6 +100,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/core/error.ipp
   include/memsaver/core/event.hpp
   include/memsaver/core/event.ipp
+  include/memsaver/core/fixed_list.hpp
   include/memsaver/core/form.hpp
   include/memsaver/core/function_ref.hpp
   include/memsaver/core/handles.hpp

@@ -41,8 +41,8 @@ MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::strin
     if (!deadline) {
         freed_.wait(lock, free);
     } else if (!freed_.wait_until(lock, *deadline, free)) {
-        throw NotIdle{"tag \"" + tag +
-                      "\": the timeout expired while another operation on it was running; nothing has changed"};
+        not_idle({"tag ", in_quotes(tag),
+                  ": the timeout expired while another operation on it was running; nothing has changed"});
     }
     taken_ = true;
     stage_ = Stage::waits;
@@ -96,12 +96,12 @@ MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolic
       addresses_{options_.single_handle ? granularity_ : 0}, // blocks never join across a gap
       own_{policy_.open(driver_)}, own_scratch_{own_->scratch()}, gates_{driver_} {
     if (!can_align_up(options_.capacity, granularity_) || !can_align_up(options_.reserve, granularity_)) {
-        throw Misuse{"tag \"" + tag_ + "\": a capacity of " + format_bytes(options_.capacity) + " or a reserve of " +
-                     format_bytes(options_.reserve) + " is too large"};
+        misuse({"tag ", in_quotes(tag_), ": a capacity of ", in_bytes(options_.capacity), " or a reserve of ",
+                in_bytes(options_.reserve), " is too large"});
     }
     if (options_.capacity != 0 && options_.reserve > options_.capacity) {
-        throw Misuse{"tag \"" + tag_ + "\": a reserve of " + format_bytes(options_.reserve) +
-                     " is more than the capacity of " + format_bytes(options_.capacity)};
+        misuse({"tag ", in_quotes(tag_), ": a reserve of ", in_bytes(options_.reserve),
+                " is more than the capacity of ", in_bytes(options_.capacity)});
     }
 }
 
@@ -312,16 +312,13 @@ MEMSAVER_INLINE void* ArenaCore::allocate(const Request& request) {
 
 MEMSAVER_INLINE std::size_t ArenaCore::check_request(const Request& request) const {
     request.check(tag_);
-    const auto refuse = [&](const std::string& why) {
-        throw Misuse{request.text() + " in tag \"" + tag_ + "\": " + why};
-    };
     if (request.alignment > 1_GiB)
-        refuse("the alignment of " + format_bytes(request.alignment) + " is more than 1 GiB");
+        request.refuse(tag_, {"the alignment of ", in_bytes(request.alignment), " is more than 1 GiB"});
     const std::size_t capacity = capacity_.load();
-    if (capacity != 0 && request.bytes > capacity) {
-        refuse("more than the tag's capacity of " + format_bytes(capacity));
-    }
-    if (request.bytes > std::numeric_limits<std::size_t>::max() / 2) refuse("the size exceeds any address space");
+    if (capacity != 0 && request.bytes > capacity)
+        request.refuse(tag_, {"more than the tag's capacity of ", in_bytes(capacity)});
+    if (request.bytes > std::numeric_limits<std::size_t>::max() / 2)
+        request.refuse(tag_, {"the size exceeds any address space"});
     return align_up(request.bytes, BlockAllocator::unit);
 }
 
@@ -402,8 +399,7 @@ MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool gentle, int& waits) {
 MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t capacity, std::size_t more) const {
     const std::size_t owned = physical_bytes_.load();
     if (capacity == 0 || (owned <= capacity && more <= capacity - owned)) return;
-    throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(more) + " more would exceed its capacity of " +
-                 format_bytes(capacity)};
+    misuse({"tag ", in_quotes(tag_), ": ", in_bytes(more), " more would exceed its capacity of ", in_bytes(capacity)});
 }
 
 MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
@@ -626,19 +622,19 @@ MEMSAVER_INLINE std::pair<Memory*, const Block*> ArenaCore::live_block(Address a
     if (Memory* const memory = memory_with_block(address)) {
         const Block* const block = memory->blocks.find(address);
         if (block->state == Block::State::live) return {memory, block};
-        throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ + "\": this block of " +
-                     format_bytes(block->requested) + " was freed before"};
+        misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_), ": this block of ",
+                in_bytes(block->requested), " was freed before"});
     }
     if (!addresses_.contain(address))
-        throw Misuse{"deallocate(" + format_address(address) + "): not a pointer of tag \"" + tag_ + '"'};
-    std::string why = "no block of this tag starts here; it may have been freed before";
+        misuse({"deallocate(", in_hex(address), "): not a pointer of tag ", in_quotes(tag_)});
     for (const auto& memory : memories_) {
         const Block* const around = memory->blocks.holding(address);
         if (around == nullptr || around->state != Block::State::live) continue;
-        why = "the pointer lies inside a block of " + format_bytes(around->requested) + " that starts at " +
-              format_address(around->address);
+        misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_), ": the pointer lies inside a block of ",
+                in_bytes(around->requested), " that starts at ", in_hex(around->address)});
     }
-    throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ + "\": " + why};
+    misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
+            ": no block of this tag starts here; it may have been freed before"});
 }
 
 struct ArenaCore::Kept {
@@ -692,8 +688,8 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); // closed meanwhile
     for (const Range& owned : owned_) {
         if (address < owned.address || address >= owned.end()) continue;
-        throw Misuse{"deallocate(" + format_address(address) + ") in tag \"" + tag_ +
-                     "\": it is in a workspace or in an elastic range; only its owner can free it"};
+        misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
+                ": it is in a workspace or in an elastic range; only its owner can free it"});
     }
     const auto [memory, block] = live_block(address);
     if (kind == Kind::replayed) { // replays may touch it, so its bytes still matter
@@ -758,8 +754,8 @@ MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef
     };
     if (away()) (void)finish_arriving();
     if (away()) {
-        throw Misuse{format_bytes(bytes) + " at " + format_address(range.address) + " in tag \"" + tag_ +
-                     "\" cannot be zeroed: the memory is paused; resume it first"};
+        misuse({in_bytes(bytes), " at ", in_hex(range.address), " in tag ", in_quotes(tag_),
+                " cannot be zeroed: the memory is paused; resume it first"});
     }
     check(driver_.fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
 }
@@ -849,8 +845,7 @@ MEMSAVER_INLINE void ArenaCore::require_resumed(const char* what, StreamRef stre
         (memory->state == Memory::State::active ? part : away) |= !memory->extents.empty();
     }
     if (!away) return;
-    throw Misuse{std::string{what} + ": tag \"" + tag_ + "\" is " + (part ? "partly paused" : "paused") +
-                 "; resume it first"};
+    misuse({what, ": tag ", in_quotes(tag_), part ? " is partly paused" : " is paused", "; resume it first"});
 }
 
 MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
@@ -1250,7 +1245,7 @@ public:
     [[nodiscard]] std::size_t offset_in(const LiveBlock& block) const noexcept {
         return range_.address - block.address;
     }
-    [[noreturn]] void refuse(const char* why) const { throw Misuse{call_ + " in tag \"" + core_.tag_ + "\": " + why}; }
+    [[noreturn]] void refuse(const char* why) const { misuse({call_, " in tag ", in_quotes(core_.tag_), ": ", why}); }
     /// Returns the live block that contains all of the bytes. Throws Misuse if there is none.
     [[nodiscard]] LiveBlock block() const {
         if (range_.bytes == 0) refuse("the size is 0");
@@ -1385,15 +1380,15 @@ MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
 MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
     const auto turn = take_turn({}, "set_retain");
     if (own_->set_retain(yes)) return;
-    throw Misuse{"set_retain: the policy \"" + std::string{policy_.name()} + "\" of tag \"" + tag_ +
-                 "\" has no retain option"};
+    misuse(
+        {"set_retain: the policy ", in_quotes(policy_.name()), " of tag ", in_quotes(tag_), " has no retain option"});
 }
 
 // --- texts ---
 
 MEMSAVER_INLINE void ArenaCore::refuse_closed(const std::string& wanted) const {
     fork_check_.require_parent(wanted.c_str());
-    throw Misuse{wanted + ": tag \"" + tag_ + "\" has been " + end()};
+    misuse({wanted, ": tag ", in_quotes(tag_), " has been ", end()});
 }
 
 MEMSAVER_INLINE void ArenaCore::check_of_tag(const Status& status, const Attempt& attempt) const {

@@ -25,7 +25,7 @@ class Handover {
 public:
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
     /// call, and std::bad_alloc; then the resumes must be dropped, and nothing else has changed.
-    Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in);
+    Handover(FixedList<PauseStep>& out, FixedList<ResumeStep>& in);
     Handover(const Handover&) = delete;
     Handover& operator=(const Handover&) = delete;
 
@@ -54,8 +54,8 @@ private:
         Range target;
     };
 
-    std::vector<PauseStep>& out_;
-    std::vector<ResumeStep>& in_;
+    FixedList<PauseStep>& out_;
+    FixedList<ResumeStep>& in_;
     std::vector<Pair> pairs_;
     std::vector<char> written_; // for each pause: some of its pages may have been written to
 };
@@ -66,8 +66,8 @@ private:
 /// paused, then `in` resumed. `relieve(device)` as for `run_resume`. If it throws, the report says what was done: each
 /// of `out` is paused and saved, or active as it was; of `in`, either everything is resumed or nothing. `ending` as for
 /// `run_resume`, for `in`.
-Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
-                    const Deadline& deadline, const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve,
+Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order, const Deadline& deadline,
+                    const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve,
                     FunctionRef<void(std::size_t)> ending);
 
 } // namespace detail

@@ -22,7 +22,7 @@ namespace detail {
 /// is cheaper to create one large handle.
 inline constexpr std::size_t least_handed = 8;
 
-MEMSAVER_INLINE Handover::Handover(std::vector<PauseStep>& out, std::vector<ResumeStep>& in) : out_{out}, in_{in} {
+MEMSAVER_INLINE Handover::Handover(FixedList<PauseStep>& out, FixedList<ResumeStep>& in) : out_{out}, in_{in} {
     struct Offer {
         std::size_t bytes;
         std::size_t pause;
@@ -180,7 +180,7 @@ MEMSAVER_INLINE void Handover::end_written() noexcept {
 
 /// Creates the memory for which no page is handed over. Returns false if a device has no room for it now, but will have
 /// once `out` is released.
-MEMSAVER_INLINE bool create_beside(std::vector<ResumeStep>& in, const Handover& handover,
+MEMSAVER_INLINE bool create_beside(FixedList<ResumeStep>& in, const Handover& handover,
                                    FunctionRef<bool(int)> relieve) {
     while (const std::optional<Refused> refused = create_all(in)) {
         const AnyDriver& driver = refused->driver;
@@ -204,7 +204,7 @@ MEMSAVER_INLINE bool create_beside(std::vector<ResumeStep>& in, const Handover& 
 /// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
 /// lacking.
 template <class Step, class Act>
-void for_each_device_surely(std::vector<Step>& steps, const Act& act) {
+void for_each_device_surely(FixedList<Step>& steps, const Act& act) {
     try {
         for_each_device(steps, act);
     } catch (const std::bad_alloc&) { // thrown before anything has run
@@ -212,7 +212,7 @@ void for_each_device_surely(std::vector<Step>& steps, const Act& act) {
     }
 }
 
-MEMSAVER_INLINE Report run_exchange(std::vector<PauseStep>& out, std::vector<ResumeStep>& in, const Order& order,
+MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order,
                                     const Deadline& deadline, const std::vector<AnyDriver>& others,
                                     FunctionRef<bool(int)> relieve, FunctionRef<void(std::size_t)> ending) {
     const auto start = std::chrono::steady_clock::now();

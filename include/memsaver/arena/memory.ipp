@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -48,12 +49,12 @@ MEMSAVER_INLINE std::size_t Memory::bytes() const noexcept {
 }
 
 MEMSAVER_INLINE void Memory::merge(Memory& other) {
-    extents.reserve(extents.size() + other.extents.size());
+    std::vector<Extent> both;
+    both.reserve(extents.size() + other.extents.size());
+    std::merge(extents.begin(), extents.end(), other.extents.begin(), other.extents.end(), std::back_inserter(both),
+               [](const Extent& a, const Extent& b) { return a.address < b.address; });
     blocks.merge(other.blocks); // the last call that may throw
-    const auto middle = static_cast<std::ptrdiff_t>(extents.size());
-    extents.insert(extents.end(), other.extents.begin(), other.extents.end());
-    std::inplace_merge(extents.begin(), extents.begin() + middle, extents.end(),
-                       [](const Extent& a, const Extent& b) { return a.address < b.address; });
+    extents = std::move(both);
     other.extents.clear();
 }
 

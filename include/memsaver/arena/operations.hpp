@@ -19,14 +19,14 @@ namespace detail {
 
 /// One pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`, `wait`, `release`,
 /// `commit`. Destroying it before `release` leaves everything unchanged. It takes the active memory away, so while it
-/// lives new blocks come from other memory, and blocks deallocated in its own stay as they are. Move-only.
+/// lives new blocks come from other memory, and blocks deallocated in its own stay as they are.
 class ArenaCore::Pause {
 public:
     /// `once`: the policy for this pause, if not the tag's. Throws OutOfHostMemory, or DriverError if copies of an
     /// earlier, failed operation cannot be waited for; then nothing has changed.
     Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once);
-    Pause(Pause&&) noexcept = default;
-    Pause& operator=(Pause&&) = delete;
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
     ~Pause();
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
@@ -188,14 +188,14 @@ private:
     TagReport row_;
 };
 
-/// One trim, in steps. The constructor begins it; then: wait for the device, `idle`, `release`, `commit`. Move-only.
+/// One trim, in steps. The constructor begins it; then: wait for the device, `idle`, `release`, `commit`.
 class ArenaCore::Trim {
 public:
     Trim(ArenaCore& core, Turn::Hold turn);
     /// Runs within a turn that the caller holds.
     explicit Trim(ArenaCore& core);
-    Trim(Trim&&) noexcept = default;
-    Trim& operator=(Trim&&) = delete;
+    Trim(const Trim&) = delete;
+    Trim& operator=(const Trim&) = delete;
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
     [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }

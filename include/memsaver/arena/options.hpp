@@ -5,6 +5,7 @@
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/sizes.hpp" // for callers that write sizes such as 4_GiB
+#include "memsaver/core/text.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -126,6 +127,8 @@ struct Request {
     [[nodiscard]] std::string text() const;
     /// Throws Misuse, naming `tag`, if the size is 0 or the alignment is not a power of two.
     void check(const std::string& tag) const;
+    /// Throws Misuse with the request, the tag and the reason.
+    [[noreturn, gnu::cold]] void refuse(const std::string& tag, Bits why) const;
 };
 
 } // namespace detail

@@ -18,12 +18,14 @@ MEMSAVER_INLINE std::string Request::text() const {
 }
 
 MEMSAVER_INLINE void Request::check(const std::string& tag) const {
-    const auto refuse = [&](const std::string& why) { throw Misuse{text() + " in tag \"" + tag + "\": " + why}; };
-    if (bytes == 0) refuse("the size is 0");
-    if (alignment == 0) refuse("the alignment is 0; to pass the default stream, use nullptr");
-    if ((alignment & (alignment - 1)) != 0) {
-        refuse("the alignment of " + std::to_string(alignment) + " is not a power of two");
-    }
+    if (bytes == 0) refuse(tag, {"the size is 0"});
+    if (alignment == 0) refuse(tag, {"the alignment is 0; to pass the default stream, use nullptr"});
+    if ((alignment & (alignment - 1)) != 0)
+        refuse(tag, {"the alignment of ", in_digits(alignment), " is not a power of two"});
+}
+
+MEMSAVER_INLINE void Request::refuse(const std::string& tag, Bits why) const {
+    misuse({text(), " in tag ", in_quotes(tag), ": ", text_of(why)});
 }
 
 } // namespace detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/arena/operations.hpp"
+#include "memsaver/core/fixed_list.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/tags.hpp"
 
@@ -31,11 +32,11 @@ namespace detail {
 void run_by_device(const std::vector<AnyDriver>& drivers, FunctionRef<void(std::size_t)> act);
 
 /// The same for items, each on its driver: calls `act(item)`. Errors name the item's tag, if it has one.
-template <class Item, class Act>
-void for_each_device(std::vector<Item>& items, Act&& act) {
+template <class Items, class Act>
+void for_each_device(Items& items, Act&& act) {
     std::vector<AnyDriver> drivers; // collected up front: an item that `act` has ended on one thread cannot be queried
     drivers.reserve(items.size());
-    for (const Item& item : items) drivers.push_back(item.driver());
+    for (const auto& item : items) drivers.push_back(item.driver());
     run_by_device(drivers, [&](std::size_t i) {
         if constexpr (requires { items[i].tag(); }) {
             try {
@@ -109,7 +110,7 @@ std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, con
 /// Waits for the work that may touch memory that the steps release. `others`: devices that `order` may name in
 /// addition.
 template <class Step>
-void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline& deadline,
+void wait_for_steps(FixedList<Step>& steps, const Order& order, const Deadline& deadline,
                     const std::vector<AnyDriver>& others) {
     std::vector<AnyDriver> drivers;
     for (const Step& step : steps) {
@@ -144,7 +145,7 @@ void wait_for_steps(std::vector<Step>& steps, const Order& order, const Deadline
 
 /// Says what the operations wait for from now on.
 template <class Step>
-void say(std::vector<Step>& steps, Turn::Stage stage) noexcept {
+void say(FixedList<Step>& steps, Turn::Stage stage) noexcept {
     for (Step& step : steps) step.core().now(stage);
 }
 
@@ -156,7 +157,7 @@ struct FailedRow {
 
 /// Commits every step; `report` has capacity for a row of each. Returns the first failure.
 template <class Step>
-std::optional<FailedRow> commit_rows(std::vector<Step>& steps, Report& report) {
+std::optional<FailedRow> commit_rows(FixedList<Step>& steps, Report& report) {
     std::optional<FailedRow> first;
     for (Step& step : steps) {
         if (step.empty()) continue;
@@ -174,7 +175,7 @@ Report end_report(Report report, const char* what, std::chrono::steady_clock::ti
 /// Commits every step. Throws the error of the first that failed, with the whole report attached. `report` has capacity
 /// for a row of each.
 template <class Step>
-Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
+Report commit_all(FixedList<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
                   Report report) {
     const std::optional<FailedRow> failed = commit_rows(steps, report);
     return end_report(std::move(report), what, start, failed);
@@ -182,7 +183,7 @@ Report commit_all(std::vector<Step>& steps, const char* what, std::chrono::stead
 
 /// Enqueues the copies of all steps, in order. An error names its tag.
 template <class Step>
-void enqueue_all(std::vector<Step>& steps) {
+void enqueue_all(FixedList<Step>& steps) {
     for (Step& step : steps) naming(step.tag(), [&] { step.enqueue(); });
 }
 
@@ -191,7 +192,7 @@ Report report_of(std::size_t rows);
 
 /// Runs pauses to their end. `others`: devices that `order` may name in addition to those of the steps. If it throws
 /// before pages are released, nothing has changed.
-Report run_pause(std::vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
+Report run_pause(FixedList<PauseStep>& steps, const Order& order, const Deadline& deadline,
                  const std::vector<AnyDriver>& others = {});
 
 /// A device that was out of memory, and the driver's error.
@@ -201,10 +202,10 @@ struct Refused {
 };
 
 /// Creates the memory of all steps, or stops at a device that is out of memory; then some steps have theirs.
-std::optional<Refused> create_all(std::vector<ResumeStep>& steps);
+std::optional<Refused> create_all(FixedList<ResumeStep>& steps);
 
 /// Throws an error with the bytes that a resume needed on the device that was out of memory, and its free bytes now.
-[[noreturn]] void raise_no_room(const std::vector<ResumeStep>& steps, const Refused& there);
+[[noreturn]] void raise_no_room(const FixedList<ResumeStep>& steps, const Refused& there);
 
 /// The stages of freeing memory for a call that is out of memory: first unused memory that can be released at once,
 /// then memory that becomes unused once the device's work so far has completed.
@@ -272,7 +273,7 @@ std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, An
 /// Creates the memory of all steps, maps it and enqueues its copies. `relieve` as for `run_resume`. If it throws, the
 /// steps must be dropped.
 template <class Relieve>
-void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
+void begin_resume(FixedList<ResumeStep>& steps, Relieve&& relieve) {
     while (const std::optional<Refused> refused = create_all(steps)) {
         for (ResumeStep& step : steps) step.uncreate();
         if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
@@ -288,7 +289,7 @@ void begin_resume(std::vector<ResumeStep>& steps, Relieve&& relieve) {
 /// index)` is called on any thread. If it throws, the steps named in its report are resumed; the others are paused as
 /// before.
 template <class Relieve>
-Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef<void(std::size_t)> ending) {
+Report run_resume(FixedList<ResumeStep>& steps, Relieve&& relieve, FunctionRef<void(std::size_t)> ending) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     begin_resume(steps, relieve);
@@ -314,7 +315,7 @@ Report run_resume(std::vector<ResumeStep>& steps, Relieve&& relieve, FunctionRef
 }
 
 /// Runs trims to their end. `others` as for `run_pause`.
-Report run_trim(std::vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
+Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Deadline& deadline,
                 const std::vector<AnyDriver>& others = {});
 
 } // namespace detail

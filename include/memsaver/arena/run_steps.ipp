@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -47,7 +46,7 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
         }
     };
     {
-        std::deque<Crew> threads; // joined at the end of the scope
+        FixedList<Crew> threads{firsts.size()}; // joined at the end of the scope
         for (std::size_t k = 1; k < firsts.size(); ++k) {
             const std::size_t first = firsts[k];
             try {
@@ -64,7 +63,7 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
 }
 
 MEMSAVER_INLINE void IdleWait::mark(StreamRef stream) {
-    if (being_captured(driver_, stream)) throw Misuse{"after(stream): cannot wait for a stream that is being captured"};
+    if (being_captured(driver_, stream)) misuse({"after(stream): cannot wait for a stream that is being captured"});
     check(owned_.emplace_back().open(driver_, stream), "open an event to wait for a stream's work");
     check(driver_.record(owned_.back().get(), stream), "record an event");
     mark(owned_.back().get());
@@ -95,8 +94,8 @@ MEMSAVER_INLINE void IdleWait::wait_until(EventRef event, std::chrono::steady_cl
         check(driver_.query(event, passed), "query an event");
         if (passed) return;
         if (std::chrono::steady_clock::now() >= deadline) {
-            throw NotIdle{"the timeout expired while device " + std::to_string(driver_.device()) +
-                          " was busy; nothing has changed"};
+            not_idle(
+                {"the timeout expired while device ", in_digits(driver_.device()), " was busy; nothing has changed"});
         }
         std::this_thread::sleep_for(pause);
     }
@@ -166,7 +165,7 @@ MEMSAVER_INLINE Report end_report(Report report, const char* what, std::chrono::
     }
 }
 
-MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
+MEMSAVER_INLINE Report run_pause(FixedList<PauseStep>& steps, const Order& order, const Deadline& deadline,
                                  const std::vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
@@ -178,7 +177,7 @@ MEMSAVER_INLINE Report run_pause(std::vector<PauseStep>& steps, const Order& ord
     return commit_all(steps, "release pages", start, std::move(report));
 }
 
-MEMSAVER_INLINE std::optional<Refused> create_all(std::vector<ResumeStep>& steps) {
+MEMSAVER_INLINE std::optional<Refused> create_all(FixedList<ResumeStep>& steps) {
     std::mutex mutex;
     std::optional<Refused> first;
     for_each_device(steps, [&](ResumeStep& step) {
@@ -197,7 +196,7 @@ MEMSAVER_INLINE std::optional<Refused> create_all(std::vector<ResumeStep>& steps
     return first;
 }
 
-MEMSAVER_INLINE void raise_no_room(const std::vector<ResumeStep>& steps, const Refused& there) {
+MEMSAVER_INLINE void raise_no_room(const FixedList<ResumeStep>& steps, const Refused& there) {
     std::size_t needed = 0;
     for (const ResumeStep& step : steps) {
         if (step.driver() == there.driver) needed += step.needed_bytes();
@@ -223,9 +222,9 @@ MEMSAVER_INLINE void RoomWithin::sleep() noexcept {
 
 MEMSAVER_INLINE void require_keeps_nothing(const ResumeOptions& options) {
     if (!options.bytes || !options.bytes->keeps_bytes()) return;
-    throw Misuse{"resume with .bytes of the policy \"" + std::string{options.bytes->name()} +
-                 "\": it has not saved these bytes, so it cannot restore them; pass a policy that keeps no bytes, such "
-                 "as Discard{} or Zero{}"};
+    misuse({"resume with .bytes of the policy ", in_quotes(options.bytes->name()),
+            ": it has not saved these bytes, so it cannot restore them; pass a policy that keeps no bytes, such "
+            "as Discard{} or Zero{}"});
 }
 
 MEMSAVER_INLINE void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
@@ -244,7 +243,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std
             }};
 }
 
-MEMSAVER_INLINE Report run_trim(std::vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
+MEMSAVER_INLINE Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Deadline& deadline,
                                 const std::vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());

@@ -71,7 +71,7 @@ MEMSAVER_INLINE void OwnedArena::deallocate(void* pointer, const FreeOrder& orde
 MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
-        std::vector<PauseStep> steps;
+        FixedList<PauseStep> steps{1};
         steps.emplace_back(arena, arena.take_turn(deadline, "pause"), options.bytes);
         return run_pause(steps, options.order, deadline);
     });
@@ -83,7 +83,7 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
         bool waited = false;
         for (RoomWithin patience{options.room_within};;) {
             try {
-                std::vector<ResumeStep> steps;
+                FixedList<ResumeStep> steps{1};
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 Relief relief;
                 const auto relieve = [&](int) {
@@ -102,7 +102,7 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
 MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
-        std::vector<TrimStep> steps;
+        FixedList<TrimStep> steps{1};
         steps.emplace_back(arena, arena.take_turn(deadline, "trim"));
         return run_trim(steps, options.order, deadline);
     });
@@ -160,7 +160,7 @@ MEMSAVER_INLINE const AnyDriver& OwnedArena::driver() const { return core().driv
 
 MEMSAVER_INLINE ArenaCore& OwnedArena::core() const {
     if (core_ == nullptr) [[unlikely]]
-        throw Misuse{"use of a moved-from TaggedArena"};
+        misuse({"use of a moved-from TaggedArena"});
     return *core_;
 }
 

@@ -286,10 +286,9 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
         if (!core.nothing_paused()) busy[i] = members[i];
     }
     Turns turns = take_turns(busy, {}, "resume_async", true);
-    std::vector<ResumeStep> steps;
+    FixedList<ResumeStep> steps{members.size()};
     std::vector<std::shared_ptr<Arriving>> arriving; // one per step
     Members stepping;
-    steps.reserve(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (!turns[i]) continue;
         ArenaCore& core = *members[i]->core;
@@ -335,9 +334,8 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "save");
         SaverState::Turns turns = state_->take_turns(members, deadline, "save");
-        std::vector<SaveAheadStep> steps;
+        FixedList<SaveAheadStep> steps{members.size()};
         std::vector<std::shared_ptr<Arriving>> arriving;
-        steps.reserve(members.size());
         for (std::size_t i = 0; i < members.size(); ++i) {
             if (!turns[i]) continue;
             SaveAheadStep step{*members[i]->core, std::move(*turns[i])};
@@ -348,7 +346,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
             }
             if (!step.able() || !step.takes()) continue;
             parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(*members[i]->core));
-            steps.push_back(std::move(step));
+            steps.emplace_back(std::move(step));
         }
         wait_for_steps(steps, options.order, deadline, state_->others_for(options.order));
         enqueue_all(steps);

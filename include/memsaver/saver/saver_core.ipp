@@ -500,7 +500,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
     const std::vector<std::uint64_t> before = pauses_of(members);
-    std::vector<PauseStep> steps;
+    FixedList<PauseStep> steps{members.size()};
     (void)begin_steps(steps, members, turns, 0, members.size(), options.bytes);
     try {
         Report report = run_pause(steps, options.order, deadline, others_for(options.order));
@@ -537,7 +537,7 @@ MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptio
     std::erase_if(members,
                   [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
-    std::vector<ResumeStep> steps;
+    FixedList<ResumeStep> steps{members.size()};
     const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
     return run_resume(steps, MakeRoom{*this, members, refused_by, may_wait}, [&](std::size_t step) {
         if (options.bytes) tags_.residents().lose(*stepping[step]->resident); // before a use can find the tag resident
@@ -627,8 +627,9 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     members.insert(members.end(), in.begin(), in.end());
     Turns turns = take_turns(members, deadline, "exchange");
     const std::vector<std::uint64_t> before = pauses_of(leaving);
-    std::vector<PauseStep> pauses;
-    std::vector<ResumeStep> resumes; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
+    FixedList<PauseStep> pauses{going};
+    FixedList<ResumeStep> resumes{
+        members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
     (void)begin_steps(pauses, members, turns, 0, going, options.bytes_out);
     const Members arriving = begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
     try {
@@ -660,7 +661,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         const TagTable::Members members = state_->tags_.members(
             tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
-        std::vector<TrimStep> steps;
+        FixedList<TrimStep> steps{members.size()};
         (void)SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes == 0) return report;

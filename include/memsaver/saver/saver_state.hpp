@@ -133,11 +133,10 @@ class SaverState {
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
     /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken. Returns those.
     template <class Step, class... Options>
-    static Members begin_steps(std::vector<Step>& steps, const Members& members, Turns& turns, std::size_t from,
+    static Members begin_steps(FixedList<Step>& steps, const Members& members, Turns& turns, std::size_t from,
                                std::size_t to, const Options&... options) {
         Members stepping;
         stepping.reserve(to - from);
-        steps.reserve(to - from);
         for (std::size_t i = from; i < to; ++i) {
             if (!turns[i]) continue;
             steps.emplace_back(*members[i]->core, std::move(*turns[i]), options...);
