@@ -222,8 +222,8 @@ TEST_CASE("a step that is given up waits for its copies before it lets the memor
         drop.join();
     };
     {
-        PauseStep pause = begin_pause(arena.core());
-        pause.enqueue();
+        std::unique_ptr<PauseStep> pause{new PauseStep{begin_pause(arena.core())}};
+        pause->enqueue();
         give_up(std::move(pause));
     }
     CHECK(arena.usage().state == "active");
