@@ -261,6 +261,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/share/folder.ipp
   include/memsaver/share/keeper.hpp
   include/memsaver/share/keeper.ipp
+  include/memsaver/share/manifest.hpp
   include/memsaver/share/member.hpp
   include/memsaver/share/member.ipp
   include/memsaver/share/message.hpp
@@ -274,6 +275,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/share/share.ipp
   include/memsaver/share/shared_device.hpp
   include/memsaver/share/shared_device.ipp
+  include/memsaver/share/staging.hpp
   include/memsaver/share/xxh64.hpp
   include/memsaver/testing/books.hpp
   include/memsaver/testing/call_log.hpp

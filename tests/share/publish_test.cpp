@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -217,6 +218,9 @@ TEST_CASE("publish: a reader's pause takes its mapping away, and keeps what it w
     }
     for (const ArenaUsage& row : reader.saver.usage())
         if (row.tag == model.tag()) CHECK(row.policy == "published");
+    reader.saver.set_margin(64 * page); // shared pages take no memory
+    (void)reader.saver.pause(model.tag());
+    (void)reader.saver.resume(model.tag());
     reader.saver.drop(model.tag());
     CHECK(right(reader.attach()));
 }
@@ -251,6 +255,27 @@ TEST_CASE("publish: the hash is of names and bytes, wherever they lie") {
     Engine engine{place};
     Engine same{place};
     CHECK(engine.publish("1") == same.publish("2"));
+}
+
+TEST_CASE("publish: large ranges are hashed on several threads, and found wrong in each place") {
+    const std::size_t bytes = 70_MiB;
+    const HostDriver device{256_MiB};
+    MemorySaver<> saver{device};
+    auto* const block = static_cast<unsigned char*>(saver.arena("a").allocate(bytes));
+    for (std::size_t i = 0; i < bytes; i += 4096) block[i] = static_cast<unsigned char>(i >> 12);
+    const std::vector<Range> ranges{{detail::as_address(block), bytes - 100}, {detail::as_address(block) + 300, 20}};
+    const auto right = detail::hashes_of(device, ranges);
+    std::vector<std::uint64_t> pieces;
+    for (std::size_t i = 0; i < bytes - 100; i += 64_KiB)
+        pieces.push_back(detail::xxh64(block + i, std::min(std::size_t{64_KiB}, bytes - 100 - i)));
+    CHECK(right.at(0) == detail::xxh64(pieces.data(), pieces.size() * sizeof(std::uint64_t)));
+    for (const std::size_t at : {std::size_t{0}, bytes / 2 + 7, bytes - 101}) {
+        block[at] ^= 1;
+        CHECK(detail::hashes_of(device, ranges).at(0) != right.at(0));
+        block[at] ^= 1;
+    }
+    block[bytes - 100] ^= 1; // behind its end
+    CHECK(detail::hashes_of(device, ranges) == right);
 }
 
 TEST_CASE("publish: the published pages are read-only, and are given to nobody else") {

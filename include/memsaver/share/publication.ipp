@@ -6,22 +6,17 @@
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/tag_table.hpp"
+#include "memsaver/share/manifest.hpp"
 #include "memsaver/share/publication.hpp"
 #include "memsaver/share/published_device.hpp"
+#include "memsaver/share/staging.hpp"
 #include "memsaver/share/xxh64.hpp"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,165 +26,6 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-
-// --- the manifest: a file in memory, passed on with the pages ---
-
-struct ManifestHead {
-    std::array<char, 8> mark{'m', 'e', 'm', 'p', 'u', 'b', ' ', '1'};
-    std::uint64_t parts = 0;  ///< handles of shared pages; their sizes follow
-    std::uint64_t copied = 0; ///< the size of the last handle, which has the copies; 0 if there is none
-    std::uint64_t rows = 0;   ///< then these
-};
-
-struct ManifestRow {
-    std::array<char, 200> name{};
-    std::uint64_t copied = 0; ///< 1 if it is in the last handle
-    std::uint64_t offset = 0; ///< in all shared handles, one after the other, or in that of the copies
-    std::uint64_t bytes = 0;
-    std::uint64_t hash = 0;
-};
-
-struct Manifest {
-    std::uint64_t copied = 0;
-    std::vector<std::uint64_t> parts;
-    std::vector<ManifestRow> rows;
-
-    /// The hash of all names and bytes.
-    [[nodiscard]] std::uint64_t hash() const {
-        std::vector<ManifestRow> only = rows;
-        for (ManifestRow& each : only) each.offset = 0; // of no matter to a reader
-        return xxh64(only.data(), only.size() * sizeof(ManifestRow));
-    }
-
-    /// Written once: nobody can change it any more.
-    [[nodiscard]] ShareFd write() const {
-        ShareFd file{::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-        ManifestHead head;
-        head.parts = parts.size();
-        head.copied = copied;
-        head.rows = rows.size();
-        const auto put = [&](const void* from, std::size_t bytes) {
-            const auto* at = static_cast<const char*>(from);
-            while (bytes != 0) {
-                const ssize_t done = ::write(file.get(), at, bytes);
-                if (done < 0 && errno != EINTR) return false;
-                at += std::max<ssize_t>(done, 0);
-                bytes -= static_cast<std::size_t>(std::max<ssize_t>(done, 0));
-            }
-            return true;
-        };
-        const bool good =
-            file && put(&head, sizeof head) && put(parts.data(), parts.size() * sizeof(std::uint64_t)) &&
-            put(rows.data(), rows.size() * sizeof(ManifestRow)) &&
-            ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
-        if (!good) check(system_status(errno), "write the manifest of a publication");
-        return file;
-    }
-
-    /// Throws Unavailable if it does not fit the publication, or itself.
-    [[nodiscard]] static Manifest read(const Publication& publication) {
-        const int file = publication.descriptors.front().get();
-        struct stat facts {};
-        ManifestHead head;
-        const ManifestHead wanted;
-        Manifest manifest;
-        std::size_t offset = 0;
-        const auto get = [&](void* to, std::size_t bytes) {
-            const bool all = ::pread(file, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
-            offset += bytes;
-            return all;
-        };
-        bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
-                    head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
-                    head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
-        if (good) {
-            manifest.copied = head.copied;
-            manifest.parts.resize(head.parts);
-            manifest.rows.resize(head.rows);
-            good = get(manifest.parts.data(), head.parts * sizeof(std::uint64_t)) &&
-                   get(manifest.rows.data(), head.rows * sizeof(ManifestRow)) &&
-                   offset == static_cast<std::size_t>(facts.st_size);
-        }
-        std::uint64_t shared = 0;
-        for (const std::uint64_t each : manifest.parts) shared += each;
-        for (const ManifestRow& each : manifest.rows) {
-            const std::uint64_t size = each.copied != 0 ? manifest.copied : shared;
-            good = good && each.name.back() == '\0' && each.offset <= size && each.bytes <= size - each.offset;
-        }
-        if (!good) unavailable({"Share: a publication that cannot be understood: of another version of memsaver"});
-        return manifest;
-    }
-};
-
-// --- bytes of the device, through a buffer of the host ---
-
-class Staging {
-public:
-    static constexpr std::size_t bytes = 4_MiB;
-    static constexpr std::size_t hashed_at_once = 64_KiB;
-
-    explicit Staging(AnyDriver driver) : driver_{std::move(driver)} {
-        check(stream_.open(driver_), "open a stream");
-        check(event_.open(driver_, stream_.get()), "open an event");
-        check(driver_.map_host(bytes, buffer_), "map host memory");
-        Status status = driver_.populate_host(buffer_, bytes);
-        if (status.ok()) status = driver_.pin_host(buffer_, bytes);
-        if (status.ok()) return;
-        (void)driver_.unmap_host(buffer_, bytes);
-        check(status, "allocate host memory");
-    }
-    Staging(const Staging&) = delete;
-    Staging& operator=(const Staging&) = delete;
-    ~Staging() {
-        // Pages that cannot be unpinned stay: their addresses must not be used for others.
-        if (driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
-            (void)driver_.unmap_host(buffer_, bytes);
-    }
-
-    void zero(Range range) {
-        check(driver_.fill(range.address, 0, range.bytes, stream_.get()), "fill", range.bytes, range.address);
-        check(wait(), "fill");
-    }
-    void copy(Address to, Address from, std::size_t count) {
-        each_part({from, count}, [&](std::size_t done, std::size_t part) {
-            check(driver_.copy_to_device(to + done, buffer_, part, stream_.get()), "copy to the device", part, to);
-            check(wait(), "copy to the device");
-        });
-    }
-    /// XXH64 of each 64 KiB, then of those.
-    [[nodiscard]] std::uint64_t hash(Range range) {
-        std::vector<std::uint64_t> hashes;
-        hashes.reserve(range.bytes / hashed_at_once + 1);
-        each_part(range, [&](std::size_t, std::size_t part) {
-            for (std::size_t i = 0; i < part; i += hashed_at_once)
-                hashes.push_back(xxh64(static_cast<const char*>(buffer_) + i, std::min(hashed_at_once, part - i)));
-        });
-        return xxh64(hashes.data(), hashes.size() * sizeof(std::uint64_t));
-    }
-
-private:
-    void each_part(Range range, FunctionRef<void(std::size_t, std::size_t)> act) {
-        for (std::size_t done = 0; done < range.bytes; done += bytes) {
-            const std::size_t part = std::min(bytes, range.bytes - done);
-            check(driver_.copy_to_host(buffer_, range.address + done, part, stream_.get()), "copy to the host", part,
-                  range.address + done);
-            check(wait(), "copy to the host");
-            act(done, part);
-        }
-    }
-    /// Nothing is in flight afterwards.
-    Status wait() noexcept {
-        Status status = driver_.record(event_.get(), stream_.get());
-        if (status.ok()) status = driver_.wait(event_.get());
-        if (!status.ok()) (void)driver_.drain();
-        return status;
-    }
-
-    const AnyDriver driver_;
-    OwnedStream stream_;
-    OwnedEvent event_;
-    void* buffer_ = nullptr;
-};
 
 /// Pages that a descriptor names.
 struct ImportedKind {
@@ -255,7 +91,7 @@ public:
         for (const PublishedRange& each : names) {
             ManifestRow row;
             put_text(row.name, each.name, "the name");
-            const Range range{reinterpret_cast<Address>(each.data), each.bytes};
+            const Range range{as_address(each.data), each.bytes};
             const std::size_t block = block_with(range);
             const bool inside = block != contents_.blocks.size();
             if (inside) named[block] = 1;
@@ -312,8 +148,8 @@ public:
                 ManifestRow& row = manifest_.rows[i];
                 if (row.copied == 0) continue;
                 const Address copy = window.address() + row.offset;
-                staging.copy(copy, reinterpret_cast<Address>(names[i].data), row.bytes);
-                row.hash = staging.hash({copy, row.bytes});
+                staging.copy(copy, as_address(names[i].data), row.bytes);
+                row.hash = hashes_of(driver_, {{copy, row.bytes}}).front();
             }
         }
         for (const Extent& each : contents_.extents) {
@@ -321,10 +157,14 @@ public:
             check(driver_.allow_access(each.address, each.bytes, Rights::read), "make pages read-only", each.bytes,
                   each.address);
         }
-        for (std::size_t i = 0; i < names.size(); ++i) {
-            ManifestRow& row = manifest_.rows[i];
-            if (row.copied == 0) row.hash = staging.hash({reinterpret_cast<Address>(names[i].data), row.bytes});
+        std::vector<Range> ranges;
+        for (const PublishedRange& each : names) {
+            if (each.access == PublishAccess::shared) ranges.push_back({as_address(each.data), each.bytes});
         }
+        const std::vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
+        auto hash = hashes.begin();
+        for (ManifestRow& row : manifest_.rows)
+            if (row.copied == 0) row.hash = *hash++;
         publication.facts.hash = manifest_.hash();
         publication.facts.descriptors = publication.descriptors.size();
         publication.descriptors.front() = manifest_.write();
@@ -356,8 +196,7 @@ private:
     /// Whether ranges in it are copied for readers, and so may still be written here.
     [[nodiscard]] static bool is_written(const Extent& extent, const std::vector<PublishedRange>& names) {
         return std::any_of(names.begin(), names.end(), [&](const PublishedRange& each) {
-            return each.access == PublishAccess::copied &&
-                   overlap(extent.range(), {reinterpret_cast<Address>(each.data), each.bytes});
+            return each.access == PublishAccess::copied && overlap(extent.range(), {as_address(each.data), each.bytes});
         });
     }
     void zero_free_space(Staging& staging) const {
@@ -486,7 +325,9 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
     ArenaOptions arena_options;
     arena_options.capacity = device->shared_bytes() + copied;
     arena_options.single_handle = true;
+    arena_options.margin = 1; // one of its own, so that the saver's is not set, and none: shared pages take no memory
     const Arena arena = saver.arena(model->name, AnyPolicy{PublishedPolicy{device}}, AnyDriver{device}, arena_options);
+    arena.base().set_margin(0);
     model->arena = arena.base().weak_from_this();
     try {
         model->shared = as_address(arena.allocate(device->shared_bytes()));
@@ -535,15 +376,21 @@ inline void Attached::verify() const {
         const auto core = model_->arena.lock();
         if (core == nullptr) detail::misuse({"verify: tag ", detail::in_quotes(tag()), " was dropped"});
         const auto turn = core->take_turn({}, "verify"); // no pause meanwhile
-        detail::Staging staging{core->driver()};
+        std::vector<const detail::ManifestRow*> rows;
+        std::vector<Range> ranges;
         for (const detail::ManifestRow& row : model_->rows) {
             if (row.copied != 0) continue; // this process may have written it
             const AttachedRange range = model_->range(row);
             if (!core->here(range.data, range.bytes))
                 detail::misuse({"verify: tag ", detail::in_quotes(tag()), " is paused"});
-            if (staging.hash({reinterpret_cast<Address>(range.data), range.bytes}) != row.hash)
-                throw PublicationDamaged{detail::text_of({"verify: ", detail::in_quotes(range.name), " in ",
-                                                          detail::in_quotes(tag()), " is not what was published"})};
+            rows.push_back(&row);
+            ranges.push_back({detail::as_address(range.data), range.bytes});
+        }
+        const std::vector<std::uint64_t> hashes = detail::hashes_of(core->driver(), ranges);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (hashes[i] == rows[i]->hash) continue;
+            throw PublicationDamaged{detail::text_of({"verify: ", detail::in_quotes(rows[i]->name.data()), " in ",
+                                                      detail::in_quotes(tag()), " is not what was published"})};
         }
     });
 }

@@ -1,0 +1,114 @@
+// What is in a publication: the sizes of its handles, and its names. A file in memory, passed on with the pages.
+#pragma once
+
+#include "memsaver/core/error.hpp"
+#include "memsaver/driver/system.hpp"
+#include "memsaver/share/keeper.hpp"
+#include "memsaver/share/xxh64.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+struct ManifestHead {
+    std::array<char, 8> mark{'m', 'e', 'm', 'p', 'u', 'b', ' ', '1'};
+    std::uint64_t parts = 0;  ///< handles of shared pages; their sizes follow
+    std::uint64_t copied = 0; ///< the size of the last handle, which has the copies; 0 if there is none
+    std::uint64_t rows = 0;   ///< then these
+};
+
+struct ManifestRow {
+    std::array<char, 200> name{};
+    std::uint64_t copied = 0; ///< 1 if it is in the last handle
+    std::uint64_t offset = 0; ///< in all shared handles, one after the other, or in that of the copies
+    std::uint64_t bytes = 0;
+    std::uint64_t hash = 0;
+};
+
+struct Manifest {
+    std::uint64_t copied = 0;
+    std::vector<std::uint64_t> parts;
+    std::vector<ManifestRow> rows;
+
+    /// The hash of all names and bytes.
+    [[nodiscard]] std::uint64_t hash() const {
+        std::vector<ManifestRow> only = rows;
+        for (ManifestRow& each : only) each.offset = 0; // of no matter to a reader
+        return xxh64(only.data(), only.size() * sizeof(ManifestRow));
+    }
+
+    /// Written once: nobody can change it any more.
+    [[nodiscard]] ShareFd write() const {
+        ShareFd file{::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+        ManifestHead head;
+        head.parts = parts.size();
+        head.copied = copied;
+        head.rows = rows.size();
+        const auto put = [&](const void* from, std::size_t bytes) {
+            const auto* at = static_cast<const char*>(from);
+            while (bytes != 0) {
+                const ssize_t done = ::write(file.get(), at, bytes);
+                if (done < 0 && errno != EINTR) return false;
+                at += std::max<ssize_t>(done, 0);
+                bytes -= static_cast<std::size_t>(std::max<ssize_t>(done, 0));
+            }
+            return true;
+        };
+        const bool good =
+            file && put(&head, sizeof head) && put(parts.data(), parts.size() * sizeof(std::uint64_t)) &&
+            put(rows.data(), rows.size() * sizeof(ManifestRow)) &&
+            ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
+        if (!good) check(system_status(errno), "write the manifest of a publication");
+        return file;
+    }
+
+    /// Throws Unavailable if it does not fit the publication, or itself.
+    [[nodiscard]] static Manifest read(const Publication& publication) {
+        const int file = publication.descriptors.front().get();
+        struct stat facts {};
+        ManifestHead head;
+        const ManifestHead wanted;
+        Manifest manifest;
+        std::size_t offset = 0;
+        const auto get = [&](void* to, std::size_t bytes) {
+            const bool all = ::pread(file, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+            offset += bytes;
+            return all;
+        };
+        bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
+                    head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
+                    head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
+        if (good) {
+            manifest.copied = head.copied;
+            manifest.parts.resize(head.parts);
+            manifest.rows.resize(head.rows);
+            good = get(manifest.parts.data(), head.parts * sizeof(std::uint64_t)) &&
+                   get(manifest.rows.data(), head.rows * sizeof(ManifestRow)) &&
+                   offset == static_cast<std::size_t>(facts.st_size);
+        }
+        std::uint64_t shared = 0;
+        for (const std::uint64_t each : manifest.parts) shared += each;
+        for (const ManifestRow& each : manifest.rows) {
+            const std::uint64_t size = each.copied != 0 ? manifest.copied : shared;
+            good = good && each.name.back() == '\0' && each.offset <= size && each.bytes <= size - each.offset;
+        }
+        if (!good) unavailable({"Share: a publication that cannot be understood: of another version of memsaver"});
+        return manifest;
+    }
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
