@@ -70,6 +70,7 @@ FEATURES = {
     "registrations": Program("Registrations registered{saver, {}};", headers=("memsaver/saver/registrations.hpp",)),
     "hooks": Program("Hook hook = saver.before_pause([](PauseEvent&) {});"),
     "switched_off": Program(options=", {.enabled = stream != nullptr}"),
+    "evicting": Program(options=", {.evict_for_allocations = stream != nullptr}"),
     "pageable": Program(storage=".storage = stream != nullptr ? Storage::pageable : Storage::pinned"),
     "usage": Program("std::cout << saver.usage();", headers=("iostream",)),
     "HostDriver": Program("MemorySaver host{HostDriver{}};"),

@@ -224,6 +224,7 @@ set(MEMSAVER_HEADERS
   include/memsaver/saver/directory.ipp
   include/memsaver/saver/elastic.hpp
   include/memsaver/saver/elastic.ipp
+  include/memsaver/saver/evictions.hpp
   include/memsaver/saver/gate.hpp
   include/memsaver/saver/gate.ipp
   include/memsaver/saver/hook_lists.hpp

@@ -10,9 +10,7 @@
 using namespace memsaver;
 
 int main() {
-    MemorySaver<> saver{HostDriver{112_MiB}, {.on_no_room = [&](const NoRoom& need) { // called while models are loaded
-                            return saver.reclaim(need.missing_bytes).bytes() != 0;
-                        }}};
+    MemorySaver<> saver{HostDriver{112_MiB}, {.evict_for_allocations = true}}; // also while models are loaded
 
     std::vector<Buffer<float>> weights; // eight models of 32 MiB; three fit
     for (int model = 0; model < 8; ++model) {

@@ -680,6 +680,7 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         wanted.margin = from.margin;
         wanted.default_policy = policy_of(from.default_policy);
         wanted.new_tags = static_cast<NewTags>(enumerator(from.new_tags, 2, "memsaver_options.new_tags"));
+        wanted.evict_for_allocations = from.evict_for_allocations;
         wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);
         wanted.events = sink_of(from.on_event, from.on_event_context);
         auto made = std::make_unique<memsaver_saver>(

@@ -283,12 +283,15 @@ typedef struct memsaver_options {
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
+    /// True: allocations and resumes make room as memsaver_use() does: they pause idle tags that were used before or
+    /// made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling thread.
+    bool evict_for_allocations;
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED                                                 \
+            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, false                                          \
     }
 
 /// Returns MEMSAVER_OK if a saver can be created with MEMSAVER_DRIVER_CUDA on this device, else MEMSAVER_UNAVAILABLE

@@ -115,6 +115,7 @@ class Options(Sized):
         ("on_event", EventFunction),
         ("on_event_context", c_void_p),
         ("new_tags", c_int32),
+        ("evict_for_allocations", c_bool),
     )
 
 

@@ -148,6 +148,7 @@ class Saver:
         enabled: bool = True,
         default_policy: Policy | None = None,
         new_tags: Literal["allowed", "with_policy"] = "allowed",
+        evict_for_allocations: bool = False,
         margin: int = 0,
         rdma: bool = False,
         export: Literal["none", "file_descriptor", "fabric"] = "none",
@@ -167,6 +168,9 @@ class Saver:
             pause.
         new_tags: "with_policy": only `arena` with a policy makes a tag; any other use of an unknown name is `Misuse`,
             because the name may be mistyped. "allowed": every use makes one.
+        evict_for_allocations: True: allocations and resumes make room as `use` does: they pause idle tags that were
+            used before or made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling
+            thread.
         margin: bytes of each device's memory that allocations and resumes leave free.
         rdma, export, peers: for GPU pages: whether other devices can access them directly; the handle type for
             exporting them to other processes; the numbers of other GPUs that may use them.
@@ -205,6 +209,7 @@ class Saver:
             export_handles=exports[export],
             margin=bytes_of(margin, "margin"),
             new_tags=made_by[new_tags],
+            evict_for_allocations=evict_for_allocations,
             host_capacity=bytes_of(host_capacity, "host_capacity"),
             host_granularity=bytes_of(host_granularity, "host_granularity"),
             peers=(c_int * len(peers))(*map(_device, peers)),

@@ -55,6 +55,26 @@ def test_uses_of_more_than_there_is_room(small: Saver) -> None:
     assert all(row.evictable for row in usage if row.tag.startswith("model"))
 
 
+def test_allocations_evict_if_they_may() -> None:
+    for evicts in (False, True):
+        with Saver("host", host_capacity=64 * MIB, evict_for_allocations=evicts) as saver:
+            saver.arena("idle", HostBackup(), evictable=True)
+            idle = numpy.asarray(saver.buffer(40 * MIB, tag="idle"))
+            idle[:] = 7
+            if not evicts:
+                with pytest.raises(OutOfMemory, match="set evict_for_allocations"):
+                    saver.buffer(40 * MIB, tag="new")
+                continue
+            new = saver.buffer(40 * MIB, tag="new")
+            assert {row.tag: row.state for row in saver.usage()} == {"idle": "paused", "new": "active"}
+            assert saver.usage().residency.evictions == 1
+            with pytest.raises(OutOfMemory, match="not evictable"):
+                saver.resume("idle")
+            new.free()
+            saver.resume("idle")
+            assert (idle == 7).all()
+
+
 def test_a_use_keeps_its_tags(saver: Saver) -> None:
     array = filled(saver, "kept", 1)
     cache = saver.buffer(MIB, tag="cache")

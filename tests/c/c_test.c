@@ -1594,6 +1594,32 @@ static void test_sink_that_calls_the_saver(void) {
     memsaver_destroy(saver);
 }
 
+// Only on host memory, where the test can choose the capacity.
+static void test_evict_for_allocations(void) {
+    memsaver_options options = options_of_machine;
+    options.host_capacity = 64 * MIB;
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options idle = MEMSAVER_ARENA_OPTIONS_INIT;
+    idle.policy = &keep;
+    idle.evictable = true;
+    for (int evicts = 0; evicts < 2; ++evicts) {
+        options.evict_for_allocations = evicts == 1;
+        memsaver_saver* saver = NULL;
+        OK(memsaver_create(&options, &saver));
+        OK(memsaver_make_tag(saver, "idle", &idle));
+        void* block = NULL;
+        OK(memsaver_allocate(saver, "idle", 40 * MIB, 0, &block));
+        memsaver_report report = MEMSAVER_REPORT_INIT;
+        const memsaver_result result = memsaver_allocate(saver, "new", 40 * MIB, 0, &block);
+        IS(evicts ? MEMSAVER_OK : MEMSAVER_OUT_OF_MEMORY, result);
+        IS(evicts ? MEMSAVER_OUT_OF_MEMORY : MEMSAVER_OK,
+           memsaver_resume(saver, NULL, 0, NULL, &report)); // is it away?
+        CHECK(report.mapped_bytes == 0);
+        memsaver_destroy(saver);
+    }
+}
+
 /// Holds a pause in progress while another thread pauses the same tag.
 typedef struct Held {
     pthread_barrier_t began, asked;
@@ -2084,6 +2110,7 @@ int main(int count, char** arguments) {
     test_errors_text();
     if (host) {
         test_no_room();
+        test_evict_for_allocations();
         test_uses_without_room();
         test_machines();
     }

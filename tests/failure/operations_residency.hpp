@@ -26,27 +26,35 @@ inline void use_swept(Populated& world) {
     use.until(world.stream);
 }
 
-inline void reclaim_all(Populated& world) {
-    (void)world.saver->reclaim(1_GiB);
+/// "swept" may be evicted, and loses its bytes if its policy keeps none.
+inline void lose_swept(Populated& world) {
     Populated::Tag& tag = world.tags["swept"];
     for (Populated::Block& block : tag.blocks) {
-        if (world.setting.enabled && tag.becomes != Becomes::kept) block.content = tag.becomes;
+        if (tag.becomes != Becomes::kept) block.content = tag.becomes;
     }
 }
 
-/// Allocates for another tag, which evicts "swept" if nothing fails.
+inline void reclaim_all(Populated& world) {
+    (void)world.saver->reclaim(1_GiB);
+    if (world.setting.enabled) lose_swept(world);
+}
+
+inline void check_resumed(Populated& world) {
+    world.saver->set_margin(0);
+    CHECK(world.is("active"));
+    CHECK(row_of(*world.saver, "swept").users == 0);
+    world.check_bytes("swept");
+}
+
+inline void check_evicted(Populated& world) {
+    CHECK(world.is("paused"));
+    CHECK(swept_bytes(world) == 0);
+    world.check_bytes("swept");
+}
+
 inline std::vector<Operation> residency() {
-    const auto resumed = [](Populated& world) {
-        world.saver->set_margin(0);
-        CHECK(world.is("active"));
-        CHECK(row_of(*world.saver, "swept").users == 0);
-        world.check_bytes("swept");
-    };
-    const auto paused = [](Populated& world) {
-        CHECK(world.is("paused"));
-        CHECK(swept_bytes(world) == 0);
-        world.check_bytes("swept");
-    };
+    const auto resumed = check_resumed;
+    const auto paused = check_evicted;
     return {
         {"use: of what is away", pause_swept, use_swept, resumed},
         {"use: of what is here", [](Populated& world) { use_swept(world); }, use_swept, resumed},
@@ -72,6 +80,39 @@ inline std::vector<Operation> residency() {
          },
          paused},
         {"reclaim", [](Populated& world) { world.saver->set_evictable("swept", true); }, reclaim_all, paused},
+    };
+}
+
+/// Operations of a saver whose allocations and resumes evict.
+inline std::vector<Operation> evicting() {
+    return {
+        {"allocate: for which another tag has to go",
+         [](Populated& world) {
+             world.saver->set_evictable("swept", true);
+             DeviceMemory memory;
+             REQUIRE(world.driver.inner().memory(memory).ok());
+             world.saver->set_margin(memory.free_bytes - 16_KiB);
+         },
+         [](Populated& world) {
+             world.allocate("beside", 32_KiB);
+             world.saver->set_margin(0);
+             lose_swept(world);
+         },
+         [](Populated& world) {
+             (void)world.saver->trim("swept", {.order = already_idle}); // what could not be released at first
+             check_evicted(world);
+         }},
+        {"resume: for which another tag has to go",
+         [](Populated& world) {
+             pause_swept(world);
+             with_rival(world);
+         },
+         [](Populated& world) { world.resume("swept"); },
+         [](Populated& world) {
+             CHECK(world.is("paused", "rival"));
+             check_resumed(world);
+             world.check_bytes("rival");
+         }},
     };
 }
 

@@ -33,6 +33,7 @@ struct Setting {
     enum class Well : unsigned char { none, own, other } well = Well::none;
     std::size_t capacity = 4_MiB; ///< of a device
     bool single_handle = false;   ///< of "swept"
+    bool evicts = false;          ///< the saver's allocations and resumes evict
 };
 
 /// A saver whose tag "swept" has the policy under test and is the target of operations. "beside" is active, "away" is
@@ -377,7 +378,7 @@ private:
                         {.device = device, .granularity = granularity, .poison = where.nasty, .late = where.nasty}}};
     }
     static SaverOptions saver_options(const Setting& where) {
-        SaverOptions options{.enabled = where.enabled, .margin = 256_KiB};
+        SaverOptions options{.enabled = where.enabled, .margin = 256_KiB, .evict_for_allocations = where.evicts};
         options.on_no_room = [](const NoRoom& need) { // no memory can be freed
             CHECK(need.device >= 0);
             return false;

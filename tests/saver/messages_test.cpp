@@ -321,8 +321,8 @@ TEST_CASE("messages: OutOfMemory says who holds the device's memory, and that no
     CHECK(!contains(text_of<OutOfMemory>([&] { (void)saver.arena("first").allocate(100_MiB); }), "held")); // nobody
     const Buffer<char> weights{saver.arena("weights"), 30_MiB};
     const std::string advice =
-        "; allocations and resumes pause no other tag by themselves, only uses do: pause one, call reclaim, or set "
-        "on_no_room";
+        "; allocations and resumes pause no other tag by themselves, only uses do: pause one, call reclaim, set "
+        "evict_for_allocations, or set on_no_room";
     const auto ends_with = [](const std::string& text, const std::string& end) {
         CHECK_MESSAGE(text.ends_with(end), text);
     };
@@ -431,7 +431,8 @@ TEST_CASE("messages: how often on_no_room was asked") {
                       }}};
     const Buffer<char> weights{saver.arena("weights"), 30_MiB};
     const auto allocate = [&] { (void)saver.arena("x").allocate(40_MiB); };
-    CHECK(contains(text_of<OutOfMemory>(allocate), "call reclaim, or free memory in on_no_room"));
+    CHECK(contains(text_of<OutOfMemory>(allocate),
+                   "call reclaim, set evict_for_allocations, or free memory in on_no_room"));
     CHECK(std::exchange(asked, 0) == 1);
     answer = true;
     const std::string often = "; room was made 100 times, the most for one call, and did not suffice";

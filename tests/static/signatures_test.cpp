@@ -80,6 +80,7 @@ static_assert(!FreesWithAPointer<Host>);
                                                return need.bytes != 0;
                                            }}};
     MemorySaver off{CudaDriver{0}, {.enabled = false}};
+    MemorySaver roomy{CudaDriver{0}, {.evict_for_allocations = true}};
 
     saver.pause();
     saver.pause({.timeout = 5s});

@@ -275,6 +275,8 @@ void program_20_residency(Device device, StreamRef stream) {
     }
     { Use use = saver.use(tags, {.room_within = 2s}); }
     (void)saver.reclaim(1_MiB);
+    MemorySaver roomy{device(0), {.evict_for_allocations = true}};
+    (void)roomy.arena("model.a").allocate(1_MiB);
 }
 
 template <class Device>

@@ -34,9 +34,9 @@ struct ArenaOptions {
     EventSink events{};
     /// Budget shared by arenas that may take host memory at the same time. A saver's arenas share the saver's budget.
     std::shared_ptr<detail::HostBudget> host_budget{};
-    /// For a saver's tag, on all of its devices: whether `use` of other tags and `reclaim` may pause this tag while it
-    /// is not in use, even if it was never named in a `use`. If set, work may touch the tag's memory only during its
-    /// uses.
+    /// For a saver's tag, on all of its devices: whether `use` of other tags, `reclaim` and allocations that evict
+    /// (SaverOptions::evict_for_allocations) may pause this tag while it is not in use, even if it was never named in a
+    /// `use`. If set, work may touch the tag's memory only during its uses.
     bool evictable = false;
     /// For a saver's tag, on all of its devices: tags with the lowest priority are paused first; among equal
     /// priorities, the least recently used one.

@@ -35,9 +35,10 @@ struct ArenaUsage {
     std::size_t pauses = 0;            ///< number of pauses that released memory
     bool of_a_tag = true;              ///< false for plain memory, and for what a dropped tag could not release
     // For the tag, across all its devices:
-    std::size_t users = 0;  ///< live `Use`s that name the tag
-    bool evictable = false; ///< whether `use` and `reclaim` may pause the tag while it is unused
-    int priority = 0;       ///< tags with the lowest priority are paused first
+    std::size_t users = 0; ///< live `Use`s that name the tag
+    bool evictable =
+        false;        ///< whether `use`, `reclaim` and allocations that evict may pause the tag while it is unused
+    int priority = 0; ///< tags with the lowest priority are paused first
     /// Time since its last use began or ended; 0 if it was never used.
     std::chrono::nanoseconds age{0};
 };
@@ -47,7 +48,7 @@ struct ResidencyUsage {
     std::size_t hits = 0;           ///< uses whose tags were all resident
     std::size_t misses = 0;         ///< uses that had to resume something, or to wait for another thread that did
     std::size_t waits = 0;          ///< uses that waited for other threads' uses, pauses or transfers
-    std::size_t evictions = 0;      ///< tags that `use` and `reclaim` paused
+    std::size_t evictions = 0;      ///< tags that `use`, `reclaim` and allocations paused
     std::size_t brought_bytes = 0;  ///< physical memory mapped for uses
     std::size_t restored_bytes = 0; ///< bytes that uses restored from backups
     std::size_t evicted_bytes = 0;  ///< physical memory that evictions released or handed over
@@ -104,7 +105,7 @@ public:
     /// For temporaries, returns by value, so that `for (auto& device : saver.usage().devices())` is safe.
     [[nodiscard]] std::vector<DeviceUsage> devices() && noexcept { return std::move(devices_); }
 
-    /// What `use` and `reclaim` have done so far.
+    /// What `use`, `reclaim` and evictions for allocations have done so far.
     [[nodiscard]] const ResidencyUsage& residency() const noexcept { return residency_; }
 
     /// Prints users, age and priority only if some tag has been used or may be evicted.

@@ -243,7 +243,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         const Span resuming = state_->span_of(event.tags, "resume");
         const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         state_->run_hooks(state_->before_resume_, event, false);
-        state_->with_patience(tags, options.room_within, [&](int& refused_by) {
+        state_->with_patience({nullptr, tags, RoomWithin{options.room_within}}, [&](int& refused_by) {
             state_->resume_async_now(*arrival, members, options, told, refused_by);
         });
         return Arrival{std::move(arrival)};

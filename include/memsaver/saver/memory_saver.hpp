@@ -276,7 +276,8 @@ public:
     /// what a failed pause or an owner's callback throws, and Misuse inside a hook or if no tag is on the device.
     Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options = {}) { return used().reclaim(bytes, options); }
 
-    /// Sets whether these tags may be evicted, by `use` of other tags and by `reclaim`, while they are idle. A tag
+    /// Sets whether these tags may be evicted, by `use` of other tags, by `reclaim` and by allocations
+    /// (SaverOptions::evict_for_allocations), while they are idle. A tag
     /// named in a `use` becomes evictable; `false` reverts that until its next use.
     void set_evictable(const Tags& tags, bool yes) { used().set_evictable(tags, yes); }
     /// Sets the tags' eviction priority; see ArenaOptions::priority.

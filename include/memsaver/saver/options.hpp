@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/saver/evictions.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 
 #include <concepts>
@@ -33,14 +34,13 @@ class Enabled {
 public:
     Enabled() noexcept = default;
     template <std::same_as<bool> B>
-    Enabled(B yes) noexcept : yes_{yes}, plain_{&detail::make_plain_memory} {}
+    Enabled(B yes) noexcept : plain_{yes ? nullptr : &detail::make_plain_memory} {}
 
-    [[nodiscard]] operator bool() const noexcept { return yes_; }
-    /// Makes what allocates the blocks of a saver that is switched off; null unless a value was given.
+    [[nodiscard]] operator bool() const noexcept { return plain_ == nullptr; }
+    /// Makes what allocates the blocks of a saver that is switched off; null if it is on.
     [[nodiscard]] detail::MakePlainMemory plain() const noexcept { return plain_; }
 
 private:
-    bool yes_ = true;
     detail::MakePlainMemory plain_ = nullptr;
 };
 
@@ -55,6 +55,13 @@ struct SaverOptions {
     /// With `NewTags::with_policy`, `arena`, `region` and `capture` throw Misuse for an unknown tag without a policy.
     /// The message suggests similar tag names.
     NewTags new_tags = NewTags::allowed;
+    /// If true, allocations and resumes make room as MemorySaver::use does: after unused memory, they pause idle tags
+    /// that were named in a `use` or made evictable, lowest priority first and, at equal priority, least recently used
+    /// first; none if all of them together do not suffice. Never paused are tags in use, the tag that allocates and
+    /// those that are resumed. An eviction waits for the work that the tag's uses marked with `until`, for at most 10 s
+    /// and no longer than `room_within`, and never for a use. Hooks run on the calling thread; if a before-hook throws,
+    /// its tag stays resident. Inside a hook and while a capture is open, nothing is evicted.
+    EvictForAllocations evict_for_allocations{};
     /// Called before OutOfMemory is thrown, on the thread that needs the memory, with no lock held. It may free, pause
     /// and drop (inside a hook, only free). Returning true means that memory may be available now: the call is retried,
     /// and if there is still no room, this function is asked again, up to 100 times for one call. Exceptions propagate

@@ -1,10 +1,11 @@
-// Implements `use` and `reclaim`: resumes tags that are used and evicts idle tags. Knows nothing about how a tag is
-// paused or resumed, or which threads wait for which.
+// Implements `use`, `reclaim` and evictions for allocations: resumes tags that are used and evicts idle tags. Knows
+// nothing about how a tag is paused or resumed, or which threads wait for which.
 #pragma once
 
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/saver/evictions.hpp"
 #include "memsaver/saver/residents.hpp"
 #include "memsaver/saver/saver_state.hpp"
 #include "memsaver/saver/use_options.hpp"
@@ -20,7 +21,7 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// The working state of one call of `use` or `reclaim`. Not thread-safe.
+/// The working state of one call of `use` or `reclaim`, or of one attempt to make room. Not thread-safe.
 class Residency {
 public:
     explicit Residency(SaverState& state) : state_{state}, residents_{state.tags_.residents()} {}
@@ -32,6 +33,9 @@ public:
     [[nodiscard]] std::unique_ptr<UseRecord> use(const Tags& tags, const ResidentList& residents,
                                                  const UseOptions& options);
     [[nodiscard]] Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
+    /// Pauses idle tags for an allocation or a resume. Returns whether that call may find room now. Throws what a
+    /// failed pause or a hook throws.
+    [[nodiscard]] bool make_room(const LackOfRoom& lack);
 
     /// Pauses the tags of `out`, all claimed by this thread, and resumes those of `in`. Called with no lock held; runs
     /// no hook. `at_last`: waits for the device rather than fail for lack of room. If it throws, `moved` reports what
@@ -44,7 +48,7 @@ public:
                           Moved& moved);
 
 private:
-    struct Reclaiming; // the state of one reclaim
+    struct Reclaiming; // the state of one reclaim, or of one attempt to make room
     void release_unused(Reclaiming& now);
     void ask_elastic_owners(Reclaiming& now);
     /// Pauses idle tags, if there are any. Returns false if no more can be paused.

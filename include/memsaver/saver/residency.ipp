@@ -431,6 +431,8 @@ struct Residency::Reclaiming {
     std::size_t bytes;
     int device;
     const ReclaimOptions& options;
+    Deadline until{};         // of all pauses together; none: each has the timeout of the options
+    bool all_or_none = false; // pauses nothing that does not suffice
     Reclaimed got{};
     const char* in_the_way = "";
     bool one_by_one = false;                       // set once one of several tags is not idle
@@ -485,7 +487,7 @@ MEMSAVER_INLINE void Residency::ask_elastic_owners(Reclaiming& now) {
 }
 
 MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
-    ResidentList out = choose_victims({{now.device, now.missing()}}, false);
+    ResidentList out = choose_victims({{now.device, now.missing()}}, now.all_or_none);
     if (out.empty()) return false;
     if (now.one_by_one) out.resize(1);
     if (!now.theirs([&] { return hooks_agree(out); })) return true;
@@ -504,7 +506,7 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
     const Tags going{event.tags};
     Report report;
     try {
-        const Deadline deadline = deadline_after(now.options.timeout);
+        const Deadline deadline = now.until ? now.until : deadline_after(now.options.timeout);
         claim.wait_for_marks(deadline);
         std::optional<OpenCaptures::KeepOut> no_captures;
         try {
@@ -535,6 +537,49 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
     now.got.evicted_bytes += released;
     // Other threads had paused them, or their memory cannot be released now: do not retry them.
     if (released == 0) passed_by_.insert(passed_by_.end(), gone.begin(), gone.end());
+    return true;
+}
+
+// --- room for allocations and resumes ---
+
+MEMSAVER_INLINE bool evict_for_room(SaverState& state, const LackOfRoom& lack) {
+    return Residency{state}.make_room(lack);
+}
+
+MEMSAVER_INLINE bool Residency::make_room(const LackOfRoom& lack) {
+    // Other threads may wait for a hook's thread, and the wait for a capture's end would have no limit.
+    if (state_.running_.here(Running::Kind::hook) || state_.captures_.open()) return false;
+    constexpr std::chrono::seconds longest_wait{10}; // device work that waits for this thread would never end
+    const Deadline deadline = earlier(lack.until, std::chrono::steady_clock::now() + longest_wait);
+    const Residents::Mover mover{residents_, deadline};
+    if (mover.waited()) return mover.moves(); // what that thread released may be enough
+    std::size_t margin = 0;
+    if (lack.arena != nullptr) {
+        margin = lack.arena->margin();
+        if (auto own = state_.tags_.resident_of(*lack.arena)) passed_by_.push_back(std::move(own));
+    }
+    for (const Tags* const own : {lack.in, lack.out}) {
+        if (own == nullptr) continue;
+        for (const auto& member : state_.tags_.members(*own)) {
+            passed_by_.push_back(member->resident);
+            if (own == lack.in && member->core != nullptr) margin = std::max(margin, member->core->margin());
+        }
+    }
+    DeviceMemory memory;
+    for (const AnyDriver& driver : state_.tags_.drivers()) {
+        if (driver.device() == lack.device && driver.memory(memory).ok()) break;
+    }
+    const std::size_t needed = lack.error.needed_bytes();
+    const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
+    const bool enough = needed != 0 && memory.free_bytes >= wanted;
+    if (enough && lack.asked == 0) return true; // released since, if the device can be believed
+    const ReclaimOptions options{.device = lack.device};
+    Reclaiming now{enough ? 1 : std::max<std::size_t>(wanted - std::min(memory.free_bytes, wanted), 1), lack.device,
+                   options, deadline, true};
+    while (!now.enough() && evict_some(now)) {
+    }
+    if (now.got.bytes() == 0) return false;
+    state_.room_made_ += 1;
     return true;
 }
 
@@ -609,6 +654,7 @@ MEMSAVER_INLINE void SaverState::say_who_holds(Error& error, const Tags& wanted)
 
 MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags,
                                              unsigned asked, const Tags& wanted) noexcept {
+    const Evictions* const how = options_.evict_for_allocations.how();
     try {
         std::vector<Holder> rows = holders(wanted);
         std::vector<Holder> there;
@@ -617,7 +663,7 @@ MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, con
         for (const Holder& row : rows) {
             if (row.device != device) continue;
             there.push_back(row);
-            if (!tags_.residents().in_play() && wanted.names().empty()) there.back().state.clear();
+            if (!tags_.residents().in_play() && wanted.names().empty() && how == nullptr) there.back().state.clear();
             mapped += row.bytes;
             if (!options_.enabled) continue; // plain memory is never paused
             could_pause = could_pause || std::find(tags.begin(), tags.end(), row.tag) == tags.end();
@@ -636,8 +682,9 @@ MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, con
         if (asked >= most_asked) {
             text += "; room was made " + std::to_string(asked) + " times, the most for one call, and did not suffice";
         } else if (could_pause && wanted.names().empty()) {
-            text += "; allocations and resumes pause no other tag by themselves, only uses do: pause one, call "
-                    "reclaim, or ";
+            text += how != nullptr ? how->advice
+                                   : "; allocations and resumes pause no other tag by themselves, only uses do: "
+                                     "pause one, call reclaim, set evict_for_allocations, or ";
             text += options_.on_no_room ? "free memory in on_no_room" : "set on_no_room";
         }
         error.attach(std::move(rows));

@@ -23,13 +23,15 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// The residency record of one tag, on all of its devices. Except for the name, guarded by the mutex of its Residents.
+/// The residency record of one tag, on all of its devices. Except for the name and `serial`, guarded by the mutex of
+/// its Residents.
 struct Resident {
     using Clock = std::chrono::steady_clock;
 
     std::string tag;
-    bool evictable = false; ///< set by the program
-    bool used = false;      ///< was named in a `use`
+    std::uint64_t serial = 0; ///< increases in the order in which tags were made
+    bool evictable = false;   ///< set by the program
+    bool used = false;        ///< was named in a `use`
     int priority = 0;
     Clock::time_point last_use{}; ///< when a use last began or ended; the epoch: never
     std::vector<ArenaCore*> cores{};
@@ -167,6 +169,27 @@ public:
     };
 
     // --- claims and evictions ---
+
+    /// The right to move tags for no use: at most one thread moves tags, and an eviction for an allocation does not
+    /// queue, because those in the queue may wait for uses.
+    class [[nodiscard]] Mover {
+    public:
+        /// Waits until no other thread moves tags, at most until the deadline.
+        Mover(Residents& residents, const Deadline& deadline);
+        Mover(const Mover&) = delete;
+        Mover& operator=(const Mover&) = delete;
+        ~Mover();
+
+        /// Returns whether this thread may move tags now.
+        [[nodiscard]] bool moves() const noexcept { return moves_; }
+        /// Returns whether another thread moved tags, or still does.
+        [[nodiscard]] bool waited() const noexcept { return waited_; }
+
+    private:
+        Residents& residents_;
+        bool moves_ = false;
+        bool waited_ = false;
+    };
 
     /// Exclusive hold on unused tags, for a pause, drop or eviction: no use of them begins until it ends. Leaves out
     /// tags that this thread has already claimed. Move-only.

@@ -271,6 +271,23 @@ MEMSAVER_INLINE void Residents::Waiter::await_change(const Deadline& deadline) {
 
 // --- claims and evictions ---
 
+MEMSAVER_INLINE Residents::Mover::Mover(Residents& residents, const Deadline& deadline) : residents_{residents} {
+    std::unique_lock lock{residents_.mutex_};
+    while (residents_.moving_) {
+        waited_ = true;
+        if (deadline && std::chrono::steady_clock::now() >= *deadline) return;
+        residents_.wait_for_change(lock, deadline);
+    }
+    residents_.moving_ = moves_ = true;
+}
+
+MEMSAVER_INLINE Residents::Mover::~Mover() {
+    if (!moves_) return;
+    const std::lock_guard lock{residents_.mutex_};
+    residents_.moving_ = false;
+    residents_.notify_all();
+}
+
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags, const Deadline& deadline,
                                         const char* what)
     : Claim{} {
@@ -403,6 +420,7 @@ MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const Re
             found.push_back({tag, tag->priority, tag->last_use, idle});
         }
     }
+    sort_by(found, [](const Candidate& each) { return each.resident->serial; }); // tags that were never used
     sort_by(found, [](const Candidate& each) { return key_of(each.last_use.time_since_epoch().count()); });
     sort_by(found, [](const Candidate& each) { return key_of(each.priority); });
     return found;

@@ -524,7 +524,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
-        event.report = state_->with_patience(tags, options.room_within, [&](int& refused_by) {
+        event.report = state_->with_patience({nullptr, tags, RoomWithin{options.room_within}}, [&](int& refused_by) {
             return state_->resume_now(members, options, refused_by);
         });
         state_->run_hooks(state_->after_resume_, event, true);
@@ -579,7 +579,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 }
             };
             try {
-                going.report = state_->with_patience(in, options.room_within, [&](int& refused_by) {
+                going.report = state_->with_patience({&out, in, RoomWithin{options.room_within}}, [&](int& refused_by) {
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
@@ -1004,6 +1004,38 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
 }
 
 // --- making room ---
+
+MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, const ArenaCore& arena, Tried& tried) {
+    const int device = arena.device();
+    if (tried.relief.again([&](bool wait) { return make_room(device, wait, {}, tried.seen); },
+                           [&] { return wait_for_copies(device); })) {
+        return true;
+    }
+    const std::vector<std::string> tags{arena.tag()};
+    if (!evict({error, device, &arena, nullptr, nullptr, tried.asked, {}}) &&
+        !ask_for_room(error, device, tags, tried.asked)) {
+        say_no_room(error, device, tags, tried.asked);
+        return false;
+    }
+    tried.asked += 1;
+    tried.relief = {}; // memory that was freed may have to be waited for
+    return true;
+}
+
+MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, int device, Patience& patience) {
+    if (!std::exchange(patience.waited, true) && wait_for_copies(device, patience.within.until())) return true;
+    if (evict({error, device, nullptr, &patience.in, patience.out, patience.asked, patience.within.until()}) ||
+        ask_for_room(error, device, away(patience.in), patience.asked, patience.within.left())) {
+        patience.asked += 1;
+        return true;
+    }
+    if (patience.within.over()) {
+        say_no_room(error, device, away(patience.in), patience.asked);
+        return false;
+    }
+    patience.within.sleep(); // no turn is held, so other threads can make room
+    return true;
+}
 
 MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
     const std::size_t released = release_unused(device, wait, busy);

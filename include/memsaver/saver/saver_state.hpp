@@ -73,8 +73,14 @@ class SaverState {
 
     // --- making room ---
 
+    /// What was tried for a call that found no room.
+    struct Tried {
+        Relief relief{};
+        unsigned asked = 0;
+        std::uint64_t seen = 0; ///< `room_made_` before the call's last attempt
+    };
     /// Returns `act()`. If it finds no room on the arena's device, retries: after releasing unused memory, after
-    /// waiting for the device, and for as long as the program makes room.
+    /// waiting for the device, and for as long as evictions or the program make room.
     template <class Act>
     decltype(auto) with_room(const ArenaCore& arena, Act&& act) {
         struct Noted { // runs on success and on failure
@@ -83,25 +89,17 @@ class SaverState {
             ~Noted() { tags.note_use(arena); }
         };
         const Noted noted{tags_, arena};
-        Relief relief;
-        for (unsigned asked = 0;;) {
-            const std::uint64_t seen = room_made_.load();
+        for (Tried tried;;) {
+            tried.seen = room_made_.load();
             try {
                 return act();
             } catch (OutOfMemory& error) {
-                if (relief.again([&](bool wait) { return make_room(arena.device(), wait, {}, seen); },
-                                 [&] { return wait_for_copies(arena.device()); })) {
-                    continue;
-                }
-                if (!ask_for_room(error, arena.device(), {arena.tag()}, asked)) {
-                    say_no_room(error, arena.device(), {arena.tag()}, asked);
-                    throw;
-                }
-                asked += 1;
-                relief = {}; // memory that the program has freed may have to be waited for
+                if (!may_retry(error, arena, tried)) throw;
             }
         }
     }
+    /// Makes room for an allocation. Returns false, and says in the error who holds the memory, if there is none.
+    bool may_retry(OutOfMemory& error, const ArenaCore& arena, Tried& tried);
     /// Releases unused memory of a device. `busy`: arenas whose turns the caller holds. Returns whether any memory was
     /// released since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
@@ -114,6 +112,11 @@ class SaverState {
     /// need the memory. Called with no lock or turn held.
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
                       std::int64_t within = 0);
+    /// Pauses idle tags if the program wants that for allocations and resumes. Returns whether there may be room now.
+    bool evict(const LackOfRoom& lack) {
+        const Evictions* const how = options_.evict_for_allocations.how();
+        return how != nullptr && lack.asked < most_asked && how->make_room(*this, lack);
+    }
     /// Asks whoever else holds memory of the device; see Device::ask_for_room. Returns whether there is room now.
     bool ask_others(int device, std::size_t bytes, std::int64_t within);
     static constexpr unsigned most_asked = 100; // stops a program that always says yes and never frees anything
@@ -175,30 +178,30 @@ class SaverState {
     void release_leftovers(const Tags& tags);
     // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
     Report pause_now(Members members, const PauseOptions& options);
+    /// The tags that a call pauses and resumes, and how long it waits for room.
+    struct Patience {
+        const Tags* out; ///< or null
+        const Tags& in;
+        RoomWithin within;
+        unsigned asked = 0;
+        bool waited = false;
+    };
     /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
     /// OutOfMemory `act` sets `device` to the device without room.
     template <class Act>
-    decltype(auto) with_patience(const Tags& in, const TimeLimit& room_within, Act&& act) {
-        unsigned asked = 0;
-        bool waited = false;
-        for (RoomWithin patience{room_within};;) {
+    decltype(auto) with_patience(Patience patience, Act&& act) {
+        for (;;) {
             int device = driver_.device();
             try {
                 return act(device);
             } catch (OutOfMemory& error) {
-                if (!std::exchange(waited, true) && wait_for_copies(device, patience.until())) continue;
-                if (ask_for_room(error, device, away(in), asked, patience.left())) {
-                    asked += 1;
-                    continue;
-                }
-                if (patience.over()) {
-                    say_no_room(error, device, away(in), asked);
-                    throw;
-                }
+                if (!may_retry(error, device, patience)) throw;
             }
-            patience.sleep(); // no turn is held, so other threads can make room
         }
     }
+    /// Makes room for a resume, or waits a while. Returns false, and says in the error who holds the memory, once there
+    /// is no more to try.
+    bool may_retry(OutOfMemory& error, int device, Patience& patience);
     void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
                           const std::vector<std::string>& told, int& refused_by);
     /// Throws Misuse if a range is not inside live blocks of these members.

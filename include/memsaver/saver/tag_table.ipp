@@ -448,6 +448,7 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     if (new_tag) {
         auto resident = std::make_shared<Resident>();
         resident->tag = member->tag;
+        resident->serial = last_serial_ + 1;
         resident->evictable = member->options.evictable;
         resident->priority = member->options.priority;
         tag = tags_.emplace(member->tag, Tag{member->policy, said, {}, std::move(resident)}).first;

@@ -1,0 +1,486 @@
+// Evictions for allocations and resumes: SaverOptions::evict_for_allocations.
+#include "graph/graph_support.hpp"
+#include "support/bytes.hpp"
+#include "support/held_stream.hpp"
+#include "support/machines.hpp"
+#include "support/turnstile.hpp"
+
+#include "memsaver/graph/workspace_pool.hpp"
+#include "memsaver/saver/elastic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace saver_evictions_test {
+
+using namespace test;
+
+using namespace std::chrono_literals;
+
+namespace {
+
+using D = MachineDriver;
+
+constexpr std::size_t each = 12_MiB; // three tags fit into `all`
+constexpr std::size_t all = 40_MiB;
+
+static_assert(std::convertible_to<bool, EvictForAllocations> && std::convertible_to<EvictForAllocations, bool>);
+static_assert(!std::convertible_to<int, EvictForAllocations> && !std::convertible_to<void*, EvictForAllocations>);
+
+/// A machine with memory for three tags of 12 MiB. Tags keep their bytes.
+class World {
+public:
+    explicit World(SaverOptions options = {.evict_for_allocations = true}, std::size_t bytes = all)
+        : driver{HostDriver{bytes}}, saver{std::in_place, driver, std::move(options)} {}
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+    ~World() {
+        saver.reset();
+        check_given_back(driver);
+    }
+
+    /// Allocates a tag's block and fills it.
+    void fill(const std::string& tag, const ArenaOptions& options = {.evictable = true}, std::size_t bytes = each) {
+        blocks[tag] = saver->arena(tag, HostBackup{.threads = 1}, options).allocate(bytes);
+        write_pattern(driver, blocks[tag], std::min(bytes, each), blocks.size());
+        seeds[tag] = blocks.size();
+    }
+    void fill(std::initializer_list<const char*> tags) {
+        for (const char* tag : tags) fill(tag);
+    }
+    [[nodiscard]] bool whole(const std::string& tag) { return has_pattern(driver, blocks[tag], each, seeds[tag]); }
+    [[nodiscard]] bool here(const std::string& tag) { return row_of(*saver, tag).state == "active"; }
+    [[nodiscard]] std::string states(std::initializer_list<const char*> tags) {
+        std::string text;
+        for (const char* tag : tags) text += here(tag) ? '1' : '0';
+        return text;
+    }
+    [[nodiscard]] std::uint64_t evictions() { return saver->usage().residency().evictions; }
+
+    D driver;
+    std::optional<MemorySaver<D>> saver;
+    std::map<std::string, void*> blocks;
+    std::map<std::string, std::uint64_t> seeds;
+};
+
+/// Calls that take 12 MiB, each in a saver whose tags "a", "b" and "c" are active, and "away", of 12 MiB, is paused.
+const std::vector<std::function<void(World&)>> takers = {
+    [](World& w) { (void)w.saver->arena("new").allocate(each); },
+    [](World& w) { (void)w.saver->arena("new").allocate(each, StreamRef{}); },
+    [](World& w) {
+        const Region region = w.saver->region("new");
+        (void)w.saver->allocate(each);
+    },
+    [](World& w) { (void)w.saver->arena("new", Discard{}, ArenaOptions{.reserve = each}); },
+    [](World& w) {
+        const auto outside = w.saver->outside();
+        (void)w.saver->allocate(each);
+    },
+    [](World& w) {
+        Elastic elastic = w.saver->arena("new").elastic(1_GiB, {.granularity = 2_MiB});
+        elastic.commit(0, each);
+    },
+    [](World& w) {
+        Elastic elastic = w.saver->arena("new").elastic(1_GiB, {.granularity = 2_MiB});
+        elastic.resize(each);
+    },
+    [](World& w) {
+        WorkspacePool pool{w.saver->arena("new")};
+        (void)pool.get("w", each);
+    },
+    [](World& w) { (void)w.saver->resume("away"); },
+    [](World& w) {
+        const Arrival coming = w.saver->resume_async("away");
+        coming.wait();
+    },
+    [](World& w) {
+        (void)w.saver->arena("small", HostBackup{.threads = 1}).allocate(2_MiB);
+        (void)w.saver->exchange("small", "away");
+    },
+};
+
+void prepare(World& world) {
+    world.fill("away", {});
+    (void)world.saver->pause("away");
+    world.fill({"a", "b", "c"});
+}
+
+} // namespace
+
+TEST_CASE("evictions: whatever takes memory pauses what was used longest ago, and only that") {
+    for (std::size_t i = 0; i < takers.size(); ++i) {
+        CAPTURE(i);
+        World world;
+        prepare(world);
+        { const Use use = world.saver->use("a"); }
+        { const Use use = world.saver->use("c"); }
+        { const Use use = world.saver->use("b"); }
+        takers[i](world);
+        CHECK(world.states({"a", "b", "c"}) == "011");
+        CHECK(world.evictions() == 1);
+        CHECK(world.whole("b"));
+        (void)world.saver->pause({"b", "c"}, {.order = already_idle});
+        (void)world.saver->resume("a");
+        CHECK(world.whole("a"));
+    }
+}
+
+TEST_CASE("evictions: off by default, and if switched off") {
+    CHECK((!EvictForAllocations{} && EvictForAllocations{true} && !EvictForAllocations{false}));
+    for (const bool named : {true, false}) {
+        for (std::size_t i = 0; i < takers.size(); ++i) {
+            CAPTURE(i);
+            World world{named ? SaverOptions{.evict_for_allocations = false} : SaverOptions{}};
+            prepare(world);
+            const std::string text = text_of<OutOfMemory>([&] { takers[i](world); });
+            CHECK(world.states({"a", "b", "c"}) == "111");
+            CHECK(world.evictions() == 0);
+            CHECK_MESSAGE(contains(text, "pause no other tag by themselves"), text);
+        }
+    }
+    MemorySaver off{HostDriver{all}, {.enabled = false, .evict_for_allocations = true}};
+    const Arena a = off.arena("a", HostBackup{}, ArenaOptions{.evictable = true});
+    const Buffer<char> block{a, 30_MiB};
+    CHECK_THROWS_AS((void)a.allocate(30_MiB), OutOfMemory);
+}
+
+TEST_CASE("evictions: priority first, then age; what is unused goes before anything is paused") {
+    World world{{.evict_for_allocations = true}, 52_MiB};
+    world.fill("low", {.evictable = true, .priority = -1});
+    world.fill({"old", "new"});
+    world.fill("high", {.evictable = true, .priority = 1});
+    for (const char* tag : {"high", "old", "new", "low"}) {
+        const Use use = world.saver->use(tag);
+    }
+    const Arena arena = world.saver->arena("x");
+    arena.deallocate(arena.allocate(4_MiB));
+    { const Buffer<char> freed{world.saver->arena("y"), 4_MiB}; } // only one of the two at a time
+    CHECK(world.evictions() == 0);
+    std::vector<Buffer<char>> taken;
+    std::string gone;
+    for (int i = 0; i < 4; ++i) {
+        taken.emplace_back(world.saver->arena("z"), each);
+        gone += world.states({"low", "old", "new", "high"}) + ' ';
+    }
+    CHECK(gone == "0111 0011 0001 0000 ");
+    CHECK_THROWS_AS((void)world.saver->arena("z").allocate(each), OutOfMemory);
+}
+
+TEST_CASE("evictions: several go for one call, and one that turns out not to be needed is let be") {
+    World world;
+    world.fill("little", {.evictable = true});
+    world.fill("second");
+    world.fill("third");
+    { const Use use = world.saver->use("little"); }
+    const Buffer<char> big{world.saver->arena("big"), 26_MiB};
+    CHECK(world.evictions() == 2);
+    World other{{.evict_for_allocations = true}, 64_MiB};
+    other.fill("small", {.evictable = true, .priority = -1});
+    other.fill("large", {.evictable = true}, 40_MiB);
+    const Buffer<char> block{other.saver->arena("x"), 40_MiB};
+    CHECK(other.states({"small", "large"}) == "10");
+}
+
+TEST_CASE("evictions: if all idle tags do not suffice, none is paused, and the text says what can be done") {
+    World world;
+    world.fill("idle");
+    world.fill("used");
+    world.fill("kept", {});
+    const Use use = world.saver->use("used");
+    const Arena arena = world.saver->arena("x");
+    for (const auto& act : std::vector<std::function<void()>>{[&] { (void)arena.allocate(20_MiB); },
+                                                              [&] { (void)arena.allocate(1_GiB); }}) {
+        const std::string text = text_of<OutOfMemory>(act);
+        CHECK_MESSAGE(contains(text, "\"idle\" 12.00 MiB idle"), text);
+        CHECK_MESSAGE(contains(text, "\"used\" 12.00 MiB in use by 1"), text);
+        CHECK_MESSAGE(contains(text, "\"kept\" 12.00 MiB not evictable"), text);
+        CHECK_MESSAGE(text.ends_with("; allocations and resumes pause only tags that are idle and may be evicted, and "
+                                     "those do not suffice: end uses, call set_evictable, or set on_no_room"),
+                      text);
+    }
+    CHECK(world.states({"idle", "used", "kept"}) == "111");
+    CHECK(world.evictions() == 0);
+    (void)arena.allocate(each);
+    CHECK(world.states({"idle", "used", "kept"}) == "011");
+    CHECK_THROWS_AS((void)arena.allocate(each), OutOfMemory);
+    CHECK(world.whole("used"));
+}
+
+TEST_CASE("evictions: the tag that allocates stays, and so do those that are resumed or exchanged") {
+    World world;
+    world.fill({"a", "b", "c"});
+    for (const char* tag : {"a", "b", "c"}) {
+        const Use use = world.saver->use(tag);
+    }
+    (void)world.saver->arena("a").allocate(each); // "a" was used longest ago
+    CHECK(world.states({"a", "b", "c"}) == "101");
+    {
+        Use use = world.saver->use("a"); // nor does a thread wait for a use of its own
+        CHECK_THROWS_AS((void)world.saver->arena("a").allocate(30_MiB), OutOfMemory);
+        use.release();
+    }
+    CHECK_THROWS_AS((void)world.saver->arena("a").allocate(30_MiB), OutOfMemory);
+    CHECK(world.states({"a", "b", "c"}) == "101");
+
+    World pair;
+    pair.fill({"a", "b", "c"});
+    (void)pair.saver->pause("b", {.order = already_idle});
+    const Buffer<char> other{pair.saver->arena("x"), each};
+    { const Use later = pair.saver->use("c"); }
+    CHECK(pair.saver->resume({"a", "b"}).mapped_bytes == each); // "a" was used longest ago, and is wanted too
+    CHECK(pair.states({"a", "b", "c"}) == "110");
+    CHECK_THROWS_AS((void)pair.saver->resume(), OutOfMemory); // all are wanted
+    CHECK(pair.states({"a", "b", "c"}) == "110");
+}
+
+TEST_CASE("evictions: hooks run on the calling thread, and one that throws keeps its tag") {
+    World world;
+    world.fill({"a", "b", "c"});
+    std::string told;
+    const auto here = std::this_thread::get_id();
+    const auto note = [&](const char* what) {
+        return [&told, here, what](PauseEvent& event) {
+            CHECK(std::this_thread::get_id() == here);
+            for (const std::string& tag : event.tags) told += what + tag + "; ";
+            if (std::string{what} == "before " && event.tags.at(0) == "a") throw std::runtime_error{"not this one"};
+        };
+    };
+    const Hook before = world.saver->before_pause(note("before "));
+    const Hook after = world.saver->after_pause(note("after "));
+    const Hook failed = world.saver->after_failed_pause(note("failed "));
+    (void)world.saver->arena("x").allocate(each);
+    CHECK(world.states({"a", "b", "c"}) == "101");
+    CHECK(told == "before a; failed a; before b; after b; ");
+    const Hook late = world.saver->after_pause([](PauseEvent&) { throw std::runtime_error{"afterwards"}; });
+    CHECK_THROWS_AS((void)world.saver->arena("y").allocate(each), std::runtime_error);
+    CHECK(world.states({"a", "b", "c"}) == "100");
+}
+
+TEST_CASE("evictions: nothing is evicted inside a hook") {
+    World world;
+    world.fill({"a", "b", "c"});
+    int refused = 0;
+    const Hook hook = world.saver->before_pause([&](PauseEvent&) {
+        try {
+            (void)world.saver->arena("of the hook").allocate(each);
+        } catch (const OutOfMemory&) {
+            refused += 1;
+        }
+    });
+    (void)world.saver->arena("x").allocate(each);
+    CHECK(refused == 1);
+    CHECK(world.evictions() == 1);
+}
+
+TEST_CASE("evictions: on_no_room may allocate, and is called after them") {
+    int asked = 0;
+    std::optional<MemorySaver<HostDriver>> saver;
+    void* spare = nullptr;
+    saver.emplace(HostDriver{all}, SaverOptions{.evict_for_allocations = true, .on_no_room = [&](const NoRoom& need) {
+                                                    if (++asked > 1) return false;
+                                                    CHECK(need.missing_bytes == each - 4_MiB);
+                                                    (void)saver->arena("small").allocate(2_MiB);
+                                                    saver->deallocate(spare, already_idle);
+                                                    return true;
+                                                }});
+    (void)saver->arena("idle", Discard{}, ArenaOptions{.evictable = true}).allocate(each);
+    spare = saver->arena("spare").allocate(each);
+    const Buffer<char> first{saver->arena("x"), each};
+    CHECK(asked == 0);
+    const Buffer<char> second{saver->arena("x"), each};
+    CHECK(asked == 0);
+    CHECK(row_of(*saver, "idle").state == "paused");
+    const Buffer<char> third{saver->arena("x"), each};
+    CHECK(asked == 1);
+    CHECK_THROWS_AS((void)saver->arena("x").allocate(each), OutOfMemory);
+}
+
+TEST_CASE("evictions: the owner of elastic memory is asked only if they do not suffice") {
+    World world;
+    int asked = 0;
+    Elastic kv;
+    kv = world.saver->arena("kv").elastic(1_GiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t bytes) {
+                                                      asked += 1;
+                                                      kv.resize(0, already_idle);
+                                                      return bytes;
+                                                  }});
+    kv.commit(0, each);
+    world.fill("idle");
+    const Buffer<char> first{world.saver->arena("x"), 20_MiB};
+    CHECK(asked == 0);
+    CHECK(!world.here("idle"));
+    const Buffer<char> second{world.saver->arena("y"), each};
+    CHECK(asked == 1);
+}
+
+TEST_CASE("evictions: while a capture is open, nothing is paused") {
+    World world;
+    world.fill({"a", "b", "c"});
+    const OwnStream stream{world.driver};
+    Graph graph = capture(*world.saver, "graph", stream,
+                          [&] { CHECK_THROWS_AS((void)world.saver->arena("x").allocate(each), OutOfMemory); });
+    CHECK(world.states({"a", "b", "c"}) == "111");
+    graph = {};
+    (void)world.saver->arena("x").allocate(each);
+    CHECK(world.evictions() == 1);
+}
+
+TEST_CASE("evictions: marked work is waited for, by a resume no longer than room_within") {
+    World world;
+    world.fill("away");
+    (void)world.saver->pause("away", {.order = already_idle});
+    world.fill("a");
+    HeldStream busy{host_of(world.driver)};
+    {
+        Use use = world.saver->use("a");
+        use.until(busy.get());
+    }
+    const Buffer<char> other{world.saver->arena("x"), 20_MiB};
+    CHECK_THROWS_AS((void)world.saver->resume("away", {.room_within = 5ms}), OutOfMemory);
+    CHECK(world.states({"a", "away"}) == "10");
+    Turnstile asked;
+    asked.open();
+    world.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::query) asked.pass();
+    });
+    void* block = nullptr;
+    Doing allocating{[&] { block = world.saver->arena("y").allocate(each); }};
+    asked.await(); // the mark is queried
+    CHECK(!allocating.over());
+    world.driver.on_call({});
+    busy.let_go();
+    allocating.join();
+    CHECK(block != nullptr);
+    CHECK(!world.here("a"));
+}
+
+TEST_CASE("evictions: a thread that lacks memory while another one evicts looks again afterwards") {
+    World world;
+    world.fill("a");
+    world.fill("kept", {}, 24_MiB);
+    Turnstile hooked;
+    const Hook hook = world.saver->before_pause([&](PauseEvent&) { hooked.pass(); });
+    Doing first{[&] { (void)world.saver->arena("x").allocate(6_MiB); }}; // pauses "a" for both
+    hooked.await();
+    Turnstile refused;
+    refused.open();
+    world.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::create) refused.pass();
+    });
+    Doing second{[&] { (void)world.saver->arena("y").allocate(6_MiB); }};
+    refused.await();
+    world.driver.on_call({});
+    hooked.open();
+    first.join();
+    second.join();
+    CHECK(world.evictions() == 1);
+}
+
+TEST_CASE("evictions: only the device that lacks memory is relieved") {
+    const D near{HostDriver{all}};
+    const D far{HostDriver{all, {.device = 1}}};
+    {
+        MemorySaver saver{near, {.evict_for_allocations = true}};
+        const ArenaOptions evictable{.evictable = true};
+        (void)saver.arena("near", HostBackup{.threads = 1}, near, evictable).allocate(each);
+        (void)saver.arena("far", HostBackup{.threads = 1}, far, evictable).allocate(each);
+        (void)saver.arena("x", Discard{}, far).allocate(30_MiB);
+        CHECK(row_of(saver, "near").state == "active");
+        CHECK(row_of(saver, "far").state == "paused");
+    }
+    check_given_back(near);
+    check_given_back(far);
+}
+
+TEST_CASE("evictions: threads that allocate, resume and use under pressure end, and no bytes are lost") {
+    const D driver{HostDriver{64_MiB, {.poison = true, .late = true}}};
+    {
+        // Each thread takes at most 8 MiB at a time beside its tag, so that there is always room for all of them.
+        constexpr int threads = 3;
+        MemorySaver one{driver, {.evict_for_allocations = true}};
+        std::vector<void*> blocks;
+        for (int i = 0; i < 2 * threads; ++i) {
+            const std::string tag = "tag " + std::to_string(i);
+            blocks.push_back(one.arena(tag, HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(8_MiB));
+            write_pattern(driver, blocks.back(), 8_MiB, static_cast<std::uint64_t>(i) + 1);
+        }
+        std::atomic<int> wrong{0};
+        std::vector<std::unique_ptr<Doing>> running;
+        for (int t = 0; t < threads; ++t) {
+            running.push_back(std::make_unique<Doing>([&, t] {
+                for (int round = 0; round < 20; ++round) {
+                    const int i = (t + round) % (2 * threads);
+                    const std::string tag = "tag " + std::to_string(i);
+                    const Arena own = one.arena("own " + std::to_string(t));
+                    void* const block = own.allocate(8_MiB);
+                    {
+                        const Use use = one.use(tag);
+                        if (!has_pattern(driver, blocks[static_cast<std::size_t>(i)], 8_MiB,
+                                         static_cast<std::uint64_t>(i) + 1))
+                            wrong += 1;
+                    }
+                    own.deallocate(block, already_idle);
+                }
+            }));
+        }
+        for (auto& thread : running) thread->join();
+        CHECK(wrong.load() == 0);
+        CHECK(one.usage().residency().evictions != 0);
+    }
+    check_given_back(driver);
+}
+
+TEST_CASE("evictions: two savers on one device each pause their own tags") {
+    const D driver{HostDriver{64_MiB}};
+    {
+        MemorySaver one{driver, {.evict_for_allocations = true}};
+        MemorySaver two{driver, {.evict_for_allocations = true}};
+        std::atomic<int> wrong{0};
+        const auto work = [&](MemorySaver<D>& saver, std::uint64_t first) {
+            std::vector<void*> blocks;
+            for (std::uint64_t i = 0; i < 4; ++i) {
+                const Arena arena =
+                    saver.arena("tag " + std::to_string(i), HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
+                for (bool done = false; !done;) {
+                    try {
+                        blocks.push_back(arena.allocate(10_MiB));
+                        done = true;
+                    } catch (const OutOfMemory&) { // the other saver's tags are in the way for now
+                        std::this_thread::yield();
+                    }
+                }
+                write_pattern(driver, blocks.back(), 10_MiB, first + i);
+            }
+            for (std::uint64_t i = 0; i < 4; ++i) {
+                (void)saver.resume("tag " + std::to_string(i), {.room_within = 1h});
+                const Use use = saver.use("tag " + std::to_string(i), {.room_within = 1h});
+                if (!has_pattern(driver, blocks[i], 10_MiB, first + i)) wrong += 1;
+            }
+            (void)saver.reclaim(1_GiB);
+        };
+        Doing other{[&] { work(two, 100); }};
+        work(one, 200);
+        other.join();
+        CHECK(wrong.load() == 0);
+    }
+    check_given_back(driver);
+}
+
+} // namespace saver_evictions_test
