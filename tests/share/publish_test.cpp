@@ -10,7 +10,9 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -587,6 +589,52 @@ TEST_CASE("publish: a forked child has nothing of what its parent published or a
         CHECK(child.wait() == 0);
     }
     CHECK(free_bytes(place) == 64 * page);
+}
+
+TEST_CASE("publish: strangers on a keeper's socket harm nobody, and what they publish is not understood") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    const detail::ShareFolder folder{"", place.folder};
+    for (const std::string& name : folder.names("keep")) {
+        for (const std::size_t bytes : {std::size_t{1}, std::size_t{250}, std::size_t{4000}}) {
+            const detail::ShareFd stranger = folder.connect(name.c_str());
+            REQUIRE(stranger);
+            const std::string noise(bytes, 'z');
+            CHECK(::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL) ==
+                  static_cast<ssize_t>(noise.size()));
+        }
+        const detail::ShareFd silent = folder.connect(name.c_str()); // passed by after a while
+        Reader reader{place};
+        CHECK(soon([&] { return !detail::Keeper{folder, 2s}.list().empty(); }));
+        CHECK(right(reader.attach()));
+    }
+    detail::Keeper stranger{folder, 200ms};
+    for (int kind = 0; kind < 5; ++kind) {
+        CAPTURE(kind);
+        auto made = std::make_shared<detail::Publication>();
+        std::strncpy(made->facts.name.data(), "noise", made->facts.name.size() - 1);
+        made->facts.id = static_cast<std::uint64_t>(kind) + 1;
+        made->facts.made = kind;
+        detail::Manifest manifest;
+        if (kind >= 3) manifest.parts = {page};
+        manifest.rows.emplace_back();
+        manifest.rows[0].name[0] = 'a';
+        manifest.rows[0].bytes = kind == 4 ? page : page + 1; // the last: sound, but its descriptor names no pages
+        if (kind == 1) made->descriptors.emplace_back(::memfd_create("noise", MFD_CLOEXEC));
+        if (kind >= 2) made->descriptors.push_back(manifest.write());
+        if (kind >= 3) made->descriptors.emplace_back(::memfd_create("noise", MFD_CLOEXEC));
+        made->facts.descriptors = made->descriptors.size();
+        stranger.keep(made);
+        Reader reader{place};
+        if (kind == 4) {
+            CHECK_THROWS_AS((void)reader.share.attach("noise", reader.saver), Error);
+        } else {
+            CHECK_THROWS_AS((void)reader.share.attach("noise", reader.saver), Unavailable);
+        }
+        CHECK(right(reader.attach()));
+        stranger.withdraw("noise");
+    }
 }
 
 TEST_CASE("publish: each driver call fails, and the tag is its publisher's as before") {

@@ -76,7 +76,7 @@ struct Manifest {
 
     /// Throws Unavailable if it does not fit the publication, or itself.
     [[nodiscard]] static Manifest read(const Publication& publication) {
-        const int file = publication.descriptors.front().get();
+        const int file = publication.descriptors.empty() ? -1 : publication.descriptors.front().get();
         struct stat facts {};
         ManifestHead head;
         const ManifestHead wanted;
@@ -88,7 +88,7 @@ struct Manifest {
             return all;
         };
         bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
-                    head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
+                    head.parts != 0 && head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
                     head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
         if (good) {
             manifest.copied = head.copied;
