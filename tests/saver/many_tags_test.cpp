@@ -5,6 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <time.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -162,6 +165,35 @@ TEST_CASE("many tags: those that hold nothing cost no driver call") {
     CHECK(few.first > 0);
     CHECK(many.first == few.first);
     CHECK(saver.pause().tags.size() == 10);
+}
+
+/// Returns the CPU time of this thread for a pause and for a resume of so many tags. The least of some rounds.
+std::pair<double, double> cost_of(int tags) {
+    MemorySaver saver{HostDriver{64_MiB, {.granularity = 4096}}};
+    for (int i = 0; i < tags; ++i) (void)saver.arena(std::to_string(i), Discard{}).allocate(4096);
+    const auto cpu = [] {
+        timespec now{};
+        REQUIRE(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+        return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+    };
+    std::pair<double, double> least{1e18, 1e18};
+    for (int round = 0; round < 3; ++round) {
+        const double start = cpu();
+        (void)saver.pause();
+        const double paused = cpu();
+        (void)saver.resume();
+        least = {std::min(least.first, paused - start), std::min(least.second, cpu() - paused)};
+    }
+    return least;
+}
+
+TEST_CASE("many tags: the work of a pause and of a resume is proportional to them") {
+    // CPU time, so that other programs do not matter. 16 times the work, or 256 times if it grew with the square.
+    const auto few = cost_of(500);
+    const auto many = cost_of(8000);
+    MESSAGE("pause " << many.first / few.first << " times the work, resume " << many.second / few.second << " times");
+    CHECK(many.first < 64 * few.first);
+    CHECK(many.second < 64 * few.second);
 }
 
 TEST_CASE("many tags: addresses come with what is allocated, for three blocks of 32 GiB and for 500 tags") {

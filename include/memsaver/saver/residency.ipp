@@ -605,15 +605,14 @@ MEMSAVER_INLINE std::vector<std::uint64_t> SaverState::pauses_of(const Members& 
 MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Report& report,
                                              const std::optional<AnyPolicy>& once,
                                              const std::vector<std::uint64_t>& before) noexcept {
+    std::size_t i = 0; // rows of pauses come first, and in the order of the members
     for (const TagReport& row : report.tags) {
+        const auto of_row = [&] { return members[i]->tag == row.tag && members[i]->driver.device() == row.device; };
+        while (i < before.size() && !of_row()) ++i;
+        if (i == before.size()) return;
         if (row.released_bytes == 0 && row.mapped_bytes == 0 && row.handed_bytes == 0 && row.held_bytes == 0) continue;
-        for (std::size_t i = 0; i < before.size(); ++i) {
-            const auto& member = members[i];
-            if (member->tag != row.tag || member->driver.device() != row.device) continue;
-            if (member->core->pauses() == before[i]) break; // released only what an earlier pause held
-            if (!(once ? *once : member->policy).keeps_bytes()) tags_.residents().lose(*member->resident);
-            break;
-        }
+        if (members[i]->core->pauses() == before[i]) continue; // released only what an earlier pause held
+        if (!(once ? *once : members[i]->policy).keeps_bytes()) tags_.residents().lose(*members[i]->resident);
     }
 }
 
