@@ -128,7 +128,7 @@ public:
     /// Makes the pages what readers will see, and the descriptors.
     void make(const std::vector<PublishedRange>& names, Publication& publication) {
         check(driver_.drain(), "wait for the device");
-        Staging staging{driver_};
+        Staging staging{driver_, manifest_.copied};
         zero_free_space(staging);
         publication.descriptors.emplace_back(); // the manifest's
         for (const Extent& each : contents_.extents) {
@@ -336,7 +336,7 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
             Owned<ImportedKind> original;
             check(original.open(inner, kept->descriptors.back().get()), "import pages");
             const Window window{inner, original.get(), manifest.copied, Rights::read};
-            Staging{inner}.copy(model->copied, window.address(), manifest.copied);
+            Staging{inner, manifest.copied}.copy(model->copied, window.address(), manifest.copied);
         }
         keeper.keep(kept);
     } catch (...) {

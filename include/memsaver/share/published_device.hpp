@@ -103,7 +103,7 @@ private:
 class PublishedSlot {
 public:
     PublishedSlot(std::shared_ptr<const PublishedDevice> device, const AnyDriver& driver)
-        : device_{std::move(device)}, copies_{AnyPolicy{HostBackup{}}.open(driver)} {}
+        : device_{std::move(device)}, copies_{AnyPolicy{HostBackup{.threads = 1}}.open(driver)} {}
 
     void prepare(const LiveSet& live) {
         const LiveSet copies = of_copies(live);

@@ -26,14 +26,16 @@ public:
     static constexpr std::size_t bytes = 4_MiB;
     static constexpr std::size_t hashed_at_once = 64_KiB;
 
-    explicit Staging(AnyDriver driver) : driver_{std::move(driver)} {
+    /// `at_most`: what is copied at once, if that is less.
+    explicit Staging(AnyDriver driver, std::size_t at_most = bytes)
+        : driver_{std::move(driver)}, size_{std::clamp(align_up(at_most, hashed_at_once), hashed_at_once, bytes)} {
         check(stream_.open(driver_), "open a stream");
         check(event_.open(driver_, stream_.get()), "open an event");
-        check(driver_.map_host(bytes, buffer_), "map host memory");
-        Status status = driver_.populate_host(buffer_, bytes);
-        if (status.ok()) status = driver_.pin_host(buffer_, bytes);
+        check(driver_.map_host(size_, buffer_), "map host memory");
+        Status status = driver_.populate_host(buffer_, size_);
+        if (status.ok()) status = driver_.pin_host(buffer_, size_);
         if (status.ok()) return;
-        (void)driver_.unmap_host(buffer_, bytes);
+        (void)driver_.unmap_host(buffer_, size_);
         check(status, "allocate host memory");
     }
     Staging(const Staging&) = delete;
@@ -41,7 +43,7 @@ public:
     ~Staging() {
         // Pages that cannot be unpinned stay: their addresses must not be used for others.
         if (driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
-            (void)driver_.unmap_host(buffer_, bytes);
+            (void)driver_.unmap_host(buffer_, size_);
     }
 
     void zero(Range range) {
@@ -64,8 +66,8 @@ public:
 
 private:
     void each_part(Range range, FunctionRef<void(std::size_t, std::size_t)> act) {
-        for (std::size_t done = 0; done < range.bytes; done += bytes) {
-            const std::size_t part = std::min(bytes, range.bytes - done);
+        for (std::size_t done = 0; done < range.bytes; done += size_) {
+            const std::size_t part = std::min(size_, range.bytes - done);
             check(driver_.copy_to_host(buffer_, range.address + done, part, stream_.get()), "copy to the host", part,
                   range.address + done);
             check(wait(), "copy to the host");
@@ -81,6 +83,7 @@ private:
     }
 
     const AnyDriver driver_;
+    const std::size_t size_;
     OwnedStream stream_;
     OwnedEvent event_;
     void* buffer_ = nullptr;
