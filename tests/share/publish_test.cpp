@@ -227,6 +227,59 @@ TEST_CASE("publish: a reader's pause takes its mapping away, and keeps what it w
     CHECK(right(reader.attach()));
 }
 
+TEST_CASE("publish: a reader's tag does what tags do") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    Reader reader{place};
+    MemorySaver<>& saver = reader.saver;
+    const Attached model = reader.attach();
+    const std::string& tag = model.tag();
+    auto* const scales = static_cast<unsigned char*>(model.at("scales").writable());
+    void* const other = saver.arena("other", HostBackup{}).allocate(5 * page);
+    std::memset(other, 8, 5 * page);
+    (void)saver.pause(tag);
+    (void)saver.exchange("other", tag);
+    CHECK(right(model));
+    *scales = 5;
+    (void)saver.exchange(tag, "other");
+    CHECK(all_are(other, 8, 5 * page));
+    {
+        const Use use = saver.use(tag);
+        CHECK(*scales == 5);
+        CHECK(all_are(model.at("first").data, 1, 3 * page));
+    }
+    CHECK(saver.reclaim(64 * page).bytes() != 0);
+    CHECK(saver.bytes_to_resume(tag) != 0);
+    saver.resume_async(tag).wait();
+    CHECK(*scales == 5);
+    model.verify();
+    saver.prepare(tag);
+    saver.invalidate(tag);
+    (void)saver.trim(tag);
+    (void)saver.pause(tag, {.bytes = HostBackup{}}); // saves all of it, which it need not
+    (void)saver.resume(tag);
+    CHECK(*scales == 5);
+    model.verify();
+    (void)saver.pause(tag, {.bytes = FileBackup{.directory = "/tmp"}});
+    (void)saver.resume(tag);
+    CHECK(*scales == 5);
+    (void)saver.pause(tag, {.bytes = Discard{.poison = 0xEE}}); // loses the copies, and only those
+    (void)saver.resume(tag);
+    CHECK(*scales == 0xEE);
+    *scales = 5;
+    model.verify();
+    CHECK_THROWS_AS((void)saver.arena(tag).allocate(page), Misuse);
+    (void)saver.pause();
+    CHECK(static_cast<unsigned char>(*saver.backup_view(scales, 1).data()) == 5);
+    const unsigned char six = 6;
+    saver.write_backup(scales, &six, 1);
+    (void)saver.resume();
+    CHECK(*scales == 6);
+    saver.forget_backup("other");
+    model.verify();
+}
+
 TEST_CASE("publish: versions stand side by side") {
     const Place place;
     Engine engine{place};

@@ -242,16 +242,19 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
     const ShareFd lock = folder.lock(xxh64(full.data(), full.size()));
     if (!lock) misuse({"publish: another process is publishing ", in_quotes(full)});
     keeper.open();
-    for (const PublicationFacts& each : keeper.list())
-        if (each.name == facts.name && each.version == facts.version)
+    facts.made = std::chrono::nanoseconds{std::chrono::system_clock::now().time_since_epoch()}.count();
+    for (const PublicationFacts& each : keeper.list()) {
+        if (each.name != facts.name) continue;
+        if (each.version == facts.version)
             misuse({"publish: ", in_quotes(full), " is published already: withdraw it, or choose another version"});
+        facts.made = std::max(facts.made, each.made + 1); // the latest, wherever the clock has gone
+    }
     Keeper::Kept kept;
     {
         Publishing publishing{driver, saver.arena(tag)};
         publishing.plan(options.names);
         publishing.make(options.names, publication);
         facts.id = random_number();
-        facts.made = std::chrono::nanoseconds{std::chrono::system_clock::now().time_since_epoch()}.count();
         kept = std::make_shared<const Publication>(std::move(publication));
         keeper.keep(kept);
         publishing.done();

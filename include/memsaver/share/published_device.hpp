@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/backup/host_backup.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/share/keeper.hpp"
 
@@ -41,6 +42,7 @@ public:
     [[nodiscard]] Features features() const noexcept override {
         Features features = DeviceAround::features();
         features.takes = false;
+        features.host_addressable = false; // all that is written goes through the calls below
         return features;
     }
     Status take(std::size_t, PageHandle&, std::size_t&) noexcept override { return unsupported; }
@@ -84,9 +86,47 @@ public:
                                            : DeviceAround::allow_access(address, bytes, rights);
     }
 
+    // A policy other than the tag's own, given for one pause, saves the shared bytes too, and brings back what is
+    // there.
+
+    Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept override {
+        return outside({to, bytes}, [&](std::size_t skip, std::size_t count) {
+            return DeviceAround::copy_to_device(to + skip, static_cast<const char*>(host) + skip, count, stream);
+        });
+    }
+    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
+        return outside({to, bytes}, [&](std::size_t skip, std::size_t count) {
+            return DeviceAround::fill(to + skip, byte, count, stream);
+        });
+    }
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        return outside({to, bytes}, [&](std::size_t skip, std::size_t count) {
+            return DeviceAround::copy_peer(to + skip, from + skip, count, stream);
+        });
+    }
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                     StreamRef stream) noexcept override {
+        for (std::size_t i = 0; i < count; ++i)
+            if (overlap({parts[i].to, parts[i].bytes}, shared())) return unsupported; // one by one
+        return DeviceAround::copy_many(direction, parts, count, stream);
+    }
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        return overlap({to, bytes}, shared()) ? unsupported : DeviceAround::copy_by_kernel(to, from, bytes, stream);
+    }
+
 private:
     [[nodiscard]] PageHandle all() const noexcept { return {reinterpret_cast<std::uintptr_t>(this)}; }
 
+    [[nodiscard]] Range shared() const noexcept { return {address_.load(), address_.load() == 0 ? 0 : bytes_}; }
+    /// Makes a write for those parts of a range that are not shared: so many bytes, after so many.
+    Status outside(Range to, FunctionRef<Status(std::size_t, std::size_t)> write) noexcept {
+        const Range inner = shared();
+        if (!overlap(to, inner)) return write(0, to.bytes);
+        Status status;
+        if (to.address < inner.address) status = write(0, inner.address - to.address);
+        if (status.ok() && inner.end() < to.end()) status = write(inner.end() - to.address, to.end() - inner.end());
+        return status;
+    }
     void retry() noexcept {
         std::erase_if(spent_, [&](PageHandle each) { return device_.release(each).ok(); });
     }
@@ -125,6 +165,9 @@ public:
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return copies_->backed_up_bytes(); }
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
         return copies_->view(serial, offset, bytes);
+    }
+    void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) {
+        copies_->write(block, offset, from, bytes);
     }
     Status close() noexcept { return copies_->close(); }
 
