@@ -162,7 +162,9 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
     row_.device = core.device();
     core.check_of_tag(core.settle(), "wait for copies of an earlier operation");
     core.give_up_failed_arrival();
-    (void)core.retry_attic(row_.released_bytes); // failures are retried later
+    bool sealed = false; // if published pages could not be released, bytes would come back into what others read
+    for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i) sealed |= each->sealed;
+    (void)(sealed ? core.retry_leftovers(row_.released_bytes) : core.retry_attic(row_.released_bytes)); // or later
     core.drop_dead();
     begin();
     core.count_held();

@@ -1,0 +1,114 @@
+// Memory whose pages other processes read: nothing is allocated in it, and it is for reading, as long as it has them.
+#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/memsaver.hpp"
+#include "memsaver/testing/testing.hpp"
+
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace arena_seal_test {
+
+using namespace memsaver;
+
+namespace {
+
+constexpr std::size_t page = 64_KiB;
+
+struct Sealed {
+    Sealed() {
+        std::memset(block, 1, 4 * page);
+        arena.deallocate(second, already_idle);
+        seal();
+    }
+    void seal() {
+        detail::ArenaCore& core = arena.core();
+        const auto turn = core.take_turn({}, "seal");
+        contents = core.seal();
+        for (const detail::Extent& each : contents.extents)
+            REQUIRE(driver.allow_access(each.address, each.bytes, Rights::read).ok());
+    }
+    [[nodiscard]] bool in_sealed(const void* pointer) const {
+        const Address at = detail::as_address(pointer);
+        for (const detail::Extent& each : contents.extents)
+            if (at - each.address < each.bytes) return true;
+        return false;
+    }
+    /// Whether the device may write there.
+    [[nodiscard]] bool writable(void* pointer) const {
+        return driver.fill(detail::as_address(pointer), 7, page, {}).ok() && driver.drain().ok();
+    }
+
+    FaultyDriver<HostDriver> driver{HostDriver{64 * page, {.granularity = page}}};
+    TaggedArena<FaultyDriver<HostDriver>, HostBackup> arena{driver, "sealed"};
+    void* block = arena.allocate(4 * page);
+    void* second = arena.allocate(2 * page);
+    detail::ArenaCore::Contents contents{};
+};
+
+} // namespace
+
+TEST_CASE("seal: its contents are all extents and live blocks, and blocks come from other pages") {
+    Sealed f;
+    REQUIRE(f.contents.blocks.size() == 1);
+    CHECK(f.contents.blocks[0].address == detail::as_address(f.block));
+    CHECK_FALSE(f.contents.extents[0].sealed); // before
+    CHECK(f.in_sealed(f.second));
+    for (int i = 0; i < 4; ++i) {
+        void* const fresh = f.arena.allocate(page);
+        CHECK_FALSE(f.in_sealed(fresh));
+        std::memset(fresh, 2, page);
+    }
+    f.seal();
+    CHECK(f.contents.extents.front().sealed);
+    CHECK_FALSE(f.contents.extents.back().sealed);
+    CHECK_FALSE(f.writable(f.block));
+}
+
+TEST_CASE("seal: taken back, the memory is as before, except what had been sealed earlier") {
+    Sealed f;
+    (void)f.arena.allocate(page);
+    const auto earlier = f.contents;
+    f.seal();
+    {
+        const auto turn = f.arena.core().take_turn({}, "unseal");
+        f.arena.core().unseal(f.contents);
+    }
+    void* const fresh = f.arena.allocate(page);
+    f.contents = earlier;
+    CHECK_FALSE(f.in_sealed(fresh));
+    {
+        const auto turn = f.arena.core().take_turn({}, "unseal");
+        f.arena.core().unseal(earlier);
+    }
+    CHECK(f.arena.allocate(2 * page) == f.second);
+}
+
+TEST_CASE("seal: a pause and a resume end it") {
+    Sealed f;
+    f.arena.pause();
+    CHECK_THROWS_AS(f.seal(), Misuse);
+    f.arena.resume();
+    CHECK(static_cast<const unsigned char*>(f.block)[3 * page] == 1);
+    CHECK(f.writable(f.block));
+}
+
+TEST_CASE("seal: pages that a pause could not release are not written by a resume, which releases them first") {
+    Sealed f;
+    f.driver.fail({.call = Call::release, .lasting = Lasting::onwards});
+    try {
+        f.arena.pause();
+    } catch (const Error&) {
+    }
+    CHECK_THROWS_AS(f.arena.resume(), Error); // others read these pages
+    f.driver.heal();
+    f.arena.resume();
+    CHECK(static_cast<const unsigned char*>(f.block)[3 * page] == 1);
+    CHECK(f.writable(f.block));
+    CHECK(f.in_sealed(f.arena.allocate(page))); // the addresses are of private pages again
+}
+
+} // namespace arena_seal_test
