@@ -211,7 +211,6 @@ void eight_models(benchmark::State& state, const D& driver, const Models& wanted
         counters["hits"] = static_cast<double>(after.hits - before.hits);
         counters["misses"] = static_cast<double>(after.misses - before.misses);
         counters["evictions"] = static_cast<double>(after.evictions - before.evictions);
-        counters["most_passed"] = static_cast<double>(after.most_passed);
         counters["ours_ms"] = took;
         counters["floor_ms"] = in / static_cast<double>(each) * copy_ms;
         if (!compare) counters["ratio"] = took / (in / static_cast<double>(each) * copy_ms);

@@ -103,7 +103,6 @@ class Residency:
     restored_bytes: int = 0  #: bytes of backups restored by uses
     evicted_bytes: int = 0  #: physical memory released by evictions
     saved_bytes: int = 0  #: copied to backups by evictions
-    most_passed: int = 0  #: the largest number of later uses that overtook one waiting use
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ struct ResidencyUsage {
     std::size_t restored_bytes = 0; ///< bytes that uses restored from backups
     std::size_t evicted_bytes = 0;  ///< physical memory that evictions released or handed over
     std::size_t saved_bytes = 0;    ///< bytes that evictions copied to backups
-    std::size_t most_passed = 0;    ///< the largest number of later uses that overtook one waiting use
 };
 
 /// A row of an exception's list of memory holders: one tag on one device.

@@ -162,7 +162,6 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
     json.number("restored_bytes", residency.restored_bytes);
     json.number("evicted_bytes", residency.evicted_bytes);
     json.number("saved_bytes", residency.saved_bytes);
-    json.number("most_passed", residency.most_passed);
     json.raw("}}");
     return json.all();
 }

@@ -259,11 +259,11 @@ public:
     /// and another tag is evicted.
     ///
     /// If idle tags do not free enough memory, `use` waits in first-come, first-served order for other threads' uses to
-    /// end. Uses whose tags are all resident may overtake it a bounded number of times. Instead of waiting, it throws
-    /// OutOfMemory immediately if ending other uses could not free enough, or if this thread already holds a Use,
-    /// because such a thread never waits for another use. Throws NotIdle after `timeout`. Both exceptions list the
-    /// holders of the memory (Error::holders). Throws Misuse inside a hook, and inside a capture unless all tags are
-    /// resident.
+    /// end. Uses whose tags are all resident overtake it, except of tags that it needs to be given up: on threads that
+    /// hold no use, new uses of these wait behind it. Instead of waiting, it throws OutOfMemory immediately if ending
+    /// other uses could not free enough, or if this thread already holds a Use, because such a thread never waits for
+    /// another use. Throws NotIdle after `timeout`. Both exceptions list the holders of the memory (Error::holders).
+    /// Throws Misuse inside a hook, and inside a capture unless all tags are resident.
     ///
     /// On return the bytes are visible to every stream. If the saver is switched off, uses are counted and nothing
     /// moves.

@@ -88,10 +88,12 @@ private:
     /// Returns the bytes that each device lacks for resuming these tags; empty if there is enough.
     [[nodiscard]] std::vector<Shortage> shortages(const Tags& in);
     /// Returns idle tags, in eviction order, that together cover all shortages, without those that turn out not to be
-    /// needed. If they do not suffice: empty if `all_or_none`, else all that help.
-    [[nodiscard]] ResidentList choose_victims(const std::vector<Shortage>& shortages, bool all_or_none);
-    /// Returns whether the memory of all evictable tags, in use or idle, would cover the shortages.
-    [[nodiscard]] bool others_could_make_room(const Tags& in, const ResidentList& residents);
+    /// needed. If they do not suffice: empty if `all_or_none`, else all that help. With `but`, also tags that are in
+    /// use, but none of these.
+    [[nodiscard]] ResidentList choose_victims(const std::vector<Shortage>& shortages, bool all_or_none,
+                                              const ResidentList* but = nullptr);
+    /// Returns tags, in use or idle, whose memory would cover what `in` lacks; nothing if that of all would not.
+    [[nodiscard]] std::optional<ResidentList> others_in_the_way(const Tags& in, const ResidentList& residents);
     /// Runs the before-pause hooks of each tag whose hooks have not run yet. A tag whose hook throws is skipped from
     /// now on, and the result is false.
     [[nodiscard]] bool hooks_agree(const ResidentList& chosen);

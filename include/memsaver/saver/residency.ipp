@@ -57,7 +57,9 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             Brought brought = try_resume(in, both, rest, options.order, false);
             // True for too few idle tags, false for a device that refuses memory it reports as free.
             const bool too_few = !brought.done && !brought.refused;
-            if (too_few && !waiter.holds_any() && others_could_make_room(in, residents)) {
+            std::optional<ResidentList> others;
+            if (too_few && !waiter.holds_any()) others = others_in_the_way(in, residents);
+            if (others) {
                 waiter.stop_moving();
                 if (make_room_anew(in)) continue;
                 if (over(room)) {
@@ -69,7 +71,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 }
                 tell_unneeded(); // uses of the tags that hooks were told of may begin meanwhile
                 const auto since = std::chrono::steady_clock::now();
-                waiter.await_change(room);
+                waiter.await_change(std::move(*others), room);
                 if (rest) *rest += std::chrono::steady_clock::now() - since;
                 continue;
             }
@@ -292,7 +294,8 @@ MEMSAVER_INLINE ResidentList Residency::each_once(const std::vector<Held>& held)
     return all;
 }
 
-MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortage>& shortages, bool all_or_none) {
+MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortage>& shortages, bool all_or_none,
+                                                       const ResidentList* but) {
     const std::vector<Held> held = held_now();
     const auto given = [&](const std::shared_ptr<Resident>& tag, int device) {
         std::size_t bytes = 0;
@@ -313,7 +316,7 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
     ResidentList chosen;
     for (const Residents::Candidate& candidate : residents_.candidates(each_once(held))) {
         if (enough()) break;
-        if (!candidate.idle) continue;
+        if (but == nullptr ? !candidate.idle : among(*but, candidate.resident)) continue;
         bool of_use = false;
         for (std::size_t i = 0; i < shortages.size(); ++i) {
             const std::size_t bytes = given(candidate.resident, shortages[i].device);
@@ -341,26 +344,14 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
     return chosen;
 }
 
-MEMSAVER_INLINE bool Residency::others_could_make_room(const Tags& in, const ResidentList& residents) {
-    const auto enough = [&](std::vector<Held> held, const std::vector<Shortage>& shortages) {
-        std::erase_if(held, [&](const Held& row) { return among(residents, row.resident); });
-        ResidentList evictable; // idle or not: a tag in use during the choice may be idle now
-        for (Residents::Candidate& candidate : residents_.candidates(each_once(held))) {
-            evictable.push_back(std::move(candidate.resident));
-        }
-        sort_by(evictable, [](const auto& resident) { return key_of(resident.get()); });
-        return std::all_of(shortages.begin(), shortages.end(), [&](const Shortage& lack) {
-            std::size_t could = 0;
-            for (const Held& row : held) {
-                if (row.device != lack.device) continue;
-                if (std::binary_search(evictable.begin(), evictable.end(), row.resident)) could += row.bytes;
-            }
-            return could >= lack.bytes;
-        });
-    };
-    std::vector<Held> before = held_now(); // a tag that changes between the two calls is seen by one of them
-    const std::vector<Shortage> lack = shortages(in);
-    return enough(std::move(before), lack) || enough(held_now(), lack);
+MEMSAVER_INLINE std::optional<ResidentList> Residency::others_in_the_way(const Tags& in,
+                                                                         const ResidentList& residents) {
+    for (int look = 0; look < 2; ++look) { // a tag that changes during the first look is seen by the second
+        const std::vector<Shortage> lack = shortages(in);
+        ResidentList others = choose_victims(lack, true, &residents);
+        if (lack.empty() || !others.empty()) return others;
+    }
+    return std::nullopt;
 }
 
 MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
@@ -607,12 +598,11 @@ MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Repor
                                              const std::vector<std::uint64_t>& before) noexcept {
     std::size_t i = 0; // rows of pauses come first, and in the order of the members
     for (const TagReport& row : report.tags) {
-        const auto of_row = [&] { return members[i]->tag == row.tag && members[i]->driver.device() == row.device; };
-        while (i < before.size() && !of_row()) ++i;
+        while (i < before.size() && (members[i]->driver.device() != row.device || members[i]->tag != row.tag)) ++i;
         if (i == before.size()) return;
-        if (row.released_bytes == 0 && row.mapped_bytes == 0 && row.handed_bytes == 0 && row.held_bytes == 0) continue;
-        if (members[i]->core->pauses() == before[i]) continue; // released only what an earlier pause held
-        if (!(once ? *once : members[i]->policy).keeps_bytes()) tags_.residents().lose(*members[i]->resident);
+        const Member& member = *members[i];
+        if (member.core->pauses() == before[i]) continue; // released only what an earlier pause held, or nothing
+        if (!(once ? *once : member.policy).keeps_bytes()) tags_.residents().lose(*member.resident);
     }
 }
 

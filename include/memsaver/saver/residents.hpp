@@ -75,14 +75,12 @@ private:
 /// Thread-safe. Its mutex is held only briefly and taken before the arenas' own; the only driver calls made under it
 /// query events and streams, or close them.
 ///
-/// A use that must wait joins one queue, served first come, first served. Uses whose tags are all resident may overtake
-/// it, but no waiter is overtaken by more than `most_passing` later uses: after that, those queue as well. A thread
-/// that holds a use never queues. A thread that waits for uses to end holds nothing that the users' threads wait for,
-/// except uses of its own; a pause that would close such a circle throws instead.
+/// A use that must wait joins one queue, served first come, first served. Uses whose tags are all resident overtake it,
+/// except those of tags that it wants to be given up, which wait behind it. A thread that holds a use never queues. A
+/// thread that waits for uses to end holds nothing that the users' threads wait for, except uses of its own; a pause
+/// that would close such a circle throws instead.
 class Residents {
 public:
-    static constexpr std::size_t most_passing = 64;
-
     Residents() = default;
     Residents(const Residents&) = delete;
     Residents& operator=(const Residents&) = delete;
@@ -146,13 +144,17 @@ public:
         /// Ends a move that resumed everything. Returns the use, or null if a tag was paused again.
         [[nodiscard]] std::unique_ptr<UseRecord> settle();
         /// Between two moves: waits until something may have changed since the last one began, or for a short time.
-        void await_change(const Deadline& deadline);
+        /// Until the next call of `await` that has to wait for a pause, no use of the tags `wanted` begins on threads
+        /// that hold none.
+        void await_change(ResidentList wanted, const Deadline& deadline);
 
     private:
         friend class Residents;
+        void want(ResidentList tags) noexcept; // with the lock held
 
         Residents& residents_;
         const ResidentList& tags_;
+        ResidentList wanted_{}; // no use of these begins on threads that hold none
         const bool await_bytes_;
         const bool holds_;
         const std::thread::id thread_ = std::this_thread::get_id();
@@ -160,7 +162,6 @@ public:
         bool waited_ = false;
         bool awaits_ = false;
         bool blocked_ = false;
-        std::size_t passed_ = 0;
         std::uint64_t seen_ = 0;
         std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
                                            // once the tags are resident
@@ -254,10 +255,8 @@ private:
 
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
     [[nodiscard]] static bool all_resident(const ResidentList& tags, bool await_bytes) noexcept;
-    [[nodiscard]] static bool blocked(const ResidentList& tags, bool holds) noexcept;
-    /// Returns whether a use may overtake the waiters before `me` (null: all waiters).
-    [[nodiscard]] bool may_pass(const Waiter* me) const noexcept;
-    void note_pass(const Waiter* me) noexcept;
+    [[nodiscard]] bool blocked(const ResidentList& tags, bool holds) const noexcept;
+    [[nodiscard]] bool wanted(const std::shared_ptr<Resident>& tag) const noexcept;
     [[nodiscard]] bool is_first(const Waiter& me) const noexcept;
     /// Returns whether it is this waiter's turn to move tags.
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept;

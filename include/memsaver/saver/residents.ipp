@@ -119,11 +119,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList
     const std::lock_guard lock{mutex_};
     require_open(tags);
     if (!all_resident(tags, await_bytes)) return nullptr;
-    const bool passes = capture || (!blocked(tags, false) && may_pass(nullptr));
-    const bool holds = capture || (!passes && held_here());
-    if (!passes && !holds) return nullptr;
-    if (holds && blocked(tags, true)) return nullptr;
-    if (!holds) note_pass(nullptr);
+    if (blocked(tags, capture) && (blocked(tags, true) || !held_here())) return nullptr;
     use = grant(tags, std::move(use));
     counts_.hits += 1;
     return use;
@@ -196,6 +192,7 @@ MEMSAVER_INLINE Residents::Waiter::~Waiter() {
     stop_moving();
     if (holds_) return;
     const std::lock_guard lock{residents_.mutex_};
+    want({});
     (before_ != nullptr ? before_->after_ : residents_.first_) = after_;
     (after_ != nullptr ? after_->before_ : residents_.last_) = before_;
     residents_.notify_all();
@@ -216,10 +213,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
         residents_.require_open(tags_);
         blocked_ = residents_.blocked(tags_, holds_);
         if (!blocked_) {
-            if (all_resident(tags_, await_bytes_) && (holds_ || residents_.may_pass(this))) {
-                if (!holds_) residents_.note_pass(this);
-                return residents_.grant(tags_, std::move(use));
-            }
+            if (all_resident(tags_, await_bytes_)) return residents_.grant(tags_, std::move(use));
             if (residents_.may_move(*this)) {
                 residents_.moving_ = moves_ = true;
                 residents_.holder_moved_ = holds_;
@@ -230,6 +224,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
             }
         }
         if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
+        if (blocked_) want({}); // others need not wait for it now
         const Deadline deadline = blocked_ ? rest : earlier(room, rest);
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; nothing has "
@@ -258,9 +253,17 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
     return residents_.grant(tags_, std::move(spare_));
 }
 
-MEMSAVER_INLINE void Residents::Waiter::await_change(const Deadline& deadline) {
+MEMSAVER_INLINE void Residents::Waiter::want(ResidentList tags) noexcept {
+    if (wanted_ == tags) return;
+    wanted_.swap(tags);
+    residents_.notify_all();
+    seen_ += 1; // not counting the change made here
+}
+
+MEMSAVER_INLINE void Residents::Waiter::await_change(ResidentList wanted, const Deadline& deadline) {
     std::unique_lock lock{residents_.mutex_};
     residents_.require_open(tags_);
+    want(std::move(wanted));
     if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
     // Memory freed by deallocations, drops or other programs is not signaled here: poll.
     const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
@@ -476,25 +479,17 @@ MEMSAVER_INLINE bool Residents::all_resident(const ResidentList& tags, bool awai
     });
 }
 
-MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) noexcept {
+MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) const noexcept {
     return std::any_of(tags.begin(), tags.end(), [&](const auto& tag) {
-        return tag->claimed_by != std::thread::id{} || (!holds && tag->pausers != 0);
+        return tag->claimed_by != std::thread::id{} || (!holds && (tag->pausers != 0 || wanted(tag)));
     });
 }
 
-MEMSAVER_INLINE bool Residents::may_pass(const Waiter* me) const noexcept {
-    for (const Waiter* waiter = first_; waiter != me && waiter != nullptr; waiter = waiter->after_) {
-        if (waiter->passed_ >= most_passing && !blocked(waiter->tags_, false)) return false;
+MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) const noexcept {
+    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
+        if (std::find(waiter->wanted_.begin(), waiter->wanted_.end(), tag) != waiter->wanted_.end()) return true;
     }
-    return true;
-}
-
-MEMSAVER_INLINE void Residents::note_pass(const Waiter* me) noexcept {
-    for (Waiter* waiter = first_; waiter != me && waiter != nullptr; waiter = waiter->after_) {
-        if (blocked(waiter->tags_, false)) continue; // it waits for a pause, not for this use
-        waiter->passed_ += 1;
-        counts_.most_passed = std::max(counts_.most_passed, waiter->passed_);
-    }
+    return false;
 }
 
 MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
