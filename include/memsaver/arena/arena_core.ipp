@@ -354,7 +354,7 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         const std::uint64_t ended = turn_.ended();
         std::uint64_t seen = 0;
         {
-            Frees::Lock lock{mutex_};
+            Frees::Lock lock = Frees::lock(mutex_);
             seen = growths_;
             if (const Address address = serve(lock, size, request)) return address;
             // Other threads may take the memory that this one waited for, so it waits only once to avoid growth, or it
@@ -662,7 +662,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
         std::size_t bytes = 0;
         bool away = false;
         {
-            const std::lock_guard lock{mutex_};
+            const Frees::Lock lock = Frees::lock(mutex_);
             const auto [memory, block] = live_block(address);
             bytes = block->requested;
             away = memory->state != Memory::State::active;
@@ -684,7 +684,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
         kept = std::make_shared<Kept>(shared_from_this());
         graph->add(kept);
     }
-    const std::lock_guard lock{mutex_};
+    const Frees::Lock lock = Frees::lock(mutex_);
     require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); // closed meanwhile
     for (const Range& owned : owned_) {
         if (address < owned.address || address >= owned.end()) continue;

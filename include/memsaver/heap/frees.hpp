@@ -26,6 +26,11 @@ namespace detail {
 class Frees {
 public:
     using Lock = std::unique_lock<std::mutex>;
+
+    /// Locks the mutex for a short step: tries for some microseconds before the thread sleeps, for to put it to sleep
+    /// and to wake it takes longer than most waits.
+    [[nodiscard]] static Lock lock(std::mutex& mutex);
+
     using Visit = DeferredFrees::Visit;
 
     explicit Frees(const AnyDriver& driver) noexcept : driver_{driver} {}

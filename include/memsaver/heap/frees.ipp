@@ -15,6 +15,20 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
+MEMSAVER_INLINE Frees::Lock Frees::lock(std::mutex& mutex) {
+    for (int spins = 1; spins <= 64; spins *= 2) {
+        if (mutex.try_lock()) return Lock{mutex, std::adopt_lock};
+        for (int i = 0; i < spins; ++i) {
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#elif defined(__aarch64__)
+            asm volatile("yield");
+#endif
+        }
+    }
+    return Lock{mutex};
+}
+
 MEMSAVER_INLINE void Frees::close(Lock& lock, EventRef event) const noexcept {
     if (!event) return;
     lock.unlock();

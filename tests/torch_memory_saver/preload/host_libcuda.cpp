@@ -43,6 +43,7 @@ CUresult result(const Status& status) {
     case StatusKind::out_of_memory: return CUDA_ERROR_OUT_OF_MEMORY;
     case StatusKind::gone: return CUDA_ERROR_ILLEGAL_ADDRESS;
     case StatusKind::out_of_host_memory:
+    case StatusKind::out_of_addresses:
     case StatusKind::unsupported:
     case StatusKind::other: break;
     }
