@@ -607,48 +607,27 @@ def weight(folder):
 
 
 def headline(results):
-    """Returns the README's table of numbers: what, ours, and what it is compared with."""
-    rows = []
-    if "engine" in results:
-        content = results["engine"][3]
-        goals = {plain(goal["goal"]): goal.get("value") for goal in content["goals"]}
-        held = {row["holder"]: mib(row["running"] / (1 << 20)) for row in content["results"]["release_table"]["rows"]}
-        rows.append([f"Share of an engine's memory that a pause releases ({held['tag weights']} of weights, {held['tag cache']} of cache)",
-                     f"{goals['share of memory released, excluding the bare context']:.4g} %", "all but the CUDA context"])
-        rows.append(["Resume of its cache, graphs and workspaces", f"{number(goals['resume of cache, graphs and workspaces'])} ms", ""])
-    for name, row in (results["backup"][2] if "backup" in results else {}).items():
-        if name.startswith("backup/prepared/") and row["tensors"] > 1:
-            rows.append([f"Save / restore of {int(row['tensors']):,} tensors in host memory",
-                         f"{number(row['out_gbps'])} / {number(row['in_gbps'])} GB/s",
-                         f"plain copies: {number(row['baseline_out_gbps'])} / {number(row['baseline_in_gbps'])} GB/s"])
-    shape = "4096 x 64 KiB"
-    pair = [results["peers"][2].get(f"discard/{shape}/{who}") for who in ("memsaver", "torch_memory_saver")] if "peers" in results else [None]
-    if None not in pair:
-        ours, theirs = (number(row["pause_ms"] + row["resume_ms"]) for row in pair)
-        rows.append([f"Pause and resume of {shape.replace(' x ', ' tensors of ')}, discarded", f"{ours} ms", f"torch_memory_saver: {theirs} ms"])
-    for name, row in (results["exchange"][2] if "exchange" in results else {}).items():
-        if "/kept/" in name:
-            rows.append([f"Exchange of two tags of {gib(row['bytes'])}, kept in host memory", f"{number(row['exchange_ms'])} ms",
-                         f"plain copies in both directions at once: {number(row['both_copies_ms'])} ms"])
-    turns = [row for row in (results["residency"][2] if "residency" in results else {}).values() if "ratio" in row]
-    if turns:
-        ways = " / ".join("compressed" if row.get("coded") else "uncompressed" for row in turns)
-        rows.append([f"Eight models of {gib(turns[0]['bytes_each'])} in memory for three, {ways}",
-                     " / ".join(f"{row['ratio']:.2f}" for row in turns) + " times", "one plain copy of the restored bytes"])
-    for name, row in (results["arrival"][2] if "arrival" in results else {}).items():
-        if "/streamed_resume/8.00 GiB" in name:
-            rows.append([f"Streamed resume of {gib(row['bytes'])} in {int(row['layers'])} layers: first / last layer computed",
-                         f"{number(row['first_layer_ms'])} / {number(row['all_layers_ms'])} ms", f"one plain copy: {number(row['plain_all_ms'])} ms"])
-    for name, row in (results["compressed"][2] if "compressed" in results else {}).items():
-        if name != "compressed/8GiB":
-            continue
-        rows.append([f"Speed of save / restore of {gib(row['bytes'])} of bf16 weights, compressed to {row['kept_over_plain']:.2f} of their size",
-                     f"{row['pause_speed_over_copy']:.3f} / {row['resume_speed_over_copy']:.3f} times", "a plain copy"])
-    if row := results.get("neighbour", ({}, {}, {}))[2].get("after a neighbour/by kernel"):
-        rows.append([f"Resume of {gib(row['bytes'])} right after another process released {gib(row['given_back_bytes'])}",
-                     f"{row['ratio']:.2f} times", "a plain copy on an idle device"])
-    gpus = {results[name][1]["gpu"] for name in ("engine", "backup", "peers") if name in results}
-    return table([f"on one {' or '.join(sorted(gpus))}", "memsaver", "compared with"], rows)[:-1] if rows else []
+    """Returns the README's table: torch_memory_saver, CUDA's checkpoint and a plain copy beside memsaver, from one run."""
+    _, context, rows, _ = results.get("peers", ({}, {}, {}, {}))
+    copy = rows.get("copy/8 GiB/driver", {})
+    last = [rows.get(f"{kind}/{shape}/{who}") for kind, shape in (("backup", "1 x 8 GiB"), ("discard", "4096 x 2 MiB"), ("discard", "1 x 8 GiB"))
+            for who in ("torch_memory_saver", "memsaver")]
+    driver = rows.get("checkpoint/1 x 8 GiB/driver")
+    if not copy or None in last or driver is None:
+        return []
+    kept, ours, many, many_ours, one, one_ours = last
+    both = "{} + {}".format
+    pair = lambda row, *keys: both(*(number(row[key]) for key in keys))  # noqa: E731
+    lines = table(
+        ["ms, lower is better", "torch_memory_saver", "CUDA checkpoint", "one plain copy", "memsaver"],
+        [["First sleep of 8 GiB, kept in host memory", number(kept["first_pause_ms"]), number(driver["pause_ms"]), number(copy["out_ms"]),
+          number(ours["first_pause_ms"])],
+         ["Later sleep + wake of it", pair(kept, "pause_ms", "resume_ms"), "", pair(copy, "out_ms", "in_ms"), pair(ours, "pause_ms", "resume_ms")],
+         ["Sleep + wake of 4,096 tensors of 2 MiB, discarded", pair(many, "pause_ms", "resume_ms"), "", "", pair(many_ours, "pause_ms", "resume_ms")],
+         ["Sleep + wake of one tensor of 8 GiB, discarded", pair(one, "pause_ms", "resume_ms"), "", "", pair(one_ours, "pause_ms", "resume_ms")]])
+    file = next(iter(results["peers"][0]))
+    return [*lines, f"One {context['gpu']}, driver {context['driver']}, {context['date']}, torch_memory_saver {context['peer_version']}, commit "
+            f"{context['commit'][:7]}: [all of it](bench/results/{file})."]
 
 
 def compose(results):

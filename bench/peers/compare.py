@@ -65,6 +65,8 @@ def checkpoint(programs, count, bytes_each):
 
 def rows(programs, libraries):
     """Yields a row for each shape and each contender; the row includes the toolkit, for the caller to remove."""
+    found = json.loads(output_of([programs / "peers_workload", "copy", 8 * GIB]))
+    yield {"name": "copy/8 GiB/driver", "bytes": 8 * GIB, **found}
     for count, bytes_each, shape in SHAPES:
         for kind in ("discard", "backup"):
             for who, preload in libraries.items():

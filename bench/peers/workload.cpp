@@ -4,6 +4,7 @@
 //   peers_workload discard|backup <tensors> <bytes each>    with LD_PRELOAD=<library>
 //   peers_workload used <tensors> <bytes each>              like discard, after all of the device's pages were used
 //   peers_workload neighbour <tensors> <bytes each>         the same, right after `fill` released the device's memory
+//   peers_workload copy <bytes>                             without preload: plain copies to pinned memory and back
 //   peers_workload fill                                     without preload: that other process, controlled by numbers
 //   peers_workload hold <tensors> <bytes each>              without: "ready <pid>"; waits for a line, checks the bytes
 //   peers_workload warm <bytes>                             touches host memory, for machines that grow by use
@@ -282,6 +283,25 @@ int beside_neighbour(std::size_t count, std::size_t bytes) {
     return 0;
 }
 
+int copy(std::size_t bytes) {
+    void* host = nullptr;
+    void* device = nullptr;
+    require(cudaMallocHost(&host, bytes), "cudaMallocHost");
+    require(cudaMalloc(&device, bytes), "cudaMalloc");
+    require(cudaMemset(device, 1, bytes), "cudaMemset");
+    std::vector<double> out;
+    std::vector<double> in;
+    for (int round = 0; round < 5; ++round) {
+        out.push_back(ms([&] { require(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy"); }));
+        in.push_back(ms([&] { require(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy"); }));
+    }
+    int runtime = 0;
+    require(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    std::printf("{\"out_ms\": %.4f, \"in_ms\": %.4f, \"toolkit\": \"%d.%d\"}\n", median(out), median(in),
+                runtime / 1000, runtime % 1000 / 10);
+    return 0;
+}
+
 int hold(std::size_t count, std::size_t bytes) {
     Tensors tensors{count, bytes};
     tensors.allocate();
@@ -316,6 +336,7 @@ int main(int count, char** arguments) {
         return static_cast<std::size_t>(std::strtoull(words[i].c_str(), nullptr, 10));
     };
     if (words.size() == 2 && words[0] == "warm") return warm(number(1));
+    if (words.size() == 2 && words[0] == "copy") return copy(number(1));
     if (words.size() == 1 && words[0] == "fill") return fill();
     const char* const usage = "discard|used|backup|neighbour|hold <tensors> <bytes each>";
     require(words.size() == 3 && number(1) != 0 && number(2) != 0, usage);
