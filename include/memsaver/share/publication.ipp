@@ -339,7 +339,10 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
             Owned<ImportedKind> original;
             check(original.open(inner, kept->descriptors.back().get()), "import pages");
             const Window window{inner, original.get(), manifest.copied, Rights::read};
-            Staging{inner, manifest.copied}.copy(model->copied, window.address(), manifest.copied);
+            std::size_t used = 0;
+            for (const ManifestRow& each : manifest.rows)
+                if (each.copied != 0) used = std::max(used, std::size_t{each.offset + each.bytes});
+            Staging{inner, used}.copy(model->copied, window.address(), used);
         }
         keeper.keep(kept);
     } catch (...) {

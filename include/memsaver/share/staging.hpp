@@ -25,12 +25,18 @@ class Staging {
 public:
     static constexpr std::size_t bytes = 4_MiB;
     static constexpr std::size_t hashed_at_once = 64_KiB;
+    static constexpr std::size_t unpinned = 1_MiB; ///< pinning costs more than it gains for so little
 
     /// `at_most`: what is copied at once, if that is less.
     explicit Staging(AnyDriver driver, std::size_t at_most = bytes)
         : driver_{std::move(driver)}, size_{std::clamp(align_up(at_most, hashed_at_once), hashed_at_once, bytes)} {
         check(stream_.open(driver_), "open a stream");
         check(event_.open(driver_, stream_.get()), "open an event");
+        if (size_ <= unpinned) {
+            small_.resize(size_);
+            buffer_ = small_.data();
+            return;
+        }
         check(driver_.map_host(size_, buffer_), "map host memory");
         Status status = driver_.populate_host(buffer_, size_);
         if (status.ok()) status = driver_.pin_host(buffer_, size_);
@@ -41,6 +47,7 @@ public:
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
     ~Staging() {
+        if (!small_.empty()) return;
         // Pages that cannot be unpinned stay: their addresses must not be used for others.
         if (driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
             (void)driver_.unmap_host(buffer_, size_);
@@ -86,6 +93,7 @@ private:
     const std::size_t size_;
     OwnedStream stream_;
     OwnedEvent event_;
+    std::vector<char> small_;
     void* buffer_ = nullptr;
 };
 
