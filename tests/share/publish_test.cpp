@@ -390,6 +390,32 @@ TEST_CASE("publish: the published pages are read-only, and are given to nobody e
     }
 }
 
+TEST_CASE("publish: published pages that their publisher releases go to nobody who waits for room") {
+    const Place place;
+    const auto join = [&](const char* name) { return place.join({.name = name, .trusted = true}); };
+    const Share share = join("waits");
+    MemorySaver<> waits{share.driver()};
+    auto* const big = waits.arena("big", HostBackup{}).allocate(30 * page);
+    std::memset(big, 4, 30 * page);
+    (void)waits.pause();
+    Engine engine{place};
+    (void)engine.publish();
+    Reader reader{place};
+    const Attached model = reader.attach();
+    (void)engine.block("own", 30 * page, 5);
+    std::thread waiting{[&] { (void)waits.resume("big", {.room_within = 60s}); }};
+    std::this_thread::sleep_for(30ms);
+    SUBCASE("in a pause") { (void)engine.saver.pause("weights"); }
+    SUBCASE("in a drop") { engine.saver.drop("weights"); }
+    std::this_thread::sleep_for(30ms);
+    (void)engine.saver.pause();
+    waiting.join();
+    CHECK(all_are(big, 4, 30 * page));
+    std::memset(big, 9, 30 * page);
+    CHECK(right(model));
+    model.verify();
+}
+
 TEST_CASE("publish: free space reads as zero for others") {
     const Place place;
     Engine engine{place};

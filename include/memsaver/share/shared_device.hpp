@@ -17,6 +17,7 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// In a forked child, whose locks may be in any state, it asks nobody and counts nothing.
+/// Pages that `export_pages` has named are others' too: a release gives them back to the driver, and to nobody else.
 class SharedDevice final : public DeviceAround {
 public:
     SharedDevice(std::shared_ptr<ShareMemberCore> member, std::size_t ceiling)
