@@ -1,5 +1,6 @@
 // memsaver-keeper FOLDER: keeps what the members of a share publish, so that weights stay on the device while no engine
 // lives. It holds descriptors only: it needs no GPU, no driver and no room. Ends at SIGTERM or SIGINT.
+// memsaver-keeper --list FOLDER: says what is published.
 #include "memsaver/share/keeper.hpp"
 
 #include <pthread.h>
@@ -9,16 +10,20 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 using namespace memsaver::detail;
 
 int main(int count, char** arguments) {
-    if (count != 2 || arguments[1][0] == '-') {
+    const bool lists = count == 3 && std::string_view{arguments[1]} == "--list";
+    const char* const path = arguments[count - 1];
+    if (!(lists || count == 2) || path[0] == '-') {
         (void)std::fputs(
             "usage: memsaver-keeper FOLDER\n"
+            "       memsaver-keeper --list FOLDER\n"
             "Keeps the pages that processes publish in a share (memsaver::ShareOptions::folder) until they\n"
-            "are withdrawn, or until it is ended.\n",
+            "are withdrawn, or until it is ended; or says what is published.\n",
             stderr);
         return 2;
     }
@@ -33,8 +38,15 @@ int main(int count, char** arguments) {
         (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
     }
     try {
-        const ShareFolder folder{"", arguments[1]};
+        const ShareFolder folder{"", path};
         Keeper keeper{folder, std::chrono::milliseconds{500}, true};
+        if (lists) {
+            for (const PublicationFacts& each : keeper.list())
+                std::printf("%s%s%s\t%llu bytes\thash 0x%016llx\n", each.name.data(),
+                            each.version[0] == '\0' ? "" : "@", each.version.data(),
+                            static_cast<unsigned long long>(each.bytes), static_cast<unsigned long long>(each.hash));
+            return 0;
+        }
         keeper.open(); // first: what is published from now on comes by itself
         for (const PublicationFacts& each : keeper.list()) {
             Keeper::Kept kept = keeper.get(each.id);

@@ -623,6 +623,15 @@ TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, un
     Child keeper = start();
     REQUIRE(keeper.next() == 'm'); // its line
     (void)engine->publish("2");
+    Child list{[&] {
+        (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+        (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", "--list", place.folder.c_str(), nullptr);
+        return 1;
+    }};
+    const std::string listed = list.rest();
+    CHECK_MESSAGE(contains(listed, "model@1\t"), listed);
+    CHECK_MESSAGE(contains(listed, "model@2\t"), listed);
+    CHECK(list.wait() == 0);
     engine.reset();
     {
         Reader reader{place};
