@@ -167,6 +167,10 @@ inline void ShareMemberCore::wake() const noexcept {
 // --- the thread for messages ---
 
 inline void ShareMemberCore::run() noexcept {
+    // The table of descriptors grows now, in the background: with many threads that takes the kernel 5 to 25 ms, which
+    // the first attach of a publication would wait for.
+    constexpr int descriptors = 1000;
+    if (const int high = ::fcntl(wake_.get(), F_DUPFD_CLOEXEC, descriptors); high >= 0) (void)::close(high);
     std::vector<pollfd> polled;
     unsigned tries = 0; // without a leader, in a row
     for (;;) {
