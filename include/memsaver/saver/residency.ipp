@@ -542,8 +542,6 @@ MEMSAVER_INLINE bool Residency::make_room(const LackOfRoom& lack) {
     if (state_.running_.here(Running::Kind::hook) || state_.captures_.open()) return false;
     constexpr std::chrono::seconds longest_wait{10}; // device work that waits for this thread would never end
     const Deadline deadline = earlier(lack.until, std::chrono::steady_clock::now() + longest_wait);
-    const Residents::Mover mover{residents_, deadline};
-    if (mover.waited()) return mover.moves(); // what that thread released may be enough
     std::size_t margin = 0;
     if (lack.arena != nullptr) {
         margin = lack.arena->margin();
@@ -556,6 +554,7 @@ MEMSAVER_INLINE bool Residency::make_room(const LackOfRoom& lack) {
             if (own == lack.in && member->core != nullptr) margin = std::max(margin, member->core->margin());
         }
     }
+    const std::size_t seen = residents_.counts().evictions; // before it looks
     DeviceMemory memory;
     for (const AnyDriver& driver : state_.tags_.drivers()) {
         if (driver.device() == lack.device && driver.memory(memory).ok()) break;
@@ -563,13 +562,17 @@ MEMSAVER_INLINE bool Residency::make_room(const LackOfRoom& lack) {
     const std::size_t needed = lack.error.needed_bytes();
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const bool enough = needed != 0 && memory.free_bytes >= wanted;
-    if (enough && lack.asked == 0) return true; // released since, if the device can be believed
+    // Released since, if the device can be believed.
+    if (enough && (lack.asked == 0 || memory.free_bytes > lack.error.free_bytes())) return true;
     const ReclaimOptions options{.device = lack.device};
     Reclaiming now{enough ? 1 : std::max<std::size_t>(wanted - std::min(memory.free_bytes, wanted), 1), lack.device,
                    options, deadline, true};
-    while (!now.enough() && evict_some(now)) {
+    {
+        const Residents::Evicting evicting{residents_};
+        while (!now.enough() && evict_some(now)) {
+        }
     }
-    if (now.got.bytes() == 0) return false;
+    if (now.got.bytes() == 0) return residents_.await_eviction(seen, deadline); // what others release may be enough
     state_.room_made_ += 1;
     return true;
 }

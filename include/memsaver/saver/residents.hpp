@@ -171,26 +171,21 @@ public:
 
     // --- claims and evictions ---
 
-    /// The right to move tags for no use: at most one thread moves tags, and an eviction for an allocation does not
-    /// queue, because those in the queue may wait for uses.
-    class [[nodiscard]] Mover {
+    /// Says, for as long as it lives, that this thread evicts for an allocation or a resume. It does not queue, because
+    /// uses in the queue may wait for other uses.
+    class [[nodiscard]] Evicting {
     public:
-        /// Waits until no other thread moves tags, at most until the deadline.
-        Mover(Residents& residents, const Deadline& deadline);
-        Mover(const Mover&) = delete;
-        Mover& operator=(const Mover&) = delete;
-        ~Mover();
-
-        /// Returns whether this thread may move tags now.
-        [[nodiscard]] bool moves() const noexcept { return moves_; }
-        /// Returns whether another thread moved tags, or still does.
-        [[nodiscard]] bool waited() const noexcept { return waited_; }
+        explicit Evicting(Residents& residents);
+        Evicting(const Evicting&) = delete;
+        Evicting& operator=(const Evicting&) = delete;
+        ~Evicting();
 
     private:
         Residents& residents_;
-        bool moves_ = false;
-        bool waited_ = false;
     };
+    /// While other threads evict or move tags, waits until there were more than `seen` evictions, or until the
+    /// deadline. Returns whether there were.
+    [[nodiscard]] bool await_eviction(std::size_t seen, const Deadline& deadline);
 
     /// Exclusive hold on unused tags, for a pause, drop or eviction: no use of them begins until it ends. Leaves out
     /// tags that this thread has already claimed. Move-only.
@@ -273,9 +268,10 @@ private:
     std::condition_variable changed_;
     std::uint64_t changes_ = 0;
     std::size_t asleep_ = 0;
-    bool moving_ = false;
+    bool moving_ = false;       // a use moves tags
     bool holder_moved_ = false; // the last waiter that moved tags held a use and had not queued
     bool closed_ = false;
+    std::uint32_t evicting_ = 0; // threads that evict for allocations and resumes
     Waiter* first_ = nullptr;
     Waiter* last_ = nullptr;
     UseRecord* living_ = nullptr;

@@ -274,21 +274,24 @@ MEMSAVER_INLINE void Residents::Waiter::await_change(ResidentList wanted, const 
 
 // --- claims and evictions ---
 
-MEMSAVER_INLINE Residents::Mover::Mover(Residents& residents, const Deadline& deadline) : residents_{residents} {
-    std::unique_lock lock{residents_.mutex_};
-    while (residents_.moving_) {
-        waited_ = true;
-        if (deadline && std::chrono::steady_clock::now() >= *deadline) return;
-        residents_.wait_for_change(lock, deadline);
-    }
-    residents_.moving_ = moves_ = true;
+MEMSAVER_INLINE Residents::Evicting::Evicting(Residents& residents) : residents_{residents} {
+    const std::lock_guard lock{residents_.mutex_};
+    residents_.evicting_ += 1;
 }
 
-MEMSAVER_INLINE Residents::Mover::~Mover() {
-    if (!moves_) return;
+MEMSAVER_INLINE Residents::Evicting::~Evicting() {
     const std::lock_guard lock{residents_.mutex_};
-    residents_.moving_ = false;
+    residents_.evicting_ -= 1;
     residents_.notify_all();
+}
+
+MEMSAVER_INLINE bool Residents::await_eviction(std::size_t seen, const Deadline& deadline) {
+    std::unique_lock lock{mutex_};
+    while ((moving_ || evicting_ != 0) && counts_.evictions == seen) {
+        if (deadline && std::chrono::steady_clock::now() >= *deadline) return false;
+        wait_for_change(lock, deadline);
+    }
+    return counts_.evictions != seen;
 }
 
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags, const Deadline& deadline,
