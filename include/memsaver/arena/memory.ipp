@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ MEMSAVER_INLINE std::vector<Range> worth_cutting(std::vector<Range> dead, std::s
     std::size_t left = 0;
     for (const Range& range : dead) left += range.bytes;
     const std::size_t alive = total - left;
-    std::sort(dead.begin(), dead.end(), [](const Range& a, const Range& b) { return a.bytes > b.bytes; });
+    sort_by(dead, [](const Range& range) { return ~std::uint64_t{range.bytes}; }); // the largest first
     std::size_t cut = 0;
     while (cut < dead.size() && (dead[cut].bytes >= always || left > alive / 64)) left -= dead[cut++].bytes;
     dead.resize(cut);

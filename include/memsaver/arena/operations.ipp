@@ -38,16 +38,17 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     std::size_t count = 0;
     for (const auto& memory : core.memories_) count += memory->extents.size();
     extents_.reserve(count);
-    taken_.reserve(core.memories_.size()); // the last call that may throw
+    taken_.reserve(core.memories_.size());
     for (const auto& memory : core.memories_) {
         if (memory->state != Memory::State::active || memory->extents.empty()) continue;
-        memory->state = Memory::State::leaving;
-        memory->once = once ? slot_ : nullptr;
         taken_.push_back(memory.get());
         for (Extent& extent : memory->extents) extents_.push_back(&extent);
     }
-    std::sort(extents_.begin(), extents_.end(),
-              [](const Extent* a, const Extent* b) { return a->address < b->address; });
+    sort_by(extents_, [](const Extent* extent) { return extent->address; }); // the last call that may throw
+    for (Memory* const memory : taken_) {
+        memory->state = Memory::State::leaving;
+        memory->once = once ? slot_ : nullptr;
+    }
 }
 
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {

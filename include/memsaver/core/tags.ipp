@@ -20,7 +20,7 @@ MEMSAVER_INLINE Tags::Tags(std::initializer_list<TagName> names) {
 }
 
 MEMSAVER_INLINE void Tags::add(std::string_view name) {
-    detail::translated([&] { names_.emplace_back(name); });
+    detail::translated([&] { names_.push_back(std::string{name}); });
 }
 
 MEMSAVER_INLINE Tags Tags::under(std::string_view prefix) {
