@@ -96,7 +96,7 @@ def main():
         good = subprocess.run([*compiler, *how]).returncode == 0 and good
         if runs and good:
             good = subprocess.run([str(program)]).returncode == 0
-    if not units and not errors:
+    if not units and not errors and not any(mark == "program:begin" for _, _, mark, _ in blocks_of(arguments.page)):
         print(f"{page}: has no C++ code to compile")
         return 1
     if good and left_out:

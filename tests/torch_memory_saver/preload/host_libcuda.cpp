@@ -109,6 +109,12 @@ CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, const CUme
     return result(status);
 }
 CUresult release(CUmemGenericAllocationHandle handle) { return result(machine().release({handle})); }
+CUresult export_pages(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult import_pages(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
 CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
     return result(machine().map(at, bytes, {handle}));
 }
@@ -223,6 +229,8 @@ void* find(const char* name) {
         {"cuMemAddressFree", address(unreserve)},
         {"cuMemCreate", address(create)},
         {"cuMemRelease", address(release)},
+        {"cuMemExportToShareableHandle", address(export_pages)},
+        {"cuMemImportFromShareableHandle", address(import_pages)},
         {"cuMemMap", address(map)},
         {"cuMemUnmap", address(unmap)},
         {"cuMemSetAccess", address(set_access)},
