@@ -266,12 +266,13 @@ MEMSAVER_INLINE Status ArenaCore::create_and_map(std::vector<Extent>& extents) n
 MEMSAVER_INLINE void ArenaCore::raise_no_room(const Status& status, const char* what, std::size_t needed) const {
     DeviceMemory memory;
     (void)driver_.memory(memory);
-    if (status.kind != StatusKind::out_of_memory) raise(status, what, "tag \"" + tag_ + "\" on " + driver_.name());
-    raise(status, what,
-          "tag \"" + tag_ + "\" on " + driver_.name() + " needs " + format_bytes(needed) + ", " +
-              format_bytes(memory.free_bytes) + " are free" +
-              (margin() != 0 ? ", of which " + format_bytes(margin()) + " are the margin" : ""),
-          needed, memory.free_bytes);
+    const std::string name = driver_.name();
+    if (status.kind != StatusKind::out_of_memory) raise_of(status, what, {"tag ", in_quotes(tag_), " on ", name});
+    const std::string margins = margin() != 0 ? text_of({", of which ", in_bytes(margin()), " are the margin"}) : "";
+    raise_of(status, what,
+             {"tag ", in_quotes(tag_), " on ", name, " needs ", in_bytes(needed), ", ", in_bytes(memory.free_bytes),
+              " are free", margins},
+             needed, memory.free_bytes);
 }
 
 MEMSAVER_INLINE Status ArenaCore::settle() noexcept {
@@ -1021,7 +1022,7 @@ MEMSAVER_INLINE LiveSet ArenaCore::live_set(std::vector<Memory*> memories, const
 }
 
 MEMSAVER_INLINE void ArenaCore::check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const {
-    if (!status.ok()) raise(status, attempt, "tag \"" + tag_ + "\", " + format_bytes(bytes), bytes);
+    if (!status.ok()) raise_of(status, attempt, {"tag ", in_quotes(tag_), ", ", in_bytes(bytes)}, bytes);
 }
 
 MEMSAVER_INLINE void ArenaCore::slot_resumed(const std::shared_ptr<AnySlot>& slot) noexcept {
@@ -1392,7 +1393,7 @@ MEMSAVER_INLINE void ArenaCore::refuse_closed(const std::string& wanted) const {
 }
 
 MEMSAVER_INLINE void ArenaCore::check_of_tag(const Status& status, const Attempt& attempt) const {
-    if (!status.ok()) raise(status, attempt, "tag \"" + tag_ + '"');
+    if (!status.ok()) raise_of(status, attempt, {"tag ", in_quotes(tag_)});
 }
 
 MEMSAVER_INLINE Event ArenaCore::event(EventKind kind, std::string text, std::size_t done, std::size_t total) const {

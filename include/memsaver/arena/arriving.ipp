@@ -165,8 +165,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::follow(StreamRef stream, Range range) 
 
 MEMSAVER_INLINE bool ArenaCore::Arriving::follow_all(StreamRef stream, const char* what) {
     if (failed()) {
-        throw Misuse{std::string{what} + ": the bytes of tag \"" + core_.tag() +
-                     "\" could not be restored; resume it again first"};
+        misuse({what, ": the bytes of tag ", in_quotes(core_.tag()), " could not be restored; resume it again first"});
     }
     const Range all{0, ~std::size_t{0}};
     return each_ticket(what, all, [&](Ticket& ticket) { return ticket.follow(stream, all); });
@@ -227,8 +226,8 @@ MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
     for (auto pause = std::chrono::microseconds{5}; !done();
          pause = std::min(2 * pause, std::chrono::microseconds{500})) {
         if (std::chrono::steady_clock::now() >= *deadline) {
-            throw NotIdle{"tag \"" + core_.tag() +
-                          "\": the timeout expired while its bytes were still arriving; nothing has changed"};
+            not_idle({"tag ", in_quotes(core_.tag()),
+                      ": the timeout expired while its bytes were still arriving; nothing has changed"});
         }
         std::this_thread::sleep_for(pause);
     }
