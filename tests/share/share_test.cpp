@@ -19,11 +19,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace share_share_test {
@@ -48,6 +51,22 @@ void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) 
     std::memset(block, value, bytes);
     return block;
 }
+
+/// Plain memory is always the same block. `freed` runs when it can be had again, before the call that frees it returns.
+class OneBlock final : public DeviceAround {
+public:
+    using DeviceAround::DeviceAround;
+    Status allocate_plain(std::size_t /*bytes*/, Address& address) noexcept override {
+        address = Address{1} << 40U;
+        return {};
+    }
+    Status free_plain(Address /*address*/) noexcept override {
+        if (auto act = std::exchange(freed, {})) act();
+        return {};
+    }
+
+    std::function<void()> freed;
+};
 
 /// Waits until the share's table has so many rows.
 bool come_to(const Share& share, std::size_t members) {
@@ -193,6 +212,22 @@ TEST_CASE("share: plain memory is covered like all other") {
     REQUIRE(driver.free_plain(plain).ok());
     REQUIRE(driver.create(2 * page, pages).ok());
     CHECK(driver.release(pages).ok());
+    CHECK(share.members().at(0).held_bytes == 0);
+}
+
+TEST_CASE("share: memory whose number is given out again while it is freed is counted right") {
+    const Place place;
+    const auto machine = std::make_shared<OneBlock>(place.device());
+    const Share share{AnyDriver{machine}, {.folder = place.folder}};
+    const AnyDriver& driver = share.driver();
+    Address first = 0;
+    Address again = 0;
+    REQUIRE(driver.allocate_plain(2 * page, first).ok());
+    machine->freed = [&] { CHECK(driver.allocate_plain(3 * page, again).ok()); };
+    CHECK(driver.free_plain(first).ok());
+    REQUIRE(again == first);
+    CHECK(share.members().at(0).held_bytes == 3 * page);
+    CHECK(driver.free_plain(again).ok());
     CHECK(share.members().at(0).held_bytes == 0);
 }
 
