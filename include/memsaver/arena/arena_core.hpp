@@ -323,9 +323,6 @@ private:
     /// before, and no block becomes free before the device has been waited for.
     void unsettle() noexcept { unsettled_.store(true); }
     Status settle() noexcept;
-    /// Waits for all work that may use the memory: that of the device, and that for which released elastic memory
-    /// waits, which may be another device's. Only while nobody adds leftovers.
-    Status wait_for_users() noexcept;
 
     // --- growth ---
 

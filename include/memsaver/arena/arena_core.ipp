@@ -128,7 +128,7 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
         closing_.store(true);
         grown_.wait(lock, [&] { return !growing_; });
         lock.unlock();
-        const Status drained = closed_.load() ? Status{} : wait_for_users();
+        const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
         if (!drained.ok() && drained.kind != StatusKind::gone) {
             closing_.store(false); // blocks that were freed meanwhile are free
             check_of_tag(drained, "wait for the device before closing an arena");
@@ -183,18 +183,6 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     check_of_tag(pages, "release an arena's memory");
     if (gates.kind != StatusKind::gone) check_of_tag(gates, "release the resources of gates");
     check_of_tag(kept, "release a backup's storage");
-}
-
-MEMSAVER_INLINE Status ArenaCore::wait_for_users() noexcept {
-    const std::uint64_t fence = frees_.begin_fence();
-    const Status drained = driver_.drain();
-    if (!drained.ok() && drained.kind != StatusKind::gone) return drained;
-    frees_.finish_fence(fence);
-    for (const Leftover& leftover : attic_) {
-        const Status status = leftover.until != nullptr ? leftover.until->wait() : Status{};
-        if (!status.ok() && status.kind != StatusKind::gone) return status;
-    }
-    return {};
 }
 
 // --- pages ---
@@ -440,17 +428,8 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
         range[0] = take_addresses(size, alignment);
         return add_memory(range, Block::State::free, false, true);
     };
-    const auto add_step = [&] {
-        try {
-            return add(step);
-        } catch (const OutOfAddresses& error) {
-            if (step == needed) throw;
-            return error.status();
-        }
-    };
-    Status status = add_step();
-    const bool less = status.kind == StatusKind::out_of_memory || status.kind == StatusKind::out_of_addresses;
-    if (less && step != needed) status = add(needed);
+    Status status = add(step);
+    if (status.kind == StatusKind::out_of_memory && step != needed) status = add(needed);
     if (!status.ok()) raise_no_room(status, "allocate device memory", needed);
 }
 
@@ -829,7 +808,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     row.reserved_bytes = addresses_.bytes();
     row.mapped_bytes = mapped_bytes();
     row.held_bytes = held_bytes_.load();
-    row.peak_mapped_bytes = peak_bytes_.load();
+    row.peak_mapped_bytes = std::max(peak_bytes_.load(), row.mapped_bytes);
     row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
     row.elastic_bytes = open ? elastic_bytes_.load() : 0;
     row.pauses = pauses_.load();
@@ -840,9 +819,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
         }
         if (memory->state == Memory::State::paused || memory->state == Memory::State::arriving)
             row.paused_bytes += memory->bytes();
-        const auto first = std::find_if(memories_.begin(), memories_.end(),
-                                        [&](const auto& other) { return other->once == memory->once; });
-        if (!memory->once || *first != memory) continue; // several memories may share a slot
+        if (!memory->once) continue;
         row.backed_up_bytes += memory->once->backed_up_bytes();
         if (const auto scratch = memory->once->scratch()) row.mapped_bytes += scratch->held_bytes();
     }
@@ -1315,7 +1292,6 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     if (from == nullptr) asked.refuse("the source pointer is null");
     const LiveBlock block = asked.block();
     check_of_tag(settle(), "wait for copies of an earlier operation");
-    give_up_failed_arrival(); // the memory whose bytes did not come counts as paused
     std::shared_ptr<AnySlot> slot;
     {
         const std::lock_guard lock{mutex_};
@@ -1380,7 +1356,6 @@ MEMSAVER_INLINE void ArenaCore::prepare() {
 MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
     const auto turn = take_turn({}, "forget_backup");
     const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
-    give_up_failed_arrival(); // the memory whose bytes did not come counts as paused
     std::vector<Memory*> paused;
     std::vector<std::shared_ptr<AnySlot>> old;
     {
@@ -1397,8 +1372,8 @@ MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
     {
         const std::lock_guard lock{mutex_};
         for (Memory* const memory : paused) old.push_back(std::exchange(memory->once, nothing));
-        for (const LiveBlock& block : blocks) own_->forget(block.serial);
     }
+    for (const LiveBlock& block : blocks) own_->forget(block.serial);
     tell_kept(own_->resumed());
     for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
 }

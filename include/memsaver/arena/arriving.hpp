@@ -61,8 +61,7 @@ private:
 ///   either a thread in `end`, or any other operation (in ArenaCore::take_turn).
 /// - *over*: committed, or saving failed.
 /// - *failed*: restoring failed. The pages stay mapped, because work may be queued behind the bytes that did arrive.
-///   The next operation for which that memory is paused gives it up: then it is over, and the memory is paused as
-///   before.
+///   The next pause or resume gives it up: then it is over, and the memory is paused as before.
 ///
 /// So only a thread that holds the turn commits, and the turn is never held without a running thread. Owned jointly by
 /// the arena, until it is over, and by the threads that wait for it. May outlive the arena only once it is over.

@@ -37,7 +37,8 @@ private:
 
     /// Makes `take`, which gives an entry of `sizes` its number, as far as the ceiling and the other members let it.
     Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept;
-    void given_back(Sizes& sizes, std::uint64_t number) noexcept;
+    /// Makes `give`, which frees what `number` names.
+    Status given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give) noexcept;
 
     std::shared_ptr<ShareMemberCore> member_;
     std::size_t ceiling_;

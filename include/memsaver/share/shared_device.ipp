@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -48,17 +49,22 @@ inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<S
     return status;
 }
 
-inline void SharedDevice::given_back(Sizes& sizes, std::uint64_t number) noexcept {
-    if (member_->forked()) return;
-    std::size_t bytes = 0;
+inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give) noexcept {
+    if (member_->forked()) return give();
+    Sizes::node_type node; // taken out before: another thread may get the number again as soon as it is free
     {
         const std::lock_guard lock{mutex_};
-        const auto found = sizes.find(number);
-        if (found == sizes.end()) return;
-        bytes = found->second;
-        sizes.erase(found);
+        node = sizes.extract(number);
     }
-    member_->freed(bytes);
+    const Status status = give();
+    if (node.empty()) return status;
+    if (status.ok()) {
+        member_->freed(node.mapped());
+    } else {
+        const std::lock_guard lock{mutex_};
+        sizes.insert(std::move(node));
+    }
+    return status;
 }
 
 inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcept {
@@ -72,9 +78,7 @@ inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcep
 }
 
 inline Status SharedDevice::release(PageHandle pages) noexcept {
-    const Status status = DeviceAround::release(pages);
-    if (status.ok()) given_back(handles_, pages.value);
-    return status;
+    return given_back(handles_, pages.value, [&] { return DeviceAround::release(pages); });
 }
 
 inline Status SharedDevice::allocate_plain(std::size_t bytes, Address& address) noexcept {
@@ -86,9 +90,7 @@ inline Status SharedDevice::allocate_plain(std::size_t bytes, Address& address) 
 }
 
 inline Status SharedDevice::free_plain(Address address) noexcept {
-    const Status status = DeviceAround::free_plain(address);
-    if (status.ok()) given_back(plain_, address);
-    return status;
+    return given_back(plain_, address, [&] { return DeviceAround::free_plain(address); });
 }
 
 inline Status SharedDevice::ask_for_room(std::size_t bytes, std::int64_t within) noexcept {
