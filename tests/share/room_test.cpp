@@ -25,6 +25,7 @@ struct Desk {
         std::uint64_t bytes;
     };
     std::uint64_t free = 0;
+    bool held_back = false; // more is heard before the next look
     std::vector<Sent> sent;
     ShareRoom::Clock::time_point now{};
     ShareRoom room{[this](int link, const ShareMessage& m) {
@@ -40,7 +41,15 @@ struct Desk {
         facts.held = held;
         facts.floor = floor;
         now += ShareRoom::gathers;
+        join(link, facts);
+    }
+    void join(int link, const ShareFacts& facts) {
         room.join(link, facts, now);
+        room.look(now);
+    }
+    void leave(int link) {
+        room.leave(link);
+        room.look(now);
     }
     void say(int link, Kind kind, std::uint64_t bytes, std::uint64_t id = 0, std::int64_t within = 0) {
         ShareMessage message;
@@ -50,6 +59,7 @@ struct Desk {
         message.within = within;
         now += 1ms;
         room.hear(link, message, now);
+        if (!held_back) room.look(now);
     }
     void want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
         say(link, Kind::want, bytes, id, within);
@@ -90,7 +100,7 @@ TEST_CASE("share room: what is free is granted once, until it is taken, unused o
     desk.say(2, Kind::unused, 4);
     desk.want(1, 4, 12);
     CHECK(desk.heard() == "1 grant 4");
-    desk.room.leave(1, desk.now);
+    desk.leave(1);
     desk.want(2, 4, 23);
     CHECK(desk.heard() == "2 grant 4");
 }
@@ -176,7 +186,7 @@ TEST_CASE("share room: a lender that does not answer is passed by, and so is one
     CHECK(desk.heard().empty());
     desk.room.look(*desk.room.next());
     CHECK(desk.heard() == "3 lend 8");
-    desk.room.leave(3, desk.now);
+    desk.leave(3);
     CHECK(desk.heard() == "4 lend 8");
     desk.free = 8;
     desk.say(2, Kind::gave, 8); // late: welcome all the same, at the next look
@@ -201,7 +211,7 @@ TEST_CASE("share room: one member's grants do not count twice when it tells anot
     facts.granted = 6;
     desk.free = 10;
     desk.now += ShareRoom::gathers;
-    desk.room.join(1, facts, desk.now);
+    desk.join(1, facts);
     desk.join(2, 0, 0, 0, false);
     desk.want(2, 5, 21);
     CHECK(desk.heard() == "2 deny 5");
@@ -212,18 +222,42 @@ TEST_CASE("share room: one member's grants do not count twice when it tells anot
 TEST_CASE("share room: a new leader waits for members to come before it says no") {
     Desk desk;
     ShareFacts facts;
-    desk.room.join(1, facts, desk.now);
+    desk.join(1, facts);
     desk.want(1, 8, 11);
     CHECK(desk.heard().empty());
     facts.held = 10;
     facts.lends = 1;
-    desk.room.join(2, facts, desk.now);
+    desk.join(2, facts);
     CHECK(desk.heard() == "2 lend 8");
     desk.say(2, Kind::gave, 0);
     CHECK(desk.heard().empty());
     REQUIRE(desk.room.next().has_value());
     desk.room.look(*desk.room.next());
     CHECK(desk.heard() == "1 deny 8");
+}
+
+TEST_CASE("share room: what others had said before a question counts, whichever connection is heard first") {
+    Desk desk;
+    desk.free = 10;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.want(2, 6, 21);
+    CHECK(desk.heard() == "2 grant 6");
+    desk.free = 4;
+    desk.held_back = true;
+    desk.want(1, 4, 11);
+    desk.say(2, Kind::took, 6);
+    desk.room.look(desk.now);
+    CHECK(desk.heard() == "1 grant 4");
+
+    ShareMessage lends;
+    lends.kind = Kind::facts;
+    lends.facts.held = 6;
+    lends.facts.lends = 1;
+    desk.want(1, 8, 12);
+    desk.room.hear(2, lends, desk.now);
+    desk.room.look(desk.now);
+    CHECK(desk.heard() == "2 lend 6");
 }
 
 TEST_CASE("share message: what is not a message of this version and size is not understood") {

@@ -65,9 +65,13 @@ public:
             if (taken < 0) break;
             clients_.push_back({ShareFd{taken}, {}});
         }
-        for (std::size_t i = 0; i < clients_.size(); ++i) {
-            while (!clients_[i].ended && !clients_[i].dropped && hear(clients_[i])) {
-            }
+        // Again until nobody has said anything: what came before a question is heard before its answer.
+        constexpr int passes = 8; // no more of them where members never fall silent
+        bool heard = true;
+        for (int pass = 0; heard && pass < passes; ++pass) {
+            heard = false;
+            for (std::size_t i = 0; i < clients_.size(); ++i)
+                while (!clients_[i].ended && !clients_[i].dropped && hear(clients_[i])) heard = true;
         }
         for (Client& each : clients_) {
             if (!each.dropped) continue;
@@ -126,7 +130,7 @@ private:
 
     void end(Client& client) {
         if (std::exchange(client.ended, true)) return;
-        if (client.joined) room_.leave(client.socket.get(), Clock::now());
+        if (client.joined) room_.leave(client.socket.get());
     }
 
     ShareFd lock_;

@@ -47,11 +47,13 @@ public:
         : send_{std::move(send)}, free_bytes_{std::move(free_bytes)},
           answer_within_{answer_within}, gathered_{now + gathers} {}
 
+    // Nobody is answered before the next look: what another member has said earlier is heard first, although it came
+    // over another connection.
     void join(Link link, const ShareFacts& facts, Clock::time_point now);
-    void leave(Link link, Clock::time_point now);
+    void leave(Link link);
     /// Anything that a member says after `hello`.
     void hear(Link link, const ShareMessage& message, Clock::time_point now);
-    /// Passes by who has not answered in time, and looks again.
+    /// Passes by who has not answered in time, and serves who waits.
     void look(Clock::time_point now);
     /// When to look again, if nothing is heard before.
     [[nodiscard]] std::optional<Clock::time_point> next() const noexcept { return asked_until_; }

@@ -29,15 +29,13 @@ inline void ShareRoom::send(Link link, Kind kind, std::uint64_t id, std::uint64_
 inline void ShareRoom::join(Link link, const ShareFacts& facts, Clock::time_point now) {
     members_.push_back({link, facts, now});
     send(link, Kind::welcome, 0);
-    serve(now);
 }
 
-inline void ShareRoom::leave(Link link, Clock::time_point now) {
+inline void ShareRoom::leave(Link link) {
     std::erase_if(members_, [&](const Member& each) { return each.link == link; });
     std::erase_if(wants_, [&](const Want& each) { return each.link == link; });
     for (Want& each : wants_) std::erase(each.asked, link); // another one may get its number
     if (asked_ == link) answered();
-    serve(now);
 }
 
 inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_point now) {
@@ -54,16 +52,15 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         less(member->facts.granted);
         member->facts.held += message.bytes;
         member->active = now;
-        return; // as much is free for others as before
+        break;
     case Kind::unused: less(member->facts.granted); break;
     case Kind::freed: less(member->facts.held); break;
     case Kind::gave:
         if (asked_ == link) answered();
         break;
-    case Kind::list: list(link, message.id); return;
-    default: return; // what only a leader says
+    case Kind::list: list(link, message.id); break;
+    default: break; // what only a leader says
     }
-    serve(now);
 }
 
 inline void ShareRoom::want(Member& member, const ShareMessage& message) {
