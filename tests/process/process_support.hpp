@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -39,12 +40,21 @@ public:
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
     ~Child() {
+        if (pid_ > 0 && std::uncaught_exceptions() != 0) (void)::kill(pid_, SIGKILL); // may wait to be told more
         if (pid_ > 0) (void)wait();
         (void)::close(pipe_[0]);
     }
 
     [[nodiscard]] pid_t pid() const { return pid_; }
     void kill(int signal) const { REQUIRE(::kill(pid_, signal) == 0); }
+
+    /// Stops it, and waits until each of its threads stands: none is in the middle of something that others wait for.
+    void stop() const {
+        kill(SIGSTOP);
+        int status = 0;
+        REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
+        REQUIRE(WIFSTOPPED(status));
+    }
 
     /// Ends it, and waits until it has ended.
     void kill_now() {

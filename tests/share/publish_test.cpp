@@ -531,7 +531,7 @@ TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdr
     REQUIRE(publisher.next() == 'p');
     Child stopped = reader_process(place);
     REQUIRE(stopped.next() == 'y');
-    stopped.kill(SIGSTOP);
+    stopped.stop();
     Reader reader{place};
     CHECK(right(reader.attach()));
     reader.share.withdraw("model");

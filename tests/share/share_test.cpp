@@ -381,7 +381,7 @@ TEST_CASE("share: members that are stopped are passed by") {
         REQUIRE(leader.next() == 'r');
         const Share share = place.join({.name = "other", .answer_within = 50ms});
         MemorySaver<> saver{share.driver()};
-        leader.kill(SIGSTOP);
+        leader.stop();
         (void)saver.arena("a").allocate(30 * page);
         CHECK_THROWS_AS((void)saver.arena("b").allocate(30 * page), OutOfMemory);
         CHECK(share.members().size() == 1);
@@ -397,7 +397,7 @@ TEST_CASE("share: members that are stopped are passed by") {
         REQUIRE(stopped.next() == 'r');
         Child other{stopped_one("other")};
         REQUIRE(other.next() == 'r');
-        stopped.kill(SIGSTOP);
+        stopped.stop();
         (void)saver.arena("a").allocate(40 * page); // from the other one
         stopped.kill(SIGKILL);
         other.kill(SIGKILL);
