@@ -70,7 +70,7 @@ public:
 };
 
 /// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device
-/// (decision 29).
+/// (decision 1).
 template <class D>
 std::size_t small_change(const FaultyDriver<D>& driver) {
     DeviceMemory memory;

@@ -56,7 +56,7 @@ public:
 
 private:
     /// A ring buffer of this size stays in the processor caches between copy and store, which makes it nearly twice as
-    /// fast as one of 32 MiB (decision 15).
+    /// fast as one of 32 MiB (decision 11).
     static constexpr std::size_t in_caches = Ring::least_buffer;
 
     static std::byte* at(std::uint64_t location) noexcept;
