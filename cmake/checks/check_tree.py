@@ -11,7 +11,7 @@ need no third-party header. No header of the CUDA toolkit is included. A header 
 definitions work for both forms of the library; impl.hpp includes them all. The declarations that memsaver.hpp includes compile quickly. The lists
 of headers and of the compiled form's files match the tree. Headers have include guards and an introductory comment. Headers for programs remove macros of other libraries.
 Nothing in the library ends the process. Headers for C include only C headers, and declare what the shared library
-exports. Test cases are in files that the build finds, each file's in its own namespace. Links between pages are valid.
+exports. Test cases are in files that the build finds, each file's in its own namespace. The page of options lists them all. Links between pages are valid.
 """
 import argparse
 import re
@@ -419,6 +419,55 @@ def check_c_interface(tree):
         yield f"{C_SYMBOLS}: exports {name}, which no header declares"
 
 
+OPTIONS_PAGE = "docs/options.md"
+OPTIONS = re.compile(r"^struct (\w+Options|Discard|HostBackup|FileBackup|FileSource|PeerBackup|Compressed|Verified) \{$", re.M)
+# A data member and its default: `bool retain = true`, `Order order{}`.
+MEMBER = re.compile(r"(?!friend\b|static\b|using\b|\[\[)\S.*? (\w+)(?: = (.+)|(\{.*\}))?")
+
+
+def end_of_scope(code, at):
+    """Returns the end of the scope whose brace is the first one at or after `at`."""
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(code, at):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return match.start()
+    return len(code)
+
+
+def options_of(text):
+    """Yields (struct, {option: default}) of the options that a header declares for programs; "" is a default of {}."""
+    hidden = [(match.start(), end_of_scope(text, match.start()))
+              for match in re.finditer(r"^namespace [\w:]*detail\b[\w:]* \{", text, re.M)]
+    for match in OPTIONS.finditer(text):
+        if any(begin < match.start() < end for begin, end in hidden):
+            continue
+        code = re.sub(r"//[^\n]*", "", text[match.start() : end_of_scope(text, match.start())])
+        body = re.sub(r"\)[^;(){}=]*\{(.*?\n    \}|[^;]*; \})\n", ");\n", code[code.index("{") + 1 :], flags=re.S)
+        found = {}
+        for said in body.split(";"):
+            member = MEMBER.fullmatch(" ".join(said.split()))
+            if member and member[1] not in ("const", "noexcept", "default"):
+                found[member[1]] = (member[2] or member[3] or "").removeprefix("{}")
+        yield match[1], found
+
+
+def check_options(tree):
+    """The page of options lists every option of every options structure, in the order of declaration, with its default."""
+    path, listed = tree.root / OPTIONS_PAGE, {}
+    page = path.read_text(encoding="utf-8") if path.exists() else ""
+    for name, rows in re.findall(r"^### `(\w+)(?:<\w+>)?`\n(.*?)(?=^##|\Z)", page, re.M | re.S):
+        listed[name] = dict(re.findall(r"^\| `(\w+)` \| ?`?([^|]*?)`? ?\|", rows, re.M))
+    declared = dict(one for text in tree.headers.values() for one in options_of(text))
+    for name in sorted(declared.keys() | listed.keys()):
+        there, here = declared.get(name), listed.get(name)
+        if there is None or here is None:
+            yield f"{OPTIONS_PAGE}: {name} is {'no options of a header' if there is None else 'missing'}"
+        elif list(there.items()) != list(here.items()):
+            odd = next((option for option in [*there, *here] if there.get(option) != here.get(option)), "the order of its options")
+            yield f"{OPTIONS_PAGE}: {name} differs from the header: {odd}"
+
+
 def anchors_of(text):
     """Yields GitHub's anchors for the headings of a page."""
     for heading in re.findall(r"^#+ +(.*?) *$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M):
@@ -459,6 +508,7 @@ RULES = [
     check_c_interface,
     check_test_files,
     check_test_namespaces,
+    check_options,
     check_links,
 ]
 

@@ -225,6 +225,38 @@ class CheckTree(unittest.TestCase):
             self.write("README.md", f"See [it]({target}); `[not](a.link)`.\n")
             self.assertEqual(check_tree.violations(self.root) == [], good, target)
 
+    def test_page_of_options(self):
+        options = """struct PauseOptions {
+    /// A comment; and {.more = 1} of it.
+    Order order{};
+    unsigned threads = 8; // as many
+    std::string who = "a thread";
+    [[nodiscard]] PauseOptions normalized() const {
+        if (threads > 9) fail("so");
+        return *this;
+    }
+    std::function<void(int)> done{};
+    friend bool operator==(const PauseOptions&, const PauseOptions&) = default;
+};
+namespace detail {
+struct HiddenOptions {
+    int more = 1;
+};
+} // namespace detail
+"""
+        page = """### `PauseOptions`\n\n| option | default | |\n|---|---|---|\n| `order` | | what to wait for |
+| `threads` | `8` | how many |\n| `who` | `"a thread"` | in errors |\n| `done` | | called at the end |\n"""
+        self.write("include/memsaver/driver/cuda_api.hpp", header("<dlfcn.h>", '"memsaver/core/core.hpp"', body=options))
+        self.assert_found("PauseOptions is missing")
+        self.write(check_tree.OPTIONS_PAGE, page)
+        self.assertEqual(check_tree.violations(self.root), [])
+        rows = page.splitlines()[-4:]
+        for wrong, says in ((page.replace("`8`", "`9`"), "threads"), (page.replace("| `done` | | called at the end |\n", ""), "done"),
+                            (page.replace("\n".join(rows[:2]), "\n".join(rows[1::-1])), "the order of its options"),
+                            (page + "### `Other`\n", "Other is no options of a header")):
+            self.write(check_tree.OPTIONS_PAGE, wrong)
+            self.assert_found(says)
+
     def test_compiled_files(self):
         self.write("cmake/compiled/driver.cpp", "// Another.\n")
         self.assert_found("cmake/compiled/driver.cpp: out of date")
