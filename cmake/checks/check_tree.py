@@ -18,7 +18,7 @@ import re
 import sys
 from pathlib import Path
 
-# A layer may include the ones before it. This is the single definition; docs/design.md explains it.
+# A layer may include the ones before it. This is the single definition; include/memsaver/README.md explains it.
 LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "share", "interop", "c", "testing"]
 # Layers that may include only some of the layers before them.
 KNOWS = {"host": {"core", "driver"}, "share": {"core", "driver", "heap", "backup", "arena", "saver"}, "c": set(LAYERS) - {"interop", "testing"}}
