@@ -2,14 +2,13 @@
 """Checks structural rules of the source tree. Reports violations and exits with 1 if there are any.
 
     check_tree.py [--root DIR]       check
-    check_tree.py --write-headers    write cmake/headers.cmake from the contents of include/
-    check_tree.py --write-compiled   write impl.hpp, <layer>/impl.hpp and the files of memsaver::compiled likewise
+    check_tree.py --write-compiled   write impl.hpp, <layer>/impl.hpp and the files of memsaver::compiled
 
 Each rule is a function below. Includes point up the list of layers. Each layer has a door: a header with its name that
 includes the whole layer. Adapters in interop/ are independent of each other, and the umbrella includes only those that
 need no third-party header. No header of the CUDA toolkit is included. A header ends by including its .ipp file, whose
-definitions work for both forms of the library; impl.hpp includes them all. The declarations that memsaver.hpp includes compile quickly. The lists
-of headers and of the compiled form's files match the tree. Headers have include guards and an introductory comment. Headers for programs remove macros of other libraries.
+definitions work for both forms of the library; impl.hpp includes them all. The declarations that memsaver.hpp includes compile quickly. The list
+of the compiled form's files matches the tree. Headers have include guards and an introductory comment. Headers for programs remove macros of other libraries.
 Nothing in the library ends the process. Headers for C include only C headers, and declare what the shared library
 exports. Test cases are in files that the build finds, each file's in its own namespace. The page of options lists them all. Links between pages are valid.
 """
@@ -267,26 +266,6 @@ def check_definitions(tree):
                 yield f"{name}: {' '.join(match[said].split())[:60]}: must begin with {wanted}, or each unit emits the vtable"
 
 
-def header_list(tree):
-    lines = ["# Every header of memsaver. Written by cmake/checks/check_tree.py --write-headers.", "set(MEMSAVER_HEADERS"]
-    lines += [f"  include/memsaver/{name}" for name in tree.files]
-    return "\n".join(lines) + ")\n"
-
-
-def check_header_list(tree):
-    path = tree.root / "cmake" / "headers.cmake"
-    listed = path.read_text(encoding="utf-8") if path.exists() else ""
-    if listed == header_list(tree):
-        return
-    named = set(re.findall(r"include/memsaver/(\S+\.[hi]pp)", listed))
-    for name in sorted(set(tree.files) - named):
-        yield f"cmake/headers.cmake: {name} is missing; run check_tree.py --write-headers"
-    for name in sorted(named - set(tree.files)):
-        yield f"cmake/headers.cmake: {name} does not exist; run check_tree.py --write-headers"
-    if named == set(tree.files):
-        yield "cmake/headers.cmake: out of date; run check_tree.py --write-headers"
-
-
 def compiled_files(tree):
     """Returns {path: contents} of the files that bring all definitions: impl.hpp, and for each layer that defines
     something its own impl.hpp and a file of memsaver::compiled."""
@@ -499,7 +478,6 @@ RULES = [
     check_definition_files,
     check_definitions,
     check_umbrella_is_quick,
-    check_header_list,
     check_compiled,
     check_form,
     check_macros,
@@ -521,19 +499,15 @@ def violations(root):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
-    parser.add_argument("--write-headers", action="store_true")
     parser.add_argument("--write-compiled", action="store_true")
     arguments = parser.parse_args()
-    cmake, tree = arguments.root / "cmake", Tree(arguments.root)
+    cmake = arguments.root / "cmake"
     if arguments.write_compiled:
         (cmake / "compiled").mkdir(exist_ok=True)
         for name in written_now(arguments.root):
             (arguments.root / name).unlink()
-        for name, text in compiled_files(tree).items():
+        for name, text in compiled_files(Tree(arguments.root)).items():
             (arguments.root / name).write_text(text, encoding="utf-8")
-    if arguments.write_headers:
-        (cmake / "headers.cmake").write_text(header_list(Tree(arguments.root)), encoding="utf-8")
-    if arguments.write_headers or arguments.write_compiled:
         return 0
     found = violations(arguments.root)
     for message in found:
