@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws the figures and writes the numbers of docs/benchmarks*.md and of the README, from bench/results alone.
+"""Draws the figures and writes the numbers of docs/benchmarks.md and of the README, from bench/results alone.
 
     bench/plot.py              writes docs/figures/*.svg, and the pages between their marks
     bench/plot.py --check      reports what is out of date, and exits with 1
 
-Uses the newest results of each benchmark (see bench/run.py). docs/benchmarks*.md have a pair of marks for each
+Uses the newest results of each benchmark (see bench/run.py). docs/benchmarks.md has a pair of marks for each
 benchmark, <!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one pair for its
 numbers: <!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or
 dark theme.
@@ -631,7 +631,7 @@ def headline(results):
 
 
 def compose(results):
-    """Returns the figures by name, and the contents between the marks of docs/benchmarks*.md, by name."""
+    """Returns the figures by name, and the contents between the marks of docs/benchmarks.md, by name."""
     figures, blocks = {}, {}
     for name, part in PARTS.items():
         blocks[name] = ["No results yet."]
@@ -651,15 +651,6 @@ def compose(results):
     return figures, blocks
 
 
-def shared_out(pages, blocks):
-    """Returns {page: the blocks that it has marks for}; every block has a page."""
-    shares = {page: {name: lines for name, lines in blocks.items() if f"<!-- {name}:begin -->" in page.read_text(encoding="utf-8")}
-              for page in pages}
-    if homeless := blocks.keys() - {name for share in shares.values() for name in share}:
-        raise SystemExit(f"no page has markers for {', '.join(sorted(homeless))}")
-    return shares
-
-
 def replaced(page, blocks):
     """Returns the page's text with these lines between its marks."""
     text = page.read_text(encoding="utf-8") if page.exists() else ""
@@ -676,7 +667,7 @@ def replaced(page, blocks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--pages", type=Path, default=ROOT / "docs", help="the folder of benchmarks*.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
     parser.add_argument("--host", action="store_true", help="use results of a machine without a GPU, to test this script")
@@ -688,8 +679,7 @@ def main():
     figures, blocks = compose(results)
     blocks["weight"] = weight(arguments.results)
     written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
-    for page, share in shared_out(sorted(arguments.pages.glob("benchmarks*.md")), blocks).items():
-        written[page] = replaced(page, share)
+    written[arguments.page] = replaced(arguments.page, blocks)
     written[arguments.readme] = replaced(arguments.readme, {"numbers": headline(results)})
 
     stale = [path for path, content in written.items() if not path.exists() or path.read_text(encoding="utf-8") != content]
