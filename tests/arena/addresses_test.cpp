@@ -72,7 +72,7 @@ TEST_CASE("Addresses: random takes and gives against a map of every unit") {
     }
 }
 
-TEST_CASE("Addresses: what does not fit is refused") {
+TEST_CASE("Addresses: a range that does not fit is refused") {
     Space space;
     CHECK(space.addresses.bytes() == units * unit);
     CHECK(space.addresses.contain(space.base));

@@ -77,7 +77,7 @@ TEST_CASE("reserve takes memory at once" * on_machines) {
     CHECK(machine.driver.calls(Call::create) == creates);
 }
 
-TEST_CASE("what cannot be meant is refused, and the arena stays usable" * on_machines) {
+TEST_CASE("misuse is refused, and the arena stays usable" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "strict", {}, {.capacity = 64_MiB}};
     const auto refused = [&](std::size_t bytes, std::size_t alignment) {
@@ -100,7 +100,7 @@ TEST_CASE("what cannot be meant is refused, and the arena stays usable" * on_mac
     CHECK(arena.allocate(8_MiB) != nullptr);
 }
 
-TEST_CASE("addresses that were given back are capacity again" * on_machines) {
+TEST_CASE("freed addresses count as capacity again" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "cycle", {}, {.capacity = 64_MiB}};
     for (int i = 0; i < 8; ++i) {

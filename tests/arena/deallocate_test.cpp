@@ -21,7 +21,7 @@ using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE("an idle block is handed out again at once" * on_machines) {
+TEST_CASE("a block freed as idle is reused at once" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "idle"};
     for (const std::size_t bytes : {std::size_t{256}, std::size_t{70'000}, std::size_t{2_MiB}, std::size_t{40_MiB}}) {
@@ -47,7 +47,7 @@ TEST_CASE("neighbours grow together, in whatever order they are freed" * on_mach
     }
 }
 
-TEST_CASE("a plainly freed block waits for the whole device") {
+TEST_CASE("a block freed without a stream waits for the whole device") {
     const Checked machine{host_machine};
     HeldStream busy{host_of(machine.driver)};
     {
@@ -113,7 +113,7 @@ TEST_CASE("freeing over and over does not grow the arena" * on_machines) {
     CHECK(arena.usage().mapped_bytes <= 96_MiB + small_change(machine.driver));
 }
 
-TEST_CASE("null is given back for nothing" * on_machines) {
+TEST_CASE("deallocating null does nothing" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "null"};
     arena.deallocate(nullptr);

@@ -94,7 +94,7 @@ TEST_CASE("growth: a large block takes as few handles as can be, without gaps") 
     CHECK(coarse.taken == std::vector<std::size_t>{4_GiB, 4_GiB});
 }
 
-TEST_CASE("of what nobody needs, a resume leaves out what is long, and of the rest the longest" * on_machines) {
+TEST_CASE("a resume leaves out long dead ranges, and of the shorter ones the longest" * on_machines) {
     const Checked machine;
     TaggedArena<MachineDriver> arena{machine.driver, "holes"};
     std::vector<void*> blocks;

@@ -30,7 +30,7 @@ void let_go_when_waited_for(const Machine& driver, HeldStream& work, Call call) 
 
 } // namespace
 
-TEST_CASE("already_idle asks nothing, and what takes nothing waits for nobody") {
+TEST_CASE("already_idle makes no driver call, and an operation that releases nothing waits for nothing") {
     const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "idle"};
     const HeldStream work{host_of(machine.driver)};
@@ -51,7 +51,7 @@ TEST_CASE("already_idle asks nothing, and what takes nothing waits for nobody") 
     CHECK(arena.trim({.order = already_idle, .timeout = none}).released_bytes == 0);
 }
 
-TEST_CASE("a wait is one, with and without an end to its patience") {
+TEST_CASE("a wait is one driver call, with and without a timeout") {
     const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "waits"};
     (void)arena.allocate(2_MiB);
@@ -69,7 +69,7 @@ TEST_CASE("a wait is one, with and without an end to its patience") {
     machine.driver.on_call({});
 }
 
-TEST_CASE("patience that ended before it began is none, however long ago") {
+TEST_CASE("a time limit that ended before the wait began does not wait, however long ago it ended") {
     const Checked machine{host_machine};
     ArenaOn arena{machine.driver, "hurried"};
     (void)arena.allocate(2_MiB);
@@ -116,7 +116,7 @@ TEST_CASE("the default stream is a stream as well") {
     CHECK(done);
 }
 
-TEST_CASE("every call of a wait that fails is told, and leaves no event open") {
+TEST_CASE("every failing call of a wait is reported, and leaves no event open") {
     struct Fixture {
         Fixture() {
             REQUIRE(driver.inner().open_stream(stream).ok());

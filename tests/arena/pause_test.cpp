@@ -104,7 +104,7 @@ TEST_CASE("the bytes of paused memory cannot be reached" * on_machines) {
     CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
 }
 
-TEST_CASE("a policy for this once" * on_machines) {
+TEST_CASE("a policy for a single pause" * on_machines) {
     const Checked machine;
     ArenaOf<Zero> arena{machine.driver, "once"};
     void* const block = arena.allocate(2_MiB);
@@ -131,7 +131,7 @@ TEST_CASE("batches that were paused under different policies come back as each s
     CHECK(all_are(machine.driver, third, 2_MiB, 0x22));
 }
 
-TEST_CASE("a discard can be proven" * on_machines) {
+TEST_CASE("poison shows that bytes were discarded" * on_machines) {
     const Checked machine;
     ArenaOf<> arena{machine.driver, "poisoned", Discard{.poison = static_cast<unsigned char>(0xA5)}};
     void* const block = arena.allocate(3_MiB);
@@ -143,7 +143,7 @@ TEST_CASE("a discard can be proven" * on_machines) {
 
 // --- What a pause waits for: on host memory, where a stream can be held ---
 
-TEST_CASE("a pause that would have to wait too long changes nothing") {
+TEST_CASE("a pause that times out changes nothing") {
     const Checked machine{host_machine};
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "patient"};
@@ -248,7 +248,7 @@ TEST_CASE("a pause does not hold up allocations, which come from fresh memory") 
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE("one operation at a time: another one's patience can end") {
+TEST_CASE("one operation at a time: another one can time out") {
     const Checked machine{host_machine};
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "turns"};

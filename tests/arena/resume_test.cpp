@@ -101,7 +101,7 @@ TEST_CASE("freeing one of two while paused, then resuming, keeps the other" * on
     }
 }
 
-TEST_CASE("without room nothing changes, and with room it succeeds" * on_machines) {
+TEST_CASE("no memory: nothing changes, and with memory the call succeeds" * on_machines) {
     const Checked machine;
     ArenaOf<Zero> arena{machine.driver, "no room"};
     void* const first = arena.allocate(100_MiB);
@@ -166,7 +166,7 @@ TEST_CASE("after a resume every stream sees the bytes" * on_machines) {
     for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on its own stream
 }
 
-TEST_CASE("with nothing to bring back, a margin is no reason to refuse" * on_machines) {
+TEST_CASE("with nothing to resume, a margin is no reason to refuse" * on_machines) {
     const Checked machine;
     ArenaOf<> arena{machine.driver, "margin", Discard{}, {.margin = 256_MiB}};
     (void)arena.allocate(2_MiB);
@@ -177,7 +177,7 @@ TEST_CASE("with nothing to bring back, a margin is no reason to refuse" * on_mac
     CHECK_THROWS_AS((void)arena.resume(), OutOfMemory);
 }
 
-TEST_CASE("what was kept goes with its last block, whichever pause kept it" * on_machines) {
+TEST_CASE("saved bytes are freed with their last block, whichever pause saved them" * on_machines) {
     for (const bool retain : {true, false}) {
         for (const bool another_pause : {true, false}) { // with its own policy, whose block stays live
             CAPTURE(retain);

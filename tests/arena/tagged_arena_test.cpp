@@ -34,7 +34,7 @@ TEST_CASE("an arena can be moved" * on_machines) {
     CHECK(second.usage().blocks == 0);
 }
 
-TEST_CASE("after close every use is Misuse, and the memory is the device's" * on_machines) {
+TEST_CASE("after close every use is Misuse, and the device has its memory back" * on_machines) {
     const Checked machine;
     ArenaOf<> arena{machine.driver, "closed"};
     void* const block = arena.allocate(1_MiB);
@@ -86,7 +86,7 @@ TEST_CASE("usage describes the arena" * on_machines) {
     CHECK(row.backed_up_bytes == 0);
 }
 
-TEST_CASE("the capacity counts pages; by default there is none, and no address" * on_machines) {
+TEST_CASE("the capacity counts pages; by default there is no limit, and no address is reserved" * on_machines) {
     const Checked machine;
     ArenaOf<> odd{machine.driver, "odd", {}, {.capacity = 3_MiB}};
     (void)odd.allocate(2_MiB);
@@ -97,7 +97,7 @@ TEST_CASE("the capacity counts pages; by default there is none, and no address" 
     CHECK(machine.driver.handle_bytes() == 2_MiB);
 }
 
-TEST_CASE("what a failed growth cannot give back is held, told, counted and tried again") {
+TEST_CASE("pages that a failed growth cannot release are held, reported, counted and retried") {
     const Checked machine{host_machine};
     std::vector<Event> told;
     ArenaOf<> arena{machine.driver, "growing", {}, {.capacity = 4_MiB, .events = [&](const Event& event) {
@@ -122,7 +122,7 @@ TEST_CASE("what a failed growth cannot give back is held, told, counted and trie
     CHECK(arena.allocate(4_MiB) != nullptr);
 }
 
-TEST_CASE("what cannot be given back is held, counted, and tried again") {
+TEST_CASE("pages that cannot be released are held, counted and retried") {
     const Checked machine{host_machine};
     ArenaOf<Zero> arena{machine.driver, "held"};
     void* const block = arena.allocate(32_MiB);
@@ -150,7 +150,7 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
             CHECK(report.tags[0].tag == "held");
             CHECK(report.tags[0].released_bytes == held);
         };
-        SUBCASE("by a pause, which waits for nobody's work then") {
+        SUBCASE("by a pause, which then waits for no work") {
             const HeldStream busy{host_of(machine.driver)};
             check_finished(arena.pause());
             CHECK(arena.pause().tags.empty());
@@ -185,7 +185,7 @@ TEST_CASE("what cannot be given back is held, counted, and tried again") {
     CHECK(all_are(machine.driver, block, 1_MiB, 0));
 }
 
-TEST_CASE("what a pause that fails has done is counted") {
+TEST_CASE("the completed part of a failed pause is counted") {
     const Checked machine{host_machine};
     ArenaOf<HostBackup> arena{machine.driver, "counted"};
     void* const block = arena.allocate(8_MiB);
@@ -200,7 +200,7 @@ TEST_CASE("what a pause that fails has done is counted") {
     CHECK(has_pattern(machine.driver, block, 8_MiB, 1));
 }
 
-TEST_CASE("a resume of nothing that gives back what was held says so") {
+TEST_CASE("a resume of nothing that releases held pages reports it") {
     const Checked machine{host_machine};
     ArenaOf<> arena{machine.driver, "held"};
     void* const kept = arena.allocate(2_MiB);
@@ -218,7 +218,7 @@ TEST_CASE("a resume of nothing that gives back what was held says so") {
     arena.deallocate(kept);
 }
 
-TEST_CASE("a resume without room gives back the arena's own empty extents, once" * on_quick) {
+TEST_CASE("a resume without room releases the arena's own empty extents, once" * on_quick) {
     const Checked machine;
     ArenaOf<Zero> arena{machine.driver, "alone"};
     void* const block = arena.allocate(200_MiB);
@@ -236,7 +236,7 @@ TEST_CASE("a resume without room gives back the arena's own empty extents, once"
     arena.deallocate(block);
 }
 
-TEST_CASE("a lost device: close works, and nobody is told a lie") {
+TEST_CASE("a lost device: close works, and reports are true") {
     const HostDriver host{2_GiB};
     const MachineDriver driver{host};
     TaggedArena<MachineDriver> arena{driver, "lost"};
@@ -249,7 +249,7 @@ TEST_CASE("a lost device: close works, and nobody is told a lie") {
     CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
 }
 
-TEST_CASE("an arena that dies with trouble tells its sink") {
+TEST_CASE("an arena whose destructor fails to release reports it to its sink") {
     const Checked machine{host_machine};
     std::vector<Event> told;
     {

@@ -17,7 +17,7 @@ using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE("trim gives back extents in which no block lives" * on_machines) {
+TEST_CASE("trim releases extents without live blocks" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "trim"};
     std::vector<void*> blocks;
@@ -63,7 +63,7 @@ TEST_CASE("trimming while others are paused leaves the paused ones alone" * on_m
     CHECK(all_are(machine.driver, block, 8_MiB, 0));
 }
 
-TEST_CASE("a trim gives back the addresses and bytes of blocks that were freed while paused" * on_machines) {
+TEST_CASE("a trim frees the addresses and bytes of blocks that were freed while paused" * on_machines) {
     const Checked machine;
     TaggedArena<MachineDriver, HostBackup> arena{
         machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
@@ -78,7 +78,7 @@ TEST_CASE("a trim gives back the addresses and bytes of blocks that were freed w
     }
 }
 
-TEST_CASE("addresses at which pages are that could not be unmapped are not given back" * on_machines) {
+TEST_CASE("addresses of pages that could not be unmapped are not freed" * on_machines) {
     const Checked machine;
     TaggedArena<MachineDriver, HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
     void* const block = arena.allocate(24_MiB);

@@ -106,7 +106,7 @@ TEST_CASE("AnyPolicy: the slot gets every call and answers for it") {
     CHECK(calls == Calls{"prepare 2", "save", "restore", "resumed", "forget 7", "invalidate", "end"});
 }
 
-TEST_CASE("AnyPolicy: a slot that says what it could not give back is heard") {
+TEST_CASE("AnyPolicy: a slot's report of a failed release is passed on") {
     const Faulty driver{HostDriver{64_MiB}};
     Calls calls;
     const auto slot = Any{Closing{&calls}}.open(driver);

@@ -126,7 +126,7 @@ TEST_CASE("a saver pauses one tag on a thread while it resumes another on the ne
     CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
 }
 
-TEST_CASE("a stream may use one range before the rest has come" * on_hosts) {
+TEST_CASE("a stream may use one range before the rest has arrived" * on_hosts) {
     const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "layers", policy};
@@ -209,7 +209,7 @@ TEST_CASE("no page is unmapped before its saves are complete" * on_hosts) {
     for (std::uint64_t i = 0; i < 6; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
 }
 
-TEST_CASE("a step that is given up waits for its copies before it lets the memory go" * on_hosts) {
+TEST_CASE("a step that is abandoned waits for its copies before it releases the memory" * on_hosts) {
     const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "given up", policy};
@@ -245,7 +245,7 @@ TEST_CASE("a step that is given up waits for its copies before it lets the memor
     CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
 }
 
-TEST_CASE("blocks given up in a busy extent take effect afterwards, and are not restored" * on_hosts) {
+TEST_CASE("blocks freed in a busy extent become free afterwards, and are not restored" * on_hosts) {
     const Checked machine;
     const ManualBackup policy;
     Manual arena{machine.driver, "queued", policy, {.reserve = 8_MiB}}; // one extent
@@ -366,7 +366,7 @@ TEST_CASE("a save that fails in one of several tags changes none of them; a rest
     CHECK(has_pattern(machine.driver, b, 1_MiB, 2));
 }
 
-TEST_CASE("memory paused in several batches comes back from each one's slot" * on_hosts) {
+TEST_CASE("memory paused in several batches is restored from each one's slot" * on_hosts) {
     const Checked machine;
     const ManualBackup own;
     const ManualBackup once;

@@ -50,7 +50,7 @@ TEST_CASE("ComparingStore: a single byte, wherever it is") {
     }
 }
 
-TEST_CASE("what differs is named: the tag, the byte and its block") {
+TEST_CASE("a difference is named: the tag, the byte and its block") {
     const std::vector<Unit> units{{0x10000, 4096, 1024}, {0x20000, 8192, 2048}};
     const std::string text = difference_text(units, 8192 + 2047, "frozen");
     CHECK(text ==
@@ -58,7 +58,7 @@ TEST_CASE("what differs is named: the tag, the byte and its block") {
           "at 0x20000; call invalidate(\"frozen\") after changing them");
 }
 
-TEST_CASE("ComparingStore: what cannot be read is a failure, not a difference") {
+TEST_CASE("ComparingStore: bytes that cannot be read are a failure, not a difference") {
     Kept kept{std::vector<std::byte>(1000, std::byte{1}), {StatusKind::other, 3, "unreadable"}};
     const ComparingStore comparing{kept};
     CHECK(comparing.put(kept.bytes.data(), 0, 1000).code == 3);

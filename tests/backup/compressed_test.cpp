@@ -129,7 +129,7 @@ bool no_lz4() { return !Lz4Library::load().problem.empty(); }
 
 } // namespace
 
-TEST_CASE("compressed: bytes come back as they were, and take less room" * on_machines) {
+TEST_CASE("compressed: bytes are restored unchanged, and take less memory" * on_machines) {
     for (const auto& keeper : coded_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
@@ -177,7 +177,7 @@ TEST_CASE("compressed: bytes come back as they were, and take less room" * on_ma
     }
 }
 
-TEST_CASE("compressed: scratch is taken ahead, counted, and given back" * on_machines) {
+TEST_CASE("compressed: scratch is allocated ahead, counted, and released" * on_machines) {
     if (no_codec_here()) return;
     const Checked machine;
     MemorySaver saver{machine.driver};
@@ -211,7 +211,7 @@ TEST_CASE("compressed: scratch is taken ahead, counted, and given back" * on_mac
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
-TEST_CASE("compressed: on a full device bytes are saved as they are, told once" * on_machines) {
+TEST_CASE("compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
     if (no_codec_here()) return;
     const Checked machine;
     Told told;
@@ -362,7 +362,7 @@ TEST_CASE("compressed: exchange, streamed resume and saving ahead" * on_machines
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("compressed: threads that bring bytes do not wait for the device because of an earlier failure") {
+TEST_CASE("compressed: threads that restore bytes do not wait for the device because of an earlier failure") {
     if (no_codec_here()) return;
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
@@ -385,7 +385,8 @@ TEST_CASE("compressed: threads that bring bytes do not wait for the device becau
     CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
 }
 
-TEST_CASE("compressed: where many copies cannot be made at once they are made one by one" * doctest::skip(no_lz4())) {
+TEST_CASE("compressed: where many copies cannot be made at once they are made one at a time" *
+          doctest::skip(no_lz4())) {
     for (const auto& fault :
          {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
           std::pair{Call::copy_to_device, StatusKind::other}}) {
@@ -473,7 +474,7 @@ struct SideBySide : DeviceAround {
     mutable Books books;
 };
 
-TEST_CASE("compressed: bytes are moved from one room of host memory at a time") {
+TEST_CASE("compressed: bytes are moved out of one region of host memory at a time") {
     const HostWith<SideBySide> driver{256_MiB};
     MemorySaver saver{driver};
     const HostBackup host{.threads = 1};
@@ -489,7 +490,7 @@ TEST_CASE("compressed: bytes are moved from one room of host memory at a time") 
     CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
 }
 
-TEST_CASE("compressed: a policy for one pause, and a tag that goes" * doctest::skip(no_lz4())) {
+TEST_CASE("compressed: a policy for one pause, and a tag that is dropped" * doctest::skip(no_lz4())) {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("plain", HostBackup{.threads = 2});
@@ -510,7 +511,7 @@ TEST_CASE("compressed: a policy for one pause, and a tag that goes" * doctest::s
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("compressed: what is missing is said, with the way to get it") {
+TEST_CASE("compressed: the error for a missing library says how to get it") {
     struct Blind : DeviceAround {
         using DeviceAround::DeviceAround;
         [[nodiscard]] Features features() const noexcept override { return {}; }

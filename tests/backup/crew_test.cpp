@@ -75,7 +75,7 @@ TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same 
     }
 }
 
-TEST_CASE("Crew: what a thread throws is kept, the first one") {
+TEST_CASE("Crew: the first exception of a thread is kept") {
     Crew crew{{.threads = 3}};
     crew.start(3, [] { throw std::runtime_error{"trouble"}; });
     crew.join();
@@ -120,7 +120,7 @@ TEST_CASE("Crew: an engine's executor, in the place of threads") {
     }
 }
 
-TEST_CASE("Crew: where none of an executor's threads has begun, who waits does the work") {
+TEST_CASE("Crew: if none of an executor's threads has begun, the thread that waits does the work") {
     const auto engine = std::make_shared<Engine>();
     int ran = 0;
     {
@@ -151,7 +151,7 @@ TEST_CASE("Crew: where none of an executor's threads has begun, who waits does t
     CHECK(ran == 2);
 }
 
-TEST_CASE("Crew: who waits waits for those that have begun") {
+TEST_CASE("Crew: a wait is for the threads that have begun") {
     const auto pool = std::make_shared<Pool>();
     std::mutex mutex;
     std::condition_variable changed;
@@ -180,7 +180,7 @@ TEST_CASE("Crew: who waits waits for those that have begun") {
     other.join();
 }
 
-TEST_CASE("Crew: without a thread to be had the work is done here; with some, by those") {
+TEST_CASE("Crew: if no thread can be started the work is done by the caller; if some can, by those") {
     for (const int refuse_from : {0, 1}) {
         const auto engine = std::make_shared<Engine>();
         engine->refuse_from = refuse_from;
@@ -201,7 +201,7 @@ TEST_CASE("Crew: without a thread to be had the work is done here; with some, by
     CHECK(crew.failure());
 }
 
-TEST_CASE("Crew: a node's processors are a wish") {
+TEST_CASE("Crew: a node's processors are used if possible") {
     for (const int node : {-1, 0, 4711}) {
         std::atomic<int> ran{0};
         Crew crew{{.threads = 2, .numa_node = node}};

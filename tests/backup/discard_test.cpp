@@ -17,7 +17,7 @@ TEST_CASE("Discard: the bytes are undefined, so nothing is done") {
     CHECK(Discard{}.name() == "discard");
 }
 
-TEST_CASE("Discard: poison shows what was wrongly assumed to survive") {
+TEST_CASE("Discard: poison shows bytes that were wrongly assumed to survive") {
     const Pages memory;
     const Discard policy{.poison = static_cast<unsigned char>(0xDE)};
     CHECK(policy.name() == "discard (poisoned)");

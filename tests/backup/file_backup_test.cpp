@@ -40,7 +40,7 @@ TEST_CASE("FileBackup: a file of one's own, without a name, closed on exec" * on
     CHECK(std::filesystem::remove(mine));
 }
 
-TEST_CASE("FileBackup: disk use is constant over cycles, and falls when blocks go" * on_machines) {
+TEST_CASE("FileBackup: disk use is constant over cycles, and falls when blocks are freed" * on_machines) {
     const Checked machine;
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
@@ -144,7 +144,7 @@ TEST_CASE("FileBackup: a directory that is not there, or is not named" * on_mach
     saver.deallocate(block);
 }
 
-TEST_CASE("policies are values: equal by their options, named for people") {
+TEST_CASE("policies are values: equal by their options, with readable names") {
     CHECK(HostBackup{} == HostBackup{});
     CHECK(!(HostBackup{} == pageable()));
     CHECK(in_file() == in_file());

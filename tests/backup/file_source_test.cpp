@@ -239,7 +239,8 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     CHECK(has_pattern(machine.driver, block.data(), 3_MiB, 2));
 }
 
-TEST_CASE("FileSource: a file that went while its bytes were in memory costs host memory, and no bytes" * on_machines) {
+TEST_CASE("FileSource: a file that was removed while its bytes were in memory costs host memory, and no bytes" *
+          on_machines) {
     const Checked machine;
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
@@ -264,7 +265,7 @@ TEST_CASE("FileSource: a file that went while its bytes were in memory costs hos
     CHECK(told.of(EventKind::fell_back).size() == 1);
 }
 
-TEST_CASE("FileSource: invalidate while the bytes are away: they come from the file, and are kept from then on") {
+TEST_CASE("FileSource: invalidate while the tag is paused: bytes come from the file, and are saved from then on") {
     const Checked machine{nasty_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(1_MiB, 1);
@@ -396,7 +397,7 @@ TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
     CHECK_THROWS_AS(off.load(block.data(), 1, files.path("nobody")), DriverError);
 }
 
-TEST_CASE("FileSource: switched off, what a load could not give back is given back later") {
+TEST_CASE("FileSource: switched off, resources that a load could not release are released later") {
     const Checked machine{host_machine};
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
@@ -421,7 +422,7 @@ TEST_CASE("FileSource: switched off, what a load could not give back is given ba
     CHECK(machine.driver.host_bytes() == 0);
 }
 
-TEST_CASE("FileSource: a load that fails leaves what was in memory, or bytes that are kept" * on_machines) {
+TEST_CASE("FileSource: a load that fails leaves the bytes in memory, or bytes that are saved" * on_machines) {
     const Checked machine;
     const ModelFiles files;
     const Bytes old = pattern(6_MiB, 1);
@@ -463,7 +464,7 @@ TEST_CASE("FileSource: a load that fails leaves what was in memory, or bytes tha
     }
 }
 
-TEST_CASE("FileSource: any call of a pause or a resume may fail; the same call goes on" * on_machines) {
+TEST_CASE("FileSource: any call of a pause or a resume may fail; repeating it continues" * on_machines) {
     const Checked machine;
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
@@ -504,7 +505,7 @@ TEST_CASE("FileSource: any call of a pause or a resume may fail; the same call g
     }
 }
 
-TEST_CASE("FileSource: a file that is cut or written to while it is read is told") {
+TEST_CASE("FileSource: a file that is truncated or written to while it is read is an error") {
     const Checked machine{host_machine};
     const ModelFiles files;
     const Bytes bytes = pattern(6_MiB, 1);
@@ -538,7 +539,7 @@ TEST_CASE("FileSource: a file that is cut or written to while it is read is told
     CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == bytes);
 }
 
-TEST_CASE("FileSource: a streamed resume brings first what is wanted first" * on_machines) {
+TEST_CASE("FileSource: a streamed resume restores the ranges of .first first" * on_machines) {
     const Checked machine;
     const ModelFiles files;
     constexpr std::size_t layer = 3_MiB;

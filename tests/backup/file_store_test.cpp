@@ -25,7 +25,7 @@ struct Place : Pages {
 
 } // namespace
 
-TEST_CASE("FileStore: no file before room is needed; bytes go out and come back") {
+TEST_CASE("FileStore: no file before space is needed; bytes are saved and restored") {
     Place place;
     CHECK(place.driver.calls(Call::open_file) == 0);
     const Room room = place.store.grow(Place::bytes, {});
@@ -39,7 +39,7 @@ TEST_CASE("FileStore: no file before room is needed; bytes go out and come back"
     CHECK(place.count(1) == Place::bytes);
 }
 
-TEST_CASE("FileStore: a full disk is an error before anything is written, and gives back what it got") {
+TEST_CASE("FileStore: a full disk is an error before anything is written, and frees the space that it got") {
     Place place;
     place.driver.fail({.call = Call::allocate_file});
     CHECK_THROWS_AS((void)place.store.grow(Place::bytes, {}), Error);
@@ -48,7 +48,7 @@ TEST_CASE("FileStore: a full disk is an error before anything is written, and gi
     CHECK(place.store.grow(Place::bytes, {}).location == FileStore::page);
 }
 
-TEST_CASE("FileStore: what is discarded is punched out; what is cleared is closed") {
+TEST_CASE("FileStore: discarded ranges are punched out; a cleared file is closed") {
     Place place;
     const Room room = place.store.grow(Place::bytes, {});
     place.store.discard(room.location, 4096);
@@ -77,7 +77,7 @@ TEST_CASE("FileStore: a view is a copy, of odd parts too, and outlives the file"
     CHECK(place.driver.host_bytes() == 0);
 }
 
-TEST_CASE("FileStore: closing says how it went") {
+TEST_CASE("FileStore: closing reports failures") {
     Place place;
     const Room room = place.store.grow(Place::bytes, {});
     CHECK(place.store.out(place.all(room), {})->wait().ok());

@@ -13,7 +13,7 @@ using namespace slot_test;
 
 static_assert(BackupSlot<FillSlot>);
 
-TEST_CASE("FillSlot: fills the extents whole, without asking for the blocks in them") {
+TEST_CASE("FillSlot: fills whole extents, without listing the blocks in them") {
     const Pages memory;
     {
         FillSlot slot{memory.driver, static_cast<unsigned char>(0xAB)};

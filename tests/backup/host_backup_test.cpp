@@ -134,7 +134,7 @@ TEST_CASE("backup: a large odd block" * on_quick) {
     }
 }
 
-TEST_CASE("backup: what a stream was given before the pause is saved" * on_machines) {
+TEST_CASE("backup: work submitted to a stream before the pause is saved" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
@@ -217,7 +217,7 @@ TEST_CASE("backup: resuming without room changes nothing, then succeeds" * on_qu
     }
 }
 
-TEST_CASE("backup: this once, another policy" * on_machines) {
+TEST_CASE("backup: another policy for a single pause" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
@@ -372,7 +372,7 @@ TEST_CASE("without retention host memory falls after resume" * on_machines) {
     }
 }
 
-TEST_CASE("room of freed blocks is used again, or given back as a whole" * on_machines) {
+TEST_CASE("backup memory of freed blocks is reused, or released as a whole" * on_machines) {
     for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable({.threads = 1})}) {
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -392,7 +392,7 @@ TEST_CASE("room of freed blocks is used again, or given back as a whole" * on_ma
     }
 }
 
-TEST_CASE("prepare: the first pause then takes no host memory" * on_machines) {
+TEST_CASE("prepare: the first pause then allocates no host memory" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;
@@ -424,7 +424,7 @@ TEST_CASE("prepare: the first pause then takes no host memory" * on_machines) {
     }
 }
 
-TEST_CASE("pins refused: slower, told once, and the bytes are right" * on_machines) {
+TEST_CASE("pins refused: slower, reported once, and the bytes are right" * on_machines) {
     for (const bool from_the_first : {true, false}) { // or after some
         for (const auto& keeper : some_keepers()) {
             CAPTURE(keeper.name);
@@ -534,7 +534,7 @@ private:
 
 } // namespace
 
-TEST_CASE("tags that pause together share what the system would give") {
+TEST_CASE("tags that pause together share a budget of host memory") {
     constexpr std::size_t each = 40_MiB;
     const FaultyDriver driver{HostWith<HostForOne>{HostDriver{256_MiB}, each * 3 / 2}};
     {
@@ -555,7 +555,7 @@ TEST_CASE("tags that pause together share what the system would give") {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
-TEST_CASE("host memory that the system would not give is not touched") {
+TEST_CASE("host memory that the system does not have is not touched") {
     const FaultyDriver driver{HostWith<PoorHost>{256_MiB}};
     {
         MemorySaver saver{driver};
@@ -654,7 +654,7 @@ TEST_CASE("backup_view: tags that keep nothing, plain memory, a saver that is cl
     CHECK_THROWS_AS(saver.prepare("kept"), Misuse);
 }
 
-TEST_CASE("a view outlives the room it was in, and its saver" * on_machines) {
+TEST_CASE("a view outlives its host memory, and its saver" * on_machines) {
     const Checked machine;
     BackupView view;
     {
@@ -774,7 +774,7 @@ public:
 
 } // namespace
 
-TEST_CASE("several tags are brought back in the caller's order, after all memory was taken" * on_machines) {
+TEST_CASE("several tags are restored in the caller's order, after all memory was created" * on_machines) {
     using Driver = MachineDriver;
     const Checked machine;
     MemorySaver saver{machine.driver};
@@ -842,7 +842,7 @@ TEST_CASE("two devices side by side, each restored on its own") {
     }
 }
 
-TEST_CASE("blocks are allocated and given up by other threads while a tag is saved and restored" * on_machines) {
+TEST_CASE("blocks are allocated and freed by other threads while a tag is saved and restored" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
         const Checked machine;

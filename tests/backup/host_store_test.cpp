@@ -44,7 +44,7 @@ struct Place {
 
 } // namespace
 
-TEST_CASE("HostStore: bytes go out and come back, pinned or through a ring") {
+TEST_CASE("HostStore: bytes are saved and restored, pinned or through a ring") {
     for (const bool pinned : {true, false}) {
         CAPTURE(pinned);
         Place place{pinned};
@@ -67,7 +67,7 @@ TEST_CASE("HostStore: bytes go out and come back, pinned or through a ring") {
     }
 }
 
-TEST_CASE("HostStore: memory taken ahead is not pinned, and is there for who reaches it") {
+TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the thread that needs it") {
     Place place{true};
     const Room room = place.store.grow(3 * HostCells::cell_bytes, place.live());
     const std::uint64_t cell = align_up(room.location + 1, HostCells::cell_bytes); // the first is ready
@@ -106,7 +106,7 @@ TEST_CASE("HostStore: a view keeps the room's memory alive") {
     CHECK(place.driver.pinned_bytes() + place.driver.host_bytes() == 0);
 }
 
-TEST_CASE("HostStore: what cannot be given back is tried again") {
+TEST_CASE("HostStore: a failed release is retried") {
     for (const bool pinned : {true, false}) {
         for (const Call call : {Call::unpin_host, Call::unmap_host}) {
             CAPTURE(pinned);
@@ -126,7 +126,7 @@ TEST_CASE("HostStore: what cannot be given back is tried again") {
     }
 }
 
-TEST_CASE("HostStore: where pinning is refused at once it is pageable for good, and says so once") {
+TEST_CASE("HostStore: if the first pin is refused it stays pageable, and says so once") {
     Place place{true, 0};
     const Room room = place.store.grow(4096, place.live());
     std::memset(place.data(), 5, 4096);
@@ -137,13 +137,13 @@ TEST_CASE("HostStore: where pinning is refused at once it is pageable for good, 
     CHECK(place.told.size() == 1);
 }
 
-TEST_CASE("HostStore: more than the host would give is refused before anything is taken") {
+TEST_CASE("HostStore: more than the host has is refused before anything is allocated") {
     Place place{true};
     CHECK_THROWS_AS((void)place.store.grow(std::size_t{1} << 50U, place.live()), OutOfHostMemory);
     CHECK(place.driver.calls(Call::map_host) == 0);
 }
 
-TEST_CASE("HostStore: room that is free as a whole is given back, and the rest kept") {
+TEST_CASE("HostStore: host memory that is entirely free is released, and the rest kept") {
     Place place{true};
     LocationSpace space;
     const Room first = place.store.grow(4096, place.live());
@@ -159,7 +159,7 @@ TEST_CASE("HostStore: room that is free as a whole is given back, and the rest k
     CHECK(space.take(1) == 0);
 }
 
-TEST_CASE("HostStore: prepare takes and pins what saving would") {
+TEST_CASE("HostStore: prepare allocates and pins the same memory as a save") {
     Place place{true};
     const Room room = place.store.grow(Place::bytes, place.live());
     const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
@@ -192,7 +192,7 @@ TEST_CASE("HostStore: comparing tells a single byte") {
     }
 }
 
-TEST_CASE("HostStore: pages that bytes have been put into are the system's to count, and promised no more") {
+TEST_CASE("HostStore: pages that were written are counted by the system, and no longer in the budget") {
     for (const bool refused : {false, true}) { // pageable by choice, or because pinning is refused
         CAPTURE(refused);
         Place place{refused, 0};

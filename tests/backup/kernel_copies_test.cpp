@@ -122,7 +122,7 @@ TEST_CASE("copy_many: both ways, more than the machine takes at once" * on_machi
     }
 }
 
-TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy engines stand still") {
+TEST_CASE("kernel copies: a restore and a save use a kernel while the copy engines are stalled") {
     World world{soon};
     (void)world.saver.pause("weights");
     // Zero, unless the machine is so busy that a millisecond was too short.
@@ -144,7 +144,7 @@ TEST_CASE("kernel copies: a restore and a save go by a kernel while the copy eng
     world.check_clean();
 }
 
-TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of it, not while the engines stand still") {
+TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of it, not while the engines are stalled") {
     constexpr std::size_t bytes = 72_MiB; // more than is pinned at once
     for (const bool prepared : {false, true}) {
         CAPTURE(prepared);
@@ -167,7 +167,7 @@ TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of i
     }
 }
 
-TEST_CASE("kernel copies: an engine that takes turns with somebody is told from one that has the link to itself") {
+TEST_CASE("kernel copies: an engine that also clears memory is told from one that only copies") {
     for (const auto second : {20ms, 400ms}) {
         const bool stalled = second == 400ms;
         CAPTURE(stalled);
@@ -191,7 +191,7 @@ TEST_CASE("kernel copies: an engine that takes turns with somebody is told from 
     }
 }
 
-TEST_CASE("kernel copies: the engines take over again once they go on") {
+TEST_CASE("kernel copies: the engines are used again once they are free") {
     World world{patient};
     (void)world.saver.pause("weights");
     (void)world.saver.resume("weights");
@@ -209,7 +209,7 @@ TEST_CASE("kernel copies: the engines take over again once they go on") {
     world.check_clean();
 }
 
-TEST_CASE("kernel copies: not where they were not asked for, nor for few bytes, nor without pinned pages") {
+TEST_CASE("kernel copies: not if they are switched off, nor for few bytes, nor without pinned pages") {
     for (const KernelCopyOptions& options : {never, KernelCopyOptions{.after = 1ns, .least_bytes = 8_MiB + 8192}}) {
         World world{options};
         (void)world.saver.pause("weights");
@@ -235,7 +235,7 @@ TEST_CASE("kernel copies: not where they were not asked for, nor for few bytes, 
     CHECK(driver.calls(Call::copy_by_kernel) == 0);
 }
 
-TEST_CASE("kernel copies: a transfer behind another one does as that one saw") {
+TEST_CASE("kernel copies: a transfer behind another one adopts its result") {
     World world{soon};
     void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = soon}).allocate(8_MiB);
     write_pattern(world.driver, more, 8_MiB, 5);
@@ -252,7 +252,7 @@ TEST_CASE("kernel copies: a transfer behind another one does as that one saw") {
     world.check_clean();
 }
 
-TEST_CASE("kernel copies: a transfer that has come and was not waited for is in nobody's way") {
+TEST_CASE("kernel copies: a finished transfer that nobody waited for does not delay others") {
     World world{soon};
     void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = never}).allocate(8_MiB);
     write_pattern(world.driver, more, 8_MiB, 5);
@@ -270,7 +270,7 @@ TEST_CASE("kernel copies: a transfer that has come and was not waited for is in 
     world.check_clean();
 }
 
-TEST_CASE("kernel copies: a machine whose kernel cannot be had goes by the engines, later") {
+TEST_CASE("kernel copies: a machine whose kernel cannot be loaded uses the engines, later") {
     World world{soon};
     (void)world.saver.pause("weights");
     world.driver.fail({.call = Call::copy_by_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
@@ -282,7 +282,7 @@ TEST_CASE("kernel copies: a machine whose kernel cannot be had goes by the engin
     world.check_clean();
 }
 
-TEST_CASE("kernel copies: whatever fails, the tag stays paused and comes back whole") {
+TEST_CASE("kernel copies: whatever fails, the tag stays paused and is restored whole") {
     for (const Call call : {Call::copy_by_kernel, Call::query, Call::copy_to_device, Call::record, Call::wait}) {
         CAPTURE(call_name(call));
         World world{soon};

@@ -61,7 +61,7 @@ TEST_CASE("Lane: nothing to fill is done, and opens nothing") {
     CHECK(memory.driver.calls(Call::open_stream) == 0);
 }
 
-TEST_CASE("Lane: a ticket that dies has waited") {
+TEST_CASE("Lane: a ticket's destructor waits") {
     const Pages memory;
     Lane lane{memory.driver};
     { const Ticket ticket = lane.fill(std::vector<Range>{memory.range(0, 100)}, 9); }

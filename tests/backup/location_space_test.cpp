@@ -16,7 +16,7 @@ namespace backup_location_space_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-TEST_CASE("LocationSpace: neighbours lie side by side in fresh room, and the best fit is taken") {
+TEST_CASE("LocationSpace: consecutive ranges are adjacent in a fresh region, and the best fit is taken") {
     LocationSpace space;
     CHECK(space.take(1) == 0);
     space.add(1000, 100);
@@ -30,7 +30,7 @@ TEST_CASE("LocationSpace: neighbours lie side by side in fresh room, and the bes
     CHECK(space.take(1) == 0);
 }
 
-TEST_CASE("LocationSpace: what is given back joins its neighbours") {
+TEST_CASE("LocationSpace: freed ranges join their neighbours") {
     for (const auto& order :
          {std::vector<std::uint64_t>{100, 200, 300}, {300, 200, 100}, {100, 300, 200}, {200, 300, 100}}) {
         LocationSpace space;
@@ -98,7 +98,7 @@ TEST_CASE("LocationSpace: random operations against a map of bytes") {
     CHECK(space.take(bytes) == 1);
 }
 
-TEST_CASE("LocationSpace: nothing reaches from one room into the next, though they are neighbours") {
+TEST_CASE("LocationSpace: no range reaches from one region into an adjacent one") {
     for (const bool forwards : {true, false}) {
         LocationSpace space;
         space.add(forwards ? 1000 : 1100, 100);
@@ -119,7 +119,7 @@ TEST_CASE("LocationSpace: nothing reaches from one room into the next, though th
     }
 }
 
-TEST_CASE("LocationSpace: a room that has gone leaves no border behind") {
+TEST_CASE("LocationSpace: a region that was removed leaves no border behind") {
     LocationSpace space;
     space.add(1000, 100);
     CHECK(space.remove(1000, 100));

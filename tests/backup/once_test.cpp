@@ -28,7 +28,7 @@ std::vector<NamedPolicy> savers_once() {
 
 } // namespace
 
-TEST_CASE("once: after a pause that changed nothing all is saved anew" * on_machines) {
+TEST_CASE("once: after a pause that failed without a change everything is saved again" * on_machines) {
     for (const auto& once : savers_once()) {
         CAPTURE(once.name);
         const Checked machine;
@@ -47,7 +47,7 @@ TEST_CASE("once: after a pause that changed nothing all is saved anew" * on_mach
     }
 }
 
-TEST_CASE("once: pages that are not taken back are saved all the same" * on_machines) {
+TEST_CASE("once: bytes of pages that are not released are saved all the same" * on_machines) {
     for (const auto& once : savers_once()) {
         CAPTURE(once.name);
         const Checked machine;

@@ -30,7 +30,7 @@ struct Blocks {
 
 } // namespace
 
-TEST_CASE("PeerBackup: bytes wait on the peer, and nothing of them on the host" * on_hosts) {
+TEST_CASE("PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
     const Checked machine;
     const Checked peer{1};
     for (const Refresh refresh : {Refresh::every_pause, Refresh::once}) {
@@ -83,7 +83,7 @@ TEST_CASE("PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * 
     CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
-TEST_CASE("PeerBackup: kept bytes can be read and changed while they are away" * on_hosts) {
+TEST_CASE("PeerBackup: saved bytes can be read and changed while the tag is paused" * on_hosts) {
     const Checked machine;
     const Checked peer{1};
     MemorySaver saver{machine.driver};
@@ -126,7 +126,7 @@ TEST_CASE("PeerBackup: a full peer is OutOfMemory that names it, and the tag sta
     CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
 }
 
-TEST_CASE("PeerBackup: a block that is larger than a handle of the peer's has room that is whole") {
+TEST_CASE("PeerBackup: a block that is larger than a handle of the peer's is kept in one contiguous range") {
     const HostDriver own{2_GiB};
     const MachineDriver other{HostDriver{2_GiB, {.device = 1}}};
     MemorySaver saver{own};
@@ -151,7 +151,7 @@ TEST_CASE("PeerBackup: the tag's own device is Misuse, and other options are ano
     CHECK(PeerBackup{other}.describe() == "on " + other.name() + ", saved at every pause, retained");
 }
 
-TEST_CASE("PeerBackup: Refresh::once with a check finds what changed without a word") {
+TEST_CASE("PeerBackup: Refresh::once with a check finds undeclared changes") {
     const MachineDriver driver{HostDriver{256_MiB}};
     const HostDriver peer{256_MiB, {.device = 1}};
     MemorySaver saver{driver};
@@ -194,7 +194,7 @@ TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves noth
     }
 }
 
-TEST_CASE("PeerBackup: what can neither be used nor given back is tried again, and not lost") {
+TEST_CASE("PeerBackup: memory that can neither be used nor released is retried, and not lost") {
     const MachineDriver home{HostDriver{256_MiB, {.device = 0}}};
     const MachineDriver away{HostDriver{256_MiB, {.device = 1}}};
     {

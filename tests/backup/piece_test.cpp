@@ -40,7 +40,7 @@ TEST_CASE("cut_into_pieces: no piece crosses a cell, no byte is lost or moved") 
     CHECK(cut_into_pieces({{1, 1, 0}}, 100, never).empty());
 }
 
-TEST_CASE("cut_into_pieces: neighbours that are apart are not together, though their cell is one") {
+TEST_CASE("cut_into_pieces: blocks that are not adjacent are separate pieces, even in one cell") {
     const std::vector<Unit> units{{0, 10, 10}, {100, 20, 10}, {200, 40, 10}};
     CHECK(cut_into_pieces(units, 100, never).size() == 1);
     const auto apart =
@@ -50,7 +50,7 @@ TEST_CASE("cut_into_pieces: neighbours that are apart are not together, though t
     CHECK(apart[1].location() == 40);
 }
 
-TEST_CASE("cut_into_pieces: the same block falls into the same units, whoever is beside it") {
+TEST_CASE("cut_into_pieces: a block is always cut into the same units, whatever is beside it") {
     const Unit block{7000, 130, 500};
     const auto units_of = [&](std::vector<Unit> all) {
         std::vector<Unit> found;

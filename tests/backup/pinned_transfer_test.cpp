@@ -36,7 +36,7 @@ struct Setup {
 
 } // namespace
 
-TEST_CASE("PinnedTransfer: out while pages are pinned, and back with nothing left to pin") {
+TEST_CASE("PinnedTransfer: saves while pages are pinned, and restores with nothing left to pin") {
     Setup s;
     Done done;
     auto out = s.make(Direction::out, nullptr, done.sink());
@@ -61,7 +61,7 @@ TEST_CASE("PinnedTransfer: out while pages are pinned, and back with nothing lef
     for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
 }
 
-TEST_CASE("PinnedTransfer: refused pins are slower, told once, and no failure") {
+TEST_CASE("PinnedTransfer: refused pins are slower, reported once, and no failure") {
     for (const std::size_t limit : {std::size_t{0}, 70_MiB}) {
         Setup s{limit};
         std::atomic<int> refusals{0};
@@ -133,7 +133,7 @@ TEST_CASE("PinnedTransfer: an observer sees every byte, and may refuse") {
     CHECK(again.right);
 }
 
-TEST_CASE("PinnedTransfer: an observer sees what has passed while the rest is still to come") {
+TEST_CASE("PinnedTransfer: an observer sees copied bytes while the rest is still to come") {
     for (const bool ready : {false, true}) {
         Setup s;
         if (ready) {
@@ -203,7 +203,7 @@ TEST_CASE("PinnedTransfer: a failure in the middle waits for what was enqueued, 
     }
 }
 
-TEST_CASE("PinnedTransfer: dropped in the middle, it waits") {
+TEST_CASE("PinnedTransfer: destroyed in the middle, it waits") {
     Setup s;
     {
         auto out = s.make(Direction::out);

@@ -15,7 +15,7 @@ namespace backup_progress_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-TEST_CASE("Progress: tells bytes done of bytes to do") {
+TEST_CASE("Progress: reports bytes done of bytes to do") {
     std::vector<std::pair<std::size_t, std::size_t>> told;
     Progress progress{[&](std::size_t done, std::size_t total) { told.emplace_back(done, total); }, 100};
     CHECK(progress.total() == 100);

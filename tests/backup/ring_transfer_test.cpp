@@ -117,7 +117,7 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
     check_clean(driver);
 }
 
-TEST_CASE("RingTransfer: out and in, with odd tails and holes") {
+TEST_CASE("RingTransfer: saves and restores, with odd tails and holes") {
     for (const unsigned threads : {1U, 2U, 4U}) {
         Setup s{16_MiB, threads};
         Done out_done;
@@ -216,7 +216,7 @@ TEST_CASE("RingTransfer: an observer sees every byte, and may refuse") {
     CHECK(s.memory.has(1));
 }
 
-TEST_CASE("RingTransfer: a failure in the middle ends it, wakes who follows, and leaves the buffers idle") {
+TEST_CASE("RingTransfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
     const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
                                   Call::open_event,   Call::map_host, Call::populate_host};
     for (const Call call : calls) {
@@ -267,7 +267,7 @@ TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
     }
 }
 
-TEST_CASE("Ring: a buffer that cannot be given back is used again, or tried again") {
+TEST_CASE("Ring: a buffer that cannot be released is used again, or its release is retried") {
     Setup s{8_MiB, 1}; // one pair: another thread's would exist once that thread has copied bytes
     CHECK(s.move(Direction::out).ok());
     const std::size_t held = s.driver.pinned_bytes();
@@ -283,7 +283,7 @@ TEST_CASE("Ring: a buffer that cannot be given back is used again, or tried agai
     CHECK(s.driver.pinned_bytes() + s.driver.host_bytes() == 0);
 }
 
-TEST_CASE("RingTransfer: nothing to do, and dropped in the middle") {
+TEST_CASE("RingTransfer: nothing to do, and destroyed in the middle") {
     Setup s;
     Transfer none{CopyLane{s.driver, Direction::out}, {}, s.shelf, s.ring, {}, nullptr, {}};
     none.start();
@@ -298,7 +298,7 @@ TEST_CASE("RingTransfer: nothing to do, and dropped in the middle") {
     CHECK(s.move(Direction::out).ok());
 }
 
-TEST_CASE("RingTransfer: buffers that copies may still reach are neither used again nor given back before that") {
+TEST_CASE("RingTransfer: buffers that copies may still reach are neither reused nor released") {
     struct Where {
         Call also; // besides the wait for the device: the copies' end, or already its mark
         bool used_again;
@@ -326,7 +326,8 @@ TEST_CASE("RingTransfer: buffers that copies may still reach are neither used ag
     }
 }
 
-TEST_CASE("RingTransfer: who follows what nobody has begun does the work: the executor's threads may all be waiting") {
+TEST_CASE("RingTransfer: a thread that follows bytes that no task has begun does the work: the executor's threads may "
+          "all be waiting") {
     const Setup s;
     REQUIRE(s.move(Direction::out).ok());
     const auto engine = std::make_shared<Engine>(); // runs nothing on its own

@@ -97,7 +97,7 @@ void fail_each(const test::NamedPolicy& keeper, bool out_first, const std::funct
 
 } // namespace
 
-TEST_CASE("slot contract: bytes go out and come in, in part, behind a stream and repeatedly") {
+TEST_CASE("slot contract: bytes are saved and restored, in part, behind a stream and repeatedly") {
     for (const test::NamedPolicy& keeper : test::keepers()) {
         CAPTURE(keeper.name);
         Kept kept{keeper.policy};

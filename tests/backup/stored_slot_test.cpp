@@ -98,7 +98,7 @@ struct Fixture {
 
 static_assert(BackupSlot<StoredSlot>);
 
-TEST_CASE("StoredSlot: saves live blocks, each in a place of its own, and restores them from there") {
+TEST_CASE("StoredSlot: saves live blocks, each at a location of its own, and restores them from there") {
     Fixture f;
     CHECK(f.slot.backed_up_bytes() == 0);
     REQUIRE(f.save().ok());
@@ -129,7 +129,7 @@ TEST_CASE("StoredSlot: only the parts of a block that are mapped") {
     CHECK(f.place->saved[0].bytes == 256);
 }
 
-TEST_CASE("StoredSlot: a save that fails has saved nothing; no room is an exception before anything is written") {
+TEST_CASE("StoredSlot: a save that fails has saved nothing; a full store is an exception before anything is written") {
     Fixture f;
     f.place->status = {StatusKind::other, 1, "failed"};
     CHECK_FALSE(f.save().ok());
@@ -146,7 +146,7 @@ TEST_CASE("StoredSlot: a save that fails has saved nothing; no room is an except
     CHECK(f.slot.backed_up_bytes() == 1024);
 }
 
-TEST_CASE("StoredSlot: once saves what is new, or invalid, or was not saved in the end") {
+TEST_CASE("StoredSlot: once saves blocks that are new, invalid, or whose save failed") {
     Fixture f{{.refresh = Refresh::once}};
     REQUIRE(f.save().ok());
     CHECK(f.slot.resumed().ok());
@@ -167,7 +167,7 @@ TEST_CASE("StoredSlot: once saves what is new, or invalid, or was not saved in t
     CHECK(f.place->saved.size() == 3);
 }
 
-TEST_CASE("StoredSlot: checking compares what is not saved") {
+TEST_CASE("StoredSlot: a check compares blocks that are not saved again") {
     Fixture f{{.refresh = Refresh::once, .check = true}};
     REQUIRE(f.save().ok());
     CHECK(f.place->compared.empty());
@@ -176,7 +176,7 @@ TEST_CASE("StoredSlot: checking compares what is not saved") {
     CHECK(f.place->saved.empty());
 }
 
-TEST_CASE("StoredSlot: what is not retained goes when it has been resumed") {
+TEST_CASE("StoredSlot: bytes that are not retained are freed after the resume") {
     Fixture f{{.retain = false}};
     REQUIRE(f.save().ok());
     REQUIRE(f.restore().ok());
@@ -187,7 +187,7 @@ TEST_CASE("StoredSlot: what is not retained goes when it has been resumed") {
     CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
 }
 
-TEST_CASE("StoredSlot: what is saved once is kept, retained or not: later pauses need it") {
+TEST_CASE("StoredSlot: bytes that are saved once are kept, retained or not: later pauses need them") {
     Fixture f{{.refresh = Refresh::once, .retain = false}};
     REQUIRE(f.save().ok());
     REQUIRE(f.restore().ok());
@@ -200,7 +200,7 @@ TEST_CASE("StoredSlot: what is saved once is kept, retained or not: later pauses
     CHECK(f.place->restored.size() == 2);
 }
 
-TEST_CASE("StoredSlot: what could not be given back is told, when it was resumed and when it is closed") {
+TEST_CASE("StoredSlot: a failed release is reported, after a resume and at close") {
     for (const bool retain : {true, false}) {
         Fixture f{{.retain = retain}};
         REQUIRE(f.save().ok());
@@ -239,7 +239,7 @@ TEST_CASE(
     CHECK(f.place->room == 768); // in the space of the freed ones
 }
 
-TEST_CASE("StoredSlot: prepare gives places, and saves nothing") {
+TEST_CASE("StoredSlot: prepare assigns locations, and saves nothing") {
     Fixture f;
     f.slot.prepare(f.live());
     CHECK(f.place->prepared.size() == 2);
@@ -259,7 +259,7 @@ TEST_CASE("StoredSlot: a view is of the part that is asked for") {
     CHECK(view.size_bytes == 7);
 }
 
-TEST_CASE("StoredSlot: bytes of a block that is away are changed in its place") {
+TEST_CASE("StoredSlot: saved bytes of a paused block are changed at their location") {
     Fixture f;
     CHECK_THROWS_AS(f.slot.write(f.blocks[0], 0, nullptr, 1), Misuse); // it has no backup
     REQUIRE(f.save().ok());
@@ -270,7 +270,7 @@ TEST_CASE("StoredSlot: bytes of a block that is away are changed in its place") 
     CHECK(f.place->changed[0].bytes == 20);
 }
 
-TEST_CASE("StoredSlot: what was saved of a block before its save failed is restored, and is not shown as the whole") {
+TEST_CASE("StoredSlot: the saved part of a block whose save failed is restored, and is not shown as the whole block") {
     Fixture f;
     f.place->status = {StatusKind::other, 1, "failed"};
     CHECK_FALSE(f.save().ok());

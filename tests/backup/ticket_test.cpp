@@ -59,7 +59,7 @@ TEST_CASE("Ticket: a default one is done") {
     CHECK(ticket.bytes() == 0);
 }
 
-TEST_CASE("Ticket: asks its work") {
+TEST_CASE("Ticket: queries its work") {
     Log log;
     {
         Ticket ticket{std::make_unique<Work>(log), 100};
@@ -117,7 +117,7 @@ TEST_CASE("Ticket: work whose wait throws is over, and a stream's follower gets 
     CHECK(waits == 2);
 }
 
-TEST_CASE("Ticket: one that was moved from stands for nothing; what is moved over is waited for") {
+TEST_CASE("Ticket: a moved-from one is empty; one that is overwritten is waited for") {
     Log first;
     Log second;
     {

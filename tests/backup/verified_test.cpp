@@ -102,7 +102,7 @@ TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right"
     }
 }
 
-TEST_CASE("Verified: a write that failed does not hide damage done to what was saved later") {
+TEST_CASE("Verified: a write that failed does not hide damage to bytes saved later") {
     for (const bool retain : {true, false}) {
         CAPTURE(retain);
         FileBackup file = test::in_file();
@@ -180,7 +180,7 @@ std::size_t most_checksums(const Counted<P>& policy, int cycles) {
 
 } // namespace
 
-TEST_CASE("Verified: checksums go with what they are of") {
+TEST_CASE("Verified: checksums are dropped with their bytes") {
     HostBackup given_back{.retain = false, .threads = 1};
     for (const int cycles : {20, 200}) { // a block has at most one piece on each side of two boundaries
         CHECK(most_checksums(Counted<HostBackup>{{.threads = 1}}, cycles) <= 36);
@@ -190,7 +190,7 @@ TEST_CASE("Verified: checksums go with what they are of") {
     }
 }
 
-TEST_CASE("Verified: without it, what differs comes back unseen") { // proves that the test above can fail
+TEST_CASE("Verified: without it, damage is not noticed") { // proves that the test above can fail
     const Checked machine;
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};

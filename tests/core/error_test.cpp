@@ -55,7 +55,7 @@ TEST_CASE("each kind of failure has its exception") {
     CHECK_THROWS_AS(check(failed(StatusKind::other), "x"), Error);
 }
 
-TEST_CASE("each exception is one of the standard's as well, with the same text") {
+TEST_CASE("each exception derives from one of the standard's, with the same text") {
     const auto throws = [](StatusKind kind) { return [kind] { check(failed(kind), "map pages"); }; };
     const std::string start = "map pages failed: NATIVE_NAME (7) [";
     CHECK(contains(caught<std::bad_alloc>(throws(StatusKind::out_of_memory)), start));
@@ -72,7 +72,7 @@ TEST_CASE("each exception is one of the standard's as well, with the same text")
     }
 }
 
-TEST_CASE("out of addresses is no bad_alloc, and says that memory does not help") {
+TEST_CASE("OutOfAddresses is not a bad_alloc, and says that memory does not help") {
     const std::string text = caught<std::runtime_error>([] { check(failed(StatusKind::out_of_addresses), "reserve"); });
     CHECK(
         contains(text, "reserve failed: NATIVE_NAME (7); the process is out of addresses, whatever memory is free ["));
@@ -105,7 +105,7 @@ TEST_CASE("the text says what was attempted, with which bytes, and what the driv
     }
 }
 
-TEST_CASE("the place is the line that called check") {
+TEST_CASE("the location is the line that called check") {
     unsigned line = 0;
     try {
         line = static_cast<unsigned>(__LINE__) + 1;
@@ -125,7 +125,7 @@ TEST_CASE("a default argument notes the line, file and function of the call") {
     CHECK(std::string{place.function} == __func__);
 }
 
-TEST_CASE("a place in the library is told without the folders that lead to it") {
+TEST_CASE("a location in the library is reported without the folders that lead to it") {
     CHECK(SourcePlace{"engine.cpp", "f", 17}.text() == "engine.cpp:17");
     const SourcePlace inside{"/home/me/memsaver/include/memsaver/core/error.ipp", "f", 5};
     CHECK(inside.text() == "memsaver/core/error.ipp:5");
@@ -164,7 +164,7 @@ TEST_CASE("out of memory carries what was needed and what was free") {
     }
 }
 
-TEST_CASE("translated: answers what it was given, also what cannot be moved and what is a reference") {
+TEST_CASE("translated: returns the result, also one that cannot be moved or is a reference") {
     int number = 7;
     static_assert(std::is_same_v<decltype(translated([&]() -> int& { return number; })), int&>);
     CHECK(&translated([&]() -> int& { return number; }) == &number);

@@ -34,7 +34,7 @@ TEST_CASE("tell: a sink gets the event as it was made") {
     CHECK(events[0].bytes_total == 2);
 }
 
-TEST_CASE("tell: what a sink or the making of an event throws is swallowed") {
+TEST_CASE("tell: exceptions of a sink, or of making an event, are swallowed") {
     static_assert(noexcept(emit(EventSink{}, [] { return Event{}; })));
     int calls = 0;
     const EventSink sink = [&](const Event&) {

@@ -35,7 +35,7 @@ TEST_CASE("rounding goes to multiples of the unit") {
     }
 }
 
-TEST_CASE("what cannot be rounded up is known before it overflows") {
+TEST_CASE("sizes that cannot be rounded up are detected before they overflow") {
     CHECK(can_align_up(largest, 1));
     CHECK(can_align_up(largest - 255, 256));
     CHECK_FALSE(can_align_up(largest - 254, 256));

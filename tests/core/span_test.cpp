@@ -25,7 +25,7 @@ struct Told {
 
 } // namespace
 
-TEST_CASE("a span tells its beginning and its end") {
+TEST_CASE("a span reports its beginning and its end") {
     Told told;
     {
         const Span span{told.sink, "tag", 3, "save"};

@@ -31,7 +31,7 @@ TEST_CASE("two statuses are equal if kind and code are") {
     CHECK(one != Status{.kind = StatusKind::gone, .code = 1, .name = "A"});
 }
 
-TEST_CASE("a status is printed as the texts of errors end") {
+TEST_CASE("a status is printed in the form that ends error texts") {
     const Status failed{.kind = StatusKind::other, .code = 1, .name = "CUDA_ERROR_INVALID_VALUE"};
     CHECK(to_string(failed) == "CUDA_ERROR_INVALID_VALUE (1)");
     CHECK(detail::failure_text(failed, "map pages").starts_with("map pages failed: " + to_string(failed)));

@@ -47,7 +47,7 @@ TEST_CASE("tags: as a text shows them") {
     CHECK(quoted_tags(Names{}) == "no tag");
 }
 
-TEST_CASE("tags: which names are near") {
+TEST_CASE("tags: similar names") {
     CHECK(edit_distance("", "abc") == 3);
     CHECK(edit_distance("weights", "weights") == 0);
     CHECK(edit_distance("weigths", "weights") == 2);

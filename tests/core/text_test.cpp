@@ -63,7 +63,7 @@ TEST_CASE("an exception that is rethrown is translated, or gets a tag") {
     }
 }
 
-TEST_CASE("an event's text is built only for a sink, whose exceptions concern nobody") {
+TEST_CASE("an event's text is built only for a sink, whose exceptions are swallowed") {
     std::vector<Event> seen;
     const EventSink sink = [&](const Event& event) {
         seen.push_back(event);

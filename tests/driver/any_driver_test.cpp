@@ -127,7 +127,7 @@ TEST_CASE("what is not a call passes through each layer too") {
     CHECK(faulty.calls() == 1);
 }
 
-TEST_CASE("AnyDriver: what the driver answers is answered") {
+TEST_CASE("AnyDriver: returns what the driver returns") {
     const Faulty inside{Gullible{}};
     const AnyDriver any{inside};
     inside.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
@@ -231,7 +231,7 @@ TEST_CASE("AnyDriver: a handle without a machine is misuse") {
     CHECK_THROWS_AS(AnyDriver{std::shared_ptr<Device>{}}, Misuse);
 }
 
-TEST_CASE("AnyDriver: one that was moved from is whole") {
+TEST_CASE("AnyDriver: a moved-from one still works") {
     AnyDriver any{Gullible{}};
     const AnyDriver moved = std::move(any);
     CHECK(any == moved); // NOLINT(bugprone-use-after-move): a move copies

@@ -123,7 +123,7 @@ TEST_CASE("CudaDriver: a library that is no CUDA driver") {
     CHECK(contains(found.reason, "cuDriverGetVersion"));
 }
 
-TEST_CASE("CudaDriver: a driver that is too old is told with both versions") {
+TEST_CASE("CudaDriver: the error for a driver that is too old has both versions") {
     Stub stub;
     stub.state.version = 11080;
     const CudaAvailability found = stub.available();
@@ -156,7 +156,7 @@ TEST_CASE("CudaDriver: each missing entry point is named") {
     }
 }
 
-TEST_CASE("CudaDriver: entry points are asked by plain name, fixed version and the legacy default stream") {
+TEST_CASE("CudaDriver: entry points are looked up by plain name, fixed version and the legacy default stream") {
     Stub stub;
     CHECK(static_cast<bool>(stub.available()));
     for (const auto& entry : stub.state.asked) {
@@ -237,7 +237,7 @@ TEST_CASE("CudaDriver: a number that no device has is misuse") {
     }
 }
 
-TEST_CASE("CudaDriver: asking makes no context, copies share one") {
+TEST_CASE("CudaDriver: `available` makes no context, and copies share one") {
     Stub stub;
     CHECK(static_cast<bool>(stub.available()));
     CHECK_FALSE(stub.called("cuDevicePrimaryCtxRetain"));
@@ -254,7 +254,7 @@ TEST_CASE("CudaDriver: asking makes no context, copies share one") {
     CHECK(stub.state.retained[0] == 0);
 }
 
-TEST_CASE("CudaDriver: a context that cannot be had is Unavailable, and nothing is kept") {
+TEST_CASE("CudaDriver: a context that cannot be retained is Unavailable, and nothing is kept") {
     Stub stub;
     stub.state.fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY;
     const std::string text = text_thrown<Unavailable>([&] { stub.driver(); });
@@ -352,7 +352,7 @@ TEST_CASE("CudaDriver: pages for other processes are created as such, where the 
     CHECK(alone.import_pages(55, handle).kind == StatusKind::unsupported);
 }
 
-TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported where they cannot be") {
+TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported where it cannot be loaded") {
     {
         Stub stub;
         const CudaDriver driver = stub.driver(0);
@@ -745,7 +745,7 @@ TEST_CASE("CudaDriver: a driver that cannot update graphs makes new ones") {
     CHECK(stub.last("cuGraphExecDestroy") == "0x500");
 }
 
-TEST_CASE("CudaDriver: a failure keeps what it was to fill in, and has a kind, a code and a name") {
+TEST_CASE("CudaDriver: a failed call leaves its results unchanged, and has a kind, a code and a name") {
     Stub stub;
     const CudaDriver driver = stub.driver();
     PageHandle handle{3};
@@ -824,7 +824,7 @@ TEST_CASE("CudaDriver: one lane for each direction, opened once and closed with 
     CHECK(stub.thread.contexts.empty());
 }
 
-TEST_CASE("CudaDriver: a lane that could not be opened is tried again, one that nobody asked for is not closed") {
+TEST_CASE("CudaDriver: opening a lane is retried after a failure, and a lane that was never opened is not closed") {
     Stub stub;
     {
         const CudaDriver driver = stub.driver();

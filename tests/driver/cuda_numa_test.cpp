@@ -14,7 +14,7 @@ namespace driver_cuda_numa_test {
 using namespace memsaver;
 using namespace cuda_names;
 
-TEST_CASE("a driver that does not tell its NUMA node: nobody knows") {
+TEST_CASE("a driver that does not know its NUMA node: the node is unknown") {
     CHECK(AnyDriver{HostDriver{64_MiB}}.numa_node() == -1);
 }
 

@@ -25,7 +25,7 @@ std::size_t available(const Machine& driver) {
     return bytes;
 }
 
-TEST_CASE("HostBudget: what is promised is not promised again") {
+TEST_CASE("HostBudget: bytes that are promised are not promised again") {
     const Machine driver{HostDriver{64_MiB}};
     const auto budget = std::make_shared<HostBudget>();
     const std::size_t most = available(driver) / 4 * 3; // other processes allocate and free
@@ -46,7 +46,7 @@ TEST_CASE("HostBudget: what is promised is not promised again") {
     CHECK_NOTHROW((void)HostBudget::take(budget, driver, most));
 }
 
-TEST_CASE("HostBudget: more than there is, and a system that cannot be asked") {
+TEST_CASE("HostBudget: more than is available, and a system that does not say how much there is") {
     const Machine driver{HostDriver{64_MiB}};
     const auto budget = std::make_shared<HostBudget>();
     CHECK_THROWS_AS((void)HostBudget::take(budget, driver, std::size_t{1} << 60U), OutOfHostMemory);

@@ -35,7 +35,7 @@ TEST_CASE("HostCellsPool: a mapping lives as long as somebody shares it") {
     CHECK(driver.pinned_bytes() == 2_MiB);
 }
 
-TEST_CASE("HostCellsPool: what cannot be given back is kept until it can") {
+TEST_CASE("HostCellsPool: memory that cannot be released is kept until it can be") {
     const Machine driver{HostDriver{64_MiB}};
     for (const Call call : {Call::unpin_host, Call::unmap_host}) {
         const auto mappings = std::make_shared<Mappings>();
@@ -60,7 +60,7 @@ TEST_CASE("HostCellsPool: what cannot be given back is kept until it can") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("HostCellsPool: the last chance is its own end") {
+TEST_CASE("HostCellsPool: its destructor retries a last time") {
     const Machine driver{HostDriver{64_MiB}};
     {
         const auto mappings = std::make_shared<Mappings>();

@@ -21,7 +21,7 @@ using Region = HostCells;
 
 Machine machine(std::size_t pin_limit = 1_GiB) { return Machine{HostDriver{64_MiB, {.pin_limit = pin_limit}}}; }
 
-TEST_CASE("HostCells: takes addresses at once, and memory cell by cell") {
+TEST_CASE("HostCells: reserves addresses at once, and memory cell by cell") {
     const Machine driver = machine();
     {
         Region mapping{driver, 2 * Region::cell_bytes + 1};
@@ -58,7 +58,7 @@ TEST_CASE("HostCells: cells lie between multiples of the cell's size") {
     CHECK(driver.pinned_bytes() == next - mapping.address());
 }
 
-TEST_CASE("HostCells: what is refused can be tried again") {
+TEST_CASE("HostCells: a refused cell can be retried") {
     const Machine driver = machine();
     {
         Region mapping{driver, 4_MiB};
@@ -77,7 +77,7 @@ TEST_CASE("HostCells: what is refused can be tried again") {
     CHECK(driver.everything_given_back());
 }
 
-TEST_CASE("HostCells: pages that the driver still holds are not unmapped under it") {
+TEST_CASE("HostCells: pages that the driver still holds are not unmapped") {
     const Machine driver = machine();
     std::size_t pinned = 0;
     {
@@ -92,7 +92,7 @@ TEST_CASE("HostCells: pages that the driver still holds are not unmapped under i
     CHECK(driver.pinned_bytes() == pinned);
 }
 
-TEST_CASE("HostCells: what could not be given back is tried again, and nothing twice") {
+TEST_CASE("HostCells: a failed release is retried, and nothing is released twice") {
     const Machine driver = machine();
     for (const Call call : {Call::unpin_host, Call::unmap_host}) {
         CAPTURE(call_name(call));
@@ -110,7 +110,7 @@ TEST_CASE("HostCells: what could not be given back is tried again, and nothing t
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("HostCells: all of it can be taken without a pin") {
+TEST_CASE("HostCells: can be populated as a whole without pinning") {
     const Machine driver = machine();
     Region mapping{driver, 2 * Region::cell_bytes + 1};
     driver.fail({.call = Call::populate_host, .nth = 2, .kind = StatusKind::out_of_host_memory});
@@ -131,7 +131,7 @@ TEST_CASE("HostCells: an error says whose pages they were to be") {
     }
 }
 
-TEST_CASE("HostCells: on a lost device the pages go all the same") {
+TEST_CASE("HostCells: on a lost device the pages are freed all the same") {
     const Machine driver = machine();
     {
         Region mapping{driver, 4_MiB};

@@ -100,8 +100,8 @@ TEST_CASE_TEMPLATE("an owner opens, moves, and closes once", Owner, StreamOwner,
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE_TEMPLATE("an owner of what could not be opened owns nothing", Owner, StreamOwner, EventOwner, FileOwner,
-                   PagesOwner, AddressOwner) {
+TEST_CASE_TEMPLATE("an owner of something that could not be opened owns nothing", Owner, StreamOwner, EventOwner,
+                   FileOwner, PagesOwner, AddressOwner) {
     const Machine driver{HostDriver{64_MiB}};
     {
         typename Owner::Owned owned;
@@ -113,8 +113,8 @@ TEST_CASE_TEMPLATE("an owner of what could not be opened owns nothing", Owner, S
     CHECK(driver.calls(Owner::closes) == 0);
 }
 
-TEST_CASE_TEMPLATE("an owner tells how closing went, and tries again what is still there", Owner, StreamOwner,
-                   EventOwner, FileOwner, PagesOwner, AddressOwner) {
+TEST_CASE_TEMPLATE("an owner reports how closing went, and retries what is still open", Owner, StreamOwner, EventOwner,
+                   FileOwner, PagesOwner, AddressOwner) {
     const Machine driver{HostDriver{64_MiB}};
     typename Owner::Owned owned;
     CHECK(owned.close().ok());

@@ -20,7 +20,7 @@ using Buffer = PinnedBuffer;
 static_assert(!std::is_copy_constructible_v<Buffer>);
 static_assert(std::is_nothrow_move_constructible_v<Buffer> && std::is_nothrow_move_assignable_v<Buffer>);
 
-TEST_CASE("PinnedBuffer: is pinned memory, moves, and is given back") {
+TEST_CASE("PinnedBuffer: is pinned, moves, and is released") {
     const Machine driver{HostDriver{64_MiB}};
     {
         Buffer none;
@@ -45,7 +45,7 @@ TEST_CASE("PinnedBuffer: is pinned memory, moves, and is given back") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("PinnedBuffer: a refused pin is no failure, refused memory is") {
+TEST_CASE("PinnedBuffer: a refused pin is no failure, but refused memory is") {
     const Machine driver{HostDriver{64_MiB}};
     driver.fail({.call = Call::pin_host});
     {
@@ -63,7 +63,7 @@ TEST_CASE("PinnedBuffer: a refused pin is no failure, refused memory is") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("PinnedBuffer: what the driver still holds is not unmapped under it") {
+TEST_CASE("PinnedBuffer: pages that the driver still holds are not unmapped") {
     const Machine driver{HostDriver{64_MiB}};
     driver.fail({.call = Call::unpin_host});
     { const Buffer buffer{driver, 2_MiB}; }
@@ -73,7 +73,7 @@ TEST_CASE("PinnedBuffer: what the driver still holds is not unmapped under it") 
     CHECK(driver.calls(Call::unmap_host) == 1); // the device does not hold it
 }
 
-TEST_CASE("PinnedBuffer: what could not be given back, or not be taken whole, is tried again") {
+TEST_CASE("PinnedBuffer: a failed release is retried, also of a buffer that was made only in part") {
     const Machine driver{HostDriver{64_MiB}};
     for (const Call call : {Call::unpin_host, Call::unmap_host}) {
         CAPTURE(call_name(call));

@@ -131,7 +131,7 @@ TEST_CASE("a file is nobody else's: no name, mode 0600, closed on exec") {
     CHECK(::fcntl(file.descriptor, F_GETFD) == -1);
 }
 
-TEST_CASE("what is written is read, wherever it is") {
+TEST_CASE("bytes are read as they were written, at any offset") {
     const Directory directory;
     const FileRef file = open_in(directory.name);
     const Bytes written{1_MiB};
@@ -152,7 +152,7 @@ TEST_CASE("what is written is read, wherever it is") {
     CHECK(SystemFiles::close_file(file).ok());
 }
 
-TEST_CASE("room is taken before anything is written, and given back") {
+TEST_CASE("disk space is allocated before anything is written, and freed") {
     const Directory directory;
     const FileRef file = open_in(directory.name);
     const Bytes bytes{1_MiB};
@@ -173,7 +173,7 @@ TEST_CASE("room is taken before anything is written, and given back") {
     CHECK(SystemFiles::close_file(file).ok());
 }
 
-TEST_CASE("a directory that will not do") {
+TEST_CASE("a directory that cannot be used") {
     FileRef file{77, true};
     const Directory directory;
     const std::string nowhere = directory.name + "/nowhere";
@@ -201,7 +201,7 @@ TEST_CASE("a file that is not open") {
     CHECK(SystemFiles::punch_file(closed, 0, block).code == EBADF);
 }
 
-TEST_CASE("room is taken also while signals come all the time") {
+TEST_CASE("disk space is allocated also while signals arrive all the time") {
     FileRef file;
     REQUIRE(SystemFiles::open_file("/dev/shm", file).ok()); // a tmpfs, which reacts to signals
     struct sigaction counted {};
@@ -253,7 +253,7 @@ TEST_CASE("a file that may not grow is an error, also in the middle of a write")
     CHECK(SystemFiles::close_file(file).ok());
 }
 
-TEST_CASE("where a file must have a name, it is gone at once") {
+TEST_CASE("where a file must have a name, the name is removed at once") {
     // POSIX message queues are files in a file system that supports neither unnamed files nor direct I/O: the created
     // file is detected there before it is rejected.
     with_mount("mqueue", nullptr, [](const std::string& directory) {
@@ -268,7 +268,7 @@ TEST_CASE("where a file must have a name, it is gone at once") {
     });
 }
 
-TEST_CASE("a file system that cannot tell or give back its room answers ok") {
+TEST_CASE("a file system that cannot allocate or free space in advance returns ok") {
     with_mount("ramfs", nullptr, [](const std::string& directory) {
         const FileRef file = open_in(directory);
         CHECK(::fallocate(file.descriptor, 0, 0, off_t{block}) == -1);
@@ -363,7 +363,7 @@ TEST_CASE("files are opened also where standard input is closed and their descri
     CHECK(write_closed.ok());
 }
 
-TEST_CASE("what is no file of bytes is not opened as one") {
+TEST_CASE("only regular files are opened") {
     const Directory directory;
     const std::string pipe = directory.name + "/pipe";
     REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

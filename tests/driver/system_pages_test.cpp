@@ -60,7 +60,7 @@ bool system_has_huge_pages() {
 
 } // namespace
 
-TEST_CASE("host pages begin at a multiple of a huge page, and are as long as was asked") {
+TEST_CASE("host pages begin at a multiple of a huge page, and have the size requested") {
     for (const std::size_t bytes : {std::size_t{1}, 2_MiB, 2_MiB + 1, 10_MiB}) {
         CAPTURE(bytes);
         void* pages = nullptr;
@@ -75,7 +75,7 @@ TEST_CASE("host pages begin at a multiple of a huge page, and are as long as was
     }
 }
 
-TEST_CASE("what is mapped around the pages to align them is given back") {
+TEST_CASE("memory mapped around the pages to align them is unmapped") {
     const auto size = [] {
         std::ifstream file{"/proc/self/statm"};
         std::size_t pages = 0;
@@ -101,7 +101,7 @@ TEST_CASE("host pages are kept out of core dumps and forks, and ask for huge pag
     CHECK(SystemPages::unmap_host(pages, 4_MiB).ok());
 }
 
-TEST_CASE("populating takes the memory of the range and keeps what is there") {
+TEST_CASE("populating allocates the memory of the range and keeps existing bytes") {
     void* pages = nullptr;
     REQUIRE(SystemPages::map_host(8_MiB, pages).ok());
     auto* const bytes = static_cast<unsigned char*>(pages);
@@ -119,7 +119,7 @@ TEST_CASE("populating takes the memory of the range and keeps what is there") {
     CHECK(SystemPages::unmap_host(pages, 8_MiB).ok());
 }
 
-TEST_CASE("what cannot be mapped or populated is told") {
+TEST_CASE("failures to map or populate are reported") {
     void* pages = &pages;
     CHECK(SystemPages::map_host(0, pages).kind == StatusKind::other);
     CHECK(SystemPages::map_host(std::numeric_limits<std::size_t>::max(), pages).kind == StatusKind::out_of_host_memory);

@@ -14,7 +14,7 @@ using engine::ModelSize;
 using engine::Options;
 using engine::parse_options;
 
-TEST_CASE("options say what they say, and the rest stays as it is") {
+TEST_CASE("options set their values, and the others keep their defaults") {
     const Options o = parse_options({"--layers", "7", "--cache-gib", "2.5", "--batches", "8,1,2,8", "--no-memsaver",
                                      "--backup", "pageable", "--json", "a b", "--seed", "18446744073709551615"});
     CHECK(o.model.layers == 7);
@@ -38,7 +38,7 @@ TEST_CASE("options say what they say, and the rest stays as it is") {
     CHECK(parse_options({}).models == 1);
 }
 
-TEST_CASE("what cannot be meant is refused") {
+TEST_CASE("misuse is refused") {
     const std::vector<std::vector<std::string_view>> bad{{"--layer", "7"},
                                                          {"--layers"},
                                                          {"--layers", "7x"},

@@ -34,7 +34,7 @@ void check_books(const PageTable& table, int pages, const std::vector<int>& open
 
 } // namespace
 
-TEST_CASE("a sequence takes pages as it grows, and gives them back") {
+TEST_CASE("a sequence takes pages as it grows, and returns them") {
     PageTable table{10, 4, 3, 5};
     const int slot = table.open();
     CHECK(slot == 1);
@@ -81,7 +81,7 @@ TEST_CASE("a slot that is not open is refused") {
     CHECK_THROWS_AS((PageTable{4, 2, 1, 8}), std::invalid_argument);
 }
 
-TEST_CASE("the order of pages is chosen by a number, and says nothing of how many there are") {
+TEST_CASE("the order of pages is chosen by a seed, and does not depend on their number") {
     const auto pages_for = [](std::uint64_t order) {
         PageTable table{100, 1, 2, 99, order};
         const int slot = table.open();

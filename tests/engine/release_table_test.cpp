@@ -29,7 +29,7 @@ ReleaseTable filled() {
 
 } // namespace
 
-TEST_CASE("what no holder explains is what is left of the whole") {
+TEST_CASE("memory that no holder explains is the rest of the whole") {
     const ReleaseTable table = filled();
     CHECK(table.unexplained_running() == 40 * MiB);
     CHECK(table.unexplained_paused() == 40 * MiB);
@@ -53,7 +53,7 @@ TEST_CASE("the table is printed and written whole") {
     CHECK(filled().json().text().find("\"left_above_context\": 104857600") != std::string::npos);
 }
 
-TEST_CASE("JSON keeps the order, escapes text, and has no number that is none") {
+TEST_CASE("JSON keeps the order, escapes text, and has no invalid numbers") {
     Json inner;
     inner.put("x", 1);
     const Json all = Json{}

@@ -113,7 +113,7 @@ TEST_CASE("freed without a stream: handed out again only after waiting for the d
     arena.close();
 }
 
-TEST_CASE("freed already idle: reusable at once, on a busy device too") {
+TEST_CASE("freed as already idle: reusable at once, on a busy device too") {
     Program program;
     const Ledgered books;
     Two arena = make_two(books.driver);

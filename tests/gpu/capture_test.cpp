@@ -226,7 +226,7 @@ TEST_CASE("preparing, saving and restoring leave captures whole: pinning, copies
     keep_around_captures(policies);
 }
 
-TEST_CASE("giving host memory back leaves captures whole: unpinning") {
+TEST_CASE("freeing host memory leaves captures whole: unpinning") {
     const auto policies = keepers_that_give_back(true);
     REQUIRE(policies.size() >= 3);
     keep_around_captures(policies);

@@ -130,7 +130,7 @@ TEST_CASE("pages for RDMA: the flag is on them before a pause and after, where t
     saver.close();
 }
 
-TEST_CASE("exported pages: another mapping sees the bytes, and a pause gives them back once it has gone") {
+TEST_CASE("exported pages: another mapping sees the bytes, and a pause releases them once it has gone") {
     Program program;
     const Sharing calls{program};
     if (calls.ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) == 0) {

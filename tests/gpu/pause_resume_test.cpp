@@ -171,7 +171,7 @@ TEST_CASE("no room to resume is an error that changes nothing; with room the sam
     saver.close();
 }
 
-TEST_CASE("a program without a context, and one with the context of nobody, can use the saver") {
+TEST_CASE("a thread without a current context, and one with a context of the program's own, can use the saver") {
     const Native native;
     CUcontext before = nullptr;
     must(native.ctx_get(&before), "cuCtxGetCurrent");

@@ -40,7 +40,7 @@ std::size_t released_by_pools(const Report& report) {
 
 } // namespace
 
-TEST_CASE("the memory that graphs keep between launches goes back, and the next launch takes it again") {
+TEST_CASE("the memory that graphs keep between launches is released, and the next launch takes it again") {
     Program program;
     const Ordered calls{program};
     const Ledgered books;
@@ -87,7 +87,7 @@ TEST_CASE("the memory that graphs keep between launches goes back, and the next 
     saver.close();
 }
 
-TEST_CASE("what a stream-ordered pool keeps goes back, and what is in use stays") {
+TEST_CASE("memory that a stream-ordered pool keeps is released, and memory in use stays") {
     Program program;
     const Ordered calls{program};
     const Ledgered books;

@@ -104,7 +104,7 @@ TEST_CASE("bytes that only the capture wrote survive by default, and show when t
     CHECK(read(discarded) == std::vector<unsigned char>(bytes, 0xDD));
 }
 
-TEST_CASE("the policy of a graph's tag: its own, the one that is named, never another" * on_machines) {
+TEST_CASE("a graph's tag keeps its policy; naming another one is refused" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
@@ -221,7 +221,7 @@ TEST_CASE("while a capture is open pauses are refused, and it stays whole" * on_
     }
 }
 
-TEST_CASE("what a capture gives up is its graph's, but not what the program calls idle" * on_machines) {
+TEST_CASE("blocks freed in a capture belong to its graph, except those freed as already idle" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
@@ -288,7 +288,7 @@ TEST_CASE("graphs that the program captures by its own means, in a region" * on_
     }
 }
 
-TEST_CASE("a first capture that fails leaves alone what captures of the program's own keep" * on_machines) {
+TEST_CASE("a first capture that fails leaves alone the blocks that the program's own captures keep" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};

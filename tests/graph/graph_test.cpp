@@ -110,7 +110,7 @@ TEST_CASE("a pause waits for what a graph was launched to do" * on_machines) {
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE("what a body gives up stays with the graph until it ends" * on_machines) {
+TEST_CASE("blocks that a body frees stay with the graph until it ends" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};
@@ -171,7 +171,7 @@ TEST_CASE("what a body gives up stays with the graph until it ends" * on_machine
     for (void* const block : kept) CHECK(has(used, block));
 }
 
-TEST_CASE("the bytes of what a graph keeps are kept too" * on_machines) {
+TEST_CASE("the bytes of blocks that a graph keeps are saved too" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};

@@ -142,7 +142,8 @@ TEST_CASE("blocks of a graph that ends while it runs wait for it" * on_hosts) {
     CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
 }
 
-TEST_CASE("a block freed with a stream in capture is that graph's, whoever frees it in whatever capture" * on_hosts) {
+TEST_CASE("a block freed with a capturing stream belongs to that stream's graph, whoever frees it in whatever capture" *
+          on_hosts) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream first{machine.driver};

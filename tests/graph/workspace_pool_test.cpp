@@ -130,7 +130,7 @@ TEST_CASE("a name that finds room in a larger place goes there, up to a cap of i
     CHECK(workspaces.stats().mapped_bytes == 20_MiB);
 }
 
-TEST_CASE("a workspace without room: who is asked for some may ask the pool") {
+TEST_CASE("a workspace without room: on_no_room may use the pool") {
     const Checked machine{host_machine};
     std::optional<WorkspacePool> pool;
     int asked = 0;
@@ -165,7 +165,7 @@ TEST_CASE("zeroed workspaces read as zero, in the order of the stream" * on_mach
     CHECK(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("a workspace beyond its cap, and what else cannot be meant, is refused and named" * on_machines) {
+TEST_CASE("a workspace beyond its cap and other misuse is refused, with the name" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
@@ -271,7 +271,7 @@ TEST_CASE("while it is being paused a workspace is not zeroed, and growth waits 
     CHECK(workspaces.get("a", 4_MiB) == a);
 }
 
-TEST_CASE("a pool that dies gives its memory and its addresses back to the arena" * on_machines) {
+TEST_CASE("a pool that ends returns its memory and its addresses to the arena" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
@@ -362,7 +362,7 @@ TEST_CASE("switched off, and on plain memory, it works the same and is never pau
     }
 }
 
-TEST_CASE("no room: the saver's unused memory is given back first; then nothing has changed" * on_machines) {
+TEST_CASE("no room: the saver's unused memory is released first; then nothing has changed" * on_machines) {
     for (const bool enabled : {true, false}) {
         const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
@@ -459,7 +459,7 @@ TEST_CASE("lent memory is handed out no more once its tag has been dropped" * on
     }
 }
 
-TEST_CASE("what is lent is a part of a live block, and all of it" * on_machines) {
+TEST_CASE("memory that is lent must be a part of a live block, or all of it" * on_machines) {
     for (const bool enabled : {true, false}) {
         const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};

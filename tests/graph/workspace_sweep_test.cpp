@@ -82,7 +82,7 @@ TEST_CASE("growth with each driver call failing leaves everything as before, and
     }
 }
 
-TEST_CASE("a pool's end with each driver call failing throws nothing, and `close` gives back what is left") {
+TEST_CASE("a pool's end with each driver call failing throws nothing, and `close` releases the rest") {
     for (const bool enabled : {true, false}) {
         for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
             (void)sweep(
@@ -99,7 +99,7 @@ TEST_CASE("a pool's end with each driver call failing throws nothing, and `close
     }
 }
 
-TEST_CASE("pages that a failed growth could not give back are no obstacle once they can be") {
+TEST_CASE("pages that a failed growth could not release do no harm once they can be released") {
     for (const bool dies : {false, true}) {
         Growing world{true};
         world.driver.fail({.call = Call::allow_access});
@@ -135,7 +135,7 @@ TEST_CASE("pages that a failed growth could not give back are no obstacle once t
     }
 }
 
-TEST_CASE("what a failed growth could not give back stands in no resume's way") {
+TEST_CASE("pages that a failed growth could not release do not prevent a resume") {
     Growing world{true};
     (void)world.saver->pause();
     (void)world.pool->get("elsewhere", 2_MiB, {.group = "other"});

@@ -42,7 +42,7 @@ TEST_CASE("BlockAllocator: serial numbers start at 1 and are not used again") {
     CHECK(again->serial == 2);
 }
 
-TEST_CASE("BlockAllocator: a block that was given up is neither the program's nor anybody else's") {
+TEST_CASE("BlockAllocator: a freed block that waits belongs neither to the program nor to anyone else") {
     std::uint64_t serials = 0;
     BlockAllocator blocks{serials};
     blocks.add({base, unit});
@@ -60,7 +60,7 @@ TEST_CASE("BlockAllocator: a block that was given up is neither the program's no
     CHECK(blocks.allocate(unit, unit, 1) != nullptr);
 }
 
-TEST_CASE("BlockAllocator: what is taken out is forgotten, and can be added again in any order") {
+TEST_CASE("BlockAllocator: ranges that are taken out are forgotten, and can be added again in any order") {
     std::uint64_t serials = 0;
     BlockAllocator blocks{serials};
     const Range first{base, unit};
@@ -117,7 +117,7 @@ TEST_CASE("BlockAllocator: two that are merged join at their border") {
     CHECK(blocks.allocate(16 * unit, unit, 1) != nullptr);
 }
 
-TEST_CASE("BlockAllocator: a block that a graph keeps is not the program's, but its bytes matter") {
+TEST_CASE("BlockAllocator: a block that a graph keeps does not belong to the program, but is saved") {
     std::uint64_t serials = 0;
     BlockAllocator blocks{serials};
     blocks.add({base, 2 * unit});

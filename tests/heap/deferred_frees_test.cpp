@@ -145,7 +145,7 @@ TEST_CASE("DeferredFrees: a block whose event cannot be queried is not known to 
     CHECK(f.collected(1) == Addresses{0x200});
 }
 
-TEST_CASE("DeferredFrees: blocks that no work can touch any more come back at once, the others in their time") {
+TEST_CASE("DeferredFrees: blocks that no work can touch any more are free at once, the others later") {
     Fixture f;
     const HeldStream work{f.driver};
     for (Address i = 1; i <= 6; ++i) f.deferred.after_fence(i * 0x100, 256, i / 2);
@@ -158,7 +158,7 @@ TEST_CASE("DeferredFrees: blocks that no work can touch any more come back at on
     CHECK(f.collected(99) == Addresses{0x500, 0x700, 0x900, 0xb00});
 }
 
-TEST_CASE("DeferredFrees: what waits for a fence is counted, and which fence is the first to help") {
+TEST_CASE("DeferredFrees: bytes that wait for a fence are counted, and the first fence that helps is known") {
     Fixture f;
     CHECK(f.deferred.first_fence() == 0);
     f.deferred.after_fence(0x100, 256, 4);
@@ -176,7 +176,7 @@ TEST_CASE("DeferredFrees: what waits for a fence is counted, and which fence is 
     CHECK_FALSE(f.deferred.any_waiting());
 }
 
-TEST_CASE("DeferredFrees: each stream's marks are asked about up to the first that has not been passed") {
+TEST_CASE("DeferredFrees: each stream's marks are queried up to the first that has not passed") {
     Fixture f;
     const HeldStream one{f.driver};
     const HeldStream two{f.driver};
@@ -251,7 +251,7 @@ TEST_CASE("DeferredFrees: threads whose events are recorded in one order and add
         work.finish();
         CHECK(f.collected(0) == Addresses{0x100, 0x200});
     }
-    SUBCASE("if that has passed, the earlier one is asked") {
+    SUBCASE("if that has passed, the earlier one is queried") {
         work.finish();
         CHECK(f.collected(0) == Addresses{0x200});
         work.hold();
@@ -262,7 +262,8 @@ TEST_CASE("DeferredFrees: threads whose events are recorded in one order and add
     }
 }
 
-TEST_CASE("DeferredFrees: a mark that is asked about belongs to who asks, and may be joined or discarded meanwhile") {
+TEST_CASE("DeferredFrees: a mark that is being queried belongs to the thread that queries it, and may be joined or "
+          "discarded meanwhile") {
     Fixture f;
     const HeldStream work{f.driver};
     const auto add = [&](Address from, Address to) {
@@ -309,7 +310,7 @@ TEST_CASE("DeferredFrees: a mark that is asked about belongs to who asks, and ma
     work.finish();
 }
 
-TEST_CASE("DeferredFrees: a block goes back to the work of its own stream at once, and to no other") {
+TEST_CASE("DeferredFrees: a block can be reused at once by its own stream, and by no other") {
     Fixture f;
     const HeldStream one{f.driver};
     const HeldStream two{f.driver};
@@ -355,7 +356,7 @@ TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave n
     CHECK(f.collected(0).size() == 10);
 }
 
-TEST_CASE("DeferredFrees: however many blocks wait for a stream, few are looked at to find one of the right size") {
+TEST_CASE("DeferredFrees: however many blocks wait for a stream, few are examined to find one of the right size") {
     Fixture f;
     const HeldStream work{f.driver};
     for (Address i = 1; i <= 10'000; ++i) f.after_stream(i << 20U, 256 * (1 + i % 200), work.stream.get());

@@ -77,7 +77,7 @@ TEST_CASE("FreeBins: random inserts and removals") {
     }
 }
 
-TEST_CASE("FreeBins: a search stops at the first yes, and looks at no more of a class than it is told") {
+TEST_CASE("FreeBins: a search stops at the first match, and looks at no more of a class than its limit") {
     FreeBins bins;
     bins.reserve(10);
     for (FreeBins::Node node = 0; node < 9; ++node) bins.insert(node, 1024);

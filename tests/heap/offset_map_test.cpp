@@ -66,7 +66,7 @@ TEST_CASE("OffsetMap: neighbours, as blocks are") {
     compare(keys, 2, 4000);
 }
 
-TEST_CASE("OffsetMap: keys that want the same places, around the end of the table") {
+TEST_CASE("OffsetMap: keys with the same place, around the end of the table") {
     // A capacity of 24 keys makes a table of 128 slots.
     compare(crowded(24, 7, 1), 3, 4000);
     compare(crowded(24, 7, 2), 4, 4000);

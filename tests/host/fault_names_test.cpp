@@ -68,7 +68,7 @@ TEST_CASE("a fault: the tag is named, and the process ends as ever") {
     CHECK(child.wait() == -SIGSEGV);
 }
 
-TEST_CASE("a fault: of each tag its own, of a TaggedArena too, and of names that were given back the later one") {
+TEST_CASE("a fault: each tag has its own name, a TaggedArena too; of reused addresses the later one") {
     for (const char* touched : {"first", "second", "alone"}) {
         CAPTURE(touched);
         Child child{[&] {
@@ -127,7 +127,7 @@ TEST_CASE("a violation names the tag whose memory work was about, unless tell_fa
     }
 }
 
-TEST_CASE("a fault elsewhere, and with tell_faults off: nothing is told") {
+TEST_CASE("a fault elsewhere, and with tell_faults off: nothing is printed") {
     Child elsewhere{[] {
         use_default();
         MemorySaver saver{HostDriver{64_MiB}};
@@ -169,7 +169,7 @@ void* mended = nullptr;
 
 void mend(int) { (void)::mprotect(mended, 4096, PROT_READ); }
 
-TEST_CASE("a fault: a handler that mends it goes on; one that is for once is for once") {
+TEST_CASE("a fault: the program goes on if a handler repairs it; a handler for one fault runs once") {
     for (const bool once : {false, true}) {
         CAPTURE(once);
         Child child{[&] {
@@ -216,7 +216,7 @@ TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignore
     CHECK(ignores.wait() == -SIGSEGV);
 }
 
-TEST_CASE("the handler is there while a tag has addresses, and what was there before comes back") {
+TEST_CASE("the handler is installed while a tag has addresses, then the earlier one is restored") {
     Child child{[] {
         struct sigaction action {};
         action.sa_handler = leave_with_7;

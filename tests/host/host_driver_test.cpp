@@ -41,7 +41,7 @@ TEST_CASE("HostDriver: a granularity must be possible") {
     CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 512}}), Misuse);
 }
 
-TEST_CASE("HostDriver: once lost, everything answers gone, and the machine's end gives all back") {
+TEST_CASE("HostDriver: once lost, every call returns gone, and the machine's end frees everything") {
     const HostDriver driver = machine();
     Mapped a{driver};
     const StreamRef stream = open_stream(driver);
@@ -104,7 +104,7 @@ TEST_CASE("HostDriver: once lost, everything answers gone, and the machine's end
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("HostDriver: who waits when the machine is lost is woken") {
+TEST_CASE("HostDriver: threads that wait when the machine is lost are woken") {
     const HostDriver driver = machine();
     REQUIRE(driver.hold({}).ok());
     REQUIRE(driver.enqueue({}, [] {}).ok());
@@ -141,7 +141,7 @@ TEST_CASE("HostDriver: the last copy drops what has not begun, and waits for wha
     CHECK(pending.use_count() == 1);
 }
 
-TEST_CASE("HostDriver: strangers are answered and noted") {
+TEST_CASE("HostDriver: unknown handles are errors, and recorded") {
     const HostDriver driver = machine();
     const HostDriver other = machine();
     const StreamRef stream = open_stream(other);
@@ -157,7 +157,7 @@ TEST_CASE("HostDriver: strangers are answered and noted") {
     CHECK(other.violations().empty());
 }
 
-TEST_CASE("HostDriver: many threads at once, everything given back") {
+TEST_CASE("HostDriver: many threads at once, everything is released") {
     const HostDriver driver = machine({}, 1024 * page);
     std::vector<std::thread> threads;
     std::vector<int> wrong(4, 0); // doctest's assertions would serialize the threads

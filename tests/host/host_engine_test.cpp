@@ -165,7 +165,7 @@ TEST_CASE("host streams: freeing plain memory waits for the device") {
     CHECK_FALSE(driver.fill(plain, 1, 1000, {}).ok());
 }
 
-TEST_CASE("host streams: copies that touch what is paused, or without access, fail and harm nothing") {
+TEST_CASE("host streams: copies that touch paused memory, or memory without access, fail and do no harm") {
     const HostDriver driver = machine();
     Mapped a{driver};
     std::vector<unsigned char> host(2 * page);
@@ -259,7 +259,7 @@ TEST_CASE("host faults: unmapping under a running kernel is noticed, and faults 
         REQUIRE(driver.allow_access(a.address + page, page).ok());
         CHECK(readable(a.address + page));
     }
-    SUBCASE("and its addresses are given up before the kernel ends") {
+    SUBCASE("and its addresses are unreserved before the kernel ends") {
         REQUIRE(driver.unreserve(a.address, a.bytes).ok());
         unmapped.open();
         REQUIRE(driver.drain().ok());
@@ -290,7 +290,7 @@ TEST_CASE("host faults: a kernel on memory that is paused, or that throws, loses
     CHECK(driver.violations().size() == 1);
 }
 
-TEST_CASE("host faults: a kernel may be launched before its memory is mapped, if that is there in time") {
+TEST_CASE("host faults: a kernel may be launched before its memory is mapped, if it is mapped in time") {
     const HostDriver driver = machine();
     Mapped a{driver};
     const StreamRef stream = open_stream(driver);
@@ -305,7 +305,7 @@ TEST_CASE("host faults: a kernel may be launched before its memory is mapped, if
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("late host streams: nothing starts until somebody wants it, and then no more than that") {
+TEST_CASE("late host streams: nothing starts until a thread waits for it, and then no more than that") {
     const HostDriver driver = machine({.late = true});
     const Mapped a{driver};
     const StreamRef first = open_stream(driver);
@@ -330,7 +330,7 @@ TEST_CASE("late host streams: nothing starts until somebody wants it, and then n
         REQUIRE(driver.wait(done).ok());
         CHECK(seen == 0); // every time
     }
-    SUBCASE("asking is wanting") {
+    SUBCASE("a query starts it") {
         bool yes = false;
         while (!yes) {
             REQUIRE(driver.query(ready, yes).ok());
@@ -358,7 +358,7 @@ TEST_CASE("late host streams: nothing starts until somebody wants it, and then n
         CHECK(driver.violations().size() == 1);
         CHECK(driver.drain().kind == StatusKind::gone);
     }
-    SUBCASE("drain wants everything") {
+    SUBCASE("drain starts everything") {
         REQUIRE(driver.drain().ok());
         CHECK(bytes_at(a.address)[0] == 6);
     }

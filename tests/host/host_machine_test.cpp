@@ -81,7 +81,7 @@ TEST_CASE("host captures: a graph launched on paused memory loses the machine") 
     CHECK(s.driver.drain().kind == StatusKind::gone);
 }
 
-TEST_CASE("host captures: what the library does meanwhile is harmless, in every mode and from any thread") {
+TEST_CASE("host captures: the library's calls meanwhile are harmless, in every mode and from any thread") {
     for (const CaptureMode mode : {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
         Setup s;
         REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
@@ -306,7 +306,7 @@ TEST_CASE("host captures: begin and end belong together") {
     CHECK(s.driver.counts().graphs == 2);
 }
 
-TEST_CASE("lanes: one for each direction, the machine's own and nobody's to count") {
+TEST_CASE("lanes: one for each direction, which belong to the machine and are not counted") {
     const HostDriver driver = machine();
     const HostDriver copy = driver; // NOLINT(performance-unnecessary-copy-initialization): it shares the lanes
     StreamRef out;

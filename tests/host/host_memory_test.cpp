@@ -8,7 +8,7 @@ namespace host_host_memory_test {
 
 using namespace host_test;
 
-TEST_CASE("host memory: pages come, keep their bytes wherever they are mapped, and go") {
+TEST_CASE("host memory: pages keep their bytes wherever they are mapped") {
     const HostDriver driver = machine();
     Mapped a{driver};
     std::memset(bytes_at(a.address), 7, a.bytes);
@@ -111,7 +111,7 @@ TEST_CASE("host memory: reservations are aligned as asked, and big ones cost not
     CHECK(unchanged == 1);
 }
 
-TEST_CASE("host memory: wrong bookkeeping is answered, noted, and changes nothing") {
+TEST_CASE("host memory: wrong calls fail, are recorded, and change nothing") {
     const HostDriver driver = machine();
     Mapped a{driver, 2 * page};
     Address room = 0;
@@ -176,7 +176,7 @@ TEST_CASE("host memory: wrong bookkeeping is answered, noted, and changes nothin
     REQUIRE(driver.free_plain(plain).ok());
 }
 
-TEST_CASE("host memory: what is done twice is noticed") {
+TEST_CASE("host memory: doing anything twice is noticed") {
     const HostDriver driver = machine();
     Mapped a{driver};
     a.give_back();

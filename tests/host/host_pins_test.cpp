@@ -111,7 +111,7 @@ TEST_CASE("pins: a HostDriver keeps to them, and shares them among its copies") 
     CHECK(driver.counts() == HostCounts{});
 }
 
-TEST_CASE("pins: a lost machine answers gone") {
+TEST_CASE("pins: a lost machine returns gone") {
     const HostDriver driver = machine();
     char host[4] = {};
     REQUIRE(driver.pin_host(host, 4).ok());

@@ -54,7 +54,7 @@ TEST_CASE("pools are told apart, also from the default one") {
     CHECK(!PoolRef{}.graphs());
 }
 
-TEST_CASE("a machine knows its own streams, and asking is no violation") {
+TEST_CASE("a machine knows its own streams, and a query is no violation") {
     const HostDriver one{16_MiB};
     const HostDriver two{16_MiB};
     StreamRef stream;

@@ -159,7 +159,7 @@ TEST_CASE("shared machine: it has a name for everybody, and exports pages") {
     CHECK(HostDriver{1_GiB, {.machine = ""}}.identity(identity).kind == StatusKind::unsupported);
 }
 
-TEST_CASE("shared machine: names and sizes that cannot be are refused") {
+TEST_CASE("shared machine: impossible names and sizes are refused") {
     for (const std::string& bad : {std::string{"a/b"}, std::string{".."}, std::string{".x"}, std::string(65, 'x')}) {
         const std::string text = text_of<Misuse>([&] { (void)open_machine(bad); });
         CHECK_MESSAGE(contains(text, "valid are names of at most 64 characters without '/'"), text);
@@ -208,7 +208,7 @@ TEST_CASE("shared machine: pages that pass to another driver keep their bytes, a
     CHECK(free_bytes(giver) == capacity);
 }
 
-TEST_CASE("shared machine: what cannot be exported or imported is refused") {
+TEST_CASE("shared machine: invalid exports and imports are refused") {
     const std::string name = unique_name();
     const HostDriver driver = open_machine(name);
     PageHandle plain;
@@ -227,7 +227,7 @@ TEST_CASE("shared machine: what cannot be exported or imported is refused") {
     CHECK(out == PageHandle{77});
 }
 
-TEST_CASE("shared machine: what a killed process had is free again") {
+TEST_CASE("shared machine: memory of a killed process is free again") {
     const std::string name = unique_name();
     const HostDriver driver = open_machine(name);
     Child child{[&] {

@@ -108,7 +108,7 @@ TEST_CASE("a region, and a workspace of a pool, serve as well") {
     CHECK(workspaces.get("cublas", 8_MiB) == shared); // the guard must not free it
 }
 
-TEST_CASE("what cuBLAS refuses is an error with its name, and nothing is kept") {
+TEST_CASE("an error of cuBLAS is thrown with its name, and nothing is kept") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace");

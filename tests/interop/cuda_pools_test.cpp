@@ -45,7 +45,7 @@ std::optional<TagReport> pools_of(const Report& report, int device = 0) {
 
 } // namespace
 
-TEST_CASE("after a pause the pools are trimmed, and what they held is told and reported") {
+TEST_CASE("after a pause the pools are trimmed, and the bytes released are reported") {
     const Checked machine{host_machine};
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
@@ -84,7 +84,7 @@ TEST_CASE("after a pause the pools are trimmed, and what they held is told and r
     saver.deallocate(block);
 }
 
-TEST_CASE("trimming after a resume can be switched off, and had by itself") {
+TEST_CASE("trimming after a resume can be switched off, and done separately") {
     const Checked machine{host_machine};
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
@@ -104,7 +104,8 @@ TEST_CASE("trimming after a resume can be switched off, and had by itself") {
     CHECK(!pools_of(resumed)); // the pools held nothing: no row
 }
 
-TEST_CASE("what may be kept is kept, graphs' memory can be spared, and the program's own pools are trimmed too") {
+TEST_CASE(
+    "bytes that may be kept are kept, graphs' memory can be left out, and the program's own pools are trimmed too") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(4_MiB);
@@ -140,7 +141,7 @@ TEST_CASE("every device that tags live on is trimmed") {
     CHECK(pools_of(paused, 1)->released_bytes == 6_MiB);
 }
 
-TEST_CASE("a trim that fails does not spoil the pause, and is told") {
+TEST_CASE("a trim that fails does not fail the pause, and is reported") {
     for (const Call call : {Call::pool_memory, Call::trim_pool}) {
         const Checked machine{host_machine};
         Told told;
@@ -159,7 +160,7 @@ TEST_CASE("a trim that fails does not spoil the pause, and is told") {
     }
 }
 
-TEST_CASE("switched off, hooks are accepted and nothing runs; after the saver a hook's end is nothing") {
+TEST_CASE("switched off, hooks are accepted and none runs; a hook that ends after its saver does nothing") {
     const Checked machine{host_machine};
     std::optional<Hook> late;
     {

@@ -59,7 +59,7 @@ private:
 
 } // namespace
 
-TEST_CASE("nccl: deregistered, suspended, paused; and back in reverse" * on_hosts) {
+TEST_CASE("nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
     const Checked machine;
     const Stub stub;
     MemorySaver saver{machine.driver};
@@ -127,7 +127,7 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
     const Buffer<char> cache{saver.arena("cache", HostBackup{}), 2_MiB};
     const std::string plus_weights = "window 4194304 1";
     const std::string plus_cache = "register 2097152";
-    SUBCASE("the communicator goes with all tags") {
+    SUBCASE("the communicator is suspended with all tags") {
         NcclComm comm{registrations, Stub::comm()};
         const NcclWindow one = comm.window(weights.data(), weights.size());
         const NcclBuffer two = comm.buffer(cache.data(), cache.size());
@@ -156,7 +156,7 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
         CHECK(two.registered());
         CHECK(one.registered());
     }
-    SUBCASE("the communicator goes with one of them") {
+    SUBCASE("the communicator is suspended with one of them") {
         NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
         const NcclWindow one = comm.window(weights.data(), weights.size());
         NcclBuffer two = comm.buffer(cache.data(), cache.size());
@@ -176,7 +176,7 @@ TEST_CASE("nccl: tags with windows are paused and resumed one after the other, i
         saver.resume("weights");
         CHECK(stub.taken() == Calls{"resume", plus_weights});
     }
-    SUBCASE("it is never suspended: what stays is left alone") {
+    SUBCASE("it is never suspended: memory that stays is left alone") {
         NcclComm comm{registrations, Stub::comm(), {.suspend = NcclSuspend::never}};
         const NcclWindow one = comm.window(weights.data(), weights.size());
         const NcclBuffer two = comm.buffer(cache.data(), cache.size());
@@ -222,7 +222,8 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
     stub->on_call = nullptr;
 }
 
-TEST_CASE("nccl: each call fails: the pause is refused and all is as before, or the resume says so and is mended") {
+TEST_CASE("nccl: each call fails: the pause is refused and nothing has changed, or the resume reports it and can be "
+          "repeated") {
     const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
@@ -281,7 +282,7 @@ TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator a
     CHECK(stub.taken().empty());
 }
 
-TEST_CASE("nccl: a communicator in error is named, and nothing is paused until it is given up") {
+TEST_CASE("nccl: a communicator in error is named, and nothing is paused until it is removed") {
     const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
@@ -310,7 +311,7 @@ TEST_CASE("nccl: a communicator in error is named, and nothing is paused until i
     CHECK(stub.taken().empty());
 }
 
-TEST_CASE("nccl: communicators that do not block are waited for, for so long") {
+TEST_CASE("nccl: nonblocking communicators are waited for until the timeout") {
     const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};
@@ -376,7 +377,7 @@ TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither
     }
 }
 
-TEST_CASE("nccl: too old to suspend: its memory stays, and what it has registered is renewed") {
+TEST_CASE("nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {
     const Checked machine{host_machine};
     const Stub stub;
     std::vector<std::string> told;

@@ -40,7 +40,7 @@ TEST_CASE("null instead of an exception, with the tag and the reason" * on_machi
     CHECK(events.size() == 2);
 }
 
-TEST_CASE("a handle that stands for no arena") {
+TEST_CASE("a handle without an arena") {
     int told = 0;
     CHECK(allocate_or_null(Arena{}, 1, [&](const Event&) { ++told; }) == nullptr);
     CHECK(told == 1);

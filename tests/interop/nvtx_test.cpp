@@ -132,7 +132,7 @@ TEST_CASE("ranges name the device where it is not the first, may overlap, and co
                                                          "! no room"});
 }
 
-TEST_CASE("switched off there is nothing to draw") {
+TEST_CASE("switched off, no range is opened") {
     Watched watched;
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.enabled = false, .events = Ranges{}}};

@@ -68,7 +68,7 @@ TEST_CASE("memory that comes through the two functions is paused and resumed" * 
     engine_arena.reset();
 }
 
-TEST_CASE("what cannot be had is null, and the sink is told why" * on_machines) {
+TEST_CASE("a failed allocation is null, and the sink is told why" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("torch", Discard{}, {.capacity = 64_MiB});
@@ -100,7 +100,7 @@ TEST_CASE("what cannot be had is null, and the sink is told why" * on_machines) 
     CHECK(told.texts.size() == 6);
 }
 
-TEST_CASE("freeing never throws; what is wrong about it is told" * on_machines) {
+TEST_CASE("freeing never throws; errors are reported to the sink" * on_machines) {
     const Checked machine;
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
@@ -133,7 +133,7 @@ TEST_CASE("freeing never throws; what is wrong about it is told" * on_machines) 
     CHECK(told.texts.size() == 1); // reports nothing, like all owners after close
 }
 
-TEST_CASE("a stream that cannot be marked does not keep the memory" * on_machines) {
+TEST_CASE("memory freed with a stream that cannot be marked is freed all the same" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("torch");

@@ -30,7 +30,7 @@ TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
     MESSAGE("seeds 1 to 40" << (sampling().all() ? "" : ", a sample") << ", " << injected << " calls failed");
 }
 
-TEST_CASE("what may be left in the end is what could not be closed, each by its own kind of call") {
+TEST_CASE("only objects whose closing call failed may be left in the end") {
     using D = FaultyDriver<HostDriver>;
     const D driver{HostDriver{64_MiB}};
     StreamRef stream;

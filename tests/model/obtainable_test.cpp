@@ -222,7 +222,7 @@ private:
 
 } // namespace
 
-TEST_CASE("all that nobody holds is to be had, after random operations") {
+TEST_CASE("all memory that nobody holds can be allocated, after random operations") {
     std::size_t refusals = 0;
     for (std::uint64_t seed = 1; seed <= 8; ++seed) {
         CAPTURE(seed);

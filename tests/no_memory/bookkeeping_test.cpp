@@ -18,7 +18,7 @@ namespace no_memory_bookkeeping_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-TEST_CASE("OffsetMap: without memory to grow it keeps what it has, and needs none to change") {
+TEST_CASE("OffsetMap: without memory to grow it keeps its items, and needs none to change them") {
     OffsetMap map;
     int failures = 0;
     for (std::uint32_t i = 1; i <= 500; ++i) {
@@ -35,7 +35,7 @@ TEST_CASE("OffsetMap: without memory to grow it keeps what it has, and needs non
     CHECK(failures > 3);
 }
 
-TEST_CASE("Addresses: what could not be noted is not taken, and not given back") {
+TEST_CASE("Addresses: a range that could not be noted is neither taken nor freed") {
     const HostDriver driver{8_MiB};
     Addresses addresses;
     Reservation reservation = test::reserved(driver, 65 * 2_MiB, 2_MiB);

@@ -62,7 +62,7 @@ TEST_CASE("resume: dead memory that it was about to drop is dropped by the next 
     });
 }
 
-TEST_CASE("pause: room that was taken and could not be noted is used by the next one") {
+TEST_CASE("pause: disk space that was allocated and could not be noted is used by the next one") {
     for_each_point([](int n) {
         const Machine driver{HostDriver{512_MiB}};
         TaggedArena<Machine, HostBackup> arena{
@@ -76,7 +76,8 @@ TEST_CASE("pause: room that was taken and could not be noted is used by the next
     });
 }
 
-TEST_CASE("pause: where it failed halfway and ends without memory, what is still there is not taken for paused") {
+TEST_CASE(
+    "pause: if it fails halfway and ends without host memory, extents that are still there are not taken for paused") {
     for (const bool refused : {false, true}) {
         CAPTURE(refused);
         for_each_point([&](int n) {
@@ -112,7 +113,7 @@ TEST_CASE("pause: where it failed halfway and ends without memory, what is still
     }
 }
 
-TEST_CASE("saver: a tag that could not be made is not there, and leaves nothing open") {
+TEST_CASE("saver: a tag that could not be made does not exist, and leaves nothing open") {
     for_each_point([](int n) {
         const Machine driver{HostDriver{512_MiB}};
         MemorySaver saver{driver};

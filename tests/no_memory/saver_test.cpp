@@ -141,7 +141,7 @@ TEST_CASE("MemorySaver: pause, whatever host memory it lacks") {
     CHECK(sweep_reported(nothing, list) > 30);
 }
 
-TEST_CASE("hooks: what was done is not told as a failure for want of host memory to run those that come after") {
+TEST_CASE("hooks: without host memory to run after-hooks, the operation is not reported as failed") {
     std::vector<Hook> hooks;
     const auto hooked = [&](World& w) {
         hooks.clear();
@@ -157,7 +157,7 @@ TEST_CASE("hooks: what was done is not told as a failure for want of host memory
     hooks.clear();
 }
 
-TEST_CASE("Registrations: whatever host memory they lack, what is here is registered") {
+TEST_CASE("Registrations: whatever host memory they lack, resident memory is registered") {
     const auto options = [](World& w) { // the program's own
         const long left = std::exchange(no_memory::countdown, -1);
         RegistrationOptions made{.who = "a card with a name that is too long to be kept in place",

@@ -28,7 +28,7 @@ void pause(ArenaCore& core) {
     CHECK(status.ok());
 }
 
-TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no memory") {
+TEST_CASE("PauseStep: undoing a pause needs no host memory") {
     const Machine driver{HostDriver{1_GiB}};
     ArenaCore core{driver, "tag", Discard{}, {}};
     (void)core.allocate({8_MiB});
@@ -41,7 +41,7 @@ TEST_CASE("PauseStep: what comes back from a pause that came to nothing needs no
     CHECK(core.usage().mapped_bytes == driver.handle_bytes());
 }
 
-TEST_CASE("ResumeStep: what comes back needs no memory") {
+TEST_CASE("ResumeStep: undoing a resume needs no host memory") {
     const Machine driver{HostDriver{1_GiB}};
     ArenaCore core{driver, "tag", Discard{}, {}};
     (void)core.allocate({8_MiB});
@@ -58,7 +58,7 @@ TEST_CASE("ResumeStep: what comes back needs no memory") {
     CHECK(core.usage().mapped_bytes == driver.handle_bytes());
 }
 
-TEST_CASE("ResumeStep: pages that cannot be given back are taken again, however often there is no room") {
+TEST_CASE("ResumeStep: pages that cannot be released are used again, however often there is no room") {
     const Machine driver{HostDriver{1_GiB}};
     {
         ArenaCore core{driver, "tag", Discard{}, {}};
@@ -82,7 +82,7 @@ TEST_CASE("ResumeStep: pages that cannot be given back are taken again, however 
     CHECK(driver.everything_given_back());
 }
 
-TEST_CASE("TrimStep: whatever host memory it lacks, what it takes out is in the books") {
+TEST_CASE("TrimStep: whatever host memory it lacks, the extents that it takes out are recorded") {
     bool failed = true;
     for (int n = 0; failed; ++n) {
         CAPTURE(n);

@@ -222,7 +222,7 @@ TEST_CASE("a stream that does not follow") {
     CHECK(!planted_in(Lie::follow_forgotten, program).right_bytes);
 }
 
-TEST_CASE("a stream that does not wait for what arrives") {
+TEST_CASE("a stream that does not wait for arriving bytes") {
     const auto program = [](Machine& machine) {
         MemorySaver saver{machine.lying};
         const OpenStream stream{machine};
@@ -281,7 +281,7 @@ TEST_CASE("a gate that opens too soon") {
     CHECK(!planted_in(Lie::follow_forgotten, copied).right_bytes);
 }
 
-TEST_CASE("an inbound piece that starts too early: what was there has not been saved yet") {
+TEST_CASE("an inbound piece that starts too early: the bytes that it overwrites have not been saved yet") {
     const auto program = [](Machine& machine) {
         MemorySaver saver{machine.lying};
         const AnyPolicy policy = HostBackup{.threads = 1};

@@ -29,7 +29,7 @@ using process_test::refused;
 
 constexpr std::size_t bytes = 4_MiB + 4_KiB;
 
-TEST_CASE("fork: the child is refused everything, and the parent's bytes stay") {
+TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay") {
     const HostDriver driver{256_MiB};
     MemorySaver saver{driver};
     const Arena weights = saver.arena("weights", HostBackup{.threads = 2});

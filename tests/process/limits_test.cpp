@@ -135,7 +135,7 @@ TEST_CASE("limits: a backup that was written once may not be written under a sma
     });
 }
 
-TEST_CASE("limits: a simulated device under a limit of file sizes uses all it may, again and again") {
+TEST_CASE("limits: a simulated device under a limit of file sizes can use all of it repeatedly") {
     in_child([] {
         set_limit(RLIMIT_FSIZE, 64_MiB);
         MemorySaver saver{HostDriver{4_GiB}};
@@ -179,7 +179,7 @@ TEST_CASE("limits: no more addresses is an error of its own for a block, names t
     });
 }
 
-TEST_CASE("limits: no more mappings is an error that names the limit, and memory is given back without them" *
+TEST_CASE("limits: no more mappings is an error that names the limit, and memory can be released without them" *
           doctest::skip(test::sanitized)) {
     in_child([] {
         std::size_t most = 0;
@@ -210,7 +210,7 @@ TEST_CASE("limits: no more mappings is an error that names the limit, and memory
     });
 }
 
-TEST_CASE("limits: without a file descriptor to open, errors name the limit, and memory is given back" *
+TEST_CASE("limits: without a free file descriptor, errors name the limit, and memory can be released" *
           doctest::skip(test::sanitized)) {
     in_child([] {
         MemorySaver saver{HostDriver{256_MiB}};
@@ -236,7 +236,8 @@ TEST_CASE("limits: without a file descriptor to open, errors name the limit, and
     });
 }
 
-TEST_CASE("limits: without another thread, copies run on those there are or fail by name, and memory is given back" *
+TEST_CASE("limits: without another thread, copies run on existing ones or fail with the limit's name, and memory can "
+          "be released" *
           doctest::skip(test::sanitized)) {
     in_child([] {
         const HostDriver driver{256_MiB};
@@ -349,7 +350,7 @@ TEST_CASE("descriptors: a save to a backup file that the program closed leaves t
     });
 }
 
-TEST_CASE("descriptors: the simulated device's own file is not mistaken either") {
+TEST_CASE("descriptors: the same for the simulated device's own file") {
     in_child([] {
         MemorySaver saver{HostDriver{256_MiB}};
         const Arena a = saver.arena("a", HostBackup{.threads = 1});

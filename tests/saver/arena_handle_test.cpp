@@ -33,7 +33,7 @@ TEST_CASE("handles of one arena are equal" * on_machines) {
     CHECK(first.usage().blocks == 0);
 }
 
-TEST_CASE("a default handle stands for nothing") {
+TEST_CASE("a default handle holds nothing") {
     const Arena arena;
     CHECK(!arena);
     CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
@@ -94,7 +94,7 @@ TEST_CASE("quiet deallocation tells the sink" * on_machines) {
     CHECK(ignored == 1);
 }
 
-TEST_CASE("a handle that was moved from stands for nothing" * on_machines) {
+TEST_CASE("a handle that was moved from holds nothing" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     Arena old = saver.arena("tag");

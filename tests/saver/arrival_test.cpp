@@ -193,7 +193,7 @@ TEST_CASE("an arrival is done when its bytes are, and not before" * on_hosts) {
         CHECK(joined.report().restored_bytes == 2 * layer);
         CHECK(policy.copies->seen(Way::back).size() == 2);
     }
-    SUBCASE("new blocks, and blocks that are given up, meanwhile") {
+    SUBCASE("new blocks, and blocks that are freed, meanwhile") {
         void* const more = arena.allocate(1_MiB);
         write_bytes(machine.driver, more, pattern(1_MiB, 7));
         void* const gone = arena.allocate(layer);
@@ -215,7 +215,7 @@ TEST_CASE("an arrival is done when its bytes are, and not before" * on_hosts) {
         other.join();
         CHECK(row_of(saver, "manual").state == "active");
     }
-    SUBCASE("an allocation of another tag has no room: it waits, and says so") {
+    SUBCASE("an allocation of another tag without room waits, and the error says so") {
         const auto out = saver.arena("other");
         std::thread other{[&] { CHECK_THROWS_AS((void)out.allocate(3_GiB), OutOfMemory); }};
         policy.copies->finish();
@@ -230,7 +230,7 @@ TEST_CASE("an arrival is done when its bytes are, and not before" * on_hosts) {
     CHECK(a.whole());
 }
 
-TEST_CASE("a block that is given up while it arrives waits for the work behind it" * on_hosts) {
+TEST_CASE("a block that is freed while it arrives waits for the work behind it" * on_hosts) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
@@ -371,7 +371,7 @@ TEST_CASE("one of an arrival's tags is dropped: the others' bytes are waited for
     policy.copies->held = false;
 }
 
-TEST_CASE("bytes that cannot be brought: pages stay, waits say so, the next resume or pause recovers" * on_hosts) {
+TEST_CASE("a failed restore: pages stay, waits throw, the next resume or pause recovers" * on_hosts) {
     const Checked machine;
     std::vector<Event> events;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { events.push_back(event); }}};
@@ -439,7 +439,7 @@ TEST_CASE("a graph's launch waits in its stream for its own tag" * on_machines) 
     CHECK(outbox.bytes() == pattern(layer, weights.first));
 }
 
-TEST_CASE("close while bytes are on their way: what is not enqueued does not come" * on_hosts) {
+TEST_CASE("close while bytes are on their way: copies that are not enqueued are not made" * on_hosts) {
     const Checked machine;
     for (const bool pageable : {false, true}) {
         MemorySaver saver{machine.driver};
@@ -460,7 +460,7 @@ TEST_CASE("close while bytes are on their way: what is not enqueued does not com
     }
 }
 
-TEST_CASE("what cannot be meant of arrivals") {
+TEST_CASE("misuse of arrivals") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 2};
@@ -741,7 +741,7 @@ TEST_CASE("saving ahead fails for one tag: of those before it nothing counts as 
     CHECK(first.whole());
 }
 
-TEST_CASE("pausing what is saved ahead: a timeout does not wait for an executor that never comes to it") {
+TEST_CASE("pausing a tag that is being saved ahead: a timeout does not wait for an executor that never runs its task") {
     struct Never final : Executor {
         void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
         std::vector<std::function<void()>> tasks;
@@ -757,7 +757,7 @@ TEST_CASE("pausing what is saved ahead: a timeout does not wait for an executor 
     CHECK(frozen.whole());
 }
 
-TEST_CASE("an arrival is done as soon as its bytes are, while another thread gives their backup back") {
+TEST_CASE("an arrival is done as soon as its bytes are, while another thread frees their backup") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Layers layers{machine.driver, saver.arena("w", HostBackup{.retain = false, .threads = 1}), 2};
@@ -772,7 +772,7 @@ TEST_CASE("an arrival is done as soon as its bytes are, while another thread giv
     CHECK(layers.whole());
 }
 
-TEST_CASE("an arrival's end takes whatever a hook throws") {
+TEST_CASE("the end of an arrival swallows whatever a hook throws") {
     const Checked machine{host_machine};
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event.text); }}};
@@ -784,7 +784,7 @@ TEST_CASE("an arrival's end takes whatever a hook throws") {
     CHECK(layers.whole());
 }
 
-TEST_CASE("saving ahead after bytes that could not be brought: their pages go first, and the backup is whole") {
+TEST_CASE("saving ahead after a failed restore: its pages are released first, and the backup is whole") {
     for (const bool told : {false, true}) {
         CAPTURE(told);
         const Checked machine{host_machine};

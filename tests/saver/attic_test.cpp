@@ -139,7 +139,7 @@ void each_way(void (*rest)(World&)) {
 
 } // namespace
 
-TEST_CASE("attic: the next operation gives back what could not be given back") {
+TEST_CASE("attic: the next operation releases what could not be released") {
     each_way([](World& world) {
         bool there = false; // a tag that could not be dropped is there, and can be dropped again
         for (const ArenaUsage& row : world.saver->usage()) there = there || row.tag == "other";
@@ -155,7 +155,7 @@ TEST_CASE("attic: the next operation gives back what could not be given back") {
     });
 }
 
-TEST_CASE("attic: `close` gives it back") {
+TEST_CASE("attic: `close` releases it") {
     each_way([](World& world) {
         world.saver->close();
         CHECK(world.driver.handle_bytes() == 0);

@@ -54,7 +54,7 @@ TEST_CASE("a buffer owns its elements" * on_machines) {
     CHECK(nothing.size_bytes() == 0);
 }
 
-TEST_CASE("counts that cannot be are refused" * on_machines) {
+TEST_CASE("impossible counts are refused" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv");

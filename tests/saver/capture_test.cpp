@@ -137,7 +137,7 @@ TEST_CASE("an allocation that waits for the device leaves a capture whole" * on_
     }
 }
 
-TEST_CASE("what other threads allocate, free and prepare meanwhile leaves a capture whole" * on_hosts) {
+TEST_CASE("allocating, freeing and preparing on other threads meanwhile leaves a capture whole" * on_hosts) {
     for (const CaptureMode mode : modes) {
         const Checked machine;
         MemorySaver saver{machine.driver};
@@ -282,7 +282,7 @@ TEST_CASE("a pause after the streams concerned, and a resume, leave a capture wh
     }
 }
 
-TEST_CASE("a block freed with a capturing stream is not handed out again: replays write there" * on_hosts) {
+TEST_CASE("a block freed with a capturing stream is not reused: replays write there" * on_hosts) {
     enum class Freed { active, paused, in_a_pause_that_fails };
     for (const Freed when : {Freed::active, Freed::paused, Freed::in_a_pause_that_fails}) {
         const Checked machine;

@@ -253,7 +253,7 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     saver.close();
 }
 
-TEST_CASE("devices: what is said of a tag holds on devices that it comes to later") {
+TEST_CASE("devices: options set for a tag hold on devices that it uses later") {
     const HostDriver first{64_MiB};
     const HostDriver second{64_MiB, {.device = 1}};
     MemorySaver saver{first};

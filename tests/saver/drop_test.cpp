@@ -27,7 +27,7 @@ bool filled(const D& driver, const Buffer<char>& block, unsigned char byte) {
     return read_bytes(driver, block.data(), block.size_bytes()) == std::vector<unsigned char>(block.size_bytes(), byte);
 }
 
-TEST_CASE("drop: everything of a tag goes, and its name is unknown again" * on_quick) {
+TEST_CASE("drop: releases everything of a tag, and its name is unknown again" * on_quick) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena gone = saver.arena("lora.1", HostBackup{});
@@ -56,7 +56,7 @@ TEST_CASE("drop: everything of a tag goes, and its name is unknown again" * on_q
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("drop: a paused tag's kept bytes go with it, and a list of tags at once") {
+TEST_CASE("drop: a paused tag's kept bytes are freed with it, and a list of tags at once") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> a{saver.arena("m/a", HostBackup{}), 8 << 20};
@@ -72,7 +72,7 @@ TEST_CASE("drop: a paused tag's kept bytes go with it, and a list of tags at onc
     CHECK_THROWS_AS(saver.drop("m/a"), Misuse);
 }
 
-TEST_CASE("drop: handles and graphs of it are quiet, whatever dies first") {
+TEST_CASE("drop: handles and graphs of a dropped tag end silently, in any order") {
     const Checked machine{host_machine};
     std::vector<std::string> told;
     std::optional<MemorySaver<>> saver{MemorySaver{machine.driver, {.events = [&](const Event& event) {
@@ -95,7 +95,7 @@ TEST_CASE("drop: handles and graphs of it are quiet, whatever dies first") {
     CHECK(told.empty());
 }
 
-TEST_CASE("drop: what outlives the tag says that it was dropped, and not that anything was closed") {
+TEST_CASE("drop: handles that outlive the tag say that it was dropped, not closed") {
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);
         const Checked machine{host_machine};
@@ -130,7 +130,7 @@ TEST_CASE("drop: what outlives the tag says that it was dropped, and not that an
     }
 }
 
-TEST_CASE("drop: a tag whose drop failed before anything went is as it was") {
+TEST_CASE("drop: a tag whose drop failed before anything was released is unchanged") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("a");
@@ -180,7 +180,7 @@ TEST_CASE("drop: where the device cannot be waited for, the tag lives on, and it
     check_given_back(driver);
 }
 
-TEST_CASE("drop: what the tag took while a drop waited for its turn is forgotten with it") {
+TEST_CASE("drop: memory that the tag got while a drop waited for its turn is released with it") {
     const HostDriver driver{2_GiB};
     StreamRef lane;
     REQUIRE(driver.lane(Direction::in, lane).ok());
@@ -235,7 +235,7 @@ TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
 }
 
-TEST_CASE("set_retain: host memory and files are kept after a resume, or given back, as of the next one") {
+TEST_CASE("set_retain: host memory and files are kept after a resume, or freed, from the next one on") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
@@ -267,7 +267,7 @@ TEST_CASE("set_retain: host memory and files are kept after a resume, or given b
     CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
 }
 
-TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause is as ever") {
+TEST_CASE("forget_backup: saved bytes of paused memory are dropped, and the next pause works as usual") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("w", HostBackup{.retain = false}), 8 << 20};
@@ -285,7 +285,7 @@ TEST_CASE("forget_backup: what is kept of paused memory goes, and the next pause
     saver.forget_backup("w"); // nothing is paused
 }
 
-TEST_CASE("forget_backup: beside a pause that is under way, what it drops is told as lost") {
+TEST_CASE("forget_backup: during a pause, the bytes that it drops are reported as lost") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
@@ -302,7 +302,7 @@ TEST_CASE("forget_backup: beside a pause that is under way, what it drops is tol
           (filled(machine.driver, block, 7) ? std::vector<std::string>{} : std::vector<std::string>{"w"}));
 }
 
-TEST_CASE("use: bytes that a failing pause has dropped are told as lost") {
+TEST_CASE("use: bytes that a failing pause has dropped are reported as lost") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("cache", Discard{}), 2 << 20};
@@ -313,7 +313,7 @@ TEST_CASE("use: bytes that a failing pause has dropped are told as lost") {
     CHECK(saver.use("cache").lost() == std::vector<std::string>{"cache"});
 }
 
-TEST_CASE("resume: this once nothing is brought, and what was kept is stale") {
+TEST_CASE("resume: with a policy for this call nothing is restored, and the saved bytes are stale") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("w", HostBackup{.refresh = Refresh::once}), 8 << 20};

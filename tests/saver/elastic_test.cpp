@@ -183,7 +183,7 @@ TEST_CASE("elastic: each misuse says what was wrong and changes nothing" * on_ma
     CHECK_THROWS_AS(kv.resize(0), Misuse);
 } // both destructors report nothing
 
-TEST_CASE("elastic: what is committed is paused and comes back, as its policy says" * on_machines) {
+TEST_CASE("elastic: committed memory is paused and restored, as its policy says" * on_machines) {
     const std::vector<AnyPolicy> policies{Discard{},
                                           Zero{},
                                           HostBackup{.threads = 1},
@@ -233,7 +233,7 @@ TEST_CASE("elastic: what is committed is paused and comes back, as its policy sa
     }
 }
 
-TEST_CASE("elastic: what is released while it is paused does not come back" * on_machines) {
+TEST_CASE("elastic: memory that is released while it is paused is not resumed" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
@@ -313,7 +313,7 @@ TEST_CASE("elastic: an exchange with ordinary blocks keeps steps apart") {
     CHECK(has_pattern(machine.driver, block.data(), 64_MiB, 3));
 }
 
-TEST_CASE("elastic: pages of a release go once the streams that it names have passed, and it does not wait") {
+TEST_CASE("elastic: a release does not wait; its pages are released once the named streams have passed") {
     const Checked machine{host_machine};
     HeldStream one{host_of(machine.driver)};
     HeldStream two{host_of(machine.driver)};
@@ -342,7 +342,7 @@ TEST_CASE("elastic: pages of a release go once the streams that it names have pa
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: a mark that cannot be asked about stands in the way of a commit, and of nothing else") {
+TEST_CASE("elastic: a mark that cannot be queried prevents a commit there, and nothing else") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
@@ -359,7 +359,7 @@ TEST_CASE("elastic: a mark that cannot be asked about stands in the way of a com
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: by default pages of a release go once somebody has waited for the device") {
+TEST_CASE("elastic: by default released pages go back once something has waited for the device") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
@@ -423,7 +423,7 @@ TEST_CASE("elastic: a release inside a capture is misuse, a commit is not") {
     REQUIRE(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("elastic: a commit without room takes what nobody uses, then asks, then changes nothing") {
+TEST_CASE("elastic: a commit without room releases unused memory, then calls on_no_room, then changes nothing") {
     const HostDriver driver{48_MiB};
     int asked = 0;
     std::optional<Buffer<char>> victim;
@@ -477,7 +477,7 @@ TEST_CASE("elastic: the margin is left free, and the capacity counts what is map
     CHECK(kv.committed_bytes() == 48_MiB);
 }
 
-TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle tags") {
+TEST_CASE("elastic: reclaim releases unused memory, then asks the owner, then pauses idle tags") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     std::vector<std::size_t> wanted;
@@ -537,7 +537,7 @@ TEST_CASE("elastic: reclaim asks the owner after what is unused and before idle 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: whatever finds no room asks the owners of other tags, and not its own") {
+TEST_CASE("elastic: any call without room asks the owners of other tags, and not its own") {
     const HostDriver driver{64_MiB};
     int asked_kv = 0;
     MemorySaver saver{driver};
@@ -629,7 +629,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("elastic: a range that ends takes nothing of its neighbours" * on_machines) {
+TEST_CASE("elastic: a range that ends does not affect its neighbours" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv");
@@ -677,7 +677,7 @@ TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is comm
     CHECK(machine.driver.handle_bytes() == 2 * step);
 }
 
-TEST_CASE("elastic: after bytes that could not be brought, a release drops them and a commit is refused") {
+TEST_CASE("elastic: after a failed restore, a release drops the bytes and a commit is refused") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const ManualBackup policy;

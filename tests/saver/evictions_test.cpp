@@ -124,7 +124,7 @@ void prepare(World& world) {
 
 } // namespace
 
-TEST_CASE("evictions: whatever takes memory pauses what was used longest ago, and only that") {
+TEST_CASE("evictions: every call that takes memory pauses the least recently used tag, and only that") {
     for (std::size_t i = 0; i < takers.size(); ++i) {
         CAPTURE(i);
         World world;
@@ -161,7 +161,7 @@ TEST_CASE("evictions: off by default, and if switched off") {
     CHECK_THROWS_AS((void)a.allocate(30_MiB), OutOfMemory);
 }
 
-TEST_CASE("evictions: priority first, then age; what is unused goes before anything is paused") {
+TEST_CASE("evictions: priority first, then age; unused memory is released before anything is paused") {
     World world{{.evict_for_allocations = true}, 52_MiB};
     world.fill("low", {.evictable = true, .priority = -1});
     world.fill({"old", "new"});
@@ -183,7 +183,7 @@ TEST_CASE("evictions: priority first, then age; what is unused goes before anyth
     CHECK_THROWS_AS((void)world.saver->arena("z").allocate(each), OutOfMemory);
 }
 
-TEST_CASE("evictions: several go for one call, and one that turns out not to be needed is let be") {
+TEST_CASE("evictions: several tags are paused for one call, but none that turns out not to be needed") {
     World world;
     world.fill("little", {.evictable = true});
     world.fill("second");

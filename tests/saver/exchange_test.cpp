@@ -109,7 +109,7 @@ TEST_CASE("exchange: there is no room beside the two" * on_hosts) {
     check_given_back(driver);
 }
 
-TEST_CASE("exchange: only the difference is taken, or given back" * on_machines) {
+TEST_CASE("exchange: only the difference is created, or released" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag large{machine.driver, saver.arena("large", HostBackup{}), 5, 1};
@@ -153,7 +153,7 @@ TEST_CASE("exchange: lists of tags, whose bytes are kept, dropped, zeroed or poi
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("exchange: what a poisoned tag hands on reads as poison, where nothing is brought" * on_machines) {
+TEST_CASE("exchange: pages handed over by a poisoned tag read as poison, where nothing is restored" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag next{machine.driver, saver.arena("next", Discard{}), 1, 1};
@@ -165,7 +165,7 @@ TEST_CASE("exchange: what a poisoned tag hands on reads as poison, where nothing
     CHECK(read_bytes(machine.driver, next.blocks[0].data(), block) == std::vector<unsigned char>(block, 0x77));
 }
 
-TEST_CASE("exchange: bytes dropped this once, on either side" * on_machines) {
+TEST_CASE("exchange: bytes dropped for this call only, on either side" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
@@ -184,7 +184,7 @@ TEST_CASE("exchange: bytes dropped this once, on either side" * on_machines) {
     CHECK(a.whole());
 }
 
-TEST_CASE("exchange: what is paused, and what is active, stays so" * on_machines) {
+TEST_CASE("exchange: tags that are already paused, or already active, stay so" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
@@ -202,7 +202,7 @@ TEST_CASE("exchange: what is paused, and what is active, stays so" * on_machines
     CHECK(a.whole());
 }
 
-TEST_CASE("exchange: blocks freed and allocated meanwhile, and what is left active" * on_machines) {
+TEST_CASE("exchange: blocks freed and allocated meanwhile, and memory that stays active" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("a", HostBackup{});
@@ -285,7 +285,7 @@ TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all a
     CHECK(b.whole());
 }
 
-TEST_CASE("exchange: what a try did that then found no room is in the report of the one that did") {
+TEST_CASE("exchange: work of an attempt that found no room is in the report of the one that succeeded") {
     const MachineDriver driver{HostDriver{40_MiB}};
     int asked = 0;
     MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
@@ -326,7 +326,7 @@ TEST_CASE("exchange: without room for the difference nothing changes") {
     check_given_back(driver);
 }
 
-TEST_CASE("exchange: pages that no tag can have as they are make room for new ones") {
+TEST_CASE("exchange: pages that cannot be handed over make room for new ones") {
     MachineDriver driver{HostDriver{64_MiB}};
     {
         MemorySaver saver{driver};
@@ -348,7 +348,7 @@ TEST_CASE("exchange: pages that no tag can have as they are make room for new on
     check_given_back(driver);
 }
 
-TEST_CASE("exchange: what does not fit as it is waits until the rest has gone") {
+TEST_CASE("exchange: pages that cannot be handed over wait until the rest has been released") {
     MachineDriver driver{HostDriver{52_MiB}};
     {
         MemorySaver saver{driver};
@@ -465,7 +465,7 @@ TEST_CASE("exchange: a handle that is larger than any that the tag that comes wo
     usable(going);
 }
 
-TEST_CASE("exchange: where the margin leaves no room for what comes, nothing goes") {
+TEST_CASE("exchange: if the margin leaves no room for the incoming tag, nothing is paused") {
     MemorySaver saver{HostDriver{64_MiB}, {.margin = 8_MiB}};
     const Arena in = saver.arena("in", HostBackup{});
     const Buffer<char> coming{in, 50_MiB};
@@ -483,7 +483,7 @@ TEST_CASE("exchange: where the margin leaves no room for what comes, nothing goe
     CHECK(in.usage().state == "active");
 }
 
-TEST_CASE("exchange: of several hooks after it that throw, the first is heard") {
+TEST_CASE("exchange: if several after-hooks throw, the first exception is thrown") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Buffer<char> a{saver.arena("a"), 4_MiB};
     const Buffer<char> b{saver.arena("b"), 4_MiB};

@@ -121,7 +121,7 @@ TEST_CASE("gates: a graph launched as soon as resume_async returns reads right b
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("gates: bytes that are filled, and bytes that nobody brings" * on_machines) {
+TEST_CASE("gates: bytes that are filled, and bytes that are not restored" * on_machines) {
     const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model zeros{saver, machine.driver, "zeros", Zero{}};
@@ -168,7 +168,7 @@ TEST_CASE("gates: closed for as long as a copy is late" * on_hosts) {
     CHECK(model.right());
 }
 
-TEST_CASE("gates: one waits for its own bytes and for none that come later") {
+TEST_CASE("gates: a gate waits for its own bytes and for none that come later") {
     const Checked machine{nasty_machine}; // where work runs only when waited for
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model model{saver, machine.driver, "weights", HostBackup{}};
@@ -277,7 +277,7 @@ TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
     saver.deallocate(again);
 }
 
-TEST_CASE("gates: what cannot be brought opens them, and is told" * on_hosts) {
+TEST_CASE("gates: bytes that cannot be restored open them, and are reported" * on_hosts) {
 #ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read bytes being written: an intended race
     constexpr bool launched = false;
 #else
@@ -314,7 +314,7 @@ TEST_CASE("gates: what cannot be brought opens them, and is told" * on_hosts) {
     }
 }
 
-TEST_CASE("gates: after a failure, before() tells what kept the bytes from coming") {
+TEST_CASE("gates: after a failure, before() throws why the bytes were not restored") {
     const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const ManualBackup policy;
@@ -357,7 +357,7 @@ TEST_CASE("gates: close and drop while graphs wait" * on_hosts) {
     }
 }
 
-TEST_CASE("gates: a graph keeps those that it waits at; an update lets them go" * on_hosts) {
+TEST_CASE("gates: a graph keeps the gates that it waits for; an update releases them" * on_hosts) {
     const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
@@ -435,7 +435,7 @@ TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated byte
     check_given_back(driver);
 }
 
-TEST_CASE("gates: what cannot be meant") {
+TEST_CASE("gates: misuse") {
     const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Arena arena = saver.arena("weights", HostBackup{});
@@ -503,7 +503,7 @@ TEST_CASE("gates: bytes of files, and of the host beside them, are there once th
     CHECK(outbox.bytes() == part_of(bytes, layer, layer));
 }
 
-TEST_CASE("gates: switched off, they are free") {
+TEST_CASE("gates: switched off, they do nothing") {
     const Checked machine{host_machine};
     MemorySaver<> saver{MemorySaver{machine.driver, {.enabled = false}}};
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
@@ -516,7 +516,7 @@ TEST_CASE("gates: switched off, they are free") {
     CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
 }
 
-TEST_CASE("gates: several threads make them, wait at them, and bring bytes" * on_hosts) {
+TEST_CASE("gates: several threads make them, wait for them, and restore bytes" * on_hosts) {
     const Checked machine;
     MemorySaver<> saver{MemorySaver{machine.driver}};
     for (const AnyPolicy& policy : {AnyPolicy{HostBackup{}}, AnyPolicy{FileBackup{.directory = "/tmp"}}}) {

@@ -39,7 +39,7 @@ std::vector<GivenBack> given_back() {
 
 } // namespace
 
-TEST_CASE("what a resume could not give back is told, and goes with the next one" * on_hosts) {
+TEST_CASE("host memory that a resume could not free is reported, and freed by the next one" * on_hosts) {
     for (const auto& keeper : given_back()) {
         CAPTURE(keeper.name);
         const Checked machine;
@@ -66,7 +66,7 @@ TEST_CASE("what a resume could not give back is told, and goes with the next one
     }
 }
 
-TEST_CASE("a resume with nothing left to bring back gives back what was kept" * on_hosts) {
+TEST_CASE("a resume with nothing left to restore frees the saved bytes" * on_hosts) {
     for (const auto& keeper : given_back()) {
         CAPTURE(keeper.name);
         const Checked machine;
@@ -81,7 +81,7 @@ TEST_CASE("a resume with nothing left to bring back gives back what was kept" * 
     }
 }
 
-TEST_CASE("closing throws what a backup could not give back, and can be repeated" * on_hosts) {
+TEST_CASE("`close` throws if a backup cannot be freed, and can be repeated" * on_hosts) {
     for (const bool paused : {false, true}) {
         for (const auto& keeper : keepers()) {
             for (const Call call : {Call::unpin_host, Call::unmap_host}) {
@@ -110,7 +110,7 @@ TEST_CASE("closing throws what a backup could not give back, and can be repeated
     }
 }
 
-TEST_CASE("a destructor that cannot give a backup back says so" * on_hosts) {
+TEST_CASE("a destructor that cannot free a backup reports it" * on_hosts) {
     const D driver = driver_of(chosen_machine());
     Told told;
     {
@@ -124,7 +124,7 @@ TEST_CASE("a destructor that cannot give a backup back says so" * on_hosts) {
     CHECK(driver.pinned_bytes() != 0);
 }
 
-TEST_CASE("the room of freed blocks that could not be given back goes later" * on_hosts) {
+TEST_CASE("backup memory of freed blocks that could not be freed is freed later" * on_hosts) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
@@ -142,7 +142,7 @@ TEST_CASE("the room of freed blocks that could not be given back goes later" * o
     CHECK(machine.driver.host_bytes() < one);
 }
 
-TEST_CASE("a slot of one pause alone is kept until it has given everything back" * on_hosts) {
+TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_hosts) {
     enum class End { resumed, all_freed, pause_failed };
     for (const End end : {End::resumed, End::all_freed, End::pause_failed}) {
         for (const Call call : {Call::unpin_host, Call::unmap_host}) {
@@ -175,7 +175,7 @@ TEST_CASE("a slot of one pause alone is kept until it has given everything back"
     }
 }
 
-TEST_CASE("a view that outlives its place gives it back when it goes, or the next operation does" * on_hosts) {
+TEST_CASE("a view that outlives its location frees it when it ends, or the next operation does" * on_hosts) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 1}).allocate(3_MiB);
@@ -231,7 +231,7 @@ TEST_CASE("errors of backups name the tag" * on_hosts) {
     }
 }
 
-TEST_CASE("nothing is given back under copies that a failed pause could not wait for") {
+TEST_CASE("no page is released under copies that a failed pause could not wait for") {
     for (const AnyPolicy& policy :
          {AnyPolicy{HostBackup{.threads = 1}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}}}) {
         const Checked machine{nasty_machine}; // where work runs late
@@ -249,7 +249,7 @@ TEST_CASE("nothing is given back under copies that a failed pause could not wait
     }
 }
 
-TEST_CASE("nothing is given back under copies of a save ahead, or of a load, that nobody could wait for") {
+TEST_CASE("no page is released under copies of a save ahead, or of a load, that nobody could wait for") {
     for (const bool loads : {false, true}) {
         for (const bool pauses : {false, true}) {
             CAPTURE(loads);

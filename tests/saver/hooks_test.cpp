@@ -113,7 +113,7 @@ TEST_CASE("a throwing before-hook: nothing happened" * on_machines) {
     CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
-TEST_CASE("after_failed_pause runs where a pause came to nothing, and only there" * on_machines) {
+TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and only then" * on_machines) {
     const Checked machine;
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
@@ -158,7 +158,7 @@ TEST_CASE("after_failed_pause runs where a pause came to nothing, and only there
     CHECK_THROWS_AS((void)saver.after_failed_pause([](PauseEvent&) {}), Misuse);
 }
 
-TEST_CASE("after-hooks all run, then the first exception is thrown, and the state stands" * on_machines) {
+TEST_CASE("after-hooks all run, then the first exception is thrown, and the new state remains" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(2_MiB);

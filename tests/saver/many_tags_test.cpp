@@ -37,7 +37,7 @@ struct HeldCopies : DeviceAround {
     std::atomic<bool>* held;
 };
 
-TEST_CASE("many tags: what waits for the turn of one leaves the others as they are") {
+TEST_CASE("many tags: an operation that waits for the turn of one leaves the others unchanged") {
     std::atomic<bool> began{false};
     std::atomic<bool> held{false};
     const HostWith<HeldCopies> driver{HostDriver{128_MiB}, &began, &held};
@@ -85,7 +85,7 @@ struct Slow {
     bool fails = false;
 };
 
-TEST_CASE("many tags: who waits while another thread makes a tag goes on where that one fails") {
+TEST_CASE("many tags: a thread that waits while another one makes a tag makes it itself if that fails") {
     std::atomic<bool> begun{false};
     std::atomic<bool> held{true};
     MemorySaver saver{HostDriver{64_MiB}};
@@ -100,7 +100,7 @@ TEST_CASE("many tags: who waits while another thread makes a tag goes on where t
     CHECK(saver.arena("a").usage().policy == "host");
 }
 
-TEST_CASE("many tags: who waits while another thread makes a tag has that one") {
+TEST_CASE("many tags: a thread that waits while another one makes a tag gets that tag") {
     std::atomic<bool> begun{false};
     std::atomic<bool> held{true};
     MemorySaver saver{HostDriver{64_MiB}};

@@ -193,7 +193,7 @@ TEST_CASE("pointers find their tag while other tags are made") {
     CHECK(wrong == 0);
 }
 
-TEST_CASE("what cannot be given back is told with its tag" * on_machines) {
+TEST_CASE("memory that cannot be released is reported with its tag" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("first").allocate(2_MiB);
@@ -240,7 +240,7 @@ TEST_CASE("resuming several tags without room for all changes nothing" * on_mach
     CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
 }
 
-TEST_CASE("out of memory gives back what the saver does not use, and tries again" * on_machines) {
+TEST_CASE("out of memory releases the saver's unused memory, and tries again" * on_machines) {
     const Checked machine;
     std::atomic<int> retried{0};
     MemorySaver saver{machine.driver,
@@ -285,7 +285,7 @@ TEST_CASE("out of memory gives back what the saver does not use, and tries again
     CHECK(has_pattern(machine.driver, kept, 1_MiB, 1));
 }
 
-TEST_CASE("a reserve is taken once: what a pause or a trim gave back stays away" * on_machines) {
+TEST_CASE("a reserve is taken once: memory that a pause or a trim released is not taken again" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
@@ -318,7 +318,7 @@ TEST_CASE("the margin stays free for allocations and resumes" * on_machines) {
     CHECK(machine.free_bytes() + 16_MiB >= free - 128_MiB);
 }
 
-TEST_CASE("trim gives back what nobody uses, of one tag or of all" * on_machines) {
+TEST_CASE("trim releases unused memory, of one tag or of all" * on_machines) {
     const Checked machine;
     int trimmed = 0;
     MemorySaver saver{machine.driver,
@@ -547,7 +547,7 @@ TEST_CASE("a saver of one device only waits for that one") {
 
 // --- Order and timeouts, through the saver ---
 
-TEST_CASE("patience is for all tags together, and changes nothing when it ends") {
+TEST_CASE("a timeout is for all tags together, and changes nothing when it ends") {
     const Checked machine{host_machine};
     const HostDriver host = host_of(machine.driver);
     MemorySaver saver{machine.driver};

@@ -20,7 +20,7 @@ namespace saver_messages_test {
 
 using namespace test;
 
-TEST_CASE("messages: an unknown tag, and those that are near") {
+TEST_CASE("messages: an unknown tag, and similar names") {
     MemorySaver saver{HostDriver{64_MiB}};
     (void)saver.arena("weights");
     (void)saver.arena("kv_cache");
@@ -38,7 +38,7 @@ TEST_CASE("messages: which option of a policy differs") {
     CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("w", Zero{}); }), "has the policy \"host\", not \"zero\""));
 }
 
-TEST_CASE("messages: sizes and alignments that cannot be meant") {
+TEST_CASE("messages: impossible sizes and alignments") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena arena = saver.arena("w");
     const auto negative = static_cast<std::size_t>(-5);
@@ -48,7 +48,7 @@ TEST_CASE("messages: sizes and alignments that cannot be meant") {
     CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64, std::size_t{0}); }), "nullptr"));
 }
 
-TEST_CASE("messages: preparing and invalidating what keeps nothing") {
+TEST_CASE("messages: preparing and invalidating a tag that keeps nothing") {
     MemorySaver saver{HostDriver{64_MiB}};
     (void)saver.arena("kv", Discard{});
     (void)saver.arena("w", HostBackup{});
@@ -64,7 +64,7 @@ TEST_CASE("messages: preparing and invalidating what keeps nothing") {
     CHECK_THROWS_AS(zero.prepare(), Misuse);
 }
 
-TEST_CASE("messages: bytes that are dropped though nobody said so, once a tag") {
+TEST_CASE("messages: a warning, once for each tag, that bytes are dropped by a default policy") {
     std::vector<std::string> warned;
     const EventSink sink = [&](const Event& event) {
         if (event.kind == EventKind::warned) warned.push_back(event.tag);
@@ -231,7 +231,7 @@ TEST_CASE("messages: misuse in a hook names the tag, and several none") {
     CHECK(named == std::vector<std::string>{"a", "a", "", ""});
 }
 
-TEST_CASE("messages: NotIdle of one tag names it, of several none; and so does what cannot be waited for") {
+TEST_CASE("messages: NotIdle of one tag names it, of several none; and so do failed waits") {
     const HostDriver driver{256_MiB};
     MemorySaver saver{driver};
     const Buffer<char> a{saver.arena("a"), 100};
@@ -255,7 +255,7 @@ TEST_CASE("messages: NotIdle of one tag names it, of several none; and so does w
     REQUIRE(driver.close_stream(stream).ok());
 }
 
-TEST_CASE("messages: what an open capture refuses names the tag that is captured") {
+TEST_CASE("messages: a call that an open capture refuses names the captured tag") {
     const HostDriver driver{64_MiB};
     MemorySaver saver{driver};
     (void)saver.arena("w");
@@ -446,7 +446,7 @@ TEST_CASE("messages: how often on_no_room was asked") {
     CHECK(asked == 100);
 }
 
-TEST_CASE("messages: what a system call says, beside its code") {
+TEST_CASE("messages: the text of a failed system call, with its code") {
     MemorySaver saver{HostDriver{64_MiB}};
     const auto refused = [&](const char* directory) {
         return text_of<DriverError>([&] { (void)saver.arena("f", FileBackup{.directory = directory}); });

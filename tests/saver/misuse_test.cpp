@@ -161,7 +161,7 @@ TEST_CASE("misuse changes nothing, whether memory is active or paused" * on_mach
     }
 }
 
-TEST_CASE("a block that two threads give up at once is given up by one" * on_machines) {
+TEST_CASE("a block that two threads free at once is freed by one" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
@@ -189,7 +189,7 @@ TEST_CASE("a block that two threads give up at once is given up by one" * on_mac
     CHECK(arena.usage().blocks == 0);
 }
 
-TEST_CASE("what outlives close and its saver is refused, and its end is quiet" * on_machines) {
+TEST_CASE("objects that outlive `close` and their saver are refused, and end silently" * on_machines) {
     const Checked machine;
     std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
     const Arena arena = saver->arena("tag");
@@ -293,7 +293,7 @@ TEST_CASE("a block freed through another tag's arena stays; the error names both
     }
 }
 
-TEST_CASE("plain memory of a saver that is switched off tells as much" * on_machines) {
+TEST_CASE("errors of plain memory of a saver that is switched off say as much" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("tag", Zero{}, {.capacity = 64_MiB, .reserve = 1_MiB});
@@ -362,7 +362,7 @@ TEST_CASE("a tag that cannot be made leaves no device behind") {
     CHECK(saver.usage().size() == 0);
 }
 
-TEST_CASE("what was moved from is refused, and its end is quiet" * on_machines) {
+TEST_CASE("moved-from objects are refused, and end silently" * on_machines) {
     using Driver = MachineDriver;
     const Checked machine;
     MemorySaver<Driver> saver{machine.driver};
@@ -418,7 +418,7 @@ TEST_CASE("what was moved from is refused, and its end is quiet" * on_machines) 
     for (const auto& act : of_arena) check_refused({{act, {"use of a moved-from TaggedArena"}}});
 }
 
-TEST_CASE("an event sink that throws stands in nobody's way" * on_machines) {
+TEST_CASE("an event sink that throws disturbs nothing" * on_machines) {
     const Checked machine;
     std::atomic<int> told{0};
     MemorySaver saver{machine.driver, {.events = [&](const Event&) {
@@ -464,7 +464,7 @@ TEST_CASE("a hook may pause another saver, and wait for a thread that pauses its
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("an exception that is no std::exception passes through hooks, bodies and regions" * on_machines) {
+TEST_CASE("an exception that is not a std::exception passes through hooks, bodies and regions" * on_machines) {
     struct Odd {};
     const Checked machine;
     MemorySaver saver{machine.driver};

@@ -38,7 +38,7 @@ TEST_CASE("one driver allocation for each block" * on_machines) {
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("what plain memory refuses" * on_machines) {
+TEST_CASE("misuse of plain memory" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
@@ -80,7 +80,7 @@ TEST_CASE("a free that fails is kept, and tried again") {
     CHECK(machine.driver.plain_bytes() == 0);
 }
 
-TEST_CASE("what a graph keeps is counted as memory, not as a block, until it has been freed") {
+TEST_CASE("a block that a graph keeps is counted as memory, not as a block, until it has been freed") {
     const Checked machine{host_machine};
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());
@@ -134,7 +134,7 @@ TEST_CASE("plain memory that only a graph keeps has a row in the saver's usage")
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE("plain memory that cannot be freed in the end is told") {
+TEST_CASE("plain memory that cannot be freed in the end is reported") {
     const MachineDriver driver{HostDriver{1_GiB}};
     std::vector<Event> told;
     {

@@ -33,7 +33,7 @@ std::string printed(const Reclaimed& got) {
 
 } // namespace
 
-TEST_CASE("reclaim: what is unused first, then idle tags, and it says why not more" * on_hosts) {
+TEST_CASE("reclaim: unused memory first, then idle tags, and it says why not more" * on_hosts) {
     const Checked checked;
     MemorySaver saver{checked.driver};
     const Buffer<char> kept{saver.arena("kept"), 8_MiB};
@@ -73,7 +73,7 @@ TEST_CASE("reclaim: what is unused first, then idle tags, and it says why not mo
     CHECK(saver.reclaim(0).bytes() == 0);
 }
 
-TEST_CASE("reclaim: what is in use stays, also until its marks have passed") {
+TEST_CASE("reclaim: tags in use stay, also until their marks have passed") {
     const Checked checked{host_machine};
     HeldStream stream{host_of(checked.driver)};
     MemorySaver saver{checked.driver};
@@ -92,7 +92,7 @@ TEST_CASE("reclaim: what is in use stays, also until its marks have passed") {
     CHECK_THROWS_AS((void)saver.reclaim(1, {.device = 5}), Misuse);
 }
 
-TEST_CASE("reclaim: a tag whose marks have not passed is passed by alone") {
+TEST_CASE("reclaim: only the tag whose marks have not passed is skipped") {
     const Checked machine{host_machine};
     HeldStream busy{host_of(machine.driver)};
     MemorySaver saver{machine.driver};
@@ -108,7 +108,7 @@ TEST_CASE("reclaim: a tag whose marks have not passed is passed by alone") {
     busy.let_go();
 }
 
-TEST_CASE("reclaim: a capture that begins while it waits for marks is in its way, and no error") {
+TEST_CASE("reclaim: a capture that begins while it waits for marks prevents evictions, and is no error") {
     const Checked machine{host_machine};
     HeldStream busy{host_of(machine.driver)};
     const OwnStream stream{machine.driver};
@@ -171,7 +171,7 @@ TEST_CASE("reclaim: on_no_room makes room with it") {
     models.clear();
 }
 
-TEST_CASE("reclaim: where another thread has just paused what it chose, it goes on with others") {
+TEST_CASE("reclaim: if another thread has just paused the tag that it chose, it goes on with others") {
     const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
@@ -186,7 +186,7 @@ TEST_CASE("reclaim: where another thread has just paused what it chose, it goes 
     CHECK(row_of(saver, "b").state == "paused");
 }
 
-TEST_CASE("reclaim: what hooks give back after a pause counts, their time does not") {
+TEST_CASE("reclaim: bytes that hooks release after a pause count, their time does not") {
     const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
@@ -209,7 +209,7 @@ TEST_CASE("reclaim: what hooks give back after a pause counts, their time does n
     CHECK(row_of(saver, "b").state == "active"); // enough was released
 }
 
-TEST_CASE("reclaim: a device whose last tag has been dropped is none of the saver's") {
+TEST_CASE("reclaim: a device whose last tag has been dropped does not belong to the saver") {
     const Checked checked{host_machine};
     const HostDriver other{64_MiB, {.device = 1}};
     MemorySaver saver{AnyDriver{checked.driver}};

@@ -19,7 +19,7 @@ using namespace test;
 
 static_assert(!std::is_move_constructible_v<Region> && !std::is_copy_constructible_v<Region>);
 
-TEST_CASE("an inner region overrides the outer one, and gives it back" * on_machines) {
+TEST_CASE("an inner region overrides the outer one, until it ends" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const auto outer = saver.region("outer", Zero{});
@@ -41,7 +41,7 @@ TEST_CASE("an inner region overrides the outer one, and gives it back" * on_mach
     CHECK(row_of(saver, "inner").policy == "discard");
 }
 
-TEST_CASE("outside of any region there is nothing to allocate from" * on_machines) {
+TEST_CASE("allocating outside of any region is refused" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1); }), "no open region"));
@@ -75,7 +75,7 @@ TEST_CASE("outside() serves plain memory that no pause touches" * on_machines) {
     CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
 }
 
-TEST_CASE("a region is its thread's" * on_machines) {
+TEST_CASE("a region belongs to its thread" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const auto region = saver.region("here");

@@ -160,7 +160,7 @@ TEST_CASE("registrations: a pause that fails leaves everything registered that i
         machine.driver.heal();
         CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+a", "+b"});
     }
-    SUBCASE("the pause: pages that are not taken back are paused all the same") {
+    SUBCASE("the pause: pages that the driver does not release are paused all the same") {
         machine.driver.fail({.call = Call::unmap});
         CHECK_THROWS_AS(saver.pause(), Error);
         CHECK_FALSE(first.registered());
@@ -178,7 +178,7 @@ TEST_CASE("registrations: a pause that fails leaves everything registered that i
     saver.resume();
 }
 
-TEST_CASE("registrations: what cannot be registered again is told, and tried again" * on_machines) {
+TEST_CASE("registrations: a failure to register again is reported, and retried" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     Card card;
@@ -206,7 +206,7 @@ TEST_CASE("registrations: what cannot be registered again is told, and tried aga
     CHECK(card.taken() == Calls{"+a"});
 }
 
-TEST_CASE("registrations: exchange, eviction and a streamed resume ask as well" * on_machines) {
+TEST_CASE("registrations: exchange, eviction and a streamed resume respect them too" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     Card card;
@@ -234,7 +234,7 @@ TEST_CASE("registrations: exchange, eviction and a streamed resume ask as well" 
     CHECK(card.taken().empty());
 }
 
-TEST_CASE("registrations: what another thread's pause is about to take is not registered again") {
+TEST_CASE("registrations: memory that another thread's pause is about to release is not registered again") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
@@ -279,7 +279,7 @@ TEST_CASE("registrations: what another thread's pause is about to take is not re
     CHECK(card.taken() == Calls{"+comm", "+a"});
 }
 
-TEST_CASE("registrations: what is resumed before the hooks of its pause have run is registered after them") {
+TEST_CASE("registrations: memory that is resumed before the hooks of its pause have run is registered after them") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
@@ -318,7 +318,7 @@ TEST_CASE("registrations: a refusal names the tag that was to be paused") {
     CHECK(comm.registered());
 }
 
-TEST_CASE("registrations: renew() leaves alone what goes with tags that are away") {
+TEST_CASE("registrations: renew() leaves alone registrations that depend on paused tags") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
@@ -338,7 +338,8 @@ TEST_CASE("registrations: renew() leaves alone what goes with tags that are away
     CHECK(card.taken() == Calls{"+named"});
 }
 
-TEST_CASE("registrations: an eviction that fails leaves registered what has stayed, and registers what has come") {
+TEST_CASE("registrations: after an eviction that fails, memory that stayed is registered, and so is memory that was "
+          "resumed") {
     for (const bool saving : {true, false}) {
         CAPTURE(saving);
         const MachineDriver driver{HostDriver{64_MiB}};
@@ -366,7 +367,8 @@ TEST_CASE("registrations: an eviction that fails leaves registered what has stay
     }
 }
 
-TEST_CASE("registrations: an eviction that another pause forestalls leaves its tag as any other") {
+TEST_CASE(
+    "registrations: an eviction that another pause forestalls leaves its tag's registrations as after any pause") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Card card;
@@ -385,7 +387,7 @@ TEST_CASE("registrations: an eviction that another pause forestalls leaves its t
     Registration second = nets.add(a.data(), 256, card.of("b"));
 }
 
-TEST_CASE("registrations: what cannot be meant") {
+TEST_CASE("registrations: misuse") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     Registrations nets{saver};
@@ -413,7 +415,7 @@ TEST_CASE("registrations: what cannot be meant") {
     Registration fine = nets.add(a.data(), 256, card.of("y"));
 }
 
-TEST_CASE("registrations: functions may add and end registrations; what fails at an end is told") {
+TEST_CASE("registrations: functions may add and end registrations; failures at an end are reported") {
     const Checked machine{host_machine};
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {

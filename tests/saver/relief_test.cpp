@@ -13,7 +13,7 @@ namespace saver_relief_test {
 
 using namespace test;
 
-TEST_CASE("relief: a reserve takes what another tag does not use" * on_quick) {
+TEST_CASE("relief: a reserve takes memory that another tag does not use" * on_quick) {
     const Checked machine;
     std::vector<std::string> retried;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {

@@ -41,7 +41,8 @@ void after_frees(std::size_t each, Test&& test) {
     test(saver);
 }
 
-TEST_CASE("room: what another tag freed serves an allocation, a resume, a reserve, plain memory and workspaces") {
+TEST_CASE(
+    "room: memory that another tag freed serves an allocation, a resume, a reserve, plain memory and workspaces") {
     for (const std::size_t each : {std::size_t{30'000}, 1_MiB, 8_MiB, most}) {
         after_frees(each, [](auto& saver) { CHECK(saver.owns(saver.arena("b").allocate(most))); });
         after_frees(each, [](auto& saver) { CHECK(saver.resume("paused").mapped_bytes == most); });
@@ -59,7 +60,7 @@ TEST_CASE("room: what another tag freed serves an allocation, a resume, a reserv
     }
 }
 
-TEST_CASE("room: what waits for a busy stream is waited for") {
+TEST_CASE("room: freed memory that waits for a busy stream is waited for") {
     HostDriver driver{all};
     StreamRef stream;
     REQUIRE(driver.open_stream(stream).ok());
@@ -84,7 +85,7 @@ TEST_CASE("room: what waits for a busy stream is waited for") {
     CHECK(driver.close_stream(stream).ok());
 }
 
-TEST_CASE("room: what one saver freed serves another, and capacity that nothing lives in serves a larger block") {
+TEST_CASE("room: memory that one saver freed serves another, and free extents count as capacity for a larger block") {
     HostDriver driver{all};
     {
         MemorySaver one{driver};
@@ -161,7 +162,7 @@ TEST_CASE("room: a hopeless request does not wait for a device that would free n
 
 static_assert(!std::is_copy_constructible_v<MemorySaver<HostDriver>>, "two would close one another");
 
-TEST_CASE("room: what lives is in the way, and the exception says how much") {
+TEST_CASE("room: live blocks stay, and the exception says how much they take") {
     MemorySaver saver{HostDriver{all}};
     const Buffer<char> lives{saver.arena("a"), most};
     try {
@@ -218,7 +219,7 @@ TEST_CASE("room: what is missing counts the margin, the saver's or the tag's own
     const Buffer<char> given{saver.arena("tag"), 12_MiB};
 }
 
-TEST_CASE("room: where several tags come none is named, and the owners of none of them are asked") {
+TEST_CASE("room: when several tags are resumed, NoRoom names none, and the owners of none of them are asked") {
     std::vector<std::string> named;
     MemorySaver saver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {
                           named.push_back(need.tag);
@@ -324,7 +325,7 @@ TEST_CASE("room: a margin that is set while a tag is being made is that tag's") 
     CHECK_THROWS_AS((void)saver.arena("a").allocate(60_MiB), OutOfMemory);
 }
 
-TEST_CASE("room: a program that has none yet is asked as long as the call waits") {
+TEST_CASE("room: on_no_room that has nothing yet is called as long as the call waits") {
     int asked = 0;
     MemorySaver<>* self = nullptr;
     const auto on_no_room = [&](const NoRoom&) { return ++asked > 150 && self->pause("b").released_bytes != 0; };
@@ -337,7 +338,7 @@ TEST_CASE("room: a program that has none yet is asked as long as the call waits"
     CHECK(asked == 151);
 }
 
-TEST_CASE("room: what an owner of elastic memory frees elsewhere counts") {
+TEST_CASE("room: memory that an owner of elastic memory frees elsewhere counts") {
     const HostDriver driver{96_MiB};
     MemorySaver saver{driver, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> other{saver.arena("other"), 32_MiB};

@@ -32,7 +32,7 @@ struct Watched : Checked {
 
 } // namespace
 
-TEST_CASE("single handle: every block, whatever comes and goes beside it" * on_machines) {
+TEST_CASE("single handle: every block, whatever is allocated and freed beside it" * on_machines) {
     const Watched machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("net", HostBackup{}, one_handle);
@@ -179,7 +179,7 @@ TEST_CASE("single handle: a workspace grows once, and the refusal says what to d
     CHECK(pool.get("gate", 8_MiB) == first);
 }
 
-TEST_CASE("single handle: a tag that exists without it is not one with it") {
+TEST_CASE("single handle: an existing tag without it is refused with it") {
     const Watched machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena("plain");

@@ -35,7 +35,7 @@ TEST_CASE("streams: ahead of a busy stream, at most two queries a pair, few even
     }
 }
 
-TEST_CASE("streams: blocks for the work of the stream that gave them up take no more memory, and no queries") {
+TEST_CASE("streams: blocks for the stream that freed them take no more memory, and no queries") {
     const Machine driver{HostDriver{1_GiB}};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("a");
@@ -52,7 +52,7 @@ TEST_CASE("streams: blocks for the work of the stream that gave them up take no 
     CHECK(arena.usage().mapped_bytes <= 8_MiB);
 }
 
-TEST_CASE("streams: what any thread freed with a stream serves that stream again before the arena grows") {
+TEST_CASE("streams: blocks that any thread freed with a stream serve that stream again before the arena grows") {
     for (const std::size_t bytes : {std::size_t{64_KiB}, std::size_t{3_MiB}}) {
         CAPTURE(bytes);
         const Machine driver{HostDriver{1_GiB}};
@@ -132,7 +132,8 @@ struct PerThread : DeviceAround {
     static inline thread_local StreamRef mine{};
 };
 
-TEST_CASE("streams: what one thread freed with its default stream is not another thread's before that has passed") {
+TEST_CASE("streams: a block freed by one thread with its default stream is not reused by another thread before that "
+          "has passed") {
     const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
     const HostWith<PerThread> driver{64_MiB};
     StreamRef first;
@@ -172,7 +173,7 @@ struct Implicit : DeviceAround {
     bool implicit = false;
 };
 
-TEST_CASE("streams: what is freed with the default stream while others capture comes back after the next fence") {
+TEST_CASE("streams: blocks freed with the default stream while others capture are free after the next fence") {
     const HostWith<Implicit> driver{1_GiB};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("a", ArenaOptions{.capacity = 256_MiB});

@@ -54,7 +54,7 @@ TEST_CASE("rows stand in the order in which the arenas were made" * on_machines)
     CHECK(saver.usage().size() == 3);
 }
 
-TEST_CASE("the device's figure and what it cannot explain" * on_machines) {
+TEST_CASE("the device's memory in use, and the part that is not the saver's" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(64_MiB);
@@ -85,7 +85,7 @@ TEST_CASE("the table names everything" * on_machines) {
     CHECK(!contains(text, "could not be released"));
 }
 
-TEST_CASE("the table has the peak of what was mapped, also of what is away") {
+TEST_CASE("the table has the peak of mapped memory, also of paused tags") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
@@ -108,7 +108,7 @@ TEST_CASE("the table has the peak of what was mapped, also of what is away") {
     CHECK(read[10] + ' ' + read[11] == "6.00 MiB");
 }
 
-TEST_CASE("what a closed saver says of its tags: nothing lives, the peak stays" * on_machines) {
+TEST_CASE("usage of a closed saver: no live blocks, the peak stays" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag");
@@ -125,7 +125,7 @@ TEST_CASE("what a closed saver says of its tags: nothing lives, the peak stays" 
     }
 }
 
-TEST_CASE("the peak counts what an allocation gave back to make room for itself") {
+TEST_CASE("the peak counts memory that an allocation released to make room for itself") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", Discard{}, {.capacity = 128_MiB, .single_handle = true});
@@ -138,7 +138,7 @@ TEST_CASE("the peak counts what an allocation gave back to make room for itself"
     CHECK(arena.usage().peak_mapped_bytes == 120_MiB);
 }
 
-TEST_CASE("pauses are counted where memory went away") {
+TEST_CASE("pauses are counted if they released memory") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", HostBackup{});
@@ -166,7 +166,7 @@ TEST_CASE("a very long tag does not break the table") {
     CHECK(contains(out.str(), "\ndevice 0"));
 }
 
-TEST_CASE("held memory is said") {
+TEST_CASE("held memory is shown") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(6_MiB);

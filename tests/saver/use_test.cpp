@@ -96,7 +96,7 @@ private:
 
 } // namespace
 
-TEST_CASE("use: what is away comes, and room is made by what was used longest ago") {
+TEST_CASE("use: paused tags are resumed, and room is made by pausing the least recently used") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
     for (const char* name : {"a", "b", "c"}) {
@@ -139,7 +139,7 @@ TEST_CASE("use: a hit makes no driver call") {
     CHECK(row_of(*world.saver, "a").users == 0);
 }
 
-TEST_CASE("use: several tags come together, and whole ones go") {
+TEST_CASE("use: several tags are resumed together, and whole tags are evicted") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
     { const Use use = saver.use({"a", "b", "c"}); }
@@ -151,7 +151,7 @@ TEST_CASE("use: several tags come together, and whole ones go") {
     CHECK(world.whole("d"));
 }
 
-TEST_CASE("use: of idle tags those go that make enough room together, not each that is older") {
+TEST_CASE("use: only the idle tags that make enough room together are evicted, not every older one") {
     HostDriver driver{40_MiB};
     MemorySaver saver{driver};
     const Buffer<char> small{saver.arena("small"), 2_MiB};
@@ -167,7 +167,7 @@ TEST_CASE("use: of idle tags those go that make enough room together, not each t
     CHECK(row_of(saver, "large").state == "paused");
 }
 
-TEST_CASE("use: those of the lowest priority go first; those that are not evictable never do") {
+TEST_CASE("use: tags of the lowest priority are evicted first; those that are not evictable never are") {
     World world{{"a", "b", "c"}};
     auto& saver = *world.saver;
     saver.set_priority("a", -1);
@@ -213,7 +213,7 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
     CHECK(row_of(saver, "b").users == 0);
 }
 
-TEST_CASE("use: its own tags that are here and idle are not called idle where it finds no room") {
+TEST_CASE("use: its own resident tags are not listed as idle in the error when it finds no room") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
     const Buffer<char> kept{saver.arena("kept"), 20_MiB};
@@ -223,7 +223,7 @@ TEST_CASE("use: its own tags that are here and idle are not called idle where it
     CHECK(world.states({"a", "b"}) == "10");
 }
 
-TEST_CASE("use: what never was in a use, nor made evictable, is in the way for good") {
+TEST_CASE("use: a tag that was never used, nor made evictable, is never evicted") {
     World world{{"a"}};
     auto& saver = *world.saver;
     const Buffer<char> kept{saver.arena("kept"), 30_MiB};
@@ -234,7 +234,7 @@ TEST_CASE("use: what never was in a use, nor made evictable, is in the way for g
     CHECK(!contains(other, "pause no other tag")); // there is no other one
 }
 
-TEST_CASE("use: waits for room that another thread's use holds, and for no longer than it may") {
+TEST_CASE("use: waits for room that another thread's use holds, and no longer than room_within") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
     std::optional<Use> held{saver.use({"a", "b", "c"})};
@@ -261,7 +261,7 @@ TEST_CASE("use: waits for room that another thread's use holds, and for no longe
     CHECK(world.states({"d"}) == "1");
 }
 
-TEST_CASE("use: what nobody holds is had before others' uses are waited for") {
+TEST_CASE("use: memory that nobody holds is taken before other uses are waited for") {
     World world{{"a", "b"}};
     MemorySaver<D>& saver = *world.saver;
     const Arena scratch = saver.arena("scratch", Discard{});
@@ -329,7 +329,7 @@ TEST_CASE("use: its timeout bounds its order, and other operations") {
     CHECK(world.whole("b"));
 }
 
-TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it is Misuse") {
+TEST_CASE("use: a pause of a tag in use waits, or is NotIdle; by the holder it is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
     std::optional<Use> held{saver.use("a")};
@@ -360,7 +360,7 @@ TEST_CASE("use: a pause of what is in use waits, or is NotIdle; by the holder it
     CHECK(row_of(saver, "a").pauses == 2);
 }
 
-TEST_CASE("use: two threads that hold one tag each and pause the other's: one of them is told") {
+TEST_CASE("use: two threads that hold one tag each and pause the other's: one of them gets Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
     Turnstile both;
@@ -442,7 +442,7 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
     CHECK(world.whole("d"));
 }
 
-TEST_CASE("use: a resume that drops what was kept loses nothing of a tag that is here") {
+TEST_CASE("use: a resume that drops saved bytes loses nothing of a resident tag") {
     const D driver{HostDriver{64_MiB}};
     MemorySaver saver{driver};
     const Arena here = saver.arena("here", HostBackup{});
@@ -465,7 +465,7 @@ TEST_CASE("use: a resume that drops what was kept loses nothing of a tag that is
     }
 }
 
-TEST_CASE("use: lost bytes are told until a use that was told has ended") {
+TEST_CASE("use: lost bytes are reported until a use that was informed has ended") {
     World world{{"kept"}};
     auto& saver = *world.saver;
     world.add("dropped", Discard{});
@@ -551,7 +551,7 @@ TEST_CASE("use: on_no_room may use, reclaim and pause") {
     kept.reset();
 }
 
-TEST_CASE("use: moves between threads, and is held by the one that has it") {
+TEST_CASE("use: moves between threads, and is held by the thread that moved it last") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
     std::optional<Use> held{saver.use({"a", "b", "c"})};
@@ -576,7 +576,7 @@ TEST_CASE("use: moves between threads, and is held by the one that has it") {
     CHECK(row_of(saver, "d").users == 1);
 }
 
-TEST_CASE("use: a tag on two devices goes from both for the one that lacks room") {
+TEST_CASE("use: a tag on two devices is evicted from both for the one that lacks room") {
     const D first{HostDriver{40_MiB}};
     const D second{HostDriver{40_MiB, {.device = 1}}};
     {
@@ -742,7 +742,7 @@ TEST_CASE("use: a failing eviction or resume leaves nothing in use, and the same
     }
 }
 
-TEST_CASE("use: another thread's pause of the tag is waited for, whatever the patience for room") {
+TEST_CASE("use: another thread's pause of the tag is waited for, whatever room_within") {
     World world{{"a"}};
     MemorySaver<D>& saver = *world.saver;
     { const Use a = saver.use("a"); }
@@ -757,7 +757,7 @@ TEST_CASE("use: another thread's pause of the tag is waited for, whatever the pa
     CHECK(world.whole("a"));
 }
 
-TEST_CASE("use: a pause that only gives back what an earlier one held loses nothing") {
+TEST_CASE("use: a pause that only releases pages held since an earlier one loses nothing") {
     const Checked checked{host_machine};
     MemorySaver saver{checked.driver};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 4_MiB};

@@ -63,7 +63,7 @@ TEST_CASE("write_backup: a resume brings the new bytes, and the others" * on_mac
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("write_backup: kept for one pause alone, and in an arena without a saver") {
+TEST_CASE("write_backup: bytes kept for a single pause, and in an arena without a saver") {
     const Checked machine{host_machine};
     const Bytes fresh = pattern(300, 5);
     {
@@ -155,7 +155,7 @@ TEST_CASE("write_backup: a range that reaches into the next block is refused" * 
     arena.deallocate(again, already_idle);
 }
 
-TEST_CASE("backup_view: no bytes of what is kept are none" * on_machines) {
+TEST_CASE("backup_view: a view of 0 saved bytes is empty" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     for (const auto& keeper : keepers()) {

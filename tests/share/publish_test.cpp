@@ -160,7 +160,7 @@ TEST_CASE("publish: the program of the design") {
     CHECK(*w == 1.5F);
 }
 
-TEST_CASE("publish: a model outlives its publisher as long as anybody has it, and late readers get it from them") {
+TEST_CASE("publish: a model outlives its publisher as long as any process has it, and late readers get it from those") {
     const Place place;
     Child publisher = publisher_process(place);
     REQUIRE(publisher.next() == 'p');
@@ -436,7 +436,7 @@ TEST_CASE("publish: free space reads as zero for others") {
     CHECK(found == 0);
 }
 
-TEST_CASE("publish: what cannot be is refused, and changes nothing") {
+TEST_CASE("publish: misuse is refused, and changes nothing") {
     const Place place;
     Engine engine{place};
     const auto refused = [&](const PublishOptions& options, const char* tag = "weights") {
@@ -501,7 +501,7 @@ TEST_CASE("publish: two publishers of one name") {
     (void)one.publish("3");
 }
 
-TEST_CASE("publish: who withdraws frees the pages once the last reader has gone") {
+TEST_CASE("publish: a withdrawal frees the pages once the last reader has gone") {
     const Place place;
     {
         std::optional<Engine> engine{std::in_place, place};
@@ -679,7 +679,7 @@ TEST_CASE("publish: a forked child has nothing of what its parent published or a
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE("publish: strangers on a keeper's socket harm nobody, and what they publish is not understood") {
+TEST_CASE("publish: strangers on a keeper's socket do no harm, and what they publish is ignored") {
     const Place place;
     Engine engine{place};
     (void)engine.publish();

@@ -84,7 +84,7 @@ constexpr std::int64_t long_time = 1'000'000'000;
 
 } // namespace
 
-TEST_CASE("share room: what is free is granted once, until it is taken, unused or its member has gone") {
+TEST_CASE("share room: free memory is granted once, until it is taken, returned unused, or its member has gone") {
     Desk desk;
     desk.free = 10;
     desk.join(1, 0, 0, 0, false);
@@ -105,7 +105,7 @@ TEST_CASE("share room: what is free is granted once, until it is taken, unused o
     CHECK(desk.heard() == "2 grant 4");
 }
 
-TEST_CASE("share room: a question about free memory asks nobody for theirs") {
+TEST_CASE("share room: a query of free memory asks no member for memory") {
     Desk desk;
     desk.join(1, 0);
     desk.join(2, 10);
@@ -140,7 +140,7 @@ TEST_CASE(
     CHECK(desk.heard() == "1 deny 30"); // nobody has more, and it does not wait
 }
 
-TEST_CASE("share room: who waits is served by priority, then by age, and nobody overtakes") {
+TEST_CASE("share room: waiting members are served by priority, then by age, and nobody overtakes") {
     Desk desk;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 0, 0, 0, false);
@@ -161,7 +161,7 @@ TEST_CASE("share room: who waits is served by priority, then by age, and nobody 
     CHECK(desk.heard() == "1 grant 5, 2 grant 2");
 }
 
-TEST_CASE("share room: a want that is cancelled lets those behind have the room") {
+TEST_CASE("share room: a cancelled request gives its room to those behind it") {
     Desk desk;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 0, 0, 0, false);
@@ -193,7 +193,7 @@ TEST_CASE("share room: a lender that does not answer is passed by, and so is one
     CHECK(desk.heard() == "1 grant 8");
 }
 
-TEST_CASE("share room: who waits asks again for what has become idle meanwhile") {
+TEST_CASE("share room: for a waiting member, memory that has become idle meanwhile is requested again") {
     Desk desk;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 10);
@@ -236,7 +236,7 @@ TEST_CASE("share room: a new leader waits for members to come before it says no"
     CHECK(desk.heard() == "1 deny 8");
 }
 
-TEST_CASE("share room: what others had said before a question counts, whichever connection is heard first") {
+TEST_CASE("share room: messages sent before a request count, whichever connection is read first") {
     Desk desk;
     desk.free = 10;
     desk.join(1, 0, 0, 0, false);
@@ -260,7 +260,7 @@ TEST_CASE("share room: what others had said before a question counts, whichever 
     CHECK(desk.heard() == "2 lend 6");
 }
 
-TEST_CASE("share message: what is not a message of this version and size is not understood") {
+TEST_CASE("share message: a message of another version or size is rejected") {
     ShareMessage message;
     CHECK(message.sound(sizeof message));
     CHECK_FALSE(message.sound(sizeof message - 1));

@@ -99,7 +99,7 @@ TEST_CASE("share: the program of the design") {
     CHECK(contains(out.str(), "rollout (process "));
 }
 
-TEST_CASE("share: who has no room gets what is idle elsewhere, and both have their bytes again") {
+TEST_CASE("share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
     const Place place;
     const Share one = place.join({.name = "one"});
     const Share two = place.join({.name = "two"});
@@ -155,7 +155,7 @@ TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
     (void)saver.arena("b").allocate(10 * page); // its own unused memory is released first
 }
 
-TEST_CASE("share: who can wait gets what is freed later") {
+TEST_CASE("share: a member that can wait gets memory that is freed later") {
     const Place place;
     const Share one = place.join({.name = "one"});
     const Share two = place.join({.name = "two"});
@@ -231,7 +231,7 @@ TEST_CASE("share: memory whose number is given out again while it is freed is co
     CHECK(share.members().at(0).held_bytes == 0);
 }
 
-TEST_CASE("share: options, devices, folders and savers that cannot be are refused") {
+TEST_CASE("share: impossible options, devices, folders and savers are refused") {
     const Place place;
     CHECK_THROWS_AS((void)place.join({.name = std::string(64, 'x')}), Misuse);
     CHECK_THROWS_AS((void)place.join({.floor = 2, .ceiling = 1}), Misuse);
@@ -250,7 +250,7 @@ TEST_CASE("share: options, devices, folders and savers that cannot be are refuse
     CHECK_THROWS_AS((void)share.lend(stranger), Misuse);
 }
 
-TEST_CASE("share: a folder with a long name does") {
+TEST_CASE("share: a folder with a long name works") {
     const Place place;
     std::string deep = place.folder;
     for (int i = 0; i < 3; ++i) {
@@ -262,7 +262,7 @@ TEST_CASE("share: a folder with a long name does") {
     CHECK(two.members().size() == 2);
 }
 
-TEST_CASE("share: strangers on the leader's socket are turned away, and harm nobody") {
+TEST_CASE("share: strangers on the leader's socket are rejected, and do no harm") {
     const Place place;
     const Share share = place.join({.name = "leader"});
     sockaddr_un address{};
@@ -288,7 +288,7 @@ TEST_CASE("share: strangers on the leader's socket are turned away, and harm nob
     CHECK(share.members().size() == 1);
 }
 
-TEST_CASE("share: memory of a member that is killed goes to who waits") {
+TEST_CASE("share: memory of a member that is killed goes to waiting members") {
     const Place place;
     const Share share = place.join({.name = "survivor"});
     MemorySaver<> saver{share.driver()};
@@ -352,7 +352,7 @@ TEST_CASE("share: when the leader is killed another member leads, and knows what
     CHECK(all_are(block, 5, 40 * page));
 }
 
-TEST_CASE("share: a leader that ends in peace is followed at once") {
+TEST_CASE("share: a leader that ends normally is replaced at once") {
     const Place place;
     std::optional<Share> first{place.join({.name = "first"})};
     const Share second = place.join({.name = "second"});
@@ -363,7 +363,7 @@ TEST_CASE("share: a leader that ends in peace is followed at once") {
     CHECK(third.members().size() == 2);
 }
 
-TEST_CASE("share: members that are stopped are passed by") {
+TEST_CASE("share: members that are stopped are skipped") {
     const Place place;
     const auto stopped_one = [&](const char* name) {
         return [&place, name] {
@@ -455,7 +455,7 @@ TEST_CASE("share: a leader without descriptors for more members goes on, and tak
     leader.kill_now();
 }
 
-TEST_CASE("share: many threads of many members ask at once, and all is given back") {
+TEST_CASE("share: many threads of many members ask at once, and everything is released") {
     const Place place;
     std::vector<Share> shares;
     for (int i = 0; i < 3; ++i) shares.push_back(place.join({.name = "m" + std::to_string(i), .priority = i}));

@@ -55,7 +55,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 } // namespace
 
-TEST_CASE("a FaultyDriver is the driver inside until told otherwise") {
+TEST_CASE("a FaultyDriver without failures behaves like the driver inside") {
     const Faulty driver{Gullible{}};
     CHECK(driver.device() == 3);
     CHECK(driver.name() == "gullible");
@@ -97,7 +97,7 @@ TEST_CASE("each kind of call can be failed, and is not forwarded then") {
     }
 }
 
-TEST_CASE("what a failing call answers") {
+TEST_CASE("results of a failing call") {
     const Faulty driver{Gullible{}};
     for (const StatusKind kind :
          {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::gone, StatusKind::other}) {
@@ -161,7 +161,7 @@ TEST_CASE("a failure that could never be seen is misuse") {
     CHECK(driver.drain().ok());
 }
 
-TEST_CASE("the books say what is held") {
+TEST_CASE("the records show what is held") {
     Mapped m;
     CHECK(m.driver.outstanding() == Outstanding{.reservations = 1, .handles = 1, .mappings = 1});
     CHECK(m.driver.reserved_bytes() == 4 * page);
@@ -186,7 +186,7 @@ TEST_CASE("the books say what is held") {
     CHECK(m.driver.violations().empty());
 }
 
-TEST_CASE("streams, events, graphs and plain allocations are in the books") {
+TEST_CASE("streams, events, graphs and plain allocations are recorded") {
     const Faulty driver{Gullible{}};
     StreamRef stream;
     EventRef event;
@@ -204,7 +204,7 @@ TEST_CASE("streams, events, graphs and plain allocations are in the books") {
     CHECK(driver.violations().size() == 1);
 }
 
-TEST_CASE("host pages, pins and files are in the books, lanes are not") {
+TEST_CASE("host pages, pins and files are recorded, lanes are not") {
     const Faulty driver{Gullible{}};
     StreamRef lane;
     void* pages = nullptr;
@@ -319,7 +319,7 @@ TEST_CASE("misuse of host pages and files is noticed") {
     CHECK(contains(m.violation(), "unmap_host with a size that differs from the mapped range's"));
 }
 
-TEST_CASE("a call that fails changes nothing in the books, on purpose or by itself") {
+TEST_CASE("a call that fails changes nothing in the records, on purpose or by itself") {
     Mapped m;
     StreamRef stream;
     EventRef event;
@@ -473,7 +473,7 @@ TEST_CASE("misuse is noticed even where the driver is not") {
     CHECK(m.driver.handle_bytes() == page);
 }
 
-TEST_CASE("the log tells the latest calls") {
+TEST_CASE("the log has the latest calls") {
     Mapped m;
     m.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
     PageHandle handle;
@@ -514,7 +514,7 @@ TEST_CASE("an observer sees each call before it is made") {
         PageHandle handle;
         CHECK(driver.create(page, handle).kind == StatusKind::gone);
     }
-    SUBCASE("what it throws fails the call and goes no further") {
+    SUBCASE("its exception fails the call and is not propagated") {
         const int before = driver.inner().state().made;
         driver.on_call([](const CallRecord&) { throw std::runtime_error{"observer"}; });
         CHECK(driver.drain().kind == StatusKind::other);
@@ -545,7 +545,7 @@ TEST_CASE("a call held up by the observer does not hold up others") {
     CHECK(driver.inner().state().made == 2);
 }
 
-TEST_CASE("many threads, one set of books") {
+TEST_CASE("many threads, one set of records") {
     const Faulty driver{Gullible{}};
     constexpr int threads = 4;
     constexpr std::uint64_t rounds = 200;
@@ -625,7 +625,7 @@ TEST_CASE("a sweep fails every call in turn, then none") {
     }
 }
 
-TEST_CASE("a sweep ends where it must") {
+TEST_CASE("a sweep ends after the last call") {
     const auto nothing = [](Fixture&, const SweepPoint&) {};
     const auto make = [] { return Fixture{}; };
     const auto forever = [](Fixture& f) {

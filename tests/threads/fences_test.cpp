@@ -117,7 +117,7 @@ TEST_CASE("an allocation that needs all that waits waits for the device once") {
     CHECK(machine.driver.calls(Call::drain) == 1);
 }
 
-TEST_CASE("blocks can be given up while a thread asks how large the device is") {
+TEST_CASE("blocks can be freed while a thread asks how large the device is") {
     const Checked machine{host_machine};
     TaggedArena<MachineDriver> arena{machine.driver, "asked", {}, {.capacity = 34_MiB}};
     std::vector<void*> blocks;

@@ -68,7 +68,7 @@ void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
 
 } // namespace
 
-TEST_CASE("a pause or resume that stands still does not hold up allocations, here or in other tags" * on_hosts) {
+TEST_CASE("a pause or resume that blocks does not hold up allocations, in its tag or in others" * on_hosts) {
     struct Where {
         bool resuming;
         Call call;
@@ -110,7 +110,7 @@ TEST_CASE("a pause or resume that stands still does not hold up allocations, her
     }
 }
 
-TEST_CASE("wherever an operation stands still, others allocate and free, in its tag and in others" * on_hosts) {
+TEST_CASE("wherever an operation blocks, threads allocate and free, in its tag and in others" * on_hosts) {
     using Policy = AnyPolicy;
     using Act = void (*)(Saver&, void*);
     const Act nothing = [](Saver&, void*) {};
@@ -205,7 +205,7 @@ TEST_CASE("a file that is read for a view does not hold up allocations" * on_hos
     CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
 }
 
-TEST_CASE("host memory and disk that are given back do not hold up allocations" * on_hosts) {
+TEST_CASE("freeing host memory and disk space does not hold up allocations" * on_hosts) {
     using Policy = AnyPolicy;
     HostBackup pageable{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
     const FileBackup in_file{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
@@ -338,7 +338,7 @@ TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
     }
 }
 
-TEST_CASE("a turn that is not to be had in time is NotIdle, and nothing has changed" * on_hosts) {
+TEST_CASE("a turn that is not free in time is NotIdle, and nothing has changed" * on_hosts) {
     const Checked machine;
     Saver saver{machine.driver};
     const Arena free = saver.arena("free", Zero{});
@@ -392,7 +392,7 @@ TEST_CASE("tags named in any order do not lock each other out" * on_hosts) {
     backwards.join();
 }
 
-TEST_CASE("a device whose pause stands still does not hold up another" * on_hosts) {
+TEST_CASE("a device whose pause blocks does not hold up another" * on_hosts) {
     const Checked zero{0};
     const Checked one{1};
     Saver saver{zero.driver};

@@ -146,7 +146,7 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
                           << " misses, " << counts.waits << " waits");
 }
 
-TEST_CASE("threads: uses of what is here pass one that waits, but not for ever") {
+TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever") {
     World world{{}};
     auto& saver = *world.saver;
     for (unsigned tag = 0; tag < 3; ++tag) {
@@ -180,7 +180,7 @@ TEST_CASE("threads: uses of what is here pass one that waits, but not for ever")
     for (const auto& one : busy) one->join();
 }
 
-TEST_CASE("threads: uses of what a waiting one wants queue behind it, all others pass") {
+TEST_CASE("threads: uses of tags that a waiting one wants queue behind it, all others pass") {
     World world{{}};
     auto& saver = *world.saver;
     for (unsigned tag = 0; tag < 3; ++tag) {
@@ -236,7 +236,7 @@ TEST_CASE("threads: a pause gets its turn among uses that overlap") {
     CHECK(world.whole(0));
 }
 
-TEST_CASE("threads: who waits behind a use that a pause holds up goes on once it does") {
+TEST_CASE("threads: threads that wait behind a use that a pause holds up go on once it does") {
     MemorySaver saver{HostDriver{20_MiB}};
     const auto make = [&](const char* name, std::size_t bytes) {
         const Arena arena = saver.arena(name, HostBackup{.threads = 1});

@@ -38,7 +38,7 @@ TEST_CASE("each exception has its code") {
     CHECK(code_of_throwing(42) == unknown);
 }
 
-TEST_CASE("a failure is told, and telling may fail") {
+TEST_CASE("a failure is reported, and reporting may fail") {
     std::string told;
     CHECK(code_of_throwing(memsaver::Misuse{"the reason"}, &told) == invalid_value);
     CHECK(told == "the reason");

@@ -90,7 +90,7 @@ TEST_CASE("nothing is left behind") {
     CHECK(std::filesystem::is_empty(place.folder));
 }
 
-TEST_CASE("what is no pipe is left alone") {
+TEST_CASE("a file that is not a pipe is left alone") {
     Place place;
     std::ofstream{place.path} << "precious";
     Control control;
@@ -102,7 +102,7 @@ TEST_CASE("what is no pipe is left alone") {
     CHECK(!nowhere.open(place.folder + "/missing/pipe", {}).empty());
 }
 
-TEST_CASE("no thread for it: told, and signals, descriptors and files are as they were") {
+TEST_CASE("no thread for it: reported, and signals, descriptors and files are unchanged") {
     Place place;
     const auto descriptors = [] {
         return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"},

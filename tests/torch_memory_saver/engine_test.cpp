@@ -189,7 +189,7 @@ TEST_CASE("bytes that a resume retained can be read at the same address until on
     }
 }
 
-TEST_CASE("host memory of what was freed goes back at once when it was the last" * on_machines) {
+TEST_CASE("host memory is freed at once with the last block" * on_machines) {
     for (const Keep keep : {Keep::pinned, Keep::mmap}) {
         for (const bool paused : {false, true}) {
             Bench bench;
@@ -206,7 +206,7 @@ TEST_CASE("host memory of what was freed goes back at once when it was the last"
     }
 }
 
-TEST_CASE("freeing gives pages back and waits for the device" * on_machines) {
+TEST_CASE("freeing releases pages and waits for the device" * on_machines) {
     Bench bench;
     const auto& driver = bench.machine.driver;
     std::array<void*, 4> blocks{};
@@ -324,7 +324,7 @@ TEST_CASE("several threads, while somebody pauses") {
     CHECK(bench.engine.resume(""));
 }
 
-TEST_CASE("plain memory, and what others took") {
+TEST_CASE("plain memory, and memory of others") {
     Bench bench{host_machine};
     void* const plain = bench.engine.allocate_plain(0, 1000);
     CHECK(!bench.engine.owns(plain));
@@ -382,7 +382,7 @@ TEST_CASE("a pause whose pages cannot be released keeps the bytes, and another o
     CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 1));
 }
 
-TEST_CASE("plain memory has what no block needs") {
+TEST_CASE("plain memory can use pages that no block needs") {
     Bench bench{host_machine};
     void* const block = bench.allocate("a", 1536_MiB);
     StreamRef stream;

@@ -103,7 +103,7 @@ TEST_CASE("host memory and a disk exclude each other") {
     CHECK(said.lines.size() == 1);
 }
 
-TEST_CASE("what a thread begins with, and what it keeps") {
+TEST_CASE("a thread's initial settings, and those it keeps") {
     Settings settings;
     settings.enable = true;
     settings.disk_backup = true;

@@ -110,7 +110,7 @@ TEST_CASE("algorithms take their temporary memory from an arena, and leave it on
     saver.close();
 }
 
-TEST_CASE("no room is memsaver's exception, through thrust") {
+TEST_CASE("no room: memsaver's exception comes through thrust") {
     Program program;
     const Ledgered books;
     MemorySaver saver{books.driver};

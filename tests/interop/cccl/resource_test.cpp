@@ -74,7 +74,7 @@ const std::vector<PlainFree>& plain_frees() {
 
 } // namespace
 
-TEST_CASE("every way to allocate and to give back" * on_machines) {
+TEST_CASE("every way to allocate and to deallocate" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl", HostBackup{})};
@@ -128,7 +128,7 @@ TEST_CASE("copies are equal and keep the memory alive, beyond region and saver" 
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("a freed block is its own stream's at once, and others' when that has passed") {
+TEST_CASE("a freed block can be reused at once by its own stream, and by others once that stream has passed") {
     for (const Free& free : stream_ordered_frees()) {
         const Checked machine{host_machine};
         HeldStream mine{host_of(machine.driver)};
@@ -165,7 +165,7 @@ TEST_CASE("a block freed without a stream waits for the device, and freeing does
     }
 }
 
-TEST_CASE("no bytes, no room, no power of two" * on_machines) {
+TEST_CASE("0 bytes, no room, an alignment that is no power of two" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     ArenaResource resource{saver.arena("cccl")};
@@ -182,7 +182,7 @@ TEST_CASE("no bytes, no room, no power of two" * on_machines) {
     CHECK(resource.allocate(stream, 32_MiB) != nullptr);
 }
 
-TEST_CASE("giving back never throws" * on_machines) {
+TEST_CASE("deallocation never throws" * on_machines) {
     const Checked machine;
     int told = 0;
     MemorySaver saver{machine.driver,

@@ -77,7 +77,7 @@ TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and by
     CHECK(allocator.arena().usage().blocks == 0);
 }
 
-TEST_CASE("no room is null and an event, not an exception; with room it goes on") {
+TEST_CASE("no room is null and an event instead of an exception; with room the next call succeeds") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostInfo host;
@@ -98,7 +98,8 @@ TEST_CASE("no room is null and an event, not an exception; with room it goes on"
     CHECK(allocator.arena().usage().blocks == 0);
 }
 
-TEST_CASE("the function table: nothing for no bytes, the info that was given, null for what is not offered") {
+TEST_CASE(
+    "the function table: null for 0 bytes, the memory info it was given, null for functions that are not offered") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostInfo host;

@@ -10,7 +10,7 @@ namespace torch_memory_saver_preload_late_runtime_test {
 
 using namespace test;
 
-TEST_CASE("what was not there before is found later") {
+TEST_CASE("functions that were not loaded before are found later") {
     constexpr std::size_t mib = std::size_t{1} << 20;
     constexpr int not_initialized = 3;
     const Interface tms;

@@ -62,7 +62,7 @@ TEST_CASE("in a region, memory that can be paused") {
     CHECK(before - free_bytes() < 8 * mib);
 }
 
-TEST_CASE("codes, not exceptions") {
+TEST_CASE("results are codes, not exceptions") {
     const Interface tms;
     tms.region(true);
     int rubbish = 0;
@@ -142,13 +142,13 @@ Allocating through_the_runtime() {
 
 } // namespace
 
-TEST_CASE("fork: a child gives up its parent's memory at once, whatever the parent's threads were in the middle of") {
+TEST_CASE("fork: a child frees its parent's memory at once, whatever the parent's threads were in the middle of") {
     check_forks(through_the_runtime());
 }
 
 TEST_CASE("cancelled threads end after the call that they are in") { check_cancellation(through_the_runtime()); }
 
-TEST_CASE("nobody asked for the driver's allocations") {
+TEST_CASE("by default the driver's allocations are not intercepted") {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
     Dl_info info{};
     REQUIRE(::dladdr(::dlsym(driver, "cuMemAlloc_v2"), &info) != 0);

@@ -35,7 +35,7 @@ bool in_preload(void* function) {
 
 } // namespace
 
-TEST_CASE("what the driver is asked for, by both ways, is the shim's") {
+TEST_CASE("functions looked up in the driver, in both ways, are the shim's") {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
     REQUIRE(driver != nullptr);
     CHECK(in_preload(::dlsym(driver, "cuMemAlloc_v2")));
@@ -63,7 +63,7 @@ TEST_CASE("what the driver is asked for, by both ways, is the shim's") {
     CHECK(in_preload(found));
 }
 
-TEST_CASE("RTLD_NEXT still means the library after the one that asks") {
+TEST_CASE("RTLD_NEXT still means the library after the caller's") {
     // This program is first in the search order, so the next object that has `dlsym` is the preload library.
     CHECK(in_preload(::dlsym(RTLD_NEXT, "dlsym")));
     // Resolved relative to this program, not to the preload library, whose next object would be the C library.
@@ -102,7 +102,7 @@ TEST_CASE("allocations of the size that was set are taken, in regions; memsaver'
     CHECK(cudaFree(outside) == 0);
 }
 
-TEST_CASE("the driver's allocations have what no block needs") {
+TEST_CASE("the driver's allocations can use pages that no block needs") {
     const Interface tms;
     tms.region(true);
     tms.tag("static");

@@ -59,7 +59,7 @@ Allocating through_the_allocator() {
 
 } // namespace
 
-TEST_CASE("fork: a child gives up its parent's memory at once, whatever the parent's threads were in the middle of") {
+TEST_CASE("fork: a child frees its parent's memory at once, whatever the parent's threads were in the middle of") {
     check_forks(through_the_allocator());
 }
 
