@@ -111,7 +111,7 @@ TEST_CASE("freed addresses count as capacity again" * on_machines) {
     }
 }
 
-TEST_CASE("out of memory names what was needed and what was free, and passes" * on_machines) {
+TEST_CASE("out of memory names the bytes needed and free, and is temporary" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "full"};
     void* const first = arena.allocate(8_MiB);
@@ -224,7 +224,7 @@ TEST_CASE("a large block waits for the device once, however much others free mea
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
 
-TEST_CASE("a small block waits once over what other threads free in their shards" * on_machines) {
+TEST_CASE("a small block waits once, however much other threads free" * on_machines) {
     const Checked machine;
     ArenaOf arena{machine.driver, "another shard"};
     std::vector<void*> small;

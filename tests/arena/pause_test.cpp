@@ -116,7 +116,7 @@ TEST_CASE("a policy for a single pause" * on_machines) {
     CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
-TEST_CASE("batches that were paused under different policies come back as each says" * on_machines) {
+TEST_CASE("batches that were paused under different policies are restored by each" * on_machines) {
     const Checked machine;
     ArenaOf<Zero> arena{machine.driver, "mixed"};
     void* const first = arena.allocate(2_MiB);

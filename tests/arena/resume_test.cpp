@@ -40,7 +40,7 @@ TEST_CASE("addresses and bytes over many cycles, odd sizes among them" * on_mach
     }
 }
 
-TEST_CASE("neighbours come back behind one handle" * on_machines) {
+TEST_CASE("neighbours are resumed behind one handle" * on_machines) {
     const Checked machine;
     ArenaOf<> arena{machine.driver, "joined"};
     for (int i = 0; i < 32; ++i) (void)arena.allocate(2_MiB);
@@ -50,7 +50,7 @@ TEST_CASE("neighbours come back behind one handle" * on_machines) {
     CHECK(machine.driver.outstanding().handles == 1);
 }
 
-TEST_CASE("extents without live blocks are not brought back" * on_machines) {
+TEST_CASE("extents without live blocks are not resumed" * on_machines) {
     const Checked machine;
     ArenaOf<> arena{machine.driver, "dropped"};
     void* const kept = arena.allocate(32_MiB);

@@ -34,7 +34,7 @@ TEST_CASE("CopyLane: copies a piece out and in, on the driver's own lanes") {
     check_clean(driver);
 }
 
-TEST_CASE("CopyLane: when one copy or its mark fails, what was enqueued has passed") {
+TEST_CASE("CopyLane: when one copy or its mark fails, copies that were enqueued have passed") {
     for (const Call call : {Call::open_event, Call::copy_to_host, Call::record}) {
         for (const std::uint64_t nth : {std::uint64_t{1}, std::uint64_t{2}}) {
             if (nth == 2 && call != Call::copy_to_host) continue;

@@ -162,7 +162,7 @@ TEST_CASE("policies are values: equal by their options, with readable names") {
     CHECK_THROWS_AS((void)saver.arena("a", Verified<HostBackup>{}), Misuse);
 }
 
-TEST_CASE("the disk's room for a block that takes a freed one's place is taken again, before anything is written") {
+TEST_CASE("disk space for a block that replaces a freed one is allocated again, before anything is written") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("cold", in_file());

@@ -130,7 +130,7 @@ TEST_CASE("FileStore: a failed write or read is the transfer's failure") {
     CHECK(place.store.in(place.all(room), {})->wait().ok());
 }
 
-TEST_CASE("FileStore: comparing tells a single byte") {
+TEST_CASE("FileStore: a comparison finds a single byte") {
     Place place;
     const Room room = place.store.grow(Place::bytes, {});
     CHECK(place.store.out(place.all(room), {})->wait().ok());

@@ -175,7 +175,7 @@ TEST_CASE("HostStore: prepare allocates and pins the same memory as a save") {
     CHECK_THROWS_AS(place.store.prepare({{place.addresses.get().address, more.location, 4096}}), Error);
 }
 
-TEST_CASE("HostStore: comparing tells a single byte") {
+TEST_CASE("HostStore: a comparison finds a single byte") {
     Place place{true};
     const Room room = place.store.grow(Place::bytes, place.live());
     const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};

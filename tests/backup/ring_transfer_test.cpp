@@ -137,7 +137,7 @@ TEST_CASE("RingTransfer: saves and restores, with odd tails and holes") {
     }
 }
 
-TEST_CASE("RingTransfer: what pads a block is always the same") {
+TEST_CASE("RingTransfer: a block is always padded with the same bytes") {
     Setup s;
     CHECK(s.move(Direction::out).ok());
     const auto first = s.shelf.bytes_;

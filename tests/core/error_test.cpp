@@ -79,7 +79,7 @@ TEST_CASE("OutOfAddresses is not a bad_alloc, and says that memory does not help
     static_assert(!std::is_base_of_v<std::bad_alloc, OutOfAddresses>);
 }
 
-TEST_CASE("what is attached to an exception is attached to its copies, and the first tag stays") {
+TEST_CASE("details of an exception are shared by its copies, and the first tag stays") {
     const OutOfMemory error{"text", 1, 2};
     OutOfMemory copy = error;
     Report report;
@@ -154,7 +154,7 @@ TEST_CASE("a code without a name is still reported, and no code is not") {
     CHECK(contains(failure_text({.kind = StatusKind::other, .name = "NAME"}, "x"), "x failed: NAME ["));
 }
 
-TEST_CASE("out of memory carries what was needed and what was free") {
+TEST_CASE("OutOfMemory carries the bytes needed and free") {
     try {
         raise(failed(StatusKind::out_of_memory), "create pages", "tag kv", 8_GiB, 1_GiB);
     } catch (const OutOfMemory& error) {

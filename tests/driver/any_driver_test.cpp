@@ -83,7 +83,7 @@ static_assert(!std::is_convertible_v<std::shared_ptr<Device>, AnyDriver>);
 static_assert(std::is_nothrow_copy_constructible_v<AnyDriver> && std::is_nothrow_copy_assignable_v<AnyDriver>);
 static_assert(!std::is_constructible_v<AnyDriver, int> && !std::is_default_constructible_v<AnyDriver>);
 
-TEST_CASE("every call arrives with its arguments through each layer, and what it gives comes back") {
+TEST_CASE("every call passes through each layer with its arguments, and its results come back") {
     const Faulty direct{Gullible{}};
     const OneOfEach expected = one_of_each(direct);
     CHECK(expected.failed.empty());
@@ -100,7 +100,7 @@ TEST_CASE("every call arrives with its arguments through each layer, and what it
     CHECK(inside.inner().state().heard == direct.inner().state().heard);
 }
 
-TEST_CASE("what is not a call passes through each layer too") {
+TEST_CASE("properties that are not calls pass through each layer too") {
     const Gullible gullible;
     const AnyDriver talkative{std::make_shared<TalkativeMachine>(gullible)};
     const FaultyDriver faulty{AnyDriver{std::make_shared<DeviceAround>(talkative)}};
@@ -136,7 +136,7 @@ TEST_CASE("AnyDriver: returns what the driver returns") {
     CHECK(any.drain().kind == StatusKind::gone);
 }
 
-TEST_CASE("AnyDriver: what a machine lacks is unsupported, what the system does works") {
+TEST_CASE("AnyDriver: features that a machine lacks are unsupported, those of the system work") {
     const AnyDriver any{std::make_shared<PoorMachine>()};
     CHECK(any.features() == Features{});
     CHECK(any.numa_node() == -1);
@@ -202,7 +202,7 @@ TEST_CASE("AnyDriver: what a machine lacks is unsupported, what the system does 
     CHECK_FALSE(any.open_source("/tmp/there-is-no-such-file", false, file).ok());
 }
 
-TEST_CASE("AnyDriver: equal where the machine is, and found again as what it was made from") {
+TEST_CASE("AnyDriver: equal if the machine is, and found again as the type it was made from") {
     const Gullible one;
     const Gullible other;
     const Faulty faulty{one};

@@ -24,7 +24,7 @@ private:
     int& alive_;
 };
 
-TEST_CASE("Attic: keeps what cannot be closed until it can") {
+TEST_CASE("Attic: keeps objects that cannot be closed until they can be") {
     int alive = 0;
     {
         Attic attic;

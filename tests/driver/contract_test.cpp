@@ -74,7 +74,7 @@ TEST_CASE("contract: HostDriver, a nasty one, and machines around it") {
     CHECK(inside.counts() == HostCounts{});
 }
 
-TEST_CASE("contract: what a machine says it has is compared with what it has") {
+TEST_CASE("contract: a machine's features are compared with its calls") {
     const test::HostWith<Modest> modest{64_MiB};
     CHECK(breaks(modest, "begin_capture is supported, but features() does not have it"));
     CHECK(breaks(modest, "lane is supported"));
@@ -86,7 +86,7 @@ TEST_CASE("contract: what a machine says it has is compared with what it has") {
     CHECK(breaks(test::HostWith<FillsHalf>{64_MiB}, "a fill fills up to its end"));
 }
 
-TEST_CASE("contract: a driver whose calls fail is told which") {
+TEST_CASE("contract: a driver whose calls fail gets their names") {
     for (const Call call :
          {Call::reserve, Call::create, Call::map, Call::unmap, Call::record_device, Call::open_file}) {
         const FaultyDriver faulty{HostDriver{64_MiB}};

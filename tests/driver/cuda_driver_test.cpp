@@ -303,7 +303,7 @@ TEST_CASE("CudaDriver: found again behind an AnyDriver, but not as another drive
     CHECK_FALSE(FaultyDriver{any}.as<CudaDriver>());
 }
 
-TEST_CASE("CudaDriver: options are fixed in what is created") {
+TEST_CASE("CudaDriver: options apply to everything that it creates") {
     Stub stub;
     PageHandle handle;
     CHECK(stub.driver().create(4_MiB, handle).ok());
@@ -765,7 +765,7 @@ TEST_CASE("CudaDriver: a failed call leaves its results unchanged, and has a kin
     CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-TEST_CASE("CudaDriver: where the thread cannot be set up the call is not made") {
+TEST_CASE("CudaDriver: if the thread cannot be set up the call is not made") {
     Stub stub;
     const CudaDriver driver = stub.driver();
     DeviceMemory memory;
@@ -839,7 +839,7 @@ TEST_CASE("CudaDriver: opening a lane is retried after a failure, and a lane tha
     CHECK(stub.all("cuStreamDestroy") == std::vector<std::string>{"0x100"});
 }
 
-TEST_CASE("CudaDriver: closing after the driver has gone is quiet") {
+TEST_CASE("CudaDriver: closing after the driver has been unloaded is silent") {
     Stub stub;
     {
         const CudaDriver driver = stub.driver();

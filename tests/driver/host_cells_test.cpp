@@ -120,7 +120,7 @@ TEST_CASE("HostCells: can be populated as a whole without pinning") {
     CHECK(driver.calls(Call::pin_host) == 0);
 }
 
-TEST_CASE("HostCells: an error says whose pages they were to be") {
+TEST_CASE("HostCells: an error says whose pages they are") {
     const Machine driver = machine();
     driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
     try {

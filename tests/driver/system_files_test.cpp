@@ -116,7 +116,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a file is nobody else's: no name, mode 0600, closed on exec") {
+TEST_CASE("a file is private: no name, mode 0600, closed on exec") {
     const Directory directory;
     const FileRef file = open_in(directory.name);
     CHECK(std::filesystem::is_empty(directory.name));

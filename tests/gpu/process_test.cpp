@@ -60,7 +60,7 @@ TEST_CASE("alone: exit with a static saver that is older than the driver" * doct
     std::exit(3); // NOLINT(concurrency-mt-unsafe)
 }
 
-TEST_CASE("exit with paused memory is quiet, whether the driver goes before the saver or after") {
+TEST_CASE("exit with paused memory is silent, whether the driver ends before the saver or after") {
     for (const char* name : {"alone: exit with a static saver that was made in main",
                              "alone: exit with a static saver that is older than the driver"}) {
         CAPTURE(name);
@@ -73,7 +73,7 @@ TEST_CASE("exit with paused memory is quiet, whether the driver goes before the 
     }
 }
 
-TEST_CASE("fork: the child is refused everything, and the parent goes on unharmed") {
+TEST_CASE("fork: every call of the child is refused, and the parent is unharmed") {
     constexpr std::size_t bytes = 4_MiB + 4_KiB;
     Program program;
     const Ledgered books;

@@ -87,7 +87,7 @@ TEST_CASE("a graph is not launched while any of its tag is paused" * on_machines
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE("a pause waits for what a graph was launched to do" * on_machines) {
+TEST_CASE("a pause waits for the work of a launched graph" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const OwnStream stream{machine.driver};

@@ -81,7 +81,7 @@ TEST_CASE("groups do not share" * on_machines) {
     CHECK(workspaces.stats().places == 3);
 }
 
-TEST_CASE("a workspace grows where it is, its bytes stay, and nobody else gets its addresses" * on_machines) {
+TEST_CASE("a workspace grows in place, its bytes stay, and nothing else gets its addresses" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("workspace", HostBackup{});
@@ -431,7 +431,7 @@ TEST_CASE("lent memory serves names that fit, until the pool lets it go" * on_ma
     CHECK(graph.usage().blocks == 0);
 }
 
-TEST_CASE("where a place grows once, a new name that needs more gets its own" * on_machines) {
+TEST_CASE("if a place can grow only once, a new name that needs more gets its own" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     WorkspacePool workspaces{saver.arena("workspace", Discard{}, {.single_handle = true}), {.cap = 64_MiB}};

@@ -291,7 +291,7 @@ TEST_CASE("DeferredFrees: a mark that is being queried belongs to the thread tha
     }
     SUBCASE("joined to the next one") {
         add(4, 300);
-        SUBCASE("and passed: what it covered goes") {
+        SUBCASE("and passed: its blocks are free") {
             answer(true);
             CHECK(freed == Addresses{0x100});
         }

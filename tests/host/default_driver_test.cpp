@@ -36,7 +36,7 @@ struct Look {
 
 } // namespace
 
-TEST_CASE("with_default_driver: host memory of the size asked for where there is no driver") {
+TEST_CASE("with_default_driver: host memory of the requested size if there is no driver") {
     const Given given = with_default_driver(Look{}, {.cuda_library = no_library, .host_capacity = 64_MiB});
     CHECK_FALSE(given.cuda);
     CHECK(given.bytes == 64_MiB);
@@ -61,7 +61,7 @@ TEST_CASE("with_default_driver: returns and throws what the program does") {
                     std::logic_error);
 }
 
-TEST_CASE("with_default_driver: the device asked for where it can be used") {
+TEST_CASE("with_default_driver: the requested device if it can be used") {
     const Given given = with_default_driver(Look{}, {.device = 1, .cuda_library = MEMSAVER_STUB_LIBCUDA});
     CHECK(given.cuda);
     CHECK(given.device == 1);

@@ -338,7 +338,7 @@ TEST_CASE("late host streams: nothing starts until a thread waits for it, and th
         }
         CHECK(bytes_at(a.address)[0] == 5);
     }
-    SUBCASE("closing a stream lets its work go, and what that follows") {
+    SUBCASE("closing a stream starts its work, and the work that it follows") {
         REQUIRE(driver.follow(second, ready).ok());
         REQUIRE(driver.enqueue(second, a.address, page, [&] { seen = bytes_at(a.address)[0]; }).ok());
         REQUIRE(driver.record(done, second).ok());

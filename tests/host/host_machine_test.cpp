@@ -215,7 +215,7 @@ TEST_CASE("host captures: events inside and outside do not mix") {
         SUBCASE("until it marks the device") { CHECK(s.driver.record_device(s.event).ok()); }
         CHECK(s.driver.query(s.event, yes).ok());
     }
-    SUBCASE("following what is outside breaks the capture") {
+    SUBCASE("following a stream outside breaks the capture") {
         CHECK(s.driver.follow(s.stream, outside) == HostStatus::capture_isolation);
         CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::capture_invalidated);
     }

@@ -112,7 +112,7 @@ TEST_CASE("whatever fails, every range that was opened is closed") {
     CHECK(watched.seen.lines.size() == 2);
 }
 
-TEST_CASE("ranges name the device where it is not the first, may overlap, and copies share them") {
+TEST_CASE("ranges name a device other than the first, may overlap, and copies share them") {
     Watched watched;
     const Ranges ranges;
     const Ranges copy = ranges; // NOLINT(performance-unnecessary-copy-initialization): that is what is tested

@@ -14,7 +14,7 @@ namespace model_fragmentation_test {
 
 using namespace memsaver;
 
-TEST_CASE("after a resume, little of what is mapped is not used: sizes from 256 B to 64 MiB, 4 GiB in all") {
+TEST_CASE("after a resume, little mapped memory is unused: sizes from 256 B to 64 MiB, 4 GiB in all") {
     constexpr std::uint64_t seed = 20260701;
     MESSAGE("seed " << seed);
     std::mt19937_64 random{seed};

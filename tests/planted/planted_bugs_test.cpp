@@ -127,7 +127,7 @@ void reuse_after_stream(Machine& machine) {
 
 } // namespace
 
-TEST_CASE("no wait for the device before memory goes") {
+TEST_CASE("no wait for the device before memory is released") {
     const auto program = [](Machine& machine) {
         ArenaOf<> arena{machine.lying, "working"};
         const OpenStream stream{machine};
@@ -464,7 +464,7 @@ TEST_CASE("work on memory that is paused") {
     CHECK(program(true).says("work on memory that is not mapped"));
 }
 
-TEST_CASE("memory given up as idle, and paused as idle, that is not") {
+TEST_CASE("memory freed as idle, and paused as idle, that is not") {
     const auto freed = [](bool idle) {
         return run(Lie::none, [&](Machine& machine) {
             ArenaOf<> arena{machine.lying, "not idle"};

@@ -86,7 +86,7 @@ TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
     CHECK(std::filesystem::is_empty(folder.path));
 }
 
-TEST_CASE("exit with paused memory is quiet, and takes its files along") {
+TEST_CASE("exit with paused memory is silent, and leaves no files") {
     const Folder folder;
     Child child{[&] {
         const HostDriver driver{256_MiB};

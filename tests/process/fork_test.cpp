@@ -114,7 +114,7 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("fork: what the child destroys is still the parent's") {
+TEST_CASE("fork: objects that the child destroys still belong to the parent") {
     const HostDriver driver{256_MiB};
     std::optional<MemorySaver<HostDriver>> saver{std::in_place, driver};
     std::optional<TaggedArena<HostDriver, FileBackup>> alone{

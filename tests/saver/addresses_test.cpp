@@ -42,7 +42,7 @@ void without_addresses(const std::function<void(MemorySaver<>&)>& wants) {
     }
 }
 
-TEST_CASE("out of addresses: an allocation, a reserve, elastic memory, plain memory and a use ask nobody for room") {
+TEST_CASE("out of addresses: an allocation, a reserve, elastic memory, plain memory and a use do not ask for room") {
     without_addresses([](MemorySaver<>& saver) { (void)saver.arena("w").allocate(1_MiB); });
     without_addresses([](MemorySaver<>& saver) { (void)saver.arena("cache").allocate(1_GiB); });
     without_addresses([](MemorySaver<>& saver) { (void)saver.arena("w", ArenaOptions{.reserve = 64_MiB}); });

@@ -78,7 +78,7 @@ TEST_CASE("misuse names tag, pointer and size" * on_machines) {
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE("quiet deallocation tells the sink" * on_machines) {
+TEST_CASE("silent deallocation reports to the sink" * on_machines) {
     const Checked machine;
     int ignored = 0;
     MemorySaver saver{machine.driver,

@@ -317,7 +317,7 @@ TEST_CASE("the same thread holds an arrival and pauses, trims, drops, exchanges"
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("a use of what is on its way does not wait for the bytes, and keeps it") {
+TEST_CASE("a use of arriving tags does not wait for the bytes, and keeps them") {
     const Checked machine{host_machine};
     const std::size_t room = machine.free_bytes();
     MemorySaver saver{machine.driver};
@@ -586,7 +586,7 @@ TEST_CASE("hooks around a streamed resume: those after it run once the bytes are
     CHECK(after == 2); // that resume ran the hooks: this one's bytes have been paused since
 }
 
-TEST_CASE("hooks after a streamed resume are told of each tag that has stayed") {
+TEST_CASE("hooks after a streamed resume get each tag that still exists") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena stays = saver.arena("stays", HostBackup{});
     const Arena goes = saver.arena("goes", HostBackup{});
@@ -608,7 +608,7 @@ TEST_CASE("hooks after a streamed resume are told of each tag that has stayed") 
     CHECK(told == std::vector<std::vector<std::string>>{{"stays"}});
 }
 
-TEST_CASE("hooks after a streamed resume are not told of tags that have been dropped, nor after close") {
+TEST_CASE("hooks after a streamed resume do not get dropped tags, and do not run after close") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena stays = saver.arena("stays", HostBackup{});
     const Arena ends = saver.arena("ends", HostBackup{});
@@ -810,7 +810,7 @@ TEST_CASE("saving ahead after a failed restore: its pages are released first, an
     }
 }
 
-TEST_CASE("saving ahead: a block that comes while it waits for its order is saved by the pause") {
+TEST_CASE("saving ahead: a block that is allocated while it waits for its order is saved by the pause") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});

@@ -157,7 +157,7 @@ TEST_CASE("drop: switched off, and inside a hook") {
     CHECK(saver.usage().begin()->state == "active");
 }
 
-TEST_CASE("drop: where the device cannot be waited for, the tag lives on, and its blocks are still known") {
+TEST_CASE("drop: if the device cannot be waited for, the tag stays, and its blocks are still known") {
     using Driver = MachineDriver;
     const Driver driver{HostDriver{64_MiB}};
     {

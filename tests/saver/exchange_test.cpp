@@ -443,7 +443,7 @@ TEST_CASE("exchange: a save that fails in the middle leaves every page as it was
     }
 }
 
-TEST_CASE("exchange: a handle that is larger than any that the tag that comes would take passes as it is") {
+TEST_CASE("exchange: a handle that is larger than any that the incoming tag would create is handed over whole") {
     constexpr std::size_t large = 1_GiB + 16_MiB; // only touched in a few places
     MemorySaver saver{HostDriver{large + 16_MiB}};
     const Arena out = saver.arena("out", Discard{}, ArenaOptions{.single_handle = true});

@@ -86,7 +86,7 @@ TEST_CASE("a hook ends with its handle" * on_machines) {
     late.reset(); // after its saver: a no-op
 }
 
-TEST_CASE("a throwing before-hook: nothing happened" * on_machines) {
+TEST_CASE("a before-hook throws: nothing has happened" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     void* const block = saver.arena("tag", Zero{}).allocate(2_MiB);

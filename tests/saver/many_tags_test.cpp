@@ -212,7 +212,7 @@ TEST_CASE("many tags: addresses come with what is allocated, for three blocks of
     CHECK(driver.handle_bytes() == 0);
 }
 
-TEST_CASE("many tags: what has been done is counted") {
+TEST_CASE("many tags: totals are counted") {
     MemorySaver saver{HostDriver{1_GiB}};
     Buffer<char> block{saver.arena("w", HostBackup{}), 32 << 20};
     for (int i = 0; i < 3; ++i) {

@@ -526,7 +526,7 @@ TEST_CASE("several devices work at the same time") {
     (void)saver.resume("tag");
 }
 
-TEST_CASE("a saver of one device only waits for that one") {
+TEST_CASE("a saver of one device waits for that one only") {
     const Checked first{host_machine, 0};
     const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};

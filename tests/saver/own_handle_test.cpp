@@ -232,7 +232,8 @@ TEST_CASE("own handle: hooks see copies of the event, whatever others do to thei
     }
 }
 
-TEST_CASE("own handle: what hooks of an eviction do to their event changes neither the eviction nor the resume") {
+TEST_CASE(
+    "own handle: changes that hooks of an eviction make to their event affect neither the eviction nor the resume") {
     const D driver{HostDriver{16_MiB, {.granularity = 64_KiB}}};
     MemorySaver<D> saver{driver};
     const Arena a = saver.arena("a", HostBackup{.threads = 1});

@@ -203,7 +203,7 @@ TEST_CASE("room: the program is asked, without a lock, for as long as it says ye
     CHECK(asked.size() == 3);
 }
 
-TEST_CASE("room: what is missing counts the margin, the saver's or the tag's own") {
+TEST_CASE("room: the missing bytes include the margin, the saver's or the tag's own") {
     std::size_t missing = 0;
     MemorySaver saver{HostDriver{all}, {.margin = 4_MiB, .on_no_room = [&](const NoRoom& need) {
                                             missing = need.missing_bytes;

@@ -74,7 +74,7 @@ TEST_CASE("single handle: every block, whatever is allocated and freed beside it
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("single handle: without it neighbours come back behind one handle, with it they do not" * on_machines) {
+TEST_CASE("single handle: without it neighbours are resumed behind one handle, with it they are not" * on_machines) {
     const Watched machine;
     MemorySaver saver{machine.driver};
     for (const bool single : {false, true}) {
@@ -138,7 +138,7 @@ TEST_CASE("single handle: an exchange hands on handles of the block's own size o
     (void)other;
 }
 
-TEST_CASE("single handle: steps of an elastic range are one each, and blocks never come across them" * on_machines) {
+TEST_CASE("single handle: each step of an elastic range has one, and blocks never span steps" * on_machines) {
     const Watched machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv", HostBackup{}, one_handle);

@@ -44,7 +44,7 @@ TEST_CASE("rows follow every operation" * on_machines) {
     CHECK(row_of(saver, "first").reserved_bytes == 0);
 }
 
-TEST_CASE("rows stand in the order in which the arenas were made" * on_machines) {
+TEST_CASE("rows are in the order in which the arenas were made" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     for (const char* tag : {"z", "a", "m"}) (void)saver.arena(tag);

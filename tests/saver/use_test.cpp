@@ -519,7 +519,7 @@ TEST_CASE("use: hooks run around evictions, and one that throws keeps its tag") 
     CHECK(row_of(saver, "b").state == "paused");
 }
 
-TEST_CASE("use: on_no_room is asked where nothing else makes room") {
+TEST_CASE("use: on_no_room is called if nothing else makes room") {
     std::optional<Buffer<char>> kept;
     int asked = 0;
     World world{{"a"}, SaverOptions{.on_no_room = [&](const NoRoom& need) {

@@ -24,7 +24,7 @@ using namespace test;
 
 using Bytes = std::vector<unsigned char>;
 
-TEST_CASE("write_backup: a resume brings the new bytes, and the others" * on_machines) {
+TEST_CASE("write_backup: a resume restores the new bytes, and the others" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     constexpr std::size_t size = 9'000'000; // spans several extents, cells and units
@@ -200,7 +200,7 @@ TEST_CASE("backup_view and write_backup: of several pauses, each block's bytes a
     }
 }
 
-TEST_CASE("write_backup: damage beside what is written is still found" * on_machines) {
+TEST_CASE("write_backup: damage beside the bytes written is still found" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("tag", Verified<HostBackup>{});

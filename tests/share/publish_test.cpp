@@ -390,7 +390,7 @@ TEST_CASE("publish: the published pages are read-only, and are given to nobody e
     }
 }
 
-TEST_CASE("publish: published pages that their publisher releases go to nobody who waits for room") {
+TEST_CASE("publish: published pages that their publisher releases are not granted to waiting members") {
     const Place place;
     const auto join = [&](const char* name) { return place.join({.name = name, .trusted = true}); };
     const Share share = join("waits");
@@ -659,7 +659,7 @@ TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, un
     CHECK(refused.wait() == 1);
 }
 
-TEST_CASE("publish: a forked child has nothing of what its parent published or attached") {
+TEST_CASE("publish: a forked child has nothing that its parent published or attached") {
     const Place place;
     {
         Engine engine{place};

@@ -205,7 +205,7 @@ TEST_CASE("share room: for a waiting member, memory that has become idle meanwhi
     CHECK(desk.heard() == "2 lend 8");
 }
 
-TEST_CASE("share room: one member's grants do not count twice when it tells another leader what it holds") {
+TEST_CASE("share room: one member's grants do not count twice when it reports to another leader") {
     Desk desk;
     ShareFacts facts;
     facts.granted = 6;

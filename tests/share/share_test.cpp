@@ -215,7 +215,7 @@ TEST_CASE("share: plain memory is covered like all other") {
     CHECK(share.members().at(0).held_bytes == 0);
 }
 
-TEST_CASE("share: memory whose number is given out again while it is freed is counted right") {
+TEST_CASE("share: memory whose handle is reused while it is freed is counted right") {
     const Place place;
     const auto machine = std::make_shared<OneBlock>(place.device());
     const Share share{AnyDriver{machine}, {.folder = place.folder}};

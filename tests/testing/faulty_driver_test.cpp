@@ -146,7 +146,7 @@ TEST_CASE("the n-th call fails, counted from the plan on, once or from there on"
         CHECK(driver.drain().kind == StatusKind::out_of_memory); // the first planned failure
         CHECK(driver.drain().ok());
     }
-    SUBCASE("heal forgets a failure that has not come yet") {
+    SUBCASE("heal cancels a failure that has not happened yet") {
         driver.fail({.call = Call::drain, .nth = 2});
         CHECK(driver.drain().ok());
         driver.heal();
@@ -396,7 +396,7 @@ TEST_CASE("one unmap may span whole mappings") {
     }
 }
 
-TEST_CASE("misuse is noticed even where the driver is not") {
+TEST_CASE("misuse is noticed even if the driver would not notice it") {
     using Misuse = void (*)(Mapped&);
     // clang-format off
     const std::pair<const char*, Misuse> all[] = {

@@ -175,7 +175,7 @@ TEST_CASE("saving ahead while threads allocate, free, invalidate and pause" * on
     }
 }
 
-TEST_CASE("a saver is closed while threads wait for what arrives" * on_hosts) {
+TEST_CASE("a saver is closed while threads wait for arriving bytes" * on_hosts) {
     const Checked machine;
     for (int round = 0; round < rounds; ++round) {
         MemorySaver saver{machine.driver};

@@ -416,7 +416,7 @@ TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("closing while others are at work: they are told so, and nothing is left" * on_hosts) {
+TEST_CASE("closing while others are at work: they get Misuse, and nothing is left" * on_hosts) {
     const Checked machine;
     Saver saver{machine.driver};
     const Arena arena = saver.arena("closed", Zero{});

@@ -285,7 +285,7 @@ TEST_CASE("threads: a range of elastic memory ends while its tag is dropped, or 
     }
 }
 
-TEST_CASE("threads: a use in the middle of a resume that drops bytes is told so") {
+TEST_CASE("threads: a use in the middle of a resume that drops bytes reports the loss") {
     Turnstile restored;
     std::atomic<bool> armed{false};
     MemorySaver saver{HostDriver{64_MiB}, {.events = [&](const Event& event) {
@@ -307,7 +307,7 @@ TEST_CASE("threads: a use in the middle of a resume that drops bytes is told so"
     CHECK(saver.use("b").lost().size() == 1);
 }
 
-TEST_CASE("threads: closing wakes those who wait") {
+TEST_CASE("threads: closing wakes waiting threads") {
     World world{{}};
     auto& saver = *world.saver;
     std::optional<Use> held{saver.use({name_of(0), name_of(1), name_of(2)})};

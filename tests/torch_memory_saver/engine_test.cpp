@@ -47,7 +47,7 @@ struct Bench {
 
 } // namespace
 
-TEST_CASE("pages go and come, pointers stay, tags are apart" * on_machines) {
+TEST_CASE("pages are released and created, pointers stay, tags are separate" * on_machines) {
     Bench bench;
     CHECK(bench.mapped() == 0);
     void* const cache = bench.allocate("kv_cache", 64_MiB + 1);

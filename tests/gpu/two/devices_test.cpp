@@ -195,7 +195,7 @@ TEST_CASE("a peer can use the pages, before a pause and after") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("no room on one device: nothing comes back on either") {
+TEST_CASE("no room on one device: nothing is resumed on either") {
     const Ledgered first{0};
     const Ledgered second{1};
     MemorySaver saver{first.driver};
