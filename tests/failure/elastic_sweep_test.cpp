@@ -20,7 +20,7 @@ TEST_CASE("sweep: elastic memory, without memory") {
 TEST_CASE("sweep: elastic memory, switched off") {
     std::vector<Operation> operations = elastic();
     std::erase_if(operations, [](const Operation& operation) { // unused plain memory is already freed
-        return std::string_view{operation.name} == "elastic: commit with room only for what others do not use";
+        return std::string_view{operation.name} == "elastic: commit, with room only in other tags' unused memory";
     });
     sweep_all(operations, {.policies = some_policies(1, {"pinned"}),
                            .kinds = {StatusKind::other, StatusKind::gone},

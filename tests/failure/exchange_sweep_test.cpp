@@ -6,7 +6,7 @@ namespace failure_exchange_sweep_test {
 using namespace test;
 
 TEST_CASE("sweep: exchanging, under every sort of policy") {
-    sweep_all(only(exchanging(), {"exchange: goes", "exchange: comes"}),
+    sweep_all(only(exchanging(), {"exchange: out", "exchange: in"}),
               {.policies = some_policies(1, {"discard", "discard, poisoned", "zero", "pinned", "pageable, given back",
                                              "file, once", "pinned, verified", "pinned, compressed"}),
                .kinds = {StatusKind::other, StatusKind::gone}});

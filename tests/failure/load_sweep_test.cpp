@@ -12,7 +12,7 @@ TEST_CASE("sweep: loading from files") {
 
 TEST_CASE("sweep: loading from files, without memory") {
     sweep_all(
-        only(loading(), {"load", "load: resume", "load: pause, of what the file has no more"}),
+        only(loading(), {"load", "load: resume", "load: pause, of bytes that the file no longer has"}),
         {.policies = some_policies(1, {"zero"}), .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
 }
 

@@ -75,7 +75,7 @@ inline std::vector<Operation> arriving() {
              world.resume("swept"); // the failure was reported to the event sink
          },
          arrived},
-        {"gate: of what is away, on its way and here", pause_swept,
+        {"gate: over paused, arriving and resident memory", pause_swept,
          [coming](Populated& world) {
              const void* const block = world.tags["swept"].blocks[3].at;
              const Gate away = world.saver->gate(block, 1000);

@@ -66,14 +66,14 @@ inline std::vector<Operation> elastic() {
     return {
         {"elastic: made", nothing, make_elastic, blocks(0)},
         {"elastic: commit", with_elastic, commit, blocks(6)},
-        {"elastic: commit with room only for what others do not use",
+        {"elastic: commit, with room only in other tags' unused memory",
          [](Populated& world) {
              with_elastic(world);
              world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
              world.ballast.emplace(world.driver, 256_KiB + 16_KiB);
          },
          commit, blocks(6)},
-        {"elastic: commit of what a release still waits for",
+        {"elastic: commit where a release still waits",
          [device](Populated& world) {
              with_elastic(world);
              device(world);

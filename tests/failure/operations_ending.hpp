@@ -81,10 +81,10 @@ inline std::vector<Operation> living() {
         {"drop: paused", away, drop, gone},
         {"drop: paused in part", partly_away, drop, gone},
         {"forget_backup", away, forget, nothing_kept},
-        {"resume: bytes dropped this once", away,
+        {"resume: bytes dropped for this call", away,
          [](Populated& world) { (void)world.saver->resume("extra", {.bytes = Discard{}, .room_within = {}}); },
          [](Populated& world) { CHECK(world.is("active", "extra")); }},
-        {"allocate: what this stream has freed",
+        {"allocate: a block that this stream freed",
          [extra](Populated& world) {
              extra(world);
              const Arena arena = world.saver->arena("extra");

@@ -124,7 +124,7 @@ inline std::vector<Operation> loading() {
     };
     return {
         {"load", with_loadable, load_whole, loaded},
-        {"load: over what was loaded before", with_other_bytes, load_whole, loaded},
+        {"load: over bytes loaded before", with_other_bytes, load_whole, loaded},
         {"load: a part", with_other_bytes,
          [](Populated& world) {
              world.saver->load(changed_bytes(world), SweptFile::changed_bytes, SweptFile::get().path("whole"),
@@ -148,7 +148,7 @@ inline std::vector<Operation> loading() {
          },
          loaded},
         {"load: pause", with_loaded, pause, away},
-        {"load: pause, of what the file has no more", with_loaded,
+        {"load: pause, of bytes that the file no longer has", with_loaded,
          [pause](Populated& world) {
              const SweptFile::Away gone{SweptFile::get().path("whole")};
              pause(world);

@@ -28,7 +28,7 @@ inline std::vector<Operation> allocating() {
          grown},
         {"allocate: while the tag is paused", pause_swept, [](Populated& world) { world.allocate("swept", 20'000); },
          [](Populated& world) { CHECK(world.is("partly paused")); }},
-        {"allocate: what waits to be used again",
+        {"allocate: a freed block that waits",
          [](Populated& world) {
              const Arena arena = world.saver->arena("tight", world.policy.policy, options_of(64_KiB));
              world.filled = arena.allocate(64_KiB);
@@ -56,7 +56,7 @@ inline std::vector<Operation> allocating() {
              world.buffer->reset(world.stream);
          },
          [](Populated& world) { CHECK((world.buffer->empty() && swept_blocks(world) == 4)); }},
-        {"allocate: with room only for what others do not use",
+        {"allocate: with room only in other tags' unused memory",
          [](Populated& world) {
              world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
              world.ballast.emplace(world.driver, 256_KiB + 16_KiB);

@@ -37,11 +37,11 @@ inline std::vector<Operation> pausing() {
              world.resume("swept");
          },
          pause_swept, paused},
-        {"pause: what is not paused yet", paused_in_batches, pause_swept, paused},
-        {"pause: bytes dropped this once", nothing,
+        {"pause: the part that is not paused yet", paused_in_batches, pause_swept, paused},
+        {"pause: bytes dropped for this call", nothing,
          [](Populated& world) { world.pause({"swept"}, Options{.bytes = Discard{.poison = poison}}, Becomes::poison); },
          paused},
-        {"pause: after a stream, with patience", nothing, with_options([](Populated& world) {
+        {"pause: after a stream, with a timeout", nothing, with_options([](Populated& world) {
              return Options{.order = after(world.stream), .timeout = std::chrono::minutes{5}};
          }),
          paused},
@@ -93,7 +93,7 @@ inline std::vector<Operation> resuming() {
              for (const char* tag : {"beside", "away"}) CHECK(world.is("active", tag));
          },
          About::all},
-        {"resume: with room only for what others do not use",
+        {"resume: with room only in other tags' unused memory",
          [](Populated& world) {
              world.pause("swept");
              world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
@@ -181,13 +181,13 @@ inline std::vector<Operation> exchanging() {
     const auto goes = [](Populated& world) { world.exchange({"swept"}, {"away"}); };
     const auto comes = [](Populated& world) { world.exchange({"away"}, {"swept"}); };
     return {
-        {"exchange: goes", away_waits, goes, went, About::all},
-        {"exchange: comes", swept_waits, comes, came, About::all},
-        {"exchange: goes, without room beside", [=](Populated& world) { away_waits(world), tight(world); }, goes, went,
+        {"exchange: out", away_waits, goes, went, About::all},
+        {"exchange: in", swept_waits, comes, came, About::all},
+        {"exchange: out, without room beside", [=](Populated& world) { away_waits(world), tight(world); }, goes, went,
          About::all},
-        {"exchange: comes, without room beside", [=](Populated& world) { swept_waits(world), tight(world); }, comes,
-         came, About::all},
-        {"exchange: goes with another",
+        {"exchange: in, without room beside", [=](Populated& world) { swept_waits(world), tight(world); }, comes, came,
+         About::all},
+        {"exchange: out, with another tag",
          [=](Populated& world) {
              world.allocate("beside", 175'000);
              away_waits(world);

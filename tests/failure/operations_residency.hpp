@@ -56,9 +56,9 @@ inline std::vector<Operation> residency() {
     const auto resumed = check_resumed;
     const auto paused = check_evicted;
     return {
-        {"use: of what is away", pause_swept, use_swept, resumed},
-        {"use: of what is here", [](Populated& world) { use_swept(world); }, use_swept, resumed},
-        {"use: for which another tag has to go",
+        {"use: of a paused tag", pause_swept, use_swept, resumed},
+        {"use: of a resident tag", [](Populated& world) { use_swept(world); }, use_swept, resumed},
+        {"use: evicts another tag",
          [](Populated& world) {
              pause_swept(world);
              with_rival(world);
@@ -69,7 +69,7 @@ inline std::vector<Operation> residency() {
              resumed(world);
              world.check_bytes("rival");
          }},
-        {"pause: of what uses have marked", nothing,
+        {"pause: of a tag that uses have marked", nothing,
          [](Populated& world) {
              use_swept(world);
              // An earlier attempt may have dropped its bytes
@@ -86,7 +86,7 @@ inline std::vector<Operation> residency() {
 /// Operations of a saver whose allocations and resumes evict.
 inline std::vector<Operation> evicting() {
     return {
-        {"allocate: for which another tag has to go",
+        {"allocate: evicts another tag",
          [](Populated& world) {
              world.saver->set_evictable("swept", true);
              DeviceMemory memory;
@@ -102,7 +102,7 @@ inline std::vector<Operation> evicting() {
              (void)world.saver->trim("swept", {.order = already_idle}); // what could not be released at first
              check_evicted(world);
          }},
-        {"resume: for which another tag has to go",
+        {"resume: evicts another tag",
          [](Populated& world) {
              pause_swept(world);
              with_rival(world);

@@ -15,7 +15,7 @@ TEST_CASE("sweep: switched off") {
     through.setting = {.name = "switched off", .enabled = false};
     std::vector<Operation> taking = allocating();
     std::erase_if(taking, [](const Operation& operation) { // unused plain memory is already freed
-        return std::string_view{operation.name} == "allocate: with room only for what others do not use";
+        return std::string_view{operation.name} == "allocate: with room only in other tags' unused memory";
     });
     for (const auto& group :
          {taking, freeing(), pausing(), resuming(), ending(), dying(), graphs(), workspaces(), with_hooks()}) {
@@ -29,9 +29,10 @@ TEST_CASE("sweep: checks, and an engine's threads") {
     const Sweep through{.policies = checked_and_executed(),
                         .kinds = {StatusKind::other, StatusKind::gone},
                         .setting = {.name = "checked, or by an executor"}};
-    sweep_all(only(pausing(), {"pause: the first", "pause: a later one, of changed bytes",
-                               "pause: a later one, of the same bytes", "pause: what is not paused yet", "prepare"}),
-              through);
+    sweep_all(
+        only(pausing(), {"pause: the first", "pause: a later one, of changed bytes",
+                         "pause: a later one, of the same bytes", "pause: the part that is not paused yet", "prepare"}),
+        through);
     sweep_all(only(resuming(), {"resume", "resume: batches with holes"}), through);
 }
 
