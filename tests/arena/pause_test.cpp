@@ -89,7 +89,7 @@ TEST_CASE("an arena without memory pauses and resumes" * on_machines) {
     CHECK(arena.bytes_to_resume() == 0);
 }
 
-TEST_CASE("the bytes of paused memory cannot be reached" * on_machines) {
+TEST_CASE("the bytes of paused memory cannot be accessed" * on_machines) {
     const Checked machine;
     ArenaOf<> arena{machine.driver, "gone"};
     void* const block = arena.allocate(2_MiB);

@@ -151,7 +151,7 @@ TEST_CASE("FileSource: many ranges of many files in one block; the rest is kept"
     CHECK(cycle() >= size);
 }
 
-TEST_CASE("FileSource: blocks come and go" * on_machines) {
+TEST_CASE("FileSource: blocks are allocated and freed" * on_machines) {
     const Checked machine;
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);

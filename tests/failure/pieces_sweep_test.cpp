@@ -120,7 +120,7 @@ TEST_CASE("pieces: through rings") {
            "in several pieces, by several threads", 8);
 }
 
-TEST_CASE("pieces: cells that are pinned as copies go") {
+TEST_CASE("pieces: cells that are pinned during the copies") {
     // More than a cell of 64 MiB; host pages begin a little before a cell boundary, so that there are three cells.
     sample(with({66'000'000, 5'000'000}), by_cells(), {.capacity = 192_MiB}, "in several cells, by several threads", 2);
 }

@@ -70,7 +70,7 @@ TEST_CASE("alone: a kernel touches paused memory" * doctest::skip()) {
     std::puts("came to its end");
 }
 
-TEST_CASE("a lost context: DeviceLost, backups stay readable, closing is quiet") {
+TEST_CASE("a lost context: DeviceLost, backups stay readable, closing is silent") {
     const Ended ended = run_alone("alone: a kernel touches paused memory");
     INFO(ended.out);
     CHECK(ended.code == 0);

@@ -139,7 +139,7 @@ TEST_CASE("sweep: the end of a graph" * on_hosts) {
     });
 }
 
-TEST_CASE("a lost device: a graph's end is quiet, and its saver closes" * on_hosts) {
+TEST_CASE("a lost device: a graph ends silently, and its saver closes" * on_hosts) {
     const Checked machine;
     std::size_t told = 0;
     {

@@ -10,7 +10,7 @@ using namespace host_test;
 
 static_assert(!std::is_convertible_v<std::size_t, HostDriver>, "a number is no machine");
 
-TEST_CASE("HostDriver: a copyable name of one machine") {
+TEST_CASE("HostDriver: copies are handles of one machine") {
     HostDriver a{1_GiB, {.device = 3}};
     const HostDriver b{1_GiB};
     HostDriver copy = a;

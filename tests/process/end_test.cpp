@@ -104,7 +104,7 @@ TEST_CASE("exit with paused memory is silent, and leaves no files") {
     CHECK(std::filesystem::is_empty(folder.path));
 }
 
-TEST_CASE("exit after the device was lost is quiet") {
+TEST_CASE("exit after the device was lost is silent") {
     for (const bool paused : {false, true}) {
         CAPTURE(paused);
         Child child{[&] {

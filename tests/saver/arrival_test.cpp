@@ -684,7 +684,7 @@ TEST_CASE("saved ahead: the pause copies nothing" * on_machines) {
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("saving ahead: blocks come and go meanwhile" * on_hosts) {
+TEST_CASE("saving ahead: blocks are allocated and freed meanwhile" * on_hosts) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});

@@ -212,7 +212,7 @@ TEST_CASE("drop: memory that the tag got while a drop waited for its turn is rel
     CHECK_NOTHROW(saver.deallocate(all));
 }
 
-TEST_CASE("drop: tags that come and go leave nothing behind") {
+TEST_CASE("drop: tags that are made and dropped leave nothing behind") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     for (int i = 0; i < 1000; ++i) {

@@ -46,7 +46,7 @@ bool whole(const D& driver, const Elastic& range, std::size_t n, std::uint64_t s
 
 } // namespace
 
-TEST_CASE("elastic: pages come and go anywhere, and the address stays" * on_machines) {
+TEST_CASE("elastic: pages are committed and released anywhere, and the address stays" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("kv");

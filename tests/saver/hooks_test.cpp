@@ -245,7 +245,7 @@ TEST_CASE("a hook may pause and resume other tags" * on_machines) {
     CHECK(row_of(saver, "spare").state == "paused");
 }
 
-TEST_CASE("hooks may come and go while hooks run" * on_machines) {
+TEST_CASE("hooks may be added and removed while hooks run" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     (void)saver.arena("tag");

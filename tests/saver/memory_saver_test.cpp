@@ -20,7 +20,7 @@ namespace saver_memory_saver_test {
 
 using namespace test;
 
-TEST_CASE("memory falls and comes back, pointers stay, over three cycles" * on_machines) {
+TEST_CASE("memory is released and resumed, pointers stay, over three cycles" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};
     const std::size_t before = machine.free_bytes();

@@ -27,7 +27,7 @@ std::size_t used_on(const Watched& driver) {
 
 } // namespace
 
-TEST_CASE("each device's memory falls, comes back and is restored on its own") {
+TEST_CASE("each device's memory is released, resumed and restored separately") {
     const Ledgered first{0};
     const Ledgered second{1};
     Program program; // of device 0
