@@ -44,7 +44,8 @@ constexpr std::size_t bytes = 21_MiB + 6912;
 
 struct Setup {
     explicit Setup(std::size_t limit = 8_MiB, unsigned threads = 2)
-        : driver{late_machine()}, memory{driver, bytes}, ring{std::make_shared<Ring>(driver, limit, threads, 32_MiB)} {
+        : driver{late_machine()}, memory{driver, bytes}, ring{std::make_shared<Ring>(
+                                                             driver, Ring::Shape{limit, threads, 32_MiB})} {
         memory.write(1);
     }
     /// Odd blocks, each on its own page, with holes.
@@ -92,7 +93,7 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
     for (const std::size_t limit : {4_MiB, 8_MiB, 100_MiB, 512_MiB}) {
         for (const unsigned threads : {0U, 1U, 3U, 8U}) {
             for (const std::size_t largest : {2_MiB, 32_MiB}) {
-                const Ring ring{driver, limit, threads, largest};
+                const Ring ring{driver, {limit, threads, largest}};
                 CHECK(ring.pairs() >= 1);
                 CHECK(ring.pairs() <= std::max(1U, threads));
                 CHECK(2 * ring.pairs() * ring.buffer_bytes() <= limit);
@@ -102,15 +103,20 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
         }
     }
     CHECK(driver.host_bytes() == 0);
-    Ring ring{driver, 8_MiB, 8, 32_MiB};
-    ring.prepare(1);
-    CHECK(driver.pinned_bytes() == 4_MiB);
-    ring.prepare(100);
+    Ring ring{driver, {8_MiB, 8, 32_MiB}};
+    ring.prepare(1, 64_KiB); // one piece passes through one buffer, as large as it is
+    CHECK(driver.pinned_bytes() == 64_KiB);
+    ring.prepare(2, 64_KiB);
+    CHECK(driver.pinned_bytes() == 128_KiB);
+    ring.prepare(1, 1_MiB);
+    CHECK(driver.pinned_bytes() == 1_MiB + 64_KiB);
+    ring.prepare(100, 2_MiB);
     CHECK(driver.pinned_bytes() == 8_MiB);
     {
         Ring::Loan one{ring};
         Ring::Loan two{ring};
-        CHECK(one.pair()[0].data() != two.pair()[0].data());
+        CHECK(one.buffer(0, 2_MiB).data() != two.buffer(0, 4096).data());
+        CHECK(one.buffer(0, 2_MiB).data() == one.buffer(0, 4096).data());
     }
     CHECK(driver.pinned_bytes() == 8_MiB);
     CHECK(ring.clear().ok());
@@ -224,7 +230,11 @@ TEST_CASE("RingTransfer: a failure in the middle ends it, wakes its followers, a
             CAPTURE(call_name(call));
             Setup s{4_MiB, 1};
             auto out = s.make(Direction::out, nullptr, {}, {.threads = 1});
-            s.driver.fail({.call = call, .nth = 2, .lasting = lasting, .kind = StatusKind::out_of_host_memory});
+            const bool of_a_buffer = call == Call::map_host || call == Call::populate_host; // one is enough
+            s.driver.fail({.call = call,
+                           .nth = of_a_buffer ? 1U : 2U,
+                           .lasting = lasting,
+                           .kind = StatusKind::out_of_host_memory});
             out->start();
             std::thread follower{[&] { CHECK(!out->follow({}, {s.memory.address() + bytes - 1, 1}).ok()); }};
             CHECK_THROWS_AS((void)out->wait(), OutOfHostMemory);
@@ -249,6 +259,22 @@ TEST_CASE("RingTransfer: a failure in the middle ends it, wakes its followers, a
         CHECK_THROWS_AS((void)s.move(direction), DriverError);
         s.shelf.fail_at = 0;
         CHECK(s.move(Direction::out).ok());
+    }
+}
+
+TEST_CASE("RingTransfer: memory for one buffer is enough") {
+    for (const Call call : {Call::map_host, Call::populate_host}) {
+        CAPTURE(call_name(call));
+        Setup s;
+        s.driver.fail({.call = call, .nth = 2, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+        s.ring->prepare(100, 2_MiB);
+        CHECK(s.driver.pinned_bytes() == 2_MiB);
+        CHECK(s.move(Direction::out).ok());
+        s.memory.write(2);
+        CHECK(s.move(Direction::in).ok());
+        CHECK(s.memory.has(1));
+        CHECK(s.driver.pinned_bytes() == 2_MiB);
+        s.driver.heal();
     }
 }
 

@@ -19,7 +19,7 @@ TEST_CASE("usage as JSON has every field") {
     const ResidencyUsage residency{30, 31, 32, 33, 34, 35, 36, 37};
     const DeviceUsage device{1, 20, 21, 22, 23, true};
     CHECK(
-        to_json(Usage{{row}, {device}, residency}) ==
+        to_json(Usage{{row}, {device}, residency, 40}) ==
         R"({"arenas":[{"tag":"weights","device":1,"policy":"host","state":"paused","reserved_bytes":2,"mapped_bytes":3,)"
         R"("held_bytes":4,"used_bytes":5,"paused_bytes":6,"backed_up_bytes":7,"blocks":8,"elastic_bytes":15,)"
         R"("peak_mapped_bytes":9,)"
@@ -28,7 +28,7 @@ TEST_CASE("usage as JSON has every field") {
         R"("devices":[{"device":1,"total_bytes":20,"used_bytes":21,"mapped_bytes":22,"unexplained_bytes":23,)"
         R"("known":true}],)"
         R"("residency":{"hits":30,"misses":31,"waits":32,"evictions":33,"brought_bytes":34,"restored_bytes":35,)"
-        R"("evicted_bytes":36,"saved_bytes":37}})");
+        R"("evicted_bytes":36,"saved_bytes":37},"host_bytes":40})");
 }
 
 TEST_CASE("usage as JSON: several rows, and none") {

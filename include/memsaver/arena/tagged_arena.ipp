@@ -104,6 +104,7 @@ MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
         const Deadline deadline = deadline_after(options.timeout);
         FixedList<TrimStep> steps{1};
         steps.emplace_back(arena, arena.take_turn(deadline, "trim"));
+        arena.trim_host();
         return run_trim(steps, options.order, deadline);
     });
 }

@@ -4,6 +4,7 @@
 
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/device_scratch.hpp"
+#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/store.hpp"
 
 #include <atomic>
@@ -123,6 +124,10 @@ private:
 
     /// Returns the area that all coded chunks may need, in bytes.
     [[nodiscard]] inline std::size_t coded_bytes() const;
+    /// Returns the bytes of a transfer of `bytes` bytes that pass through one buffer of the ring.
+    [[nodiscard]] std::size_t room_of(std::size_t bytes) const noexcept {
+        return std::min(share_.buffer_bytes(), align_up(bytes, 64_KiB));
+    }
 
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
     inline void free_location(const Record& record);
@@ -159,9 +164,8 @@ private:
     std::shared_ptr<BackupStore> inside_;
     StoreOptions options_;
     CodedOptions coding_;
-    std::shared_ptr<Ring> ring_; ///< for inner stores that copies cannot reach
+    HostShare share_; ///< its ring is for inner stores that copies cannot reach
     std::shared_ptr<DeviceScratch> scratch_;
-    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>();
     std::size_t chunk_bytes_ = 0;
     std::size_t overhead_ = 0;
     std::size_t work_bytes_ = 0;

@@ -28,7 +28,7 @@ namespace detail {
 /// A thread that moves pieces: a stream, and a part of the scratch if there is one.
 class CodedStore::Worker {
 public:
-    inline Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan, std::size_t grow_by);
+    inline Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan, std::size_t bytes, Ring& ring);
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     /// Not inlined: g++ 12 would warn that members which the constructor always sets may be uninitialized.
@@ -81,6 +81,8 @@ private:
     Range part_;
     Plan plan_;
     std::size_t grow_by_;
+    Ring& ring_;
+    std::size_t room_; // of its buffer
     OwnedStream stream_;
     OwnedEvent mark_;
     std::optional<Ring::Loan> loan_;
@@ -122,10 +124,10 @@ class CodedStore::Transfer final : public Ticket::Work {
 public:
     Transfer(CodedStore& store, Direction direction, std::vector<std::vector<Unit>> pieces, const Plan& plan,
              const LiveSet& live, std::size_t bytes)
-        : store_{store}, direction_{direction}, cells_{direction == Direction::out ? store.cells()
-                                                                                   : std::vector<Room>{}},
-          pieces_{std::move(pieces)}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
-          in_use_{*store.scratch_}, bytes_{bytes}, before_write_{live.before_write}, progress_{live.progress, bytes},
+        : store_{store}, direction_{direction},
+          cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, pieces_{std::move(pieces)},
+          plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
+          ring_{store.share_.ring()}, before_write_{live.before_write}, progress_{live.progress, bytes},
           arrived_(pieces_.size(), 0), movers_{movers()}, crew_{crew()} {}
     ~Transfer() override { crew_.join(); }
 
@@ -171,6 +173,7 @@ private:
     Range scratch_;
     DeviceScratch::UseGuard in_use_;
     std::size_t bytes_;
+    std::shared_ptr<Ring> ring_;
     std::function<Status(Range)> before_write_;
     Progress progress_;
     std::atomic<std::size_t> next_{0};
@@ -187,8 +190,9 @@ private:
 inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options,
                               CodedOptions coding)
     : driver_{driver}, inside_{std::move(inside)}, options_{std::move(options)}, coding_{std::move(coding)},
-      ring_{std::make_shared<Ring>(driver, options_.ring_bytes, std::max(1U, coding_.pieces), 8_MiB)},
-      scratch_{std::make_shared<DeviceScratch>(driver)} {
+      share_{driver, options_.ring_bytes, std::max(1U, coding_.pieces), 8_MiB}, scratch_{
+                                                                                    std::make_shared<DeviceScratch>(
+                                                                                        driver)} {
     coding_.pieces = std::max(1U, coding_.pieces);
     lent_.resize(coding_.pieces);
     rows_.resize(coding_.pieces);
@@ -214,6 +218,7 @@ inline void CodedStore::remember(const LiveSet& live) {
         tag_text_ = of_tag(live.tag);
     }
     if (last_live_.host_budget != live.host_budget) last_live_.host_budget = live.host_budget;
+    share_.join(live.host_budget);
     if (options_.observer) options_.observer->about(live.tag);
 }
 
@@ -334,12 +339,12 @@ inline Status CodedStore::clear() noexcept {
     Status rows;
     for (PinnedBuffer& one : rows_) rows = first_failure({rows, one.release()});
     const Status inside = inside_->clear();
-    return first_failure({scratch, rows, inside, ring_->clear(), views_->retry()});
+    return first_failure({scratch, rows, inside, share_.leave()});
 }
 
 inline Status CodedStore::retry() noexcept {
     const Status inside = inside_->retry();
-    return first_failure({inside, views_->retry()});
+    return first_failure({inside, share_.retry()});
 }
 
 inline void CodedStore::grow_inside(std::size_t bytes) const {
@@ -386,7 +391,7 @@ inline void CodedStore::ready_rows(std::size_t parts, bool settled) noexcept {
 inline PinnedBuffer* CodedStore::take_rows(std::size_t part) noexcept {
     const std::size_t bytes = coding_.codec->row_bytes(most_chunks());
     if (bytes == 0 || rows_[part].unsettled()) return nullptr;
-    (void)rows_[part].take(driver_, align_up(bytes, 2_MiB)); // without them it is slower
+    (void)share_.take(rows_[part], bytes); // without them it is slower
     return &rows_[part];
 }
 
@@ -427,6 +432,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     if (status.kind != StatusKind::out_of_memory)
         check_of(status, "allocate memory for compression", plan(area).bytes());
     ready_rows(plan(area).parts, false);
+    const std::size_t room = room_of(wanted);
     wanted = wanted / 10 * 7;
     {
         const std::unique_lock growing{inside_mutex_};
@@ -446,7 +452,9 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     });
     crew.join();
     if (const auto failure = crew.failure()) std::rethrow_exception(failure);
-    if (through_ring.load()) ring_->prepare(pieces_of(units, {}).size(), tag_text_);
+    if (!through_ring.load()) return;
+    const std::shared_ptr<Ring>& ring = share_.ring();
+    ring->prepare(std::min(pieces_of(units, {}).size(), ring->pairs()), room, tag_text_);
 }
 
 inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
@@ -486,7 +494,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
 inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
-    ring_->settle(tag_text_); // here: the crew must not wait for the device
+    share_.ring()->settle(tag_text_); // here: the crew must not wait for the device
     ready_rows(rows_.size(), true);
     const Plan decoding = plan(coded_bytes());
     if (decoding.parts != 0) check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
@@ -530,9 +538,7 @@ inline void CodedStore::check_of(const Status& status, const Attempt& attempt, s
 // --- access to single chunks ---
 
 inline std::shared_ptr<HostCells> CodedStore::host_copy(std::size_t bytes) const {
-    auto copy = views_->make(driver_, align_up(bytes, 4096), {}, tag_text_); // aligned, and excluded from core dumps
-    check_of(copy->take(), "allocate host pages", bytes);
-    return copy;
+    return share_.copy(bytes, tag_text_);
 }
 
 inline Status CodedStore::read(std::byte* to, const Record& record) const {
@@ -697,8 +703,9 @@ inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live, Co
 // --- workers ---
 
 inline CodedStore::Worker::Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan,
-                                  std::size_t grow_by)
-    : store_{store}, part_{part}, plan_{plan}, grow_by_{grow_by} {
+                                  std::size_t bytes, Ring& ring)
+    : store_{store}, part_{part}, plan_{plan}, grow_by_{std::min<std::size_t>(64_MiB, bytes / 16)}, ring_{ring},
+      room_{store.room_of(bytes)} {
     store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
     store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
     if (plan.parts != 0) rows_ = store.take_rows(number);
@@ -720,8 +727,8 @@ inline void CodedStore::Worker::pass() const {
 }
 
 inline PinnedBuffer& CodedStore::Worker::buffer() {
-    if (!loan_) loan_.emplace(*store_.ring_);
-    buffer_ = &loan_->pair(store_.tag_text_)[0];
+    if (!loan_) loan_.emplace(ring_);
+    buffer_ = &loan_->buffer(0, room_, store_.tag_text_);
     return *buffer_;
 }
 
@@ -826,10 +833,9 @@ void CodedStore::Worker::each_row(const std::vector<StoredChunk>& cargo, const A
             act(&cargo[first], cargo.data() + i, host);
             continue;
         }
-        const std::size_t room = store_.ring_->buffer_bytes();
         for (const StoredChunk *begin = &cargo[first], *const last = cargo.data() + i; begin != last;) {
             const StoredChunk* until = begin;
-            for (std::size_t bytes = 0; until != last && bytes + stride(*until) <= room; ++until)
+            for (std::size_t bytes = 0; until != last && bytes + stride(*until) <= room_; ++until)
                 bytes += stride(*until);
             act(begin, until, nullptr);
             begin = until;
@@ -1006,7 +1012,7 @@ inline void CodedStore::Transfer::move_all(std::size_t part) {
     if (next_.load() >= pieces_.size()) return;
     const std::size_t each = plan_.work + plan_.area;
     const Range scratch = plan_.parts != 0 ? Range{scratch_.address + part * each, each} : Range{};
-    Worker worker{store_, part, scratch, plan_, std::min<std::size_t>(64_MiB, bytes_ / 16)};
+    Worker worker{store_, part, scratch, plan_, bytes_, *ring_};
     for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++) {
         try {
             if (direction_ == Direction::out) {

@@ -31,7 +31,9 @@ struct FileBackup {
     Check check{};
     /// Number of threads, 1 to 1024, each with one read or write in flight.
     unsigned threads = 4;
-    /// Size of the ring of pinned buffers, in bytes: 1 MiB to 1 TiB.
+    /// Limit for the pinned buffers that bytes pass through, in bytes: 1 MiB to 1 TiB. Tags of a device with buffers of
+    /// the same size share them. They are allocated when they are used, no larger than the pieces of the tags' blocks,
+    /// kept for the next tag, and freed by `trim`.
     std::size_t ring_bytes = 256_MiB;
     /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};

@@ -28,7 +28,8 @@ namespace memsaver::inline v0_3 {
 struct FileSource {
     /// Number of reader threads, 1 to 1024, each with one read in flight.
     unsigned threads = 8;
-    /// Size of the ring of pinned buffers, in bytes, 1 MiB to 1 TiB: two buffers of 2 to 32 MiB for each reader.
+    /// Limit for the pinned buffers, in bytes, 1 MiB to 1 TiB: two of up to 2 to 32 MiB for each reader, which tags
+    /// share as those of FileBackup::ring_bytes.
     std::size_t ring_bytes = 32_MiB;
     /// Keep host memory after a load or a resume, for the next one. See HostBackup::retain.
     bool retain = true;

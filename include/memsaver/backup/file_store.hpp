@@ -1,6 +1,7 @@
 // The store of a FileBackup: an unnamed file.
 #pragma once
 
+#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/store.hpp"
 
 #include <cstddef>
@@ -29,7 +30,7 @@ public:
     void shrink(LocationSpace&) noexcept override {} // `discard` has punched out the unused parts
     MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    Status retry() noexcept override { return views_->retry(); }
+    Status retry() noexcept override { return share_.retry(); }
 
     MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
@@ -61,8 +62,7 @@ private:
     std::string directory_;
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
-    std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>();
+    HostShare share_;
     OwnedFile file_;
     std::size_t size_ = 0;
     bool punched_ = false;                 ///< some of its disk space may have been freed

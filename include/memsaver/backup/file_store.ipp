@@ -17,11 +17,14 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE FileStore::FileStore(AnyDriver driver, std::string directory, StoreOptions options)
-    : driver_{driver}, directory_{std::move(directory)}, options_{std::move(options)},
-      ring_{std::make_shared<Ring>(driver, options_.ring_bytes, options_.crew.threads, 32_MiB)} {}
+    : driver_{driver}, directory_{std::move(directory)}, options_{std::move(options)}, share_{std::move(driver),
+                                                                                              options_.ring_bytes,
+                                                                                              options_.crew.threads,
+                                                                                              32_MiB} {}
 
 MEMSAVER_INLINE Room FileStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
+    share_.join(live.host_budget);
     if (!file_.owns()) {
         const Status status = file_.open(driver_, directory_.c_str());
         if (!status.ok()) raise_of(status, "open a backup file", {error_prefix_, "in ", directory_});
@@ -63,13 +66,12 @@ MEMSAVER_INLINE Status FileStore::clear() noexcept {
     punched_ = false;
     size_ = 0;
     const Status file = file_.close();
-    const Status ring = ring_->clear();
-    return first_failure({file, ring, retry()});
+    return first_failure({file, share_.leave()});
 }
 
 MEMSAVER_INLINE void FileStore::prepare(std::vector<Unit> units) {
     take_room(units);
-    ring_->prepare(cut(std::move(units)).size(), error_prefix_);
+    prepare_ring(*share_.ring(), cut(std::move(units)), page, error_prefix_);
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::out(std::vector<Unit> units, const LiveSet& live) {
@@ -83,13 +85,14 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::in(std::vector<Unit> un
 }
 
 MEMSAVER_INLINE void FileStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
-    compare_with(*this, driver_, units, cut(units), ring_, options_.crew, live.tag);
+    share_.join(live.host_budget);
+    compare_with(*this, driver_, units, cut(units), share_.ring(), options_.crew, live.tag);
 }
 
 MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
-    const auto copy = views_->make(driver_, ring_->buffer_bytes() + 2 * page, {}, error_prefix_);
-    check_file(copy->take(), "allocate host pages", bytes);
+    const auto copy =
+        share_.copy(std::min(options_.observer ? unit.bytes : bytes, share_.buffer_bytes()) + 2 * page, error_prefix_);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     each_unit_in(cut({unit}), first, bytes, [&](const Unit& part) {
@@ -119,11 +122,10 @@ MEMSAVER_INLINE void FileStore::check_file(const Status& status, const Attempt& 
 MEMSAVER_INLINE BackupView FileStore::view(std::uint64_t location, std::size_t bytes) const {
     const std::uint64_t begin = location - location % page;
     const std::size_t span = align_up(location + bytes, page) - begin;
-    const auto copy = views_->make(driver_, span, {}, error_prefix_); // aligned, and excluded from core dumps
+    const auto copy = share_.copy(span, error_prefix_);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
-    Status status = copy->take();
-    if (status.ok()) status = get(data, begin, span);
+    const Status status = get(data, begin, span);
     if (!status.ok()) raise_of(status, "read a backup file", {error_prefix_, in_bytes(bytes)});
     return {copy, data + (location - begin), bytes};
 }
@@ -137,22 +139,23 @@ MEMSAVER_INLINE Status FileStore::get(std::byte* to, std::uint64_t location, std
 }
 
 MEMSAVER_INLINE std::vector<Piece> FileStore::cut(std::vector<Unit> units, const std::vector<Range>& first) const {
-    return cut_in_wanted_order(cut_for_observer(std::move(units), options_, driver_), ring_->buffer_bytes(), first,
+    return cut_in_wanted_order(cut_for_observer(std::move(units), options_, driver_), share_.buffer_bytes(), first,
                                !options_.observer, [](const Unit&, const Unit&) { return false; });
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live) {
     if (options_.observer) options_.observer->about(live.tag);
+    share_.join(live.host_budget);
     for (const Unit& unit : units) { // the save computes new checksums
         if (direction == Direction::in) break;
         forget_half_changed(unit.location, unit.bytes);
     }
     const std::vector<Range> none;
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
-    auto work = std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units), first), *this, ring_,
-                                               options_.crew, options_.observer.get(), live.progress, of_tag(live.tag),
-                                               live.before_write);
+    auto work = std::make_unique<RingTransfer>(CopyLane{driver_, direction}, cut(std::move(units), first), *this,
+                                               share_.ring(), options_.crew, options_.observer.get(), live.progress,
+                                               of_tag(live.tag), live.before_write);
     work->start();
     return work;
 }

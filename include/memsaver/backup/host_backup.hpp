@@ -24,9 +24,9 @@ enum class Storage : unsigned char {
 };
 
 /// Saves to host memory: live blocks are bit-identical after a resume. The host memory is allocated by the first pause,
-/// or ahead of it by `saver.prepare(tag)`. Before the memory is touched, its size is checked against the limits of the
-/// system and its control groups; if it does not fit, the call throws OutOfHostMemory and the tag stays active. The
-/// memory is excluded from core dumps.
+/// or ahead of it by `saver.prepare(tag)`; backups of less than 2 MiB share mappings. Before the memory is touched, its
+/// size is checked against the limits of the system and its control groups; if it does not fit, the call throws
+/// OutOfHostMemory and the tag stays active. The memory is excluded from core dumps.
 struct HostBackup {
     Storage storage = Storage::pinned;
     Refresh refresh = Refresh::every_pause;
@@ -40,7 +40,8 @@ struct HostBackup {
     /// Number of threads that allocate, pin and copy host memory, 1 to 1024. No thread outlives the operation.
     unsigned threads = 8;
     /// Limit for the pinned memory of a pageable backup, in bytes per device: 1 MiB to 1 TiB. The ring has two buffers
-    /// of 2 MiB for each thread, or fewer pairs if the limit is lower.
+    /// of up to 2 MiB for each thread, or fewer pairs if the limit is lower. Tags of a device share it; `trim` frees
+    /// it.
     std::size_t ring_bytes = 64_MiB;
     /// If set, runs the work on the program's own threads instead of the library's.
     std::shared_ptr<Executor> executor{};

@@ -1,6 +1,7 @@
 // The store of a HostBackup: host memory, pinned or pageable.
 #pragma once
 
+#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/pinned_transfer.hpp"
 #include "memsaver/backup/store.hpp"
 
@@ -29,7 +30,7 @@ public:
     MEMSAVER_INLINE void shrink(LocationSpace& space) override;
     MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    Status retry() noexcept override { return host_memory_->retry(); }
+    Status retry() noexcept override { return share_.retry(); }
 
     MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
 
@@ -77,9 +78,8 @@ private:
     std::function<void(const std::string&)> tell_; ///< for `reach`
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
-    std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostCellsPool> host_memory_ = std::make_shared<HostCellsPool>();
-    std::vector<std::shared_ptr<HostCells>> mappings_;
+    HostShare share_;
+    std::vector<HostPart> mappings_;
 };
 
 } // namespace detail

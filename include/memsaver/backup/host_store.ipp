@@ -21,27 +21,26 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE HostStore::HostStore(AnyDriver driver, bool pinned, StoreOptions options)
-    : driver_{driver}, pinned_{pinned}, options_{std::move(options)}, ring_{std::make_shared<Ring>(
-                                                                          driver, options_.ring_bytes,
-                                                                          options_.crew.threads, in_caches)} {}
+    : driver_{driver}, pinned_{pinned}, options_{std::move(options)}, share_{std::move(driver), options_.ring_bytes,
+                                                                             options_.crew.threads, in_caches} {}
 
 MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
-    auto promise = HostBudget::take(live.host_budget, driver_, bytes, error_prefix_);
-    auto mapping = host_memory_->make(driver_, bytes, std::move(promise), error_prefix_);
-    if (pinned_ && mappings_.empty() && !mapping->prepare(mapping->address(), true).ok()) {
-        if (!mapping->ready(mapping->address(), false)) check_taken(mapping->prepare(mapping->address(), false), bytes);
+    share_.join(live.host_budget);
+    mappings_.reserve(mappings_.size() + 1);
+    HostPart part = share_.part(bytes, pinned_, error_prefix_);
+    if (pinned_ && mappings_.empty() && !part.cells->prepare(part.address, true).ok()) {
+        if (!part.cells->ready(part.address, false)) check_taken(part.cells->prepare(part.address, false), bytes);
         pinned_ = false;
         fell_back_ = true;
     }
-    mappings_.push_back(mapping);
-    return {mapping->address(), mapping->bytes()};
+    mappings_.push_back(std::move(part));
+    return {mappings_.back().address, mappings_.back().bytes};
 }
 
 MEMSAVER_INLINE void HostStore::shrink(LocationSpace& space) {
     for (auto mapping = mappings_.begin(); mapping != mappings_.end();) { // not erase_if, because `remove` may throw
-        mapping =
-            space.remove((*mapping)->address(), (*mapping)->bytes()) ? mappings_.erase(mapping) : std::next(mapping);
+        mapping = space.remove(mapping->address, mapping->bytes) ? mappings_.erase(mapping) : std::next(mapping);
     }
 }
 
@@ -51,14 +50,13 @@ MEMSAVER_INLINE void HostStore::discard(std::uint64_t location,
 }
 
 MEMSAVER_INLINE Status HostStore::clear() noexcept {
-    for (const auto& mapping : mappings_) discard(mapping->address(), mapping->bytes());
+    for (const HostPart& mapping : mappings_) discard(mapping.address, mapping.bytes);
     mappings_.clear();
-    const Status ring = ring_->clear();
-    return first_failure({ring, retry()});
+    return share_.leave();
 }
 
 MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
-    if (!pinned_) ring_->prepare(cut(units, ring_->buffer_bytes()).size(), error_prefix_);
+    if (!pinned_) prepare_ring(*share_.ring(), cut(units, share_.buffer_bytes()), alignment(), error_prefix_);
     std::size_t bytes = 0;
     for (const Unit& unit : units) bytes += unit.bytes;
     const std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes);
@@ -86,13 +84,14 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::in(std::vector<Unit> un
 }
 
 MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
-    compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
+    share_.join(live.host_budget);
+    compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
 }
 
 MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
     std::vector<Piece> seen; // before any byte changes: nothing can fail between a change and its checksum
-    if (options_.observer) seen = cut({unit}, pinned_ ? HostCells::cell_bytes : ring_->buffer_bytes());
+    if (options_.observer) seen = cut({unit}, pinned_ ? HostCells::cell_bytes : share_.buffer_bytes());
     each_unit_in(seen, first, bytes, [&](const Unit& part) { // or damage to the rest would get a valid checksum
         if (!replaced_whole(part, first, bytes)) options_.observer->restoring(part, at(part.location));
     });
@@ -168,8 +167,8 @@ MEMSAVER_INLINE std::byte* HostStore::at(std::uint64_t location) noexcept {
 }
 
 MEMSAVER_INLINE std::shared_ptr<HostCells> HostStore::mapping_of(std::uint64_t location) const {
-    for (const auto& mapping : mappings_) {
-        if (mapping->address() <= location && location < mapping->end()) return mapping;
+    for (const HostPart& mapping : mappings_) {
+        if (mapping.address <= location && location < mapping.address + mapping.bytes) return mapping.cells;
     }
     return {};
 }
@@ -197,6 +196,7 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
                                                                const LiveSet& live) {
     if (std::exchange(fell_back_, false)) report_refused(live.tell);
     if (options_.observer) options_.observer->about(live.tag);
+    share_.join(live.host_budget);
     CopyLane lane{driver_, direction};
     const std::vector<Range> none;
     const std::vector<Range>& first = direction == Direction::in ? live.first : none;
@@ -212,9 +212,9 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction directi
         work->start();
         return work;
     }
-    auto work = std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), ring_->buffer_bytes(), first),
-                                               *this, ring_, options_.crew, options_.observer.get(), live.progress,
-                                               of_tag(live.tag), live.before_write);
+    auto work = std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), share_.buffer_bytes(), first),
+                                               *this, share_.ring(), options_.crew, options_.observer.get(),
+                                               live.progress, of_tag(live.tag), live.before_write);
     work->start();
     return work;
 }

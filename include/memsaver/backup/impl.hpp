@@ -13,6 +13,7 @@
 #include "memsaver/backup/file_source.ipp"
 #include "memsaver/backup/file_store.ipp"
 #include "memsaver/backup/host_backup.ipp"
+#include "memsaver/backup/host_share.ipp"
 #include "memsaver/backup/host_store.ipp"
 #include "memsaver/backup/lane.ipp"
 #include "memsaver/backup/peer_backup.ipp"

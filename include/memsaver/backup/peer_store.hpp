@@ -1,6 +1,7 @@
 // The store of a PeerBackup: pages of another device.
 #pragma once
 
+#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/pinned_transfer.hpp"
 #include "memsaver/backup/store.hpp"
 
@@ -66,7 +67,7 @@ public:
     void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
     MEMSAVER_INLINE void shrink(LocationSpace& space) override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    Status retry() noexcept override { return views_->retry(); }
+    Status retry() noexcept override { return share_.retry(); }
     void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
     MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
@@ -97,8 +98,7 @@ private:
     AnyDriver peer_;
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
-    std::shared_ptr<Ring> ring_;
-    std::shared_ptr<HostCellsPool> views_ = std::make_shared<HostCellsPool>(); ///< also keeps what could not be closed
+    HostShare share_;          ///< also keeps what could not be closed
     std::vector<std::shared_ptr<PeerPages>> pages_;
 };
 

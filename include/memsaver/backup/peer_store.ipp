@@ -72,18 +72,21 @@ MEMSAVER_INLINE Status PeerPages::close() noexcept {
 }
 
 MEMSAVER_INLINE PeerStore::PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options)
-    : driver_{std::move(driver)}, peer_{std::move(peer)}, options_{std::move(options)},
-      ring_{std::make_shared<Ring>(driver_, options_.ring_bytes, options_.crew.threads, Ring::least_buffer)} {}
+    : driver_{std::move(driver)}, peer_{std::move(peer)}, options_{std::move(options)}, share_{driver_,
+                                                                                               options_.ring_bytes,
+                                                                                               options_.crew.threads,
+                                                                                               Ring::least_buffer} {}
 
 MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
     error_prefix_ = of_tag(live.tag);
+    share_.join(live.host_budget);
     (void)retry(); // pages that could not be released before are free memory too
     pages_.reserve(pages_.size() + 1);
     auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
     try {
         pages->take(error_prefix_);
     } catch (...) {
-        (void)views_->add(std::move(pages));
+        (void)share_.add(std::move(pages));
         throw;
     }
     pages_.push_back(std::move(pages));
@@ -96,16 +99,16 @@ MEMSAVER_INLINE void PeerStore::shrink(LocationSpace& space) {
             ++pages;
             continue;
         }
-        (void)views_->add(std::move(*pages));
+        (void)share_.add(std::move(*pages));
         pages = pages_.erase(pages);
     }
 }
 
 MEMSAVER_INLINE Status PeerStore::clear() noexcept {
     Status kept = retry();
-    for (auto& pages : pages_) kept = first_failure({kept, views_->add(std::move(pages))});
+    for (auto& pages : pages_) kept = first_failure({kept, share_.add(std::move(pages))});
     pages_.clear();
-    return first_failure({ring_->clear(), kept});
+    return first_failure({kept, share_.leave()});
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::out(std::vector<Unit> units, const LiveSet& live) {
@@ -131,7 +134,8 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction directi
 }
 
 MEMSAVER_INLINE void PeerStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
-    compare_with(*this, driver_, units, cut(units, ring_->buffer_bytes()), ring_, options_.crew, live.tag);
+    share_.join(live.host_budget);
+    compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
 }
 
 MEMSAVER_INLINE void PeerStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
@@ -139,10 +143,9 @@ MEMSAVER_INLINE void PeerStore::change(const Unit& unit, std::size_t offset, con
 }
 
 MEMSAVER_INLINE BackupView PeerStore::view(std::uint64_t location, std::size_t bytes) const {
-    const auto copy = views_->make(driver_, bytes, {}, error_prefix_); // excluded from core dumps
-    auto* const data = reinterpret_cast<std::byte*>(copy->address());  // NOLINT(performance-no-int-to-ptr)
-    Status status = copy->take();
-    if (status.ok()) status = get(data, location, bytes);
+    const auto copy = share_.copy(bytes, error_prefix_);
+    auto* const data = reinterpret_cast<std::byte*>(copy->address()); // NOLINT(performance-no-int-to-ptr)
+    const Status status = get(data, location, bytes);
     if (!status.ok()) raise_of(status, "read a backup on a peer", {error_prefix_, in_bytes(bytes)});
     return {copy, data, bytes};
 }

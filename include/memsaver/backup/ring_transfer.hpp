@@ -3,9 +3,8 @@
 
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
-#include "memsaver/driver/host_cells.hpp"
+#include "memsaver/driver/ring.hpp"
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -33,60 +32,10 @@ public:
     virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept = 0;
 };
 
-/// The ring: two pinned buffers per thread, so that one is copied while the other is stored. Buffers are allocated on
-/// first use. Concurrent transfers share them; a thread that finds none free waits.
-class Ring {
-public:
-    static constexpr std::size_t least_buffer = 2_MiB;
-
-    /// Uses buffers of 2 MiB to `largest_buffer`: two for each of `threads` threads, or fewer pairs if `limit_bytes` is
-    /// too small for that.
-    Ring(AnyDriver driver, std::size_t limit_bytes, unsigned threads, std::size_t largest_buffer);
-
-    using Pair = std::array<PinnedBuffer, 2>;
-
-    /// One thread's pair of buffers, for the lifetime of this object.
-    class Loan {
-    public:
-        explicit Loan(Ring& ring) : ring_{ring}, index_{ring.lend()} {}
-        Loan(const Loan&) = delete;
-        Loan& operator=(const Loan&) = delete;
-        ~Loan() { ring_.take_back(index_); }
-        /// Returns whether `pair` would have to wait for the device.
-        [[nodiscard]] bool unsettled() const noexcept { return Ring::unsettled(ring_.pairs_[index_]); }
-        /// Returns the buffers. `whose` is for error messages. Throws OutOfHostMemory.
-        Pair& pair(const std::string& whose = {}) { return ring_.made(index_, whose); }
-
-    private:
-        Ring& ring_;
-        std::size_t index_;
-    };
-
-    [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
-    [[nodiscard]] std::size_t pairs() const noexcept { return pairs_.size(); }
-    /// Allocates the buffers for a transfer of `pieces` pieces. Call while no transfer runs. Throws OutOfHostMemory.
-    void prepare(std::size_t pieces, const std::string& whose = {});
-    /// Waits for the device if unused buffers may still be touched by earlier work. Throws the exception for a failure.
-    void settle(const std::string& whose = {});
-    /// Frees the buffers. Call while no transfer runs. Returns the first failure; buffers that could not be freed are
-    /// reused, or freed by the next call.
-    Status clear() noexcept;
-
-private:
-    std::size_t lend();
-    void take_back(std::size_t index) noexcept;
-    [[nodiscard]] static bool unsettled(const Pair& pair) noexcept {
-        return pair[0].unsettled() || pair[1].unsettled();
-    }
-    Pair& made(std::size_t index, const std::string& whose);
-
-    AnyDriver driver_;
-    std::size_t buffer_bytes_;
-    std::vector<Pair> pairs_;
-    std::vector<char> lent_; // guarded by mutex_
-    std::mutex mutex_;
-    std::condition_variable came_back_;
-};
+/// Returns the size of the buffer that a piece passes through, in storage with this alignment.
+std::size_t buffer_bytes_of(const Piece& piece, std::size_t alignment) noexcept;
+/// Allocates what a transfer of these pieces needs. Throws OutOfHostMemory.
+void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment, const std::string& whose);
 
 /// Copies pieces, which lie in cells of `ring->buffer_bytes()`. The store must outlive the transfer. `whose` is for
 /// error messages.
@@ -158,12 +107,14 @@ private:
     PieceObserver* observer_;
     Progress progress_;
     std::string error_prefix_;
+    std::size_t most_bytes_; ///< of a buffer
     std::function<Status(Range)> before_write_;
     std::mutex mutex_;
     std::condition_variable arrival_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> stopped_{false};
-    Crew crew_; // last: joined before the other members are destroyed
+    std::atomic<unsigned> moving_{0}; ///< threads that have a buffer
+    Crew crew_;                       // last: joined before the other members are destroyed
 };
 
 } // namespace detail

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,76 +19,32 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE Ring::Ring(AnyDriver driver, std::size_t limit_bytes, unsigned threads, std::size_t largest_buffer)
-    : driver_{std::move(driver)}, buffer_bytes_{std::max(
-                                      least_buffer,
-                                      std::min(largest_buffer,
-                                               std::bit_floor(limit_bytes / (2 * std::max<std::size_t>(1, threads)))))},
-      pairs_(std::clamp<std::size_t>(limit_bytes / (2 * buffer_bytes_), 1, std::max(1U, threads))),
-      lent_(pairs_.size(), 0) {}
-
-MEMSAVER_INLINE void Ring::prepare(std::size_t pieces, const std::string& whose) {
-    for (std::size_t i = 0; i < std::min(pieces, pairs_.size()); ++i) (void)made(i, whose);
+MEMSAVER_INLINE std::size_t buffer_bytes_of(const Piece& piece, std::size_t alignment) noexcept {
+    const Unit& last = piece.units.back();
+    return align_up(last.location + last.bytes, alignment) - align_down(piece.location(), alignment);
 }
 
-MEMSAVER_INLINE void Ring::settle(const std::string& whose) {
-    for (std::size_t i = 0; i < pairs_.size(); ++i) {
-        {
-            const std::lock_guard lock{mutex_};
-            if (lent_[i] || !unsettled(pairs_[i])) continue;
-            lent_[i] = 1;
-        }
-        Status first;
-        for (PinnedBuffer& buffer : pairs_[i]) {
-            if (const Status status = buffer.settle(); first.ok()) first = status;
-        }
-        take_back(i);
-        if (!first.ok()) raise_of(first, "allocate a transfer buffer", {whose, in_bytes(buffer_bytes_)});
-    }
+/// Returns the most bytes that one of these pieces needs, in steps, so that a slightly larger one fits too.
+MEMSAVER_INLINE std::size_t most_bytes(const std::vector<Piece>& pieces, std::size_t alignment) noexcept {
+    std::size_t most = 0;
+    for (const Piece& piece : pieces) most = std::max(most, buffer_bytes_of(piece, alignment));
+    return align_up(most, 64_KiB);
 }
 
-MEMSAVER_INLINE Status Ring::clear() noexcept {
-    Status first;
-    for (Pair& pair : pairs_) {
-        for (PinnedBuffer& buffer : pair) {
-            if (const Status status = buffer.release(); first.ok()) first = status;
-        }
-    }
-    return first;
-}
-
-MEMSAVER_INLINE std::size_t Ring::lend() {
-    std::unique_lock lock{mutex_};
-    auto free = lent_.end();
-    came_back_.wait(lock, [&] {
-        free = std::find(lent_.begin(), lent_.end(), 0);
-        return free != lent_.end();
-    });
-    *free = true;
-    return static_cast<std::size_t>(free - lent_.begin());
-}
-
-MEMSAVER_INLINE void Ring::take_back(std::size_t index) noexcept {
-    const std::lock_guard lock{mutex_};
-    lent_[index] = 0;
-    came_back_.notify_one();
-}
-
-MEMSAVER_INLINE Ring::Pair& Ring::made(std::size_t index, const std::string& whose) {
-    for (PinnedBuffer& buffer : pairs_[index]) {
-        const Status status = buffer.take(driver_, buffer_bytes_);
-        if (!status.ok()) raise_of(status, "allocate a transfer buffer", {whose, in_bytes(buffer_bytes_)});
-    }
-    return pairs_[index];
+MEMSAVER_INLINE void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment,
+                                  const std::string& whose) {
+    if (!pieces.empty()) ring.prepare(pieces.size(), most_bytes(pieces, alignment), whose);
 }
 
 MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
                                            std::shared_ptr<Ring> ring, CrewOptions crew, PieceObserver* observer,
                                            ProgressSink progress, std::string whose,
                                            std::function<Status(Range)> before_write)
-    : lane_{std::move(lane)}, pieces_{std::move(pieces)}, arrived_(pieces_.size(), 0), store_{&store},
-      ring_{std::move(ring)}, observer_{observer}, progress_{std::move(progress), bytes_of(pieces_)},
-      error_prefix_{std::move(whose)}, before_write_{std::move(before_write)}, crew_{std::move(crew)} {}
+    : lane_{std::move(lane)}, pieces_{std::move(pieces)},
+      arrived_(pieces_.size(), 0), store_{&store}, ring_{std::move(ring)}, observer_{observer},
+      progress_{std::move(progress), bytes_of(pieces_)}, error_prefix_{std::move(whose)},
+      most_bytes_{most_bytes(pieces_, store.alignment())}, before_write_{std::move(before_write)}, crew_{std::move(
+                                                                                                       crew)} {}
 
 MEMSAVER_INLINE void RingTransfer::start() {
     if (pieces_.empty()) return;
@@ -139,11 +94,22 @@ MEMSAVER_INLINE void RingTransfer::work() {
     Ring::Loan loan{*ring_};
     std::array<InFlight, 2> in_flight;
     try {
-        auto& pair = loan.pair(error_prefix_);
-        in_flight[0].buffer = &pair[0];
-        in_flight[1].buffer = &pair[1];
+        std::size_t other = ring_->each(pieces_.size()) - 1;
         std::size_t turn = 0;
-        for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++, turn ^= 1U) {
+        const auto take = [&](std::size_t which) {
+            if (in_flight[which].buffer != nullptr) return true;
+            try {
+                in_flight[which].buffer = &loan.buffer(which, most_bytes_, error_prefix_);
+                if (which == 0) ++moving_;
+            } catch (const OutOfHostMemory&) { // those who have a buffer do the work
+                if (moving_.load() == 0) throw;
+                return false;
+            }
+            return true;
+        };
+        if (!take(0)) return;
+        for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++, turn ^= other) {
+            if (!take(turn)) turn = other = 0;
             finish(in_flight[turn]);
             begin(in_flight[turn], i);
         }

@@ -1,6 +1,7 @@
 // Records which bytes of which blocks are read from a file, and which are kept.
 #pragma once
 
+#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/stored_slot.hpp"
@@ -77,9 +78,8 @@ public:
     AnyDriver driver;
     StoreOptions options;
     bool retain;
-    std::shared_ptr<Ring> ring;
+    HostShare share;
     StoredSlot rest;
-    std::shared_ptr<HostCellsPool> views = std::make_shared<HostCellsPool>(); ///< copies for `view`
     LiveSet last; ///< tag and host budget of the last save, for calls without a LiveSet
 
     /// For as long as it lives, records blocks that are given up, because a list of live blocks may still contain them.

@@ -26,9 +26,8 @@ MEMSAVER_INLINE std::vector<Range> mapped_of(const LiveBlock& block, const LiveS
 }
 
 MEMSAVER_INLINE SourceIndex::SourceIndex(AnyDriver machine, StoreOptions how, bool retain_room)
-    : driver{std::move(machine)}, options{std::move(how)}, retain{retain_room}, ring{std::make_shared<Ring>(
-                                                                                    driver, options.ring_bytes,
-                                                                                    options.crew.threads, 32_MiB)},
+    : driver{std::move(machine)}, options{std::move(how)}, retain{retain_room}, share{driver, options.ring_bytes,
+                                                                                      options.crew.threads, 32_MiB},
       rest{std::make_shared<HostStore>(driver, true, options), {Refresh::every_pause, retain_room, false}} {}
 
 MEMSAVER_INLINE std::vector<LiveBlock> SourceIndex::kept(const LiveSet& live, bool take) {
@@ -232,10 +231,11 @@ MEMSAVER_INLINE void SourceIndex::clear() noexcept {
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceIndex::read(std::vector<Unit> units, const SourceReader& reader,
                                                                 const LiveSet& live, ProgressSink progress) {
+    share.join(live.host_budget);
     const auto apart = [](const Unit&, const Unit&) { return false; };
     auto work = std::make_unique<RingTransfer>(
         CopyLane{driver, Direction::in},
-        cut_in_wanted_order(std::move(units), ring->buffer_bytes(), live.first, true, apart), reader, ring,
+        cut_in_wanted_order(std::move(units), share.buffer_bytes(), live.first, true, apart), reader, share.ring(),
         options.crew, nullptr, std::move(progress), of_tag(live.tag), live.before_write);
     work->start();
     return work;

@@ -148,7 +148,7 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
         if (!status.ok()) raise_of(status, "load bytes", {of_tag(live.tag), from.path});
     }
     index_->put(block, {offset, from.bytes, file, from.offset});
-    if (!index_->retain) (void)index_->ring->clear();
+    if (!index_->retain) (void)index_->share.leave();
 }
 
 MEMSAVER_INLINE void SourceSlot::saved_in_part(const std::vector<Range>& away) noexcept {
@@ -156,8 +156,8 @@ MEMSAVER_INLINE void SourceSlot::saved_in_part(const std::vector<Range>& away) n
 }
 
 MEMSAVER_INLINE Status SourceSlot::resumed() noexcept {
-    const Status rest = first_failure({index_->rest.resumed(), index_->views->retry()});
-    return index_->retain ? rest : first_failure({rest, index_->ring->clear()});
+    const Status rest = index_->rest.resumed();
+    return first_failure({rest, index_->retain ? index_->share.retry() : index_->share.leave()});
 }
 
 MEMSAVER_INLINE void SourceSlot::set_retain(bool yes) noexcept {
@@ -167,7 +167,7 @@ MEMSAVER_INLINE void SourceSlot::set_retain(bool yes) noexcept {
 
 MEMSAVER_INLINE Status SourceSlot::close() noexcept {
     index_->clear();
-    return first_failure({index_->rest.close(), index_->ring->clear(), index_->views->retry()});
+    return first_failure({index_->rest.close(), index_->share.leave()});
 }
 
 MEMSAVER_INLINE void SourceSlot::forget(std::uint64_t serial) noexcept { index_->forget(serial); }
@@ -191,9 +191,7 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
         return index_->rest.view(parts.front().at, offset - parts.front().offset, bytes);
     }
     SourceReader reader{index_->driver, of_tag(index_->last.tag)};
-    const auto copy = index_->views->make(index_->driver, bytes, {}, of_tag(index_->last.tag)); // not in core dumps
-    const Status taken = copy->take();
-    if (!taken.ok()) raise_of(taken, "allocate host pages", {of_tag(index_->last.tag), in_bytes(bytes)}, bytes);
+    const auto copy = index_->share.copy(bytes, of_tag(index_->last.tag));
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
     auto* const data = reinterpret_cast<std::byte*>(copy->address());
     for (const SourceIndex::Part& part : parts) {

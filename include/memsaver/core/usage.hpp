@@ -94,8 +94,9 @@ struct DeviceUsage {
 /// far, *used* is live blocks, *backed up* is what the policy keeps on the host or in files.
 class Usage {
 public:
-    Usage(std::vector<ArenaUsage> arenas, std::vector<DeviceUsage> devices, const ResidencyUsage& residency = {})
-        : arenas_{std::move(arenas)}, devices_{std::move(devices)}, residency_{residency} {}
+    Usage(std::vector<ArenaUsage> arenas, std::vector<DeviceUsage> devices, const ResidencyUsage& residency = {},
+          std::size_t host_bytes = 0)
+        : arenas_{std::move(arenas)}, devices_{std::move(devices)}, residency_{residency}, host_bytes_{host_bytes} {}
 
     [[nodiscard]] auto begin() const noexcept { return arenas_.begin(); }
     [[nodiscard]] auto end() const noexcept { return arenas_.end(); }
@@ -107,6 +108,10 @@ public:
     /// What `use`, `reclaim` and evictions for allocations have done so far.
     [[nodiscard]] const ResidencyUsage& residency() const noexcept { return residency_; }
 
+    /// Host memory that policies of this library hold, in bytes: backups, rounded up, and the buffers that bytes pass
+    /// through, which the tags of a device share and `trim` gives back.
+    [[nodiscard]] std::size_t host_bytes() const noexcept { return host_bytes_; }
+
     /// Prints users, age and priority only if some tag has been used or may be evicted.
     friend std::ostream& operator<<(std::ostream& out, const Usage& usage);
 
@@ -114,12 +119,13 @@ private:
     std::vector<ArenaUsage> arenas_;
     std::vector<DeviceUsage> devices_;
     ResidencyUsage residency_;
+    std::size_t host_bytes_;
 };
 
 /// Returns all of it as one line of JSON:
 /// {"arenas":[{"tag":"weights","device":0,"policy":"host","state":"paused","reserved_bytes":0, ...}, ...],
 ///  "devices":[{"device":0,"total_bytes":0,"used_bytes":0,"mapped_bytes":0,"unexplained_bytes":0,"known":true}, ...],
-///  "residency":{"hits":0,"misses":0, ...}}
+///  "residency":{"hits":0,"misses":0, ...},"host_bytes":0}
 /// It contains every field of ArenaUsage (age as "age_ns"), DeviceUsage and ResidencyUsage. Bytes of a tag name that
 /// are not valid UTF-8 are passed through unchanged.
 [[nodiscard]] std::string to_json(const Usage& usage);

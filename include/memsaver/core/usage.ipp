@@ -113,6 +113,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) 
             << format_bytes(device.mapped_bytes) << " by these tags, " << format_bytes(device.unexplained_bytes)
             << " by others\n";
     }
+    if (usage.host_bytes_ != 0) out << "host: " << format_bytes(usage.host_bytes_) << " used by these tags\n";
     return out;
 }
 
@@ -162,7 +163,9 @@ MEMSAVER_INLINE std::string to_json(const Usage& usage) {
     json.number("restored_bytes", residency.restored_bytes);
     json.number("evicted_bytes", residency.evicted_bytes);
     json.number("saved_bytes", residency.saved_bytes);
-    json.raw("}}");
+    json.raw("},\"host_bytes\":");
+    json.raw(std::to_string(usage.host_bytes()).c_str());
+    json.raw("}");
     return json.all();
 }
 

@@ -16,6 +16,7 @@
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
+#include "memsaver/driver/ring.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_available.hpp"

@@ -31,41 +31,80 @@ Status settle(const AnyDriver& driver, Flag& unsettled) noexcept {
     return {};
 }
 
-/// Tracks host memory promised to backups but not yet touched. The system's report of available memory does not count
-/// pages that are about to be touched: without a shared budget, several backups that query it before any touches a page
-/// would each be told that they fit. Thread-safe.
+class HostCells;
+class HostCellsPool;
+class Ring;
+
+/// The host memory of backups that are made side by side, such as those of a saver's tags: what is promised but not yet
+/// touched, what is taken, and what they share. The system's report of available memory does not count pages that are
+/// about to be touched: without a shared budget, several backups that query it before any touches a page would each be
+/// told that they fit. Thread-safe.
 class HostBudget {
 public:
     /// The untouched part of a promise. Move-only; returned to the budget on destruction.
     class Promise {
     public:
         Promise() = default;
-        Promise(Promise&& other) noexcept : budget_{std::move(other.budget_)}, bytes_{std::exchange(other.bytes_, 0)} {}
+        Promise(Promise&& other) noexcept
+            : budget_{std::move(other.budget_)}, bytes_{std::exchange(other.bytes_, 0)}, taken_{std::exchange(
+                                                                                             other.taken_, 0)} {}
         Promise& operator=(Promise&& other) noexcept;
-        ~Promise() { touched(bytes_); }
+        ~Promise() { end(); }
 
-        /// `bytes` of the promise have been touched; the system counts them from now on.
+        /// `bytes` of the promise have been touched: the system counts them from now on, and so does `taken_bytes`, for
+        /// as long as the promise lives.
         void touched(std::size_t bytes) noexcept;
 
     private:
         friend class HostBudget;
         Promise(std::shared_ptr<HostBudget> budget, std::size_t bytes) : budget_{std::move(budget)}, bytes_{bytes} {}
 
+        void end() noexcept;
+
         std::shared_ptr<HostBudget> budget_;
-        std::size_t bytes_ = 0; // guarded by the budget's mutex
+        std::size_t bytes_ = 0; // untouched; guarded by the budget's mutex, as the next
+        std::size_t taken_ = 0;
     };
 
+    HostBudget();
+    HostBudget(const HostBudget&) = delete;
+    HostBudget& operator=(const HostBudget&) = delete;
+    ~HostBudget();
+
     /// Throws OutOfHostMemory if the system and its control groups would not provide `bytes` in addition to the
-    /// promises already made. Without a budget, only the memory available now counts. `whose` is used in the text of
-    /// the exception.
+    /// promises already made. Without a budget, only the memory available now counts. `whose` and `what` are used in
+    /// the text of the exception.
     static Promise take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver, std::size_t bytes,
-                        const std::string& whose = {});
+                        const std::string& whose = {}, const char* what = "a backup");
 
     [[nodiscard]] std::size_t promised_bytes() const noexcept;
+    /// Returns the host memory whose promises live, and which has been touched.
+    [[nodiscard]] std::size_t taken_bytes() const noexcept;
+
+    /// Frees the buffers of rings that no transfer uses (ring.hpp). Returns the first failure; the next call retries.
+    Status trim() noexcept;
+    /// Frees what could not be freed before. Returns the first failure.
+    Status retry() noexcept;
 
 private:
-    mutable std::mutex mutex_;
+    friend class Ring;
+    friend struct HostPart;
+    struct Slab;
+    struct SharedRing {
+        AnyDriver driver;
+        std::size_t buffer_bytes;
+        std::weak_ptr<Ring> ring;
+    };
+
+    void give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept;
+
+    mutable std::mutex mutex_; // guards the next three
     std::size_t promised_ = 0;
+    std::size_t taken_ = 0;
+    std::vector<SharedRing> rings_;
+    std::shared_ptr<HostCellsPool> pool_; ///< keeps rings and slabs that could not be freed
+    std::mutex slabs_mutex_;              // guards the next
+    std::vector<Slab> slabs_;
 };
 
 /// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
@@ -94,8 +133,8 @@ public:
     /// A cell is large enough to be pinned and copied at full speed, and small enough that the first copy starts early.
     static constexpr std::size_t cell_bytes = 64_MiB;
 
-    /// Reserves addresses for `bytes`; `promise` covers the memory; `whose` is used in error texts. Throws
-    /// OutOfHostMemory, or the exception for the failing call.
+    /// Reserves addresses for `bytes`, rounded up to small pages; `promise` covers the memory; `whose` is used in error
+    /// texts. Throws OutOfHostMemory, or the exception for the failing call.
     HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
     ~HostCells() override { (void)HostCells::close(); }
 
@@ -110,6 +149,7 @@ public:
     /// Allocates all pages, and pins none.
     Status take() noexcept;
     void unsettle() noexcept override { unsettled_ = true; }
+    [[nodiscard]] bool unsettled() const noexcept { return unsettled_.load(); }
     /// `bytes` bytes, in cells that were not prepared, have been touched by their owner: they count as allocated.
     void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
     /// For the cell of a host address. If pinning fails, the cell stays allocated.
@@ -144,6 +184,22 @@ public:
                                                   HostBudget::Promise promise = {}, const std::string& whose = {});
 };
 
+/// Host pages that one backup uses alone: a mapping, or a part of one that small backups share.
+struct HostPart {
+    std::shared_ptr<HostCells> cells; ///< of the whole mapping; the last copy gives the part back
+    std::uintptr_t address = 0;
+    std::size_t bytes = 0;
+
+    /// Backups below this size share mappings: a mapping of their own would take huge pages for small ones.
+    static constexpr std::size_t shared_below = 2_MiB;
+
+    /// Takes at least `bytes` from the budget. Small parts with the same driver and the same `pinned` lie in mappings
+    /// that grow with what they hold. `pool` keeps a mapping of the part's own that could not be freed. Throws as
+    /// HostBudget::take and HostCells do.
+    static HostPart take(const std::shared_ptr<HostBudget>& budget, const std::shared_ptr<HostCellsPool>& pool,
+                         const AnyDriver& driver, std::size_t bytes, bool pinned, const std::string& whose);
+};
+
 /// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Move-only.
 class PinnedBuffer {
 public:
@@ -154,9 +210,11 @@ public:
     PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
     ~PinnedBuffer() { (void)release(); }
 
-    /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. Without pinning, copies are only
-    /// slower.
-    Status take(const AnyDriver& driver, std::size_t bytes) noexcept;
+    /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,
+    /// a larger one stays. Without pinning, copies are only slower. `promise` covers the memory.
+    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}) noexcept;
+    /// Returns whether `take` would allocate.
+    [[nodiscard]] bool lacks(std::size_t bytes) const noexcept { return !ready_ || bytes_ < bytes; }
 
     /// Releases the pages. On failure they stay owned; release can be retried, or the buffer taken again. A lost device
     /// holds no pins.
@@ -182,6 +240,7 @@ private:
     bool ready_ = false; // allocated, and pinned if possible
     bool pinned_ = false;
     bool unsettled_ = false;
+    HostBudget::Promise promise_;
 };
 
 } // namespace detail

@@ -1,4 +1,4 @@
-// Definitions of host_memory.hpp.
+// Definitions of host_cells.hpp.
 #pragma once
 
 #include "memsaver/driver/host_cells.hpp"
@@ -17,9 +17,10 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE HostBudget::Promise& HostBudget::Promise::operator=(Promise&& other) noexcept {
-    touched(bytes_);
+    end();
     budget_ = std::move(other.budget_);
     bytes_ = std::exchange(other.bytes_, 0);
+    taken_ = std::exchange(other.taken_, 0);
     return *this;
 }
 
@@ -29,10 +30,54 @@ MEMSAVER_INLINE void HostBudget::Promise::touched(std::size_t bytes) noexcept {
     bytes = std::min(bytes, bytes_);
     budget_->promised_ -= bytes;
     bytes_ -= bytes;
+    budget_->taken_ += bytes;
+    taken_ += bytes;
 }
 
+MEMSAVER_INLINE void HostBudget::Promise::end() noexcept {
+    if (!budget_) return;
+    const std::shared_ptr<HostBudget> budget = std::move(budget_); // it may be the last owner of the mutex
+    const std::lock_guard lock{budget->mutex_};
+    budget->promised_ -= std::exchange(bytes_, 0);
+    budget->taken_ -= std::exchange(taken_, 0);
+}
+
+/// Pages of at most HostPart::shared_below bytes, in a mapping that small backups share.
+struct HostBudget::Slab {
+    static constexpr std::size_t page = 4096;
+
+    /// Marks the first free range as used. Returns its address, or 0.
+    std::uintptr_t take(std::size_t bytes) noexcept {
+        const std::size_t wanted = bytes / page;
+        std::size_t found = 0;
+        for (std::size_t at = 0; at < used.size() && free >= wanted; ++at) {
+            found = used[at] ? 0 : found + 1;
+            if (found < wanted) continue;
+            mark(at + 1 - wanted, wanted, true);
+            return cells->address() + (at + 1 - wanted) * page;
+        }
+        return 0;
+    }
+    void mark(std::size_t first, std::size_t count, bool taken) noexcept {
+        for (std::size_t i = 0; i < count; ++i) used[first + i] = taken;
+        free = taken ? free - count : free + count;
+    }
+
+    AnyDriver driver;
+    bool pinned;
+    std::shared_ptr<HostCells> cells;
+    std::vector<bool> used; // of each page
+    std::size_t free;       // pages
+};
+
+MEMSAVER_INLINE HostBudget::HostBudget() : pool_{std::make_shared<HostCellsPool>()} {}
+
+MEMSAVER_INLINE HostBudget::~HostBudget() = default;
+
+MEMSAVER_INLINE Status HostBudget::retry() noexcept { return pool_->retry(); }
+
 MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver,
-                                                     std::size_t bytes, const std::string& whose) {
+                                                     std::size_t bytes, const std::string& whose, const char* what) {
     std::unique_lock<std::mutex> lock;
     if (budget) lock = std::unique_lock{budget->mutex_};
     std::size_t available = 0;
@@ -44,7 +89,7 @@ MEMSAVER_INLINE HostBudget::Promise HostBudget::take(const std::shared_ptr<HostB
     if (bytes > available) {
         const std::string others =
             promised == 0 ? "" : text_of({" after subtracting the ", in_bytes(promised), " of other backups"});
-        out_of_host_memory({whose, "a backup of ", in_bytes(bytes),
+        out_of_host_memory({whose, what, " of ", in_bytes(bytes),
                             " does not fit: available host memory (system and control groups) is ", in_bytes(available),
                             others});
     }
@@ -58,9 +103,62 @@ MEMSAVER_INLINE std::size_t HostBudget::promised_bytes() const noexcept {
     return promised_;
 }
 
+MEMSAVER_INLINE std::size_t HostBudget::taken_bytes() const noexcept {
+    const std::lock_guard lock{mutex_};
+    return taken_;
+}
+
+MEMSAVER_INLINE void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept {
+    std::shared_ptr<HostCells> unused; // freed without the lock
+    const std::lock_guard lock{slabs_mutex_};
+    const auto slab = std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& s) { return s.cells.get() == cells; });
+    slab->mark((address - cells->address()) / Slab::page, bytes / Slab::page, false);
+    if (slab->free != slab->used.size()) return;
+    unused = std::move(slab->cells);
+    slabs_.erase(slab);
+}
+
+MEMSAVER_INLINE HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget,
+                                        const std::shared_ptr<HostCellsPool>& pool, const AnyDriver& driver,
+                                        std::size_t bytes, bool pinned, const std::string& whose) {
+    using Slab = HostBudget::Slab;
+    bytes = align_up(bytes, Slab::page);
+    if (!budget || bytes >= shared_below) {
+        auto cells = pool->make(driver, bytes, HostBudget::take(budget, driver, bytes, whose), whose);
+        const std::uintptr_t address = cells->address();
+        return {std::move(cells), address, bytes};
+    }
+    HostCells* cells = nullptr;
+    std::uintptr_t address = 0;
+    {
+        const std::lock_guard lock{budget->slabs_mutex_};
+        std::size_t there = 0;
+        for (Slab& slab : budget->slabs_) {
+            if (slab.driver != driver || slab.pinned != pinned) continue;
+            there += slab.cells->bytes();
+            if (slab.cells->unsettled()) continue; // copies that were not waited for may still reach it
+            address = slab.take(bytes);
+            if (address == 0) continue;
+            cells = slab.cells.get();
+            break;
+        }
+        if (cells == nullptr) {
+            const std::size_t wanted = std::clamp(there, bytes, shared_below);
+            auto fresh = budget->pool_->make(driver, wanted, HostBudget::take(budget, driver, wanted, whose), whose);
+            const std::size_t pages = wanted / Slab::page;
+            budget->slabs_.push_back({driver, pinned, std::move(fresh), std::vector<bool>(pages), pages});
+            cells = budget->slabs_.back().cells.get();
+            address = budget->slabs_.back().take(bytes);
+        }
+    }
+    return {{cells, [budget, address, bytes](HostCells* of) noexcept { budget->give(of, address, bytes); }},
+            address,
+            bytes};
+}
+
 MEMSAVER_INLINE HostCells::HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise,
                                      const std::string& whose)
-    : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 2_MiB)},
+    : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 4096)},
       cells_(bytes_ / cell_bytes + 2) {
     const Status status = driver_.map_host(bytes_, pages_);
     if (!status.ok()) raise_of(status, "map host pages", {whose, in_bytes(bytes_)});
@@ -149,8 +247,13 @@ MEMSAVER_INLINE Status PinnedBuffer::settle() noexcept {
     return driver_ ? detail::settle(*driver_, unsettled_) : Status{};
 }
 
-MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t bytes) noexcept {
+MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t bytes,
+                                          HostBudget::Promise promise) noexcept {
     if (const Status status = settle(); !status.ok()) return status;
+    if (driver_ && bytes_ < bytes) {
+        if (const Status status = release(); !status.ok()) return status;
+    }
+    if (lacks(bytes)) promise_ = std::move(promise);
     if (!driver_) {
         if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
         driver_ = driver;
@@ -158,6 +261,7 @@ MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t b
     }
     if (!ready_) {
         if (const Status status = driver_->populate_host(pages_, bytes_); !status.ok()) return status;
+        promise_.touched(bytes_);
         pinned_ = pinned_ || driver_->pin_host(pages_, bytes_).ok();
         ready_ = true;
     }
@@ -168,6 +272,7 @@ MEMSAVER_INLINE Status PinnedBuffer::release() noexcept {
     if (!driver_) return {};
     if (const Status status = settle(); !status.ok()) return status;
     ready_ = false;
+    promise_ = {};
     const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
     // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
     if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
@@ -186,6 +291,7 @@ MEMSAVER_INLINE void PinnedBuffer::swap(PinnedBuffer& other) noexcept {
     std::swap(ready_, other.ready_);
     std::swap(pinned_, other.pinned_);
     std::swap(unsettled_, other.unsettled_);
+    std::swap(promise_, other.promise_);
 }
 
 } // namespace detail

@@ -13,6 +13,7 @@
 #include "memsaver/driver/device_around.ipp"
 #include "memsaver/driver/fork_check.ipp"
 #include "memsaver/driver/host_cells.ipp"
+#include "memsaver/driver/ring.ipp"
 #include "memsaver/driver/streams.ipp"
 #include "memsaver/driver/system.ipp"
 #include "memsaver/driver/system_available.ipp"

@@ -19,9 +19,10 @@ class SystemPages {
 public:
     /// The size of a huge page, and the alignment of the addresses that `map_host` returns.
     static constexpr std::size_t huge_page = 2_MiB;
+    static constexpr std::size_t small_page = 4096;
 
     /// Reserves addresses for `bytes`. Pages are allocated when they are populated or touched, as huge pages where the
-    /// system provides them. Excluded from core dumps and forked children.
+    /// system provides them and a whole one fits. Excluded from core dumps and forked children.
     static Status map_host(std::size_t bytes, void*& out) noexcept;
     static Status unmap_host(void* pages, std::size_t bytes) noexcept;
 

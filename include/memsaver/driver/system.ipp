@@ -56,7 +56,7 @@ MEMSAVER_INLINE Status system_status(int error) noexcept {
 MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noexcept {
     if (bytes == 0) return system_status(EINVAL);
     if (bytes > std::numeric_limits<std::size_t>::max() - 2 * huge_page) return system_status(ENOMEM);
-    const std::size_t rounded = align_up(bytes, huge_page);
+    const std::size_t rounded = align_up(bytes, small_page);
     void* all = ::mmap(nullptr, rounded + huge_page, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     const auto refused = [](int error, std::size_t wanted) {
@@ -72,7 +72,8 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
     if (skipped != 0) (void)::munmap(first, skipped);
     (void)::munmap(first + skipped + rounded, huge_page - skipped);
     std::byte* const pages = first + skipped;
-    (void)::madvise(pages, rounded, MADV_HUGEPAGE);      // slower without, not wrong
+    const std::size_t whole = align_down(rounded, huge_page); // a huge page at the end would take more than was asked
+    if (whole != 0) (void)::madvise(pages, whole, MADV_HUGEPAGE); // slower without, not wrong
     (void)::madvise(pages, rounded, MADV_DONTFORK);      // copy-on-write would separate a pinned page from its owner
     if (::madvise(pages, rounded, MADV_DONTDUMP) != 0) { // secrets must not end up in a core file
         const int error = errno;
@@ -84,9 +85,9 @@ MEMSAVER_INLINE Status SystemPages::map_host(std::size_t bytes, void*& out) noex
 }
 
 MEMSAVER_INLINE Status SystemPages::unmap_host(void* pages, std::size_t bytes) noexcept {
-    if (::munmap(pages, align_up(bytes, huge_page)) == 0) return {};
+    if (::munmap(pages, align_up(bytes, small_page)) == 0) return {};
     // At the limit of mappings no mapping may be split in two. The memory goes all the same, and its addresses stay.
-    if (errno == ENOMEM && ::madvise(pages, align_up(bytes, huge_page), MADV_DONTNEED) == 0) return {};
+    if (errno == ENOMEM && ::madvise(pages, align_up(bytes, small_page), MADV_DONTNEED) == 0) return {};
     return system_status(errno);
 }
 

@@ -658,6 +658,9 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
         state_->tags_.retry_leftovers();
+        for (const auto& member : state_->tags_.members(tags)) {
+            if (member->core != nullptr) member->core->trim_host();
+        }
         const TagTable::Members members = state_->tags_.members(
             tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
@@ -773,7 +776,10 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
 MEMSAVER_INLINE Usage SaverCore::usage() {
     return boundary("usage", [&] {
         std::vector<ArenaUsage> rows;
+        std::vector<std::shared_ptr<HostBudget>> budgets;
         for (const auto& member : state_->tags_.members(Tags::all())) {
+            const auto& budget = member->arena->host_budget();
+            if (std::find(budgets.begin(), budgets.end(), budget) == budgets.end()) budgets.push_back(budget);
             rows.push_back(state_->usage_of(*member->arena));
             state_->tags_.residents().fill(*member->resident, rows.back());
         }
@@ -797,7 +803,9 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
             device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
             devices.push_back(device);
         }
-        return Usage{std::move(rows), std::move(devices), state_->tags_.residents().counts()};
+        std::size_t host_bytes = 0;
+        for (const auto& budget : budgets) host_bytes += budget->taken_bytes();
+        return Usage{std::move(rows), std::move(devices), state_->tags_.residents().counts(), host_bytes};
     });
 }
 

@@ -1,0 +1,57 @@
+// What a store uses of the host memory that the tags of a saver share.
+#pragma once
+
+#include "memsaver/driver/ring.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+/// The budget, the ring and the pages of one store. Until `join`, nothing is shared. For one thread at a time, but for
+/// the const functions.
+class HostShare {
+public:
+    /// See Ring::Shape.
+    HostShare(AnyDriver driver, std::size_t ring_bytes, unsigned threads, std::size_t largest_buffer);
+
+    /// Uses a budget from now on. Null: none is known.
+    void join(const std::shared_ptr<HostBudget>& budget);
+
+    /// Returns the most bytes of one buffer of the ring.
+    [[nodiscard]] std::size_t buffer_bytes() const noexcept { return shape_.buffer_bytes; }
+    /// Returns the ring. It allocates nothing until bytes pass through it.
+    const std::shared_ptr<Ring>& ring();
+
+    /// Takes pages for a backup: see HostPart.
+    [[nodiscard]] HostPart part(std::size_t bytes, bool pinned, const std::string& whose) const;
+    /// Allocates pages for a copy of kept bytes: aligned to pages, and not in core dumps. Throws OutOfHostMemory.
+    [[nodiscard]] std::shared_ptr<HostCells> copy(std::size_t bytes, const std::string& whose) const;
+    /// Allocates pinned pages, or continues after a failure. If the budget has none, the buffer stays as it is.
+    Status take(PinnedBuffer& buffer, std::size_t bytes) const noexcept;
+
+    /// Closes `what`, or keeps it.
+    Status add(std::shared_ptr<Closable> what) const noexcept { return pool_->add(std::move(what)); }
+    /// Lets go of the ring, which the last user frees. Returns the first failure to free anything.
+    Status leave() noexcept;
+    /// Frees what could not be freed before. Returns the first failure.
+    Status retry() const noexcept;
+
+private:
+    AnyDriver driver_;
+    Ring::Shape shape_;
+    std::shared_ptr<HostBudget> budget_;
+    std::shared_ptr<Ring> ring_;
+    std::shared_ptr<HostCellsPool> pool_ = std::make_shared<HostCellsPool>();
+};
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/backup/host_share.ipp"
+#endif

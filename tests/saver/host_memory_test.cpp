@@ -1,0 +1,222 @@
+// Host memory that the library takes for itself: shared by the tags of a device, no larger than what passes through,
+// budgeted, shown by `usage`, and given back by `trim`.
+#include "support/bytes.hpp"
+#include "support/machines.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace saver_host_memory_test {
+
+using namespace test;
+
+namespace {
+
+std::string tag(int number) { return "lora/" + std::to_string(number); }
+
+unsigned char byte_of(int number) { return static_cast<unsigned char>(number + 1); }
+
+/// A temporary directory of its own.
+struct Folder {
+    Folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "memsaver-host-XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { std::filesystem::remove_all(path); }
+
+    std::filesystem::path path;
+};
+
+/// Tags with a block each, which holds its tag's number.
+template <class D>
+struct Adapters {
+    template <class Policy>
+    Adapters(const D& driver, int count, std::size_t bytes_of_each, const Policy& policy)
+        : saver{driver}, bytes{bytes_of_each} {
+        for (int i = 0; i < count; ++i) {
+            blocks.push_back(saver.arena(tag(i), policy).allocate(bytes));
+            write_bytes(saver.driver(), blocks.back(), std::vector<unsigned char>(bytes, byte_of(i)));
+        }
+    }
+    void check_bytes() const {
+        for (std::size_t i = 0; i < blocks.size(); ++i)
+            CHECK(all_are(saver.driver(), blocks[i], bytes, byte_of(static_cast<int>(i))));
+    }
+    MemorySaver<D> saver;
+    std::size_t bytes;
+    std::vector<void*> blocks;
+};
+
+} // namespace
+
+TEST_CASE("small tags share the host memory of their backups") {
+    const HostDriver host{256_MiB};
+    MemorySaver<HostDriver> saver{host};
+    constexpr std::size_t tags = 20;
+    for (std::size_t i = 0; i < tags; ++i)
+        (void)saver.arena("lora/" + std::to_string(i), HostBackup{.threads = 1}).allocate(64_KiB);
+    (void)saver.pause();
+    CHECK(host.counts().pinned_bytes <= 2 * tags * 64_KiB);
+    saver.close();
+}
+
+TEST_CASE("pageable backups of small tags share one ring") {
+    const HostDriver host{256_MiB};
+    MemorySaver<HostDriver> saver{host};
+    for (int i = 0; i < 20; ++i) {
+        (void)saver.arena("lora/" + std::to_string(i), HostBackup{.storage = Storage::pageable, .threads = 1})
+            .allocate(64_KiB);
+    }
+    (void)saver.pause();
+    CHECK(host.counts().pinned_bytes <= 4_MiB);
+    saver.close();
+}
+
+TEST_CASE("the rings of a device's file backups are shared, no larger than asked, and trim gives them back") {
+    const Folder folder;
+    const HostDriver host{256_MiB};
+    MemorySaver<HostDriver> saver{host};
+    for (int i = 0; i < 6; ++i) {
+        (void)saver
+            .arena("lora/" + std::to_string(i),
+                   FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 16_MiB})
+            .allocate(2_MiB);
+    }
+    (void)saver.pause();
+    CHECK(host.counts().pinned_bytes <= 16_MiB);
+    (void)saver.resume();
+    (void)saver.trim();
+    CHECK(host.counts().pinned_bytes == 0);
+    saver.close();
+}
+
+TEST_CASE("one small tag takes as much host memory as it has, rounded up to small pages") {
+    for (const Storage storage : {Storage::pinned, Storage::pageable}) {
+        const HostDriver host{256_MiB};
+        Adapters<HostDriver> one{host, 1, 64_KiB, HostBackup{.storage = storage, .threads = 1}};
+        one.saver.prepare();
+        CHECK(host.counts().pinned_bytes == 64_KiB);
+        (void)one.saver.pause();
+        CHECK(host.counts().pinned_bytes == 64_KiB);         // prepared: nothing more
+        CHECK(one.saver.usage().host_bytes() <= 2 * 64_KiB); // pageable: the pages, and what they pass through
+        (void)one.saver.resume();
+        one.check_bytes();
+    }
+}
+
+TEST_CASE("tags that share pinned pages come and go without touching each other's bytes") {
+    const HostDriver host{256_MiB};
+    Adapters<HostDriver> all{host, 40, 100_KiB, HostBackup{.threads = 1}};
+    (void)all.saver.pause();
+    const std::size_t most = host.counts().pinned_bytes;
+    for (int i = 0; i < 40; i += 2) all.saver.drop(tag(i));
+    for (int i = 0; i < 40; i += 2) { // the pages are given out again
+        void* const block = all.saver.arena(tag(i), HostBackup{.threads = 1}).allocate(100_KiB);
+        all.blocks[static_cast<std::size_t>(i)] = block;
+        write_bytes(host, block, std::vector<unsigned char>(100_KiB, byte_of(i)));
+    }
+    (void)all.saver.pause();
+    CHECK(host.counts().pinned_bytes <= most + 2_MiB);
+    (void)all.saver.resume();
+    all.check_bytes();
+    for (int i = 0; i < 40; ++i) all.saver.drop(tag(i));
+    CHECK(host.counts().pinned_bytes == 0);
+    CHECK(all.saver.usage().host_bytes() == 0);
+}
+
+TEST_CASE("a tag that does not retain its backup leaves the pages of its neighbours alone") {
+    const HostDriver host{256_MiB};
+    MemorySaver saver{host};
+    void* const kept = saver.arena("kept", HostBackup{.threads = 1}).allocate(64_KiB);
+    void* const passing = saver.arena("passing", HostBackup{.retain = false, .threads = 1}).allocate(64_KiB);
+    write_bytes(host, kept, std::vector<unsigned char>(64_KiB, 7));
+    write_bytes(host, passing, std::vector<unsigned char>(64_KiB, 8));
+    for (int i = 0; i < 3; ++i) {
+        (void)saver.pause();
+        (void)saver.resume("passing");
+        CHECK(saver.usage().host_bytes() >= 64_KiB);
+        (void)saver.resume();
+        CHECK(all_are(host, kept, 64_KiB, 7));
+        CHECK(all_are(host, passing, 64_KiB, 8));
+    }
+}
+
+TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, until it is given back") {
+    const Folder folder;
+    const HostDriver host{256_MiB};
+    const FileBackup files{.directory = folder.path.string(), .threads = 2};
+    Adapters<HostDriver> all{host, 3, 2_MiB, files};
+    CHECK(all.saver.usage().host_bytes() == 0);
+    (void)all.saver.pause();
+    const Usage usage = all.saver.usage();
+    CHECK(usage.host_bytes() == host.counts().pinned_bytes);
+    CHECK(usage.host_bytes() >= 2_MiB);
+    CHECK(to_json(usage).find("\"host_bytes\":" + std::to_string(usage.host_bytes())) != std::string::npos);
+    std::ostringstream table;
+    table << usage;
+    CHECK(table.str().find("host: " + format_bytes(usage.host_bytes())) != std::string::npos);
+    (void)all.saver.trim(); // all tags are paused
+    CHECK(all.saver.usage().host_bytes() == 0);
+    CHECK(host.counts().pinned_bytes == 0);
+    (void)all.saver.resume();
+    all.check_bytes();
+    CHECK(all.saver.usage().host_bytes() == host.counts().pinned_bytes);
+}
+
+TEST_CASE("tags that do not retain give the ring back with the last of them") {
+    const Folder folder;
+    const HostDriver host{256_MiB};
+    Adapters<HostDriver> all{host, 3, 2_MiB,
+                             FileBackup{.directory = folder.path.string(), .retain = false, .threads = 1}};
+    (void)all.saver.pause();
+    (void)all.saver.resume(tag(0));
+    CHECK(host.counts().pinned_bytes != 0);
+    (void)all.saver.resume();
+    CHECK(host.counts().pinned_bytes == 0);
+    all.check_bytes();
+}
+
+TEST_CASE("host memory that is not there is refused before it is touched, and the tags stay as they are") {
+    const Folder folder;
+    const FaultyDriver<HostDriver> driver{HostDriver{256_MiB}};
+    Adapters<FaultyDriver<HostDriver>> all{driver, 2, 2_MiB,
+                                           FileBackup{.directory = folder.path.string(), .threads = 1}};
+    driver.fail({.call = Call::host_available, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)all.saver.pause(), Error);
+    CHECK(driver.pinned_bytes() == 0);
+    all.check_bytes();
+    driver.heal();
+    (void)all.saver.pause();
+    (void)all.saver.trim();
+    driver.fail({.call = Call::host_available, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)all.saver.resume(), Error);
+    driver.heal();
+    (void)all.saver.resume();
+    all.check_bytes();
+}
+
+TEST_CASE("a ring that the driver does not take back is kept, and freed by a later call") {
+    const Folder folder;
+    const FaultyDriver<HostDriver> driver{HostDriver{256_MiB}};
+    Adapters<FaultyDriver<HostDriver>> all{
+        driver, 2, 2_MiB, FileBackup{.directory = folder.path.string(), .retain = false, .threads = 1}};
+    (void)all.saver.pause();
+    driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
+    (void)all.saver.resume();
+    CHECK(driver.pinned_bytes() != 0);
+    driver.heal();
+    (void)all.saver.trim();
+    CHECK(driver.pinned_bytes() == 0);
+    all.check_bytes();
+}
+
+} // namespace saver_host_memory_test
