@@ -28,9 +28,10 @@ struct Desk {
     bool held_back = false; // more is heard before the next look
     std::vector<Sent> sent;
     ShareRoom::Clock::time_point now{};
-    ShareRoom room{[this](int link, const ShareMessage& m) {
+    ShareRoom room{[this](int link, const ShareMessage& m, int /*descriptor*/) {
                        if (m.kind != Kind::welcome && m.kind != Kind::waits)
                            sent.push_back({link, m.kind, m.id, m.bytes});
+                       return true;
                    },
                    [this] { return free; }, 100ms, now};
 

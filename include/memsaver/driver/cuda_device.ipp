@@ -185,7 +185,8 @@ MEMSAVER_INLINE Features CudaDevice::features() const noexcept {
             .captures = true,
             .gates = true,
             .pools = true,
-            .exports = exports_};
+            .exports = exports_,
+            .rdma = pages_.rdma_capable != 0};
 }
 
 MEMSAVER_INLINE bool CudaDevice::equals(const Device& other) const noexcept {

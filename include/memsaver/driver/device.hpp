@@ -34,6 +34,7 @@ struct Features {
     bool exports = false;          ///< create_shared, export_pages, import_pages
     bool takes = false;            ///< take
     bool asks = false;             ///< ask_for_room
+    bool rdma = false;             ///< pages that network cards may use: fixed when they are created
 
     friend constexpr bool operator==(const Features&, const Features&) = default;
 };

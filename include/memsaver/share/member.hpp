@@ -53,8 +53,18 @@ public:
     Status cover(std::uint64_t bytes) noexcept;
     /// What was covered has been created, or not.
     void created(std::uint64_t bytes, bool yes) noexcept;
-    void freed(std::uint64_t bytes) noexcept;
+    /// `pages`: a descriptor of what was freed, if `passes` said so; goes to who lacks room, else to the driver.
+    void freed(std::uint64_t bytes, ShareFd pages = {}, bool as_left = false) noexcept;
+    /// What it has, apart from pages that were passed to it and are not used yet.
     [[nodiscard]] std::uint64_t held() noexcept;
+
+    /// Whether pages of `bytes` that are about to be released are to be passed on: so many are lacking, and this member
+    /// was asked for them. `as_left`: need not be cleared.
+    [[nodiscard]] bool passes(std::uint64_t bytes, bool& as_left) noexcept;
+    /// Pages of exactly `bytes` that were passed to this member, if there are any.
+    [[nodiscard]] ShareFd take_pages(std::uint64_t bytes) noexcept;
+    /// They cannot be used: they are the driver's, and may be created anew.
+    void turned(std::uint64_t bytes, ShareFd pages) noexcept;
 
     /// All members; only this one if no leader answers.
     [[nodiscard]] std::vector<ShareFacts> list();
@@ -87,7 +97,13 @@ private:
     void hear();
     void lend_out() noexcept;
     void wake() const noexcept;
+    struct Passed { // pages that were passed to this member, and are not used yet
+        std::uint64_t bytes;
+        ShareFd pages;
+    };
     // These require the mutex.
+    [[nodiscard]] std::uint64_t passed_bytes() const noexcept;
+    void turn(std::uint64_t bytes, ShareFd& pages) noexcept;
     void tell(ShareMessage message) noexcept;
     void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0) noexcept;
     void lose_leader() noexcept;
@@ -116,6 +132,7 @@ private:
     std::uint64_t next_id_ = 1;
     std::vector<Asked*> asked_;
     Clock::time_point granted_at_{};
+    std::vector<Passed> passed_;
 
     struct Lender {
         std::uint64_t number;
@@ -125,6 +142,8 @@ private:
     std::uint64_t lending_ = 0; // the lender that runs
     std::uint64_t wanted_ = 0;  // bytes that the leader asks for
     std::uint64_t wanted_id_ = 0;
+    ShareFacts wanted_by_{};
+    std::uint64_t passing_ = 0; // bytes of those that are asked for, while lenders release them
     std::condition_variable lend_changed_;
 
     std::unique_ptr<Leading> leading_; // of the thread for messages

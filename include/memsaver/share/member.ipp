@@ -31,8 +31,9 @@ namespace detail {
 class ShareMemberCore::Leading {
 public:
     Leading(ShareFd lock, ShareFd listener, const AnyDriver& driver, std::chrono::nanoseconds answer_within)
-        : lock_{std::move(lock)}, listener_{std::move(listener)}, room_{[this](int link, const ShareMessage& message) {
-                                                                            send(link, message);
+        : lock_{std::move(lock)}, listener_{std::move(listener)}, room_{[this](int link, const ShareMessage& message,
+                                                                               int descriptor) {
+                                                                            return send(link, message, descriptor);
                                                                         },
                                                                         [driver]() -> std::uint64_t {
                                                                             DeviceMemory memory;
@@ -103,8 +104,8 @@ private:
     /// False if there is nothing more to hear now.
     bool hear(Client& client) {
         ShareMessage message;
-        ShareFd process;
-        const ShareReceived got = receive_message(client.socket.get(), message, process);
+        ShareFd descriptor;
+        const ShareReceived got = receive_message(client.socket.get(), message, descriptor);
         if (got == ShareReceived::nothing) return false;
         const bool hello = got == ShareReceived::message && message.kind == Kind::hello;
         if (got == ShareReceived::message && message.kind == Kind::leave) client.left = true;
@@ -113,19 +114,20 @@ private:
             return false;
         }
         if (!hello) {
-            room_.hear(client.socket.get(), message, Clock::now());
+            room_.hear(client.socket.get(), message, Clock::now(), std::move(descriptor));
             return true;
         }
         client.joined = true;
-        client.process = std::move(process);
+        client.process = std::move(descriptor);
         room_.join(client.socket.get(), message.facts, Clock::now());
         return true;
     }
 
-    void send(int link, const ShareMessage& message) noexcept {
-        if (send_message(link, message)) return;
+    bool send(int link, const ShareMessage& message, int descriptor) noexcept {
+        const bool sent = send_message(link, message, descriptor);
         for (Client& each : clients_) // it is gone, or has not read for long: it comes back when it can
-            if (each.socket.get() == link) each.dropped = true;
+            if (!sent && descriptor < 0 && each.socket.get() == link) each.dropped = true;
+        return sent;
     }
 
     void end(Client& client) {
@@ -190,7 +192,7 @@ inline void ShareMemberCore::run() noexcept {
                 const std::lock_guard lock{mutex_};
                 if (stop_) break;
                 if (link_) polled.push_back({link_.get(), POLLIN, 0});
-                if (facts_.granted != 0) sooner(granted_at_ + grant_lasts);
+                if (facts_.granted != 0 || !passed_.empty()) sooner(granted_at_ + grant_lasts);
                 tries = link_ ? 0 : tries + 1;
             }
             constexpr unsigned quick = 100; // a leader that was killed has its lock for a few milliseconds more
@@ -254,13 +256,15 @@ inline void ShareMemberCore::lose_leader() noexcept {
     if (link_) tell(Kind::leave);
     broken_ = welcome_ = silent_ = false;
     link_.reset();
-    wanted_ = wanted_id_ = 0;
+    wanted_ = wanted_id_ = passing_ = 0;
     changed_.notify_all();
 }
 
 inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
-    if (facts_.granted == 0 || now < granted_at_ + grant_lasts) return;
-    tell(Kind::unused, std::exchange(facts_.granted, 0));
+    if (now < granted_at_ + grant_lasts) return;
+    for (Passed& each : passed_) turn(each.bytes, each.pages);
+    passed_.clear();
+    if (facts_.granted != 0) tell(Kind::unused, std::exchange(facts_.granted, 0));
 }
 
 inline void ShareMemberCore::hear() {
@@ -293,6 +297,14 @@ inline void ShareMemberCore::hear() {
                 granted_at_ = Clock::now();
             }
             break;
+        case Kind::page:
+            passed_.push_back({message.bytes, std::move(descriptor)});
+            facts_.held += message.bytes;
+            granted_at_ = Clock::now();
+            if (passed_.back().pages) break;
+            turn(message.bytes, passed_.back().pages); // this process may have no more descriptors
+            passed_.pop_back();
+            break;
         case Kind::deny:
             if (asked != nullptr) asked->state = Asked::State::denied;
             break;
@@ -308,6 +320,7 @@ inline void ShareMemberCore::hear() {
             } else {
                 wanted_ = message.bytes;
                 wanted_id_ = message.id;
+                wanted_by_ = message.facts;
                 lend_changed_.notify_all();
             }
             break;
@@ -326,6 +339,7 @@ inline void ShareMemberCore::lend_out() noexcept {
         if (stop_) return;
         const std::uint64_t id = std::exchange(wanted_id_, 0);
         const std::uint64_t wanted = std::exchange(wanted_, 0);
+        passing_ = wanted_by_.pages == facts_.pages ? wanted : 0;
         std::uint64_t given = 0;
         std::uint64_t last = 0;
         while (given < wanted) { // lenders may come and go meanwhile
@@ -344,6 +358,7 @@ inline void ShareMemberCore::lend_out() noexcept {
             lending_ = 0;
             changed_.notify_all();
         }
+        passing_ = 0;
         tell(Kind::gave, given, id);
     }
 }
@@ -443,6 +458,12 @@ inline Status ShareMemberCore::ask(std::uint64_t bytes, std::int64_t within, con
 inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
     {
         const std::lock_guard lock{mutex_};
+        // Passed pages of other sizes are in the way.
+        const bool enough = facts_.granted + passed_bytes() >= bytes;
+        while (enough && facts_.granted < bytes) {
+            turn(passed_.back().bytes, passed_.back().pages);
+            passed_.pop_back();
+        }
         if (facts_.granted >= bytes) {
             facts_.granted -= bytes;
             return {};
@@ -461,15 +482,59 @@ inline void ShareMemberCore::created(std::uint64_t bytes, bool yes) noexcept {
     tell(yes ? Kind::took : Kind::unused, bytes);
 }
 
-inline void ShareMemberCore::freed(std::uint64_t bytes) noexcept {
+inline void ShareMemberCore::freed(std::uint64_t bytes, ShareFd pages, bool as_left) noexcept {
     const std::lock_guard lock{mutex_};
     facts_.held -= std::min(facts_.held, bytes);
+    ShareMessage message;
+    message.kind = Kind::pass;
+    message.bytes = bytes;
+    message.as_left = as_left ? 1 : 0;
+    message.facts = facts_;
+    if (pages && link_ && !broken_ && send_message(link_.get(), message, pages.get())) return;
+    pages.reset();
     tell(Kind::freed, bytes);
+}
+
+inline bool ShareMemberCore::passes(std::uint64_t bytes, bool& as_left) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (bytes > passing_) return false;
+    passing_ -= bytes;
+    as_left = facts_.trusted != 0 && wanted_by_.trusted != 0;
+    return true;
+}
+
+inline ShareFd ShareMemberCore::take_pages(std::uint64_t bytes) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto found =
+        std::find_if(passed_.begin(), passed_.end(), [&](const Passed& each) { return each.bytes == bytes; });
+    if (found == passed_.end()) return {};
+    ShareFd pages = std::move(found->pages);
+    passed_.erase(found);
+    tell(Kind::took); // is active
+    return pages;
+}
+
+inline void ShareMemberCore::turned(std::uint64_t bytes, ShareFd pages) noexcept {
+    const std::lock_guard lock{mutex_};
+    turn(bytes, pages);
+}
+
+inline void ShareMemberCore::turn(std::uint64_t bytes, ShareFd& pages) noexcept {
+    facts_.held -= std::min(facts_.held, bytes);
+    facts_.granted += bytes;
+    tell(Kind::turned, bytes); // before the device has it: nobody else is granted it
+    pages.reset();
+}
+
+inline std::uint64_t ShareMemberCore::passed_bytes() const noexcept {
+    std::uint64_t bytes = 0;
+    for (const Passed& each : passed_) bytes += each.bytes;
+    return bytes;
 }
 
 inline std::uint64_t ShareMemberCore::held() noexcept {
     const std::lock_guard lock{mutex_};
-    return facts_.held;
+    return facts_.held - std::min(facts_.held, passed_bytes());
 }
 
 inline std::vector<ShareFacts> ShareMemberCore::list() {

@@ -24,6 +24,8 @@ struct ShareFacts {
     std::uint64_t ceiling = 0;
     std::uint64_t held = 0;    ///< device memory that it has
     std::uint64_t granted = 0; ///< and may take
+    std::uint64_t trusted = 0; ///< takes pages as they were left, and gives them so
+    std::uint64_t pages = 0;   ///< what its pages are like: only members with the same number pass pages on
 };
 
 struct ShareMessage {
@@ -36,6 +38,8 @@ struct ShareMessage {
         took,   ///< `bytes` that had been granted were created
         unused, ///< `bytes` that had been granted will not be
         freed,  ///< `bytes` were released
+        pass,   ///< with a descriptor of pages: they have `bytes`, and are no longer its own
+        turned, ///< pages of `bytes` that were passed to it went to the driver: it may take as much instead
         gave,   ///< the answer to `lend`: released what it could
         list,   ///< asks for the members
         leave,  ///< the connection ends, and not because the process does
@@ -44,17 +48,18 @@ struct ShareMessage {
         waits, ///< want `id` is in the queue
         grant, ///< of want `id`
         deny,  ///< want `id`: nobody has more to give
-        lend,  ///< asks for `bytes`
+        lend,  ///< asks for `bytes`; `facts`: of the one that lacks them
+        page,  ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
         row,   ///< a member's `facts`, in answer to `list` `id`
         end    ///< after the last row
     };
-    static constexpr std::uint32_t this_version = 1;
+    static constexpr std::uint32_t this_version = 2;
 
     std::array<char, 8> mark{'m', 'e', 'm', 's', 'h', 'a', 'r', 'e'};
     std::uint32_t version = this_version;
     std::uint32_t size = sizeof(ShareMessage);
     Kind kind = Kind::hello;
-    std::uint32_t reserved = 0;
+    std::uint32_t as_left = 0; ///< of passed pages: they were not cleared
     std::uint64_t id = 0;
     std::uint64_t bytes = 0;
     std::int64_t within = 0;

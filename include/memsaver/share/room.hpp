@@ -24,6 +24,9 @@ namespace detail {
 /// the one that has asked for nothing and taken nothing for longest; never below its floor. After all have been asked,
 /// a want that can wait does so until memory is freed, and asks them again from time to time. A grant is for all bytes
 /// of a want. Granted bytes are set aside until they are taken, or said to be unused.
+///
+/// Who gives room may pass the pages themselves. They wait here as long as others are asked for the rest, count as
+/// free, and go with the next grant to whoever that is, or to the driver if nobody can have them as they are.
 class ShareRoom {
 public:
     using Clock = std::chrono::steady_clock;
@@ -40,9 +43,10 @@ public:
     /// How long a new leader waits for members to come before it says that nobody has more to give.
     static constexpr std::chrono::milliseconds gathers{50};
 
-    /// `send` tells a member something; it does not call this object. `free_bytes` asks the device. `answer_within`:
+    /// `send` tells a member something, with a descriptor or -1; it does not call this object. False if it could not.
+    /// `free_bytes` asks the device. `answer_within`:
     /// how long a member that was asked for room may take before the next one is asked.
-    ShareRoom(std::function<void(Link, const ShareMessage&)> send, std::function<std::uint64_t()> free_bytes,
+    ShareRoom(std::function<bool(Link, const ShareMessage&, int)> send, std::function<std::uint64_t()> free_bytes,
               std::chrono::nanoseconds answer_within, Clock::time_point now)
         : send_{std::move(send)}, free_bytes_{std::move(free_bytes)},
           answer_within_{answer_within}, gathered_{now + gathers} {}
@@ -51,8 +55,8 @@ public:
     // over another connection.
     void join(Link link, const ShareFacts& facts, Clock::time_point now);
     void leave(Link link);
-    /// Anything that a member says after `hello`.
-    void hear(Link link, const ShareMessage& message, Clock::time_point now);
+    /// Anything that a member says after `hello`. `descriptor`: what came with it.
+    void hear(Link link, const ShareMessage& message, Clock::time_point now, ShareFd descriptor = {});
     /// Passes by who has not answered in time, and serves who waits.
     void look(Clock::time_point now);
     /// When to look again, if nothing is heard before.
@@ -63,6 +67,10 @@ private:
         Link link;
         ShareFacts facts;
         Clock::time_point active; // when it last wanted or took memory
+    };
+    struct Page { // on its way from one member to another
+        ShareMessage message;
+        ShareFd descriptor;
     };
     struct Want {
         Link link;
@@ -82,15 +90,18 @@ private:
     /// Asks somebody for what the first want lacks. False if nobody has more to give, and it does not wait for others.
     bool ask_for(Want& want, std::uint64_t missing, Clock::time_point now);
     void serve(Clock::time_point now);
+    /// Sends a member pages of at most so many bytes. Returns how many.
+    std::uint64_t pass_pages(Member& to, std::uint64_t at_most);
     void answered() noexcept { asked_ = -1, asked_until_.reset(); }
 
-    std::function<void(Link, const ShareMessage&)> send_;
+    std::function<bool(Link, const ShareMessage&, int)> send_;
     std::function<std::uint64_t()> free_bytes_;
     std::chrono::nanoseconds answer_within_;
     Clock::time_point gathered_;
     std::vector<Member> members_;
     std::vector<Want> wants_; // in the order in which they are served
-    Link asked_ = -1;         // who has been asked for room and has not answered
+    std::vector<Page> pages_;
+    Link asked_ = -1; // who has been asked for room and has not answered
     std::optional<Clock::time_point> asked_until_;
 };
 

@@ -23,7 +23,7 @@ inline void ShareRoom::send(Link link, Kind kind, std::uint64_t id, std::uint64_
     message.kind = kind;
     message.id = id;
     message.bytes = bytes;
-    send_(link, message);
+    (void)send_(link, message, -1);
 }
 
 inline void ShareRoom::join(Link link, const ShareFacts& facts, Clock::time_point now) {
@@ -38,7 +38,7 @@ inline void ShareRoom::leave(Link link) {
     if (asked_ == link) answered();
 }
 
-inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_point now) {
+inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_point now, ShareFd descriptor) {
     Member* const member = find(link);
     if (member == nullptr) return;
     const auto less = [&](std::uint64_t& of) { of -= std::min(of, message.bytes); };
@@ -55,6 +55,14 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         break;
     case Kind::unused: less(member->facts.granted); break;
     case Kind::freed: less(member->facts.held); break;
+    case Kind::pass:
+        less(member->facts.held);
+        if (descriptor) pages_.push_back({message, std::move(descriptor)}); // else the driver has them already
+        break;
+    case Kind::turned:
+        less(member->facts.held);
+        member->facts.granted += message.bytes;
+        break;
     case Kind::gave:
         if (asked_ == link) answered();
         break;
@@ -77,7 +85,7 @@ inline void ShareRoom::list(Link link, std::uint64_t id) const {
     row.id = id;
     for (const Member& each : members_) {
         row.facts = each.facts;
-        send_(link, row);
+        (void)send_(link, row, -1);
     }
     send(link, Kind::end, id);
 }
@@ -105,7 +113,12 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
         want.asked.push_back(from->link);
         asked_ = from->link;
         asked_until_ = now + answer_within_;
-        send(from->link, Kind::lend, want.id, std::min(missing, from->facts.held - from->facts.floor));
+        ShareMessage message;
+        message.kind = Kind::lend;
+        message.id = want.id;
+        message.bytes = std::min(missing, from->facts.held - from->facts.floor);
+        message.facts = find(want.link)->facts;
+        (void)send_(from->link, message, -1);
         return true;
     }
     if (want.within != 0) { // what others hold may become idle without anybody's telling
@@ -120,8 +133,9 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
 }
 
 inline void ShareRoom::serve(Clock::time_point now) {
-    if (wants_.empty()) return;
+    if (wants_.empty()) return pages_.clear();
     std::uint64_t free = free_bytes_();
+    for (const Page& each : pages_) free += each.message.bytes;
     for (const Member& each : members_) free -= std::min(free, each.facts.granted);
     bool behind = false; // of one that waits: what is free is for that one
     std::erase_if(wants_, [&](Want& want) {
@@ -133,11 +147,28 @@ inline void ShareRoom::serve(Clock::time_point now) {
         if (waits) return false;
         if (granted) {
             free -= want.bytes;
-            find(want.link)->facts.granted += want.bytes;
+            Member& to = *find(want.link);
+            want.bytes -= pass_pages(to, want.bytes);
+            to.facts.granted += want.bytes;
         }
         send(want.link, granted ? Kind::grant : Kind::deny, want.id, want.bytes);
         return true;
     });
+    if (asked_ < 0) pages_.clear(); // nobody is about to make them enough
+}
+
+inline std::uint64_t ShareRoom::pass_pages(Member& to, std::uint64_t at_most) {
+    std::uint64_t passed = 0;
+    for (Page& each : pages_) {
+        ShareMessage& message = each.message;
+        const bool fits = message.facts.pages == to.facts.pages && message.bytes <= at_most - passed &&
+                          (message.as_left == 0 || to.facts.trusted != 0);
+        message.kind = Kind::page;
+        if (fits && send_(to.link, message, each.descriptor.get())) passed += message.bytes;
+    }
+    to.facts.held += passed;
+    pages_.clear(); // the rest is the driver's, and granted as such
+    return passed;
 }
 
 } // namespace detail

@@ -17,7 +17,9 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// In a forked child, whose locks may be in any state, it asks nobody and counts nothing.
-/// Pages that `export_pages` has named are others' too: a release gives them back to the driver, and to nobody else.
+/// While this member is asked for room, `release` passes pages on instead of freeing them, cleared unless both trust
+/// each other, and `create` takes pages that were passed here, if they have the right size. Pages that `export_pages`
+/// has named are others' too: a release gives them back to the driver, and to nobody else.
 class SharedDevice final : public DeviceAround {
 public:
     SharedDevice(std::shared_ptr<ShareMemberCore> member, std::size_t ceiling)
@@ -28,15 +30,28 @@ public:
     [[nodiscard]] inline std::string holders() const override;
     inline Status create(std::size_t bytes, PageHandle& pages) noexcept override;
     inline Status release(PageHandle pages) noexcept override;
+    inline Status export_pages(PageHandle pages, int& descriptor) noexcept override;
     inline Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
     inline Status free_plain(Address address) noexcept override;
     inline Status ask_for_room(std::size_t bytes, std::int64_t within) noexcept override;
 
 private:
-    using Sizes = std::unordered_map<std::uint64_t, std::size_t>;
+    /// Bounds how many descriptors a process has of pages that were passed to it: smaller parts of the device are not.
+    static constexpr std::size_t most_descriptors = 512;
+
+    struct Held {
+        std::size_t bytes = 0;
+        bool shared = false;  // others may have them
+        ShareFd descriptor{}; // of pages from elsewhere: the driver exports only those that were created here
+    };
+    using Sizes = std::unordered_map<std::uint64_t, Held>;
 
     /// Makes `take`, which gives an entry of `sizes` its number, as far as the ceiling and the other members let it.
     Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept;
+    /// Takes pages that were passed on, and enters them. Not ok if there are none.
+    Status take_passed(std::size_t bytes, PageHandle& pages) noexcept;
+    /// A descriptor of pages about to be released, to be passed on; cleared, unless `as_left`. Invalid if it cannot be.
+    ShareFd pass(PageHandle pages, Held& held, bool as_left) noexcept;
     /// Makes `give`, which frees what `number` names.
     Status given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give) noexcept;
 

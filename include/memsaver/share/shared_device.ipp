@@ -2,8 +2,13 @@
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/system.hpp"
 #include "memsaver/share/shared_device.hpp"
+#include "memsaver/share/staging.hpp"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -39,7 +44,8 @@ inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<S
     try {
         const std::lock_guard lock{mutex_};
         sizes.reserve(sizes.size() + 1);
-        Sizes entry{{0, bytes}}; // its node: nothing can fail once the memory is there
+        Sizes entry; // its node: nothing can fail once the memory is there
+        entry[0].bytes = bytes;
         Sizes::node_type node = entry.extract(entry.begin());
         status = take(node.key());
         if (status.ok()) sizes.insert(std::move(node));
@@ -49,6 +55,45 @@ inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<S
     return status;
 }
 
+inline Status SharedDevice::take_passed(std::size_t bytes, PageHandle& pages) noexcept {
+    ShareFd descriptor = member_->take_pages(bytes);
+    if (!descriptor) return unsupported;
+    Status status = ShareMemberCore::no_host_memory;
+    try {
+        const std::lock_guard lock{mutex_};
+        handles_.reserve(handles_.size() + 1);
+        Sizes entry;
+        entry[0].bytes = bytes;
+        Sizes::node_type node = entry.extract(entry.begin());
+        status = DeviceAround::import_pages(descriptor.get(), pages);
+        if (status.ok()) {
+            node.key() = pages.value;
+            node.mapped().descriptor = std::move(descriptor);
+            handles_.insert(std::move(node));
+        }
+    } catch (...) {
+    }
+    if (!status.ok()) member_->turned(bytes, std::move(descriptor));
+    return status;
+}
+
+inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) noexcept {
+    try {
+        DeviceMemory memory;
+        if (!inner().memory(memory).ok() || held.bytes < memory.total_bytes / most_descriptors) return {};
+        ShareFd descriptor = std::move(held.descriptor);
+        int exported = -1;
+        if (!descriptor && DeviceAround::export_pages(pages, exported).ok()) descriptor = ShareFd{exported};
+        if (descriptor && !as_left) {
+            const Window window{inner(), pages, held.bytes, Rights::read_write};
+            Staging{inner(), 0}.zero({window.address(), held.bytes});
+        }
+        return descriptor;
+    } catch (...) {
+        return {};
+    }
+}
+
 inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give) noexcept {
     if (member_->forked()) return give();
     Sizes::node_type node; // taken out before: another thread may get the number again as soon as it is free
@@ -56,11 +101,17 @@ inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, Funct
         const std::lock_guard lock{mutex_};
         node = sizes.extract(number);
     }
+    bool as_left = false;
+    ShareFd pages;
+    if (&sizes == &handles_ && !node.empty() && !node.mapped().shared && member_->passes(node.mapped().bytes, as_left))
+        pages = pass({number}, node.mapped(), as_left);
     const Status status = give();
     if (node.empty()) return status;
     if (status.ok()) {
-        member_->freed(node.mapped());
+        node.mapped().descriptor.reset(); // without it the pages are free
+        member_->freed(node.mapped().bytes, std::move(pages), as_left);
     } else {
+        if (pages) node.mapped().descriptor = std::move(pages);
         const std::lock_guard lock{mutex_};
         sizes.insert(std::move(node));
     }
@@ -68,6 +119,7 @@ inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, Funct
 }
 
 inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcept {
+    if (!member_->forked() && take_passed(bytes, pages).ok()) return {};
     return taken(bytes, handles_, [&](std::uint64_t& number) {
         // So that other members can have them; where that is not possible, they are of this process alone.
         Status status = DeviceAround::create_shared(bytes, pages);
@@ -79,6 +131,16 @@ inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcep
 
 inline Status SharedDevice::release(PageHandle pages) noexcept {
     return given_back(handles_, pages.value, [&] { return DeviceAround::release(pages); });
+}
+
+inline Status SharedDevice::export_pages(PageHandle pages, int& descriptor) noexcept {
+    const std::lock_guard lock{mutex_};
+    const auto found = handles_.find(pages.value);
+    const int kept = found == handles_.end() ? -1 : found->second.descriptor.get();
+    const Status status = kept < 0 ? DeviceAround::export_pages(pages, descriptor) : Status{};
+    if (kept >= 0 && (descriptor = ::fcntl(kept, F_DUPFD_CLOEXEC, 0)) < 0) return system_status(errno);
+    if (status.ok() && found != handles_.end()) found->second.shared = true;
+    return status;
 }
 
 inline Status SharedDevice::allocate_plain(std::size_t bytes, Address& address) noexcept {

@@ -21,6 +21,21 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
+/// Pages that are mapped for a while.
+struct Window {
+    Window(const AnyDriver& driver, PageHandle pages, std::size_t bytes, Rights rights) {
+        std::size_t granularity = 0;
+        check(driver.granularity(granularity), "query the granularity");
+        check(addresses.open(driver, bytes, granularity), "reserve addresses", bytes, 0);
+        check(mapping.open(driver, Range{address(), bytes}, pages), "map pages", bytes, address());
+        check(driver.allow_access(address(), bytes, rights), "allow access", bytes, address());
+    }
+    [[nodiscard]] Address address() const noexcept { return addresses.get().address; }
+
+    Reservation addresses;
+    Mapping mapping;
+};
+
 class Staging {
 public:
     static constexpr std::size_t bytes = 4_MiB;
