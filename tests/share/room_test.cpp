@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/eventfd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -62,6 +64,15 @@ struct Desk {
         room.hear(link, message, now);
         if (!held_back) room.look(now);
     }
+    /// Passes pages.
+    void pass(int link, std::uint64_t bytes, bool as_left = false, std::uint64_t kind = 0, bool lost = false) {
+        ShareMessage message;
+        message.kind = Kind::pass;
+        message.bytes = bytes;
+        message.as_left = as_left ? 1 : 0;
+        message.facts.pages = kind;
+        room.hear(link, message, now, lost ? ShareFd{} : ShareFd{::eventfd(0, EFD_CLOEXEC)});
+    }
     void want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
         say(link, Kind::want, bytes, id, within);
     }
@@ -72,6 +83,7 @@ struct Desk {
             const char* const kind = each.kind == Kind::grant  ? "grant"
                                      : each.kind == Kind::deny ? "deny"
                                      : each.kind == Kind::lend ? "lend"
+                                     : each.kind == Kind::page ? "page"
                                                                : "?";
             text +=
                 (text.empty() ? "" : ", ") + std::to_string(each.link) + ' ' + kind + ' ' + std::to_string(each.bytes);
@@ -259,6 +271,64 @@ TEST_CASE("share room: messages sent before a request count, whichever connectio
     desk.room.hear(2, lends, desk.now);
     desk.room.look(desk.now);
     CHECK(desk.heard() == "2 lend 6");
+}
+
+TEST_CASE("share room: pages that are passed go to who is granted, and the rest is granted as free memory") {
+    Desk desk;
+    desk.free = 2;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 20);
+    desk.want(1, 10, 11);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.pass(2, 4);
+    desk.pass(2, 8);           // too large beside the first
+    desk.pass(2, 3, true);     // not cleared, and not trusted
+    desk.pass(2, 3, false, 1); // of another kind
+    desk.say(2, Kind::gave, 18);
+    CHECK(desk.heard() == "1 page 4, 1 grant 6");
+    desk.free = 2 + 8 + 3 + 3; // what was not passed on
+    desk.want(2, 11, 21);
+    CHECK(desk.heard() == "2 deny 11");
+    desk.say(1, Kind::turned, 4); // the page is the driver's: as much more is granted to it
+    desk.free += 4;
+    desk.want(2, 11, 22);
+    CHECK(desk.heard() == "2 deny 11");
+    desk.want(2, 10, 23);
+    CHECK(desk.heard() == "2 grant 10");
+}
+
+TEST_CASE("share room: pages that are passed serve who comes first by then, and are no longer the giver's") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 8, 0, 4);
+    ShareFacts facts;
+    facts.priority = 5;
+    facts.trusted = 1;
+    desk.join(3, facts);
+    desk.want(1, 8, 11, long_time);
+    CHECK(desk.heard() == "2 lend 4");
+    desk.want(3, 4, 31);
+    CHECK(desk.heard().empty());
+    desk.pass(2, 4, true);
+    desk.say(2, Kind::gave, 4);
+    CHECK(desk.heard() == "3 page 4, 3 grant 0"); // 2 has no more than its floor
+    desk.leave(3);
+    desk.leave(1);
+    desk.join(4, 0, 0, 0, false);
+    desk.want(4, 4, 41);
+    CHECK(desk.heard() == "4 deny 4");
+}
+
+TEST_CASE("share room: pages whose descriptor did not arrive are the driver's") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 8);
+    desk.want(1, 8, 11);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.pass(2, 8, false, 0, true);
+    desk.free = 8;
+    desk.say(2, Kind::gave, 8);
+    CHECK(desk.heard() == "1 grant 8");
 }
 
 TEST_CASE("share message: a message of another version or size is rejected") {

@@ -142,8 +142,9 @@ private:
     std::uint64_t lending_ = 0; // the lender that runs
     std::uint64_t wanted_ = 0;  // bytes that the leader asks for
     std::uint64_t wanted_id_ = 0;
+    std::uint64_t wanted_pages_ = 0; // how many bytes may be passed pages
     ShareFacts wanted_by_{};
-    std::uint64_t passing_ = 0; // bytes of those that are asked for, while lenders release them
+    std::uint64_t passing_ = 0; // of those, what is left while lenders release some
     std::condition_variable lend_changed_;
 
     std::unique_ptr<Leading> leading_; // of the thread for messages

@@ -320,6 +320,7 @@ inline void ShareMemberCore::hear() {
             } else {
                 wanted_ = message.bytes;
                 wanted_id_ = message.id;
+                wanted_pages_ = static_cast<std::uint64_t>(message.within);
                 wanted_by_ = message.facts;
                 lend_changed_.notify_all();
             }
@@ -339,7 +340,7 @@ inline void ShareMemberCore::lend_out() noexcept {
         if (stop_) return;
         const std::uint64_t id = std::exchange(wanted_id_, 0);
         const std::uint64_t wanted = std::exchange(wanted_, 0);
-        passing_ = wanted_by_.pages == facts_.pages ? wanted : 0;
+        passing_ = wanted_by_.pages == facts_.pages ? wanted_pages_ : 0;
         std::uint64_t given = 0;
         std::uint64_t last = 0;
         while (given < wanted) { // lenders may come and go meanwhile

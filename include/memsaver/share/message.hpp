@@ -48,7 +48,7 @@ struct ShareMessage {
         waits, ///< want `id` is in the queue
         grant, ///< of want `id`
         deny,  ///< want `id`: nobody has more to give
-        lend,  ///< asks for `bytes`; `facts`: of the one that lacks them
+        lend,  ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits
         page,  ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
         row,   ///< a member's `facts`, in answer to `list` `id`
         end    ///< after the last row

@@ -117,6 +117,9 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
         message.kind = Kind::lend;
         message.id = want.id;
         message.bytes = std::min(missing, from->facts.held - from->facts.floor);
+        std::uint64_t here = 0;
+        for (const Page& each : pages_) here += each.message.bytes;
+        message.within = static_cast<std::int64_t>(want.bytes - std::min(want.bytes, here));
         message.facts = find(want.link)->facts;
         (void)send_(from->link, message, -1);
         return true;

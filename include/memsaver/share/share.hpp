@@ -30,8 +30,8 @@ struct ShareOptions {
     std::size_t floor = 0;
     /// The most device memory that this process takes; 0: no limit.
     std::size_t ceiling = 0;
-    /// Pages from members that say so too may come as they were left. Without effect as yet: all pages go through the
-    /// driver, which clears them.
+    /// Pages pass between this process and members that say so too as they were left: neither has secrets from the
+    /// other. Other pages are cleared before they are passed on.
     bool trusted = false;
     /// How long another process may take to answer. One that does not, because it hangs or is stopped, is passed by.
     std::chrono::milliseconds answer_within{500};

@@ -1,0 +1,318 @@
+// Pages that go from member to member without the driver: which, as what, and when one of them is killed on the way.
+#include "memsaver/memsaver.hpp"
+#include "memsaver/share/share.hpp"
+
+#include "process/process_support.hpp"
+#include "share/share_support.hpp"
+#include "support/sanitized.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace share_handover_test {
+
+using namespace memsaver;
+using namespace std::chrono_literals;
+using process_test::Child;
+using process_test::say;
+using process_test::wait_to_be_killed;
+using share_support::all_are;
+using share_support::page;
+using share_support::Place;
+using share_support::soon;
+
+namespace {
+
+/// Counts how pages come and go, and kills its process before the call of a number.
+class Watched final : public DeviceAround {
+public:
+    using DeviceAround::DeviceAround;
+    Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
+        if (int expected = 1; !left.compare_exchange_strong(expected, 0)) {
+            if (left > 0) left -= 1;
+        } else {
+            (void)::kill(::getpid(), SIGKILL);
+        }
+        const Status status = forward();
+        if (status.ok() && made.call == Call::create_shared) ++created;
+        if (status.ok() && made.call == Call::import_pages) ++imported;
+        return status;
+    }
+
+    std::atomic<int> left{0}; // calls until the process is killed; 0: it is not
+    std::atomic<int> created{0};
+    std::atomic<int> imported{0};
+};
+
+/// A member with a saver that lends.
+struct Party {
+    Party(const Place& place, const char* name, bool trusted = true)
+        : device{std::make_shared<Watched>(place.device())},
+          share{AnyDriver{device}, {.name = name, .trusted = trusted, .folder = place.folder}}, saver{share.driver()},
+          lending{share.lend(saver)} {}
+
+    void* fill(const char* tag, std::size_t bytes, int value) {
+        void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
+        std::memset(block, value, bytes);
+        return block;
+    }
+    void* bare(const char* tag, std::size_t bytes) {
+        return saver.arena(tag, Discard{}, ArenaOptions{.evictable = true}).allocate(bytes);
+    }
+
+    std::shared_ptr<Watched> device;
+    Share share;
+    MemorySaver<> saver;
+    Lending lending;
+};
+
+std::size_t free_bytes(const Place& place) {
+    DeviceMemory memory;
+    REQUIRE(place.device().memory(memory).ok());
+    return memory.free_bytes;
+}
+
+std::size_t held_by_all(const Share& share) {
+    std::size_t bytes = 0;
+    for (const ShareMember& each : share.members()) bytes += each.held_bytes;
+    return bytes;
+}
+
+void go(const Place& place) { std::ofstream{place.folder + "/go"} << '!'; }
+void wait_for_go(const Place& place) {
+    while (!std::filesystem::exists(place.folder + "/go")) (void)::usleep(500);
+}
+
+constexpr std::size_t big = 40 * page; // two do not fit
+
+} // namespace
+
+TEST_CASE("share hand-over: pages go to and fro without being released, those of strangers cleared") {
+    for (const bool trusted : {true, false}) {
+        const Place place;
+        {
+            Party a{place, "a"};
+            Party b{place, "b", trusted};
+            auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
+            std::memset(in_a, 7, big);
+            auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+            CHECK(b.device->created == 0);
+            CHECK(b.device->imported == 1);
+            CHECK(all_are(in_b, trusted ? 7 : 0, big));
+            for (int round = 0; round < 4; ++round) { // pages that came from elsewhere are passed on too
+                std::memset(in_b, 8, big);
+                a.saver.resume("weights");
+                CHECK(all_are(in_a, trusted ? 8 : 0, big));
+                b.saver.resume("weights");
+            }
+            CHECK(a.device->created == 1);
+            CHECK(b.device->created == 0);
+            CHECK(b.device->imported == 5);
+            CHECK(soon([&] { return held_by_all(a.share) == big; }));
+            CHECK(free_bytes(place) == 24 * page);
+        }
+        CHECK(free_bytes(place) == 64 * page);
+    }
+}
+
+TEST_CASE("share hand-over: pages of another size become free, and are created anew") {
+    const Place place;
+    Party a{place, "a"};
+    Party b{place, "b"};
+    (void)a.bare("first", 20 * page);
+    (void)a.bare("second", 30 * page);
+    const int before = b.device->created;
+    (void)b.bare("weights", 60 * page);
+    CHECK(b.device->created == before + 1);
+    CHECK(b.device->imported == 0);
+    CHECK(soon([&] { return held_by_all(a.share) == 60 * page; }));
+    CHECK(free_bytes(place) == 4 * page);
+}
+
+TEST_CASE("share hand-over: published pages are passed to nobody") {
+    const Place place;
+    Party a{place, "a"};
+    Party b{place, "b"};
+    void* const block = a.bare("weights", big);
+    (void)a.share.publish("model", a.saver, "weights", {.names = {{"w", block, big}}});
+    CHECK_THROWS_AS((void)b.bare("other", big), OutOfMemory); // the publication keeps them
+    a.share.withdraw("model");
+    (void)b.bare("other", big);
+    CHECK(b.device->imported == 0);
+}
+
+TEST_CASE("share hand-over: what nobody uses goes back to the driver") {
+    const Place place;
+    Party a{place, "a"};
+    Party b{place, "b"};
+    (void)a.bare("weights", big);
+    REQUIRE(b.share.driver().ask_for_room(big, 0).ok());
+    CHECK(soon([&] { return held_by_all(a.share) == 0; }));
+    CHECK(free_bytes(place) == 64 * page);
+}
+
+TEST_CASE("share hand-over: a leader or a taker without descriptors leaves pages to the driver" *
+          doctest::skip(test::sanitized)) {
+    const Place place;
+    const auto poor = [&](bool takes) {
+        return [&place, takes] {
+            Party mine{place, "poor"};
+            rlimit limit{};
+            (void)::getrlimit(RLIMIT_NOFILE, &limit);
+            const rlimit before = limit;
+            limit.rlim_cur = 0;
+            say('r');
+            wait_for_go(place);
+            (void)::setrlimit(RLIMIT_NOFILE, &limit);
+            const bool room = !takes || mine.share.driver().ask_for_room(big, 0).ok();
+            say(room && mine.device->imported == 0 ? 'y' : 'n');
+            if (!takes) std::this_thread::sleep_for(300ms);
+            (void)::setrlimit(RLIMIT_NOFILE, &before);
+            wait_to_be_killed();
+            return 0;
+        };
+    };
+    SUBCASE("leader") {
+        Child leader{poor(false)};
+        REQUIRE(leader.next() == 'r');
+        Party a{place, "a"};
+        Party b{place, "b"};
+        (void)a.bare("weights", big);
+        REQUIRE(b.share.members().size() == 3);
+        go(place);
+        REQUIRE(leader.next() == 'y');
+        (void)b.share.driver().ask_for_room(big, 0); // may fail: this device's free memory is not known without any
+        CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+        CHECK(soon([&] { return b.share.driver().ask_for_room(big, 0).ok(); }));
+        leader.kill_now();
+    }
+    SUBCASE("taker") {
+        Party a{place, "a"};
+        Child taker{poor(true)};
+        REQUIRE(taker.next() == 'r');
+        (void)a.bare("weights", big);
+        go(place);
+        CHECK(taker.next() == 'y');
+        CHECK(soon([&] { return held_by_all(a.share) == 0; }));
+        taker.kill_now();
+    }
+    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+}
+
+TEST_CASE("share hand-over: a giver that is killed at any call takes nothing with it") {
+    for (const bool leads : {false, true}) {
+        bool killed = true;
+        for (int at = 1; killed; ++at) {
+            CAPTURE(at);
+            REQUIRE(at < 100);
+            const Place place;
+            std::optional<Party> first;
+            if (!leads) first.emplace(place, "taker", at % 2 == 0);
+            Child giver{[&] {
+                Party mine{place, "giver"};
+                say('r');
+                wait_for_go(place);
+                (void)mine.bare("idle", big);
+                mine.device->left = at;
+                say('h');
+                wait_to_be_killed();
+                return 0;
+            }};
+            REQUIRE(giver.next() == 'r');
+            if (leads) first.emplace(place, "taker", at % 2 == 0);
+            void* const block = first->fill("weights", big, 3);
+            first->saver.pause();
+            go(place);
+            REQUIRE(giver.next() == 'h');
+            first->saver.resume("weights", {.room_within = 30s});
+            CHECK(all_are(block, 3, big));
+            giver.kill(SIGUSR1); // ends it, unless it has been killed
+            killed = giver.wait() == -SIGKILL;
+            first.reset();
+            CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+        }
+    }
+}
+
+TEST_CASE("share hand-over: a taker that is killed at any call leaves the pages to others") {
+    for (const bool leads : {false, true}) {
+        bool killed = true;
+        for (int at = 1; killed; ++at) {
+            CAPTURE(at);
+            REQUIRE(at < 100);
+            const Place place;
+            std::optional<Party> first;
+            if (!leads) first.emplace(place, "giver", at % 2 == 0);
+            Child taker{[&] {
+                Party mine{place, "taker"};
+                say('r');
+                wait_for_go(place);
+                mine.device->left = at;
+                (void)mine.bare("weights", big);
+                mine.device->left = 0;
+                say('h');
+                wait_to_be_killed();
+                return 0;
+            }};
+            REQUIRE(taker.next() == 'r');
+            if (leads) first.emplace(place, "giver", at % 2 == 0);
+            void* const block = first->fill("weights", big, 3);
+            go(place);
+            killed = taker.next() != 'h';
+            if (!killed) taker.kill(SIGKILL);
+            first->saver.resume("weights", {.room_within = 30s});
+            CHECK(all_are(block, 3, big));
+            first.reset();
+            CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+        }
+    }
+}
+
+TEST_CASE("share hand-over: a leader that is killed while pages pass through it keeps none") {
+    for (int at = 1; at < 6; ++at) {
+        CAPTURE(at);
+        const Place place;
+        Child leader{[&] {
+            Party mine{place, "leader"};
+            say('r');
+            wait_for_go(place);
+            mine.device->left = at;
+            say('h');
+            wait_to_be_killed();
+            return 0;
+        }};
+        REQUIRE(leader.next() == 'r');
+        {
+            Party a{place, "a"};
+            Party b{place, "b", at % 2 == 0};
+            void* const in_b = b.fill("weights", big, 2);
+            void* const in_a = a.fill("weights", big, 1);
+            go(place);
+            REQUIRE(leader.next() == 'h');
+            for (int round = 0; round < 5; ++round) {
+                b.saver.resume("weights", {.room_within = 30s});
+                CHECK(all_are(in_b, 2, big));
+                a.saver.resume("weights", {.room_within = 30s});
+                CHECK(all_are(in_a, 1, big));
+            }
+        }
+        leader.kill(SIGKILL);
+        (void)leader.wait();
+        CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    }
+}
+
+} // namespace share_handover_test
