@@ -17,7 +17,7 @@ VARIABLE = "MEMSAVER_LIBRARY"
 OLDEST = 300
 NAMES = ("libmemsaver.so.0.3", "libmemsaver.so")
 HOW = (
-    "Build it in a checkout of memsaver:\n"
+    "`pip install ./python` in a checkout of memsaver installs the package with it. To build it alone:\n"
     "    cmake -B build && cmake --build build --target memsaver_c\n"
     f"and, if the package is used from elsewhere, set {VARIABLE} to the path of libmemsaver.so."
 )
