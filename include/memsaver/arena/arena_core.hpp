@@ -169,7 +169,6 @@ public:
     void set_retain(bool yes);
     /// Frees the host memory that copies pass through, of all arenas that share this one's budget.
     void trim_host() noexcept;
-    [[nodiscard]] const std::shared_ptr<HostBudget>& host_budget() const noexcept { return options_.host_budget; }
     /// Returns the gate of `bytes` at `pointer`, which may point into a block. See MemorySaver::gate.
     [[nodiscard]] std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes);
     /// If a streamed resume has failed to restore bytes, throws its failure.

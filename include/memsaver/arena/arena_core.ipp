@@ -89,14 +89,9 @@ MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
 
 // --- beginning and end ---
 
-MEMSAVER_INLINE ArenaOptions with_budget(ArenaOptions options) {
-    if (!options.host_budget) options.host_budget = std::make_shared<HostBudget>();
-    return options;
-}
-
 MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                                      std::function<void(Range)> on_segment)
-    : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{with_budget(std::move(options))},
+    : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)},
       granularity_(granularity_of(driver_)), policy_{std::move(policy)},
       on_segment_{std::move(on_segment)}, capacity_{options_.capacity}, margin_{options_.margin},
       addresses_{options_.single_handle ? granularity_ : 0}, // blocks never join across a gap
@@ -1384,7 +1379,9 @@ MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
     for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
 }
 
-MEMSAVER_INLINE void ArenaCore::trim_host() noexcept { tell_kept(options_.host_budget->trim()); }
+MEMSAVER_INLINE void ArenaCore::trim_host() noexcept {
+    if (options_.host_budget) tell_kept(options_.host_budget->trim());
+}
 
 MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
     const auto turn = take_turn({}, "set_retain");

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/arena/tagged_arena.hpp"
+#include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -44,8 +45,10 @@ decltype(auto) OwnedArena::run(Act&& act) const {
 }
 
 MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options)
-    : core_{translated(
-          [&] { return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options)); })} {
+    : core_{translated([&] {
+          if (!options.host_budget) options.host_budget = std::make_shared<HostBudget>();
+          return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
+      })} {
     run([](ArenaCore& arena) { arena.reserve(); });
 }
 

@@ -119,8 +119,8 @@ private:
     inline void remember(const LiveSet& live);
     [[nodiscard]] inline std::vector<Unit> chunks_of(const std::vector<Unit>& units) const;
     /// Returns the chunks in the order in which they are moved, grouped into pieces.
-    [[nodiscard]] inline std::vector<std::vector<Unit>> pieces_of(const std::vector<Unit>& units,
-                                                                  const std::vector<Range>& first) const;
+    [[nodiscard]] inline std::vector<Piece> pieces_of(const std::vector<Unit>& units,
+                                                      const std::vector<Range>& first) const;
 
     /// Returns the area that all coded chunks may need, in bytes.
     [[nodiscard]] inline std::size_t coded_bytes() const;

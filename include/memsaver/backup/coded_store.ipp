@@ -120,45 +120,33 @@ private:
     bool lent_ = false;
 };
 
-class CodedStore::Transfer final : public Ticket::Work {
+class CodedStore::Transfer final : public CrewTransfer {
 public:
-    Transfer(CodedStore& store, Direction direction, std::vector<std::vector<Unit>> pieces, const Plan& plan,
-             const LiveSet& live, std::size_t bytes)
-        : store_{store}, direction_{direction},
-          cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, pieces_{std::move(pieces)},
-          plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
-          ring_{store.share_.ring()}, before_write_{live.before_write}, progress_{live.progress, bytes},
-          arrived_(pieces_.size(), 0), movers_{movers()}, crew_{crew()} {}
-    ~Transfer() override { crew_.join(); }
+    Transfer(CodedStore& store, Direction direction, std::vector<Piece> pieces, const Plan& plan, const LiveSet& live)
+        : Transfer{store, direction, std::move(pieces), plan, live, movers(store, plan, pieces.size())} {}
+    ~Transfer() override { join(); }
 
-    void start() {
-        if (pieces_.empty()) return;
-        crew_.start(movers_ + cells_.size(), [this] { work(); });
-    }
-
-    Status query(bool& done) noexcept override {
-        done = crew_.done();
-        return {};
-    }
-    inline Status wait() override;
-    /// Bytes pass through the host, so this blocks until the bytes of `range` have arrived, but not for the rest.
-    Status follow(StreamRef, Range range) noexcept override { return Transfer::wait_for(range); }
-    inline Status wait_for(Range range) noexcept override;
-    void help() noexcept override { crew_.help(); }
-    inline void cancel() noexcept override;
+    void start() { start_crew(movers_ + cells_.size()); }
 
 private:
-    [[nodiscard]] std::size_t movers() const noexcept {
-        const std::size_t most = plan_.parts != 0 ? plan_.parts : store_.coding_.pieces;
-        return std::min({most, pieces_.size(), std::max<std::size_t>(1, store_.options_.crew.threads)});
+    Transfer(CodedStore& store, Direction direction, std::vector<Piece>&& pieces, const Plan& plan, const LiveSet& live,
+             std::size_t movers)
+        : CrewTransfer{std::move(pieces), crew(store, movers), live.progress}, store_{store},
+          direction_{direction}, cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, plan_{plan},
+          scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes_of(this->pieces())},
+          ring_{store.share_.ring()}, before_write_{live.before_write}, movers_{movers} {}
+
+    [[nodiscard]] static std::size_t movers(const CodedStore& store, const Plan& plan, std::size_t pieces) noexcept {
+        const std::size_t most = plan.parts != 0 ? plan.parts : store.coding_.pieces;
+        return std::min({most, pieces, std::max<std::size_t>(1, store.options_.crew.threads)});
     }
     /// The movers plus the policy's threads, which allocate host memory. A crew of one stays one.
-    [[nodiscard]] CrewOptions crew() const {
-        CrewOptions crew = store_.options_.crew;
-        if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers_);
+    [[nodiscard]] static CrewOptions crew(const CodedStore& store, std::size_t movers) {
+        CrewOptions crew = store.options_.crew;
+        if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers);
         return crew;
     }
-    inline void work();
+    inline void work() override;
     inline void move_all(std::size_t part);
     /// Allocates host pages for the bytes while other threads move bytes.
     inline void take_ahead() noexcept;
@@ -168,21 +156,13 @@ private:
     std::vector<Room> cells_;
     std::atomic<std::size_t> begun_{0};
     std::atomic<std::size_t> next_cell_{0};
-    std::vector<std::vector<Unit>> pieces_;
     Plan plan_;
     Range scratch_;
     DeviceScratch::UseGuard in_use_;
     std::size_t bytes_;
     std::shared_ptr<Ring> ring_;
     std::function<Status(Range)> before_write_;
-    Progress progress_;
-    std::atomic<std::size_t> next_{0};
-    std::atomic<bool> stopped_{false};
-    std::mutex mutex_; // guards the members below
-    std::condition_variable changed_;
-    std::vector<char> arrived_; // of each piece
     std::size_t movers_;
-    Crew crew_; // last: joined before the other members are destroyed
 };
 
 // --- the store ---
@@ -240,9 +220,8 @@ inline std::vector<Unit> CodedStore::chunks_of(const std::vector<Unit>& units) c
     return cut_at_addresses(units, chunk_bytes_);
 }
 
-inline std::vector<std::vector<Unit>> CodedStore::pieces_of(const std::vector<Unit>& units,
-                                                            const std::vector<Range>& first) const {
-    std::vector<std::vector<Unit>> pieces;
+inline std::vector<Piece> CodedStore::pieces_of(const std::vector<Unit>& units, const std::vector<Range>& first) const {
+    std::vector<Piece> pieces;
     for (const std::vector<Unit>& group : in_wanted_order(chunks_of(units), first, false)) {
         std::size_t area = 0;
         std::size_t bytes = 0;
@@ -250,14 +229,14 @@ inline std::vector<std::vector<Unit>> CodedStore::pieces_of(const std::vector<Un
         for (const Unit& chunk : group) {
             const std::size_t more = chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
             const bool full = begun && (area + more > most_area() || bytes + chunk.bytes > coding_.piece_bytes ||
-                                        pieces.back().size() == most_chunks());
+                                        pieces.back().units.size() == most_chunks());
             if (!begun || full) {
                 pieces.emplace_back();
                 area = 0;
                 bytes = 0;
             }
             begun = true;
-            pieces.back().push_back(chunk);
+            pieces.back().units.push_back(chunk);
             area += more;
             bytes += chunk.bytes;
         }
@@ -503,12 +482,10 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
 
 inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, const std::vector<Unit>& units,
                                                        const Plan& plan, const LiveSet& live) {
-    std::size_t bytes = 0;
-    for (const Unit& unit : units) bytes += unit.bytes;
     inside_->about(live);
     const std::vector<Range> none;
     auto work = std::make_unique<Transfer>(
-        *this, direction, pieces_of(units, direction == Direction::in ? live.first : none), plan, live, bytes);
+        *this, direction, pieces_of(units, direction == Direction::in ? live.first : none), plan, live);
     work->start();
     return work;
 }
@@ -988,8 +965,7 @@ inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo,
 // --- transfers ---
 
 inline void CodedStore::Transfer::take_ahead() noexcept {
-    for (std::size_t i = next_cell_++; i < cells_.size(); i = next_cell_++) {
-        if (stopped_.load() || next_.load() >= pieces_.size()) return; // the movers allocate what is left
+    for (std::size_t i = next_cell_++; i < cells_.size() && !all_taken(); i = next_cell_++) { // movers take the rest
         const std::shared_lock steady{store_.inside_mutex_};
         if (!store_.inside_->take_ahead(cells_[i].location, cells_[i].bytes)) return;
     }
@@ -998,67 +974,26 @@ inline void CodedStore::Transfer::take_ahead() noexcept {
 inline void CodedStore::Transfer::work() {
     if (begun_++ >= movers_) return take_ahead();
     const Loan loan{store_, plan_.parts};
-    try {
-        move_all(loan.part());
-    } catch (...) {
-        const std::lock_guard lock{mutex_};
-        stopped_ = true;
-        changed_.notify_all();
-        throw;
-    }
+    if (!all_taken()) move_all(loan.part());
 }
 
 inline void CodedStore::Transfer::move_all(std::size_t part) {
-    if (next_.load() >= pieces_.size()) return;
     const std::size_t each = plan_.work + plan_.area;
     const Range scratch = plan_.parts != 0 ? Range{scratch_.address + part * each, each} : Range{};
     Worker worker{store_, part, scratch, plan_, bytes_, *ring_};
-    for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++) {
+    for (std::size_t i = 0; take(i);) {
         try {
             if (direction_ == Direction::out) {
-                worker.out(pieces_[i]);
+                worker.out(pieces()[i].units);
             } else {
-                worker.in(pieces_[i], before_write_);
+                worker.in(pieces()[i].units, before_write_);
             }
         } catch (...) {
             worker.drain();
             throw;
         }
-        std::size_t bytes = 0;
-        for (const Unit& chunk : pieces_[i]) bytes += chunk.bytes;
-        progress_.add(bytes);
-        const std::lock_guard lock{mutex_};
-        arrived_[i] = 1;
-        changed_.notify_all();
+        arrived(i);
     }
-}
-
-inline Status CodedStore::Transfer::wait() {
-    crew_.join();
-    if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
-    const std::lock_guard lock{mutex_};
-    const bool all = std::find(arrived_.begin(), arrived_.end(), 0) == arrived_.end();
-    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
-}
-
-inline Status CodedStore::Transfer::wait_for(Range range) noexcept {
-    crew_.help();
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const bool wanted = std::any_of(pieces_[i].begin(), pieces_[i].end(), [&](const Unit& chunk) {
-            return chunk.device < range.end() && range.address < chunk.device + chunk.bytes;
-        });
-        if (!wanted) continue;
-        std::unique_lock lock{mutex_};
-        changed_.wait(lock, [&] { return arrived_[i] || crew_.done() || stopped_.load(); });
-        if (!arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
-    }
-    return {};
-}
-
-inline void CodedStore::Transfer::cancel() noexcept {
-    const std::lock_guard lock{mutex_};
-    stopped_ = true;
-    changed_.notify_all();
 }
 
 } // namespace detail

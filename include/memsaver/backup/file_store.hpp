@@ -1,8 +1,7 @@
 // The store of a FileBackup: an unnamed file.
 #pragma once
 
-#include "memsaver/backup/host_share.hpp"
-#include "memsaver/backup/store.hpp"
+#include "memsaver/backup/kept_store.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace detail {
 /// Keeps bytes in an unnamed file in a directory. The file is opened when storage is first needed. A location is the
 /// file offset plus one page, so that no location is 0. Blocks begin at pages of their own, because direct writes need
 /// whole pages.
-class FileStore final : public BackupStore {
+class FileStore final : public KeptStore {
 public:
     static constexpr std::size_t page = 4096;
     [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
@@ -30,18 +29,11 @@ public:
     void shrink(LocationSpace&) noexcept override {} // `discard` has punched out the unused parts
     MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    Status retry() noexcept override { return share_.retry(); }
 
     MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
 
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;
-
-    /// Returns a copy of the bytes.
-    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
@@ -49,20 +41,15 @@ public:
     MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
 
 private:
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
-    void check_file(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     /// Allocates disk space again for parts that were punched out, before anything is written. See `grow`.
     void take_room(const std::vector<Unit>& units);
-    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units,
+                                                        const LiveSet& live, const std::vector<Range>& first) override;
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
         half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
     }
 
-    AnyDriver driver_;
     std::string directory_;
-    StoreOptions options_;
-    std::string error_prefix_; ///< for error messages
-    HostShare share_;
     OwnedFile file_;
     std::size_t size_ = 0;
     bool punched_ = false;                 ///< some of its disk space may have been freed

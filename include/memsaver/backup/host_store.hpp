@@ -1,9 +1,8 @@
 // The store of a HostBackup: host memory, pinned or pageable.
 #pragma once
 
-#include "memsaver/backup/host_share.hpp"
+#include "memsaver/backup/kept_store.hpp"
 #include "memsaver/backup/pinned_transfer.hpp"
-#include "memsaver/backup/store.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -20,7 +19,7 @@ namespace detail {
 /// Keeps bytes in mappings of host pages. Locations are host addresses. If the pages are pinned, copies reach them
 /// directly. If they are pageable, bytes pass through a ring of pinned buffers. If pinning the first pages fails, the
 /// store is pageable from then on.
-class HostStore final : public BackupStore {
+class HostStore final : public KeptStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
 
@@ -30,14 +29,8 @@ public:
     MEMSAVER_INLINE void shrink(LocationSpace& space) override;
     MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    Status retry() noexcept override { return share_.retry(); }
 
     MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
-
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
-
-    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
 
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;
@@ -62,23 +55,18 @@ private:
 
     static std::byte* at(std::uint64_t location) noexcept;
     [[nodiscard]] std::shared_ptr<HostCells> mapping_of(std::uint64_t location) const;
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell,
-                                         const std::vector<Range>& first = {}) const;
-
-    void check_taken(const Status& status, std::size_t bytes) const;
+    [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
+        return mapping_of(a.location) != mapping_of(b.location);
+    }
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units,
+                                                        const LiveSet& live, const std::vector<Range>& first) override;
     /// Reports once that pinning was refused; it will not succeed later.
     void report_refused(const std::function<void(const std::string&)>& tell);
 
-    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
-
-    AnyDriver driver_;
     bool pinned_;
     bool fell_back_ = false;
     std::atomic<bool> reported_{false};
     std::function<void(const std::string&)> tell_; ///< for `reach`
-    StoreOptions options_;
-    std::string error_prefix_; ///< for error messages
-    HostShare share_;
     std::vector<HostPart> mappings_;
 };
 

@@ -21,16 +21,15 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE HostStore::HostStore(AnyDriver driver, bool pinned, StoreOptions options)
-    : driver_{driver}, pinned_{pinned}, options_{std::move(options)}, share_{std::move(driver), options_.ring_bytes,
-                                                                             options_.crew.threads, in_caches} {}
+    : KeptStore{std::move(driver), std::move(options), in_caches, "read a backup"}, pinned_{pinned} {}
 
 MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
-    error_prefix_ = of_tag(live.tag);
-    share_.join(live.host_budget);
+    KeptStore::about(live);
     mappings_.reserve(mappings_.size() + 1);
     HostPart part = share_.part(bytes, pinned_, error_prefix_);
     if (pinned_ && mappings_.empty() && !part.cells->prepare(part.address, true).ok()) {
-        if (!part.cells->ready(part.address, false)) check_taken(part.cells->prepare(part.address, false), bytes);
+        if (!part.cells->ready(part.address, false))
+            check_of(part.cells->prepare(part.address, false), "allocate host pages", bytes);
         pinned_ = false;
         fell_back_ = true;
     }
@@ -57,8 +56,7 @@ MEMSAVER_INLINE Status HostStore::clear() noexcept {
 
 MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
     if (!pinned_) prepare_ring(*share_.ring(), cut(units, share_.buffer_bytes()), alignment(), error_prefix_);
-    std::size_t bytes = 0;
-    for (const Unit& unit : units) bytes += unit.bytes;
+    const std::size_t bytes = bytes_of(units);
     const std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes);
     std::atomic<std::size_t> next{0};
     std::atomic<bool> readies_kernel{pinned_ && !options_.observer && may_go_by_kernel(bytes, options_.kernel_copies)};
@@ -68,24 +66,12 @@ MEMSAVER_INLINE void HostStore::prepare(std::vector<Unit> units) {
         for (std::size_t i = next++; i < pieces.size(); i = next++) {
             const auto mapping = mapping_of(pieces[i].location());
             const Status status = mapping->prepare(pieces[i].location(), pinned_);
-            if (!status.ok() && !mapping->ready(pieces[i].location(), false)) check_taken(status, pieces[i].bytes());
+            if (!status.ok() && !mapping->ready(pieces[i].location(), false))
+                check_of(status, "allocate host pages", pieces[i].bytes());
         }
     });
     crew.join();
     if (const auto failure = crew.failure()) std::rethrow_exception(failure);
-}
-
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::out(std::vector<Unit> units, const LiveSet& live) {
-    return start(Direction::out, std::move(units), live);
-}
-
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::in(std::vector<Unit> units, const LiveSet& live) {
-    return start(Direction::in, std::move(units), live);
-}
-
-MEMSAVER_INLINE void HostStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
-    share_.join(live.host_budget);
-    compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
 }
 
 MEMSAVER_INLINE void HostStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
@@ -136,6 +122,7 @@ MEMSAVER_INLINE bool HostStore::pinned(std::uint64_t location, std::size_t bytes
 }
 
 MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
+    KeptStore::about(live);
     tell_ = live.tell;
     if (std::exchange(fell_back_, false)) report_refused(tell_);
 }
@@ -173,17 +160,6 @@ MEMSAVER_INLINE std::shared_ptr<HostCells> HostStore::mapping_of(std::uint64_t l
     return {};
 }
 
-MEMSAVER_INLINE std::vector<Piece> HostStore::cut(std::vector<Unit> units, std::size_t cell,
-                                                  const std::vector<Range>& first) const {
-    return cut_in_wanted_order(
-        cut_for_observer(std::move(units), options_, driver_), cell, first, !options_.observer,
-        [&](const Unit& a, const Unit& b) { return mapping_of(a.location) != mapping_of(b.location); });
-}
-
-MEMSAVER_INLINE void HostStore::check_taken(const Status& status, std::size_t bytes) const {
-    if (!status.ok()) raise_of(status, "allocate host pages", {error_prefix_, in_bytes(bytes)});
-}
-
 MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const std::string&)>& tell) {
     if (reported_.exchange(true) || !tell) return;
     try {
@@ -193,28 +169,16 @@ MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const st
 }
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction direction, std::vector<Unit> units,
-                                                               const LiveSet& live) {
-    if (std::exchange(fell_back_, false)) report_refused(live.tell);
-    if (options_.observer) options_.observer->about(live.tag);
-    share_.join(live.host_budget);
-    CopyLane lane{driver_, direction};
-    const std::vector<Range> none;
-    const std::vector<Range>& first = direction == Direction::in ? live.first : none;
-    if (pinned_) {
-        std::vector<PinnedTransfer::PinnedPiece> cargo;
-        for (Piece& piece : cut(std::move(units), HostCells::cell_bytes, first)) {
-            auto mapping = mapping_of(piece.location());
-            cargo.push_back({std::move(piece), std::move(mapping)});
-        }
-        auto work = std::make_unique<PinnedTransfer>(
-            std::move(lane), std::move(cargo), options_.crew, options_.observer.get(), live.progress,
-            [this, tell = live.tell] { report_refused(tell); }, live.before_write, options_.kernel_copies);
-        work->start();
-        return work;
+                                                               const LiveSet& live, const std::vector<Range>& first) {
+    if (!pinned_) return through_ring(direction, std::move(units), live, first);
+    std::vector<PinnedTransfer::PinnedPiece> cargo;
+    for (Piece& piece : cut(std::move(units), HostCells::cell_bytes, first)) {
+        auto mapping = mapping_of(piece.location());
+        cargo.push_back({std::move(piece), std::move(mapping)});
     }
-    auto work = std::make_unique<RingTransfer>(std::move(lane), cut(std::move(units), share_.buffer_bytes(), first),
-                                               *this, share_.ring(), options_.crew, options_.observer.get(),
-                                               live.progress, of_tag(live.tag), live.before_write);
+    auto work = std::make_unique<PinnedTransfer>(
+        CopyLane{driver_, direction}, std::move(cargo), options_.crew, options_.observer.get(), live.progress,
+        [this, tell = live.tell] { report_refused(tell); }, live.before_write, options_.kernel_copies);
     work->start();
     return work;
 }

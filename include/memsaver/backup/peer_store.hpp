@@ -1,9 +1,8 @@
 // The store of a PeerBackup: pages of another device.
 #pragma once
 
-#include "memsaver/backup/host_share.hpp"
+#include "memsaver/backup/kept_store.hpp"
 #include "memsaver/backup/pinned_transfer.hpp"
-#include "memsaver/backup/store.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -58,7 +57,7 @@ private:
 
 /// Locations are addresses on the peer. Copies cross the link between the two devices, on the device's own lanes. Only
 /// bytes that the program reads or writes in the backup pass through the host.
-class PeerStore final : public BackupStore {
+class PeerStore final : public KeptStore {
 public:
     PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options);
 
@@ -67,15 +66,9 @@ public:
     void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
     MEMSAVER_INLINE void shrink(LocationSpace& space) override;
     MEMSAVER_INLINE Status clear() noexcept override;
-    Status retry() noexcept override { return share_.retry(); }
     void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;
-    /// Returns a copy in host memory.
-    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
     // ByteStore
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
@@ -87,18 +80,16 @@ private:
     static constexpr std::size_t piece_bytes = 64_MiB;
 
     [[nodiscard]] std::shared_ptr<PeerPages> pages_of(std::uint64_t location) const;
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t piece,
-                                         const std::vector<Range>& first = {}) const;
-    std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units, const LiveSet& live);
+    [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
+        return pages_of(a.location) != pages_of(b.location);
+    }
+    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units,
+                                                        const LiveSet& live, const std::vector<Range>& first) override;
     /// Runs `copy(stream)` on a stream of the peer and waits for it.
     template <class Copy>
     Status on_peer(Copy&& copy) const noexcept;
 
-    AnyDriver driver_;
     AnyDriver peer_;
-    StoreOptions options_;
-    std::string error_prefix_; ///< for error messages
-    HostShare share_;          ///< also keeps what could not be closed
     std::vector<std::shared_ptr<PeerPages>> pages_;
 };
 

@@ -72,14 +72,11 @@ MEMSAVER_INLINE Status PeerPages::close() noexcept {
 }
 
 MEMSAVER_INLINE PeerStore::PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options)
-    : driver_{std::move(driver)}, peer_{std::move(peer)}, options_{std::move(options)}, share_{driver_,
-                                                                                               options_.ring_bytes,
-                                                                                               options_.crew.threads,
-                                                                                               Ring::least_buffer} {}
+    : KeptStore{std::move(driver), std::move(options), Ring::least_buffer, "read a backup on a peer"}, peer_{std::move(
+                                                                                                           peer)} {}
 
 MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
-    error_prefix_ = of_tag(live.tag);
-    share_.join(live.host_budget);
+    about(live);
     (void)retry(); // pages that could not be released before are free memory too
     pages_.reserve(pages_.size() + 1);
     auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
@@ -111,19 +108,10 @@ MEMSAVER_INLINE Status PeerStore::clear() noexcept {
     return first_failure({kept, share_.leave()});
 }
 
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::out(std::vector<Unit> units, const LiveSet& live) {
-    return start(Direction::out, std::move(units), live);
-}
-
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::in(std::vector<Unit> units, const LiveSet& live) {
-    return start(Direction::in, std::move(units), live);
-}
-
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction direction, std::vector<Unit> units,
-                                                               const LiveSet& live) {
-    const std::vector<Range> none;
+                                                               const LiveSet& live, const std::vector<Range>& first) {
     std::vector<PinnedTransfer::PinnedPiece> cargo;
-    for (Piece& piece : cut(std::move(units), piece_bytes, direction == Direction::in ? live.first : none)) {
+    for (Piece& piece : cut(std::move(units), piece_bytes, first)) {
         auto pages = pages_of(piece.location());
         cargo.push_back({std::move(piece), std::move(pages)});
     }
@@ -133,21 +121,8 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction directi
     return work;
 }
 
-MEMSAVER_INLINE void PeerStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
-    share_.join(live.host_budget);
-    compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
-}
-
 MEMSAVER_INLINE void PeerStore::change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) {
     check(put(from, unit.location + offset, bytes), "write a backup on a peer", bytes, unit.location + offset);
-}
-
-MEMSAVER_INLINE BackupView PeerStore::view(std::uint64_t location, std::size_t bytes) const {
-    const auto copy = share_.copy(bytes, error_prefix_);
-    auto* const data = reinterpret_cast<std::byte*>(copy->address()); // NOLINT(performance-no-int-to-ptr)
-    const Status status = get(data, location, bytes);
-    if (!status.ok()) raise_of(status, "read a backup on a peer", {error_prefix_, in_bytes(bytes)});
-    return {copy, data, bytes};
 }
 
 template <class Copy>
@@ -176,13 +151,6 @@ MEMSAVER_INLINE std::shared_ptr<PeerPages> PeerStore::pages_of(std::uint64_t loc
         if (pages->address() <= location && location < pages->address() + pages->bytes()) return pages;
     }
     return {};
-}
-
-MEMSAVER_INLINE std::vector<Piece> PeerStore::cut(std::vector<Unit> units, std::size_t piece,
-                                                  const std::vector<Range>& first) const {
-    return cut_in_wanted_order(std::move(units), piece, first, true, [&](const Unit& a, const Unit& b) {
-        return pages_of(a.location) != pages_of(b.location);
-    });
 }
 
 } // namespace detail

@@ -32,11 +32,16 @@ struct Piece {
     [[nodiscard]] std::uint64_t location() const noexcept { return units.front().location; }
     [[nodiscard]] std::uint64_t end() const noexcept { return units.back().location + units.back().bytes; }
     [[nodiscard]] std::size_t bytes() const noexcept;
+    /// Returns whether any of its bytes lie in a range of device addresses.
+    [[nodiscard]] bool holds(Range range) const noexcept;
 
     /// Calls `copy(unit)`, with units that are adjacent on both sides joined into one. Stops at the first failure and
     /// returns it.
     Status each_copy(FunctionRef<Status(const Unit&)> copy) const;
 };
+
+[[nodiscard]] std::size_t bytes_of(const std::vector<Unit>& units) noexcept;
+[[nodiscard]] std::size_t bytes_of(const std::vector<Piece>& pieces) noexcept;
 
 /// Cuts units at multiples of `step` of the device address, where parts of a block can be paused or resumed alone.
 std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::size_t step);

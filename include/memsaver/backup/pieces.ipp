@@ -14,10 +14,24 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE std::size_t Piece::bytes() const noexcept {
+MEMSAVER_INLINE std::size_t bytes_of(const std::vector<Unit>& units) noexcept {
     std::size_t sum = 0;
     for (const Unit& unit : units) sum += unit.bytes;
     return sum;
+}
+
+MEMSAVER_INLINE std::size_t bytes_of(const std::vector<Piece>& pieces) noexcept {
+    std::size_t sum = 0;
+    for (const Piece& piece : pieces) sum += piece.bytes();
+    return sum;
+}
+
+MEMSAVER_INLINE std::size_t Piece::bytes() const noexcept { return bytes_of(units); }
+
+MEMSAVER_INLINE bool Piece::holds(Range range) const noexcept {
+    return std::any_of(units.begin(), units.end(), [&](const Unit& unit) {
+        return unit.device < range.end() && range.address < unit.device + unit.bytes;
+    });
 }
 
 MEMSAVER_INLINE Status Piece::each_copy(FunctionRef<Status(const Unit&)> copy) const {

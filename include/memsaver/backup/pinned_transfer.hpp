@@ -33,9 +33,9 @@ public:
 
     /// `kernel_copies`: when copies use a kernel. `refused`: called once, on any thread, if host pages cannot be
     /// pinned; the copies then run anyway, but slowly.
-    PinnedTransfer(CopyLane lane, std::vector<PinnedPiece> cargo, CrewOptions crew, PieceObserver* observer,
-                   ProgressSink progress, std::function<void()> refused = {},
-                   std::function<Status(Range)> before_write = {}, const KernelCopyOptions& kernel_copies = {});
+    PinnedTransfer(CopyLane lane, std::vector<PinnedPiece> cargo, const CrewOptions& crew, PieceObserver* observer,
+                   const ProgressSink& progress, std::function<void()> refused = {},
+                   const std::function<Status(Range)>& before_write = {}, const KernelCopyOptions& kernel_copies = {});
 
     MEMSAVER_INLINE ~PinnedTransfer() override;
 

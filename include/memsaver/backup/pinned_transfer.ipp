@@ -17,14 +17,14 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<PinnedPiece> cargo, CrewOptions crew,
-                                               PieceObserver* observer, ProgressSink progress,
-                                               std::function<void()> refused, std::function<Status(Range)> before_write,
-                                               const KernelCopyOptions& kernel_copies)
+MEMSAVER_INLINE
+PinnedTransfer::PinnedTransfer(CopyLane lane, std::vector<PinnedPiece> cargo, const CrewOptions& crew,
+                               PieceObserver* observer, const ProgressSink& progress, std::function<void()> refused,
+                               const std::function<Status(Range)>& before_write, const KernelCopyOptions& kernel_copies)
     : lane_{std::move(lane)}, cargo_{std::move(cargo)},
-      marks_(cargo_.size()), observer_{observer}, progress_{std::move(progress), bytes_of(cargo_)},
-      refused_{std::move(refused)}, before_write_{std::move(before_write)}, kernel_copies_{kernel_copies},
-      under_way_(cargo_.size(), 0), shown_(cargo_.size(), 0), crew_{std::move(crew)} {}
+      marks_(cargo_.size()), observer_{observer}, progress_{progress, bytes_of(cargo_)}, refused_{std::move(refused)},
+      before_write_{before_write}, kernel_copies_{kernel_copies}, under_way_(cargo_.size(), 0),
+      shown_(cargo_.size(), 0), crew_{crew} {}
 
 MEMSAVER_INLINE PinnedTransfer::~PinnedTransfer() {
     try {
@@ -126,11 +126,7 @@ MEMSAVER_INLINE Status PinnedTransfer::each_of(Range range, const std::vector<ch
                                                FunctionRef<Status(std::size_t)> act) {
     crew_.help();
     for (std::size_t i = 0; i < cargo_.size(); ++i) {
-        const auto& units = cargo_[i].piece.units;
-        const bool wanted = std::any_of(units.begin(), units.end(), [&](const Unit& unit) {
-            return unit.device < range.end() && range.address < unit.device + unit.bytes;
-        });
-        if (!wanted) continue;
+        if (!cargo_[i].piece.holds(range)) continue;
         {
             std::unique_lock lock{mutex_};
             changed_.wait(lock, [&] { return so_far[i] || stopped_.load() || crew_.done(); });

@@ -2,15 +2,14 @@
 #pragma once
 
 #include "memsaver/backup/copy_lane.hpp"
-#include "memsaver/backup/crew.hpp"
+#include "memsaver/backup/crew_transfer.hpp"
 #include "memsaver/driver/ring.hpp"
 
+#include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -39,28 +38,17 @@ void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alig
 
 /// Copies pieces, which lie in cells of `ring->buffer_bytes()`. The store must outlive the transfer. `whose` is for
 /// error messages.
-class RingTransfer final : public Ticket::Work {
+class RingTransfer final : public CrewTransfer {
 public:
     RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store, std::shared_ptr<Ring> ring,
-                 CrewOptions crew, PieceObserver* observer, ProgressSink progress, std::string whose = {},
-                 std::function<Status(Range)> before_write = {});
+                 const CrewOptions& crew, PieceObserver* observer, const ProgressSink& progress,
+                 const std::string& whose = {}, const std::function<Status(Range)>& before_write = {});
 
-    ~RingTransfer() override { crew_.join(); }
+    ~RingTransfer() override { join(); }
 
     void start();
 
-    MEMSAVER_INLINE Status query(bool& done) noexcept override;
-    MEMSAVER_INLINE Status wait() override;
-    /// Bytes pass through the host, so this blocks until the bytes of `range` have arrived, but not for the rest.
-    Status follow(StreamRef, Range range) noexcept override { return RingTransfer::wait_for(range); }
-    MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
-
-    void help() noexcept override { crew_.help(); }
-    MEMSAVER_INLINE void cancel() noexcept override;
-
 private:
-    static std::size_t bytes_of(const std::vector<Piece>& pieces);
-
     /// One buffer and the piece in flight to or from it.
     struct InFlight {
         PinnedBuffer* buffer = nullptr;
@@ -69,7 +57,7 @@ private:
         bool busy = false;
     };
 
-    void work();
+    MEMSAVER_INLINE void work() override;
 
     void begin(InFlight& moving, std::size_t index);
 
@@ -100,21 +88,13 @@ private:
     }
 
     CopyLane lane_;
-    std::vector<Piece> pieces_;
-    std::vector<char> arrived_; // guarded by mutex_
     const ByteStore* store_;
     std::shared_ptr<Ring> ring_;
     PieceObserver* observer_;
-    Progress progress_;
     std::string error_prefix_;
     std::size_t most_bytes_; ///< of a buffer
     std::function<Status(Range)> before_write_;
-    std::mutex mutex_;
-    std::condition_variable arrival_;
-    std::atomic<std::size_t> next_{0};
-    std::atomic<bool> stopped_{false};
     std::atomic<unsigned> moving_{0}; ///< threads that have a buffer
-    Crew crew_;                       // last: joined before the other members are destroyed
 };
 
 } // namespace detail

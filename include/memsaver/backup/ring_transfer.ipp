@@ -8,9 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,79 +35,38 @@ MEMSAVER_INLINE void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, 
 }
 
 MEMSAVER_INLINE RingTransfer::RingTransfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
-                                           std::shared_ptr<Ring> ring, CrewOptions crew, PieceObserver* observer,
-                                           ProgressSink progress, std::string whose,
-                                           std::function<Status(Range)> before_write)
-    : lane_{std::move(lane)}, pieces_{std::move(pieces)},
-      arrived_(pieces_.size(), 0), store_{&store}, ring_{std::move(ring)}, observer_{observer},
-      progress_{std::move(progress), bytes_of(pieces_)}, error_prefix_{std::move(whose)},
-      most_bytes_{most_bytes(pieces_, store.alignment())}, before_write_{std::move(before_write)}, crew_{std::move(
-                                                                                                       crew)} {}
+                                           std::shared_ptr<Ring> ring, const CrewOptions& crew, PieceObserver* observer,
+                                           const ProgressSink& progress, const std::string& whose,
+                                           const std::function<Status(Range)>& before_write)
+    : CrewTransfer{std::move(pieces), crew, progress}, lane_{std::move(lane)}, store_{&store}, ring_{std::move(ring)},
+      observer_{observer}, error_prefix_{whose}, most_bytes_{most_bytes(this->pieces(), store.alignment())},
+      before_write_{before_write} {}
 
 MEMSAVER_INLINE void RingTransfer::start() {
-    if (pieces_.empty()) return;
+    if (pieces().empty()) return;
     if (lane_.direction() == Direction::in) ring_->settle(error_prefix_); // here: the crew must not wait for the device
-    crew_.start(std::min(ring_->pairs(), pieces_.size()), [this] { work(); });
-}
-
-MEMSAVER_INLINE Status RingTransfer::query(bool& done) noexcept {
-    done = crew_.done();
-    return {};
-}
-
-MEMSAVER_INLINE Status RingTransfer::wait() {
-    crew_.join();
-    if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
-    const std::lock_guard lock{mutex_};
-    const bool all = std::find(arrived_.begin(), arrived_.end(), 0) == arrived_.end();
-    return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
-}
-
-MEMSAVER_INLINE Status RingTransfer::wait_for(Range range) noexcept {
-    crew_.help();
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const bool wanted = std::any_of(pieces_[i].units.begin(), pieces_[i].units.end(), [&](const Unit& unit) {
-            return unit.device < range.end() && range.address < unit.device + unit.bytes;
-        });
-        std::unique_lock lock{mutex_};
-        if (wanted) arrival_.wait(lock, [&] { return arrived_[i] || crew_.done() || stopped_.load(); });
-        if (wanted && !arrived_[i]) return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
-    }
-    return {};
-}
-
-MEMSAVER_INLINE void RingTransfer::cancel() noexcept {
-    const std::lock_guard lock{mutex_};
-    stopped_ = true;
-    arrival_.notify_all();
-}
-
-MEMSAVER_INLINE std::size_t RingTransfer::bytes_of(const std::vector<Piece>& pieces) {
-    std::size_t sum = 0;
-    for (const Piece& piece : pieces) sum += piece.bytes();
-    return sum;
+    start_crew(std::min(ring_->pairs(), pieces().size()));
 }
 
 MEMSAVER_INLINE void RingTransfer::work() {
     Ring::Loan loan{*ring_};
     std::array<InFlight, 2> in_flight;
+    const auto take_buffer = [&](std::size_t which) {
+        if (in_flight[which].buffer != nullptr) return true;
+        try {
+            in_flight[which].buffer = &loan.buffer(which, most_bytes_, error_prefix_);
+            moving_ += which == 0 ? 1U : 0U;
+        } catch (const OutOfHostMemory&) { // those who have a buffer do the work
+            if (moving_.load() == 0) throw;
+        }
+        return in_flight[which].buffer != nullptr;
+    };
     try {
-        std::size_t other = ring_->each(pieces_.size()) - 1;
+        if (!take_buffer(0)) return;
+        std::size_t other = ring_->each(pieces().size()) - 1;
         std::size_t turn = 0;
-        const auto take = [&](std::size_t which) {
-            if (in_flight[which].buffer != nullptr) return true;
-            try {
-                in_flight[which].buffer = &loan.buffer(which, most_bytes_, error_prefix_);
-                if (which == 0) ++moving_;
-            } catch (const OutOfHostMemory&) { // those who have a buffer do the work
-                if (moving_.load() == 0) throw;
-                return false;
-            }
-            return true;
-        };
-        if (!take(0)) return;
-        for (std::size_t i = next_++; i < pieces_.size() && !stopped_.load(); i = next_++, turn ^= other) {
-            if (!take(turn)) turn = other = 0;
+        for (std::size_t i = 0; take(i); turn ^= other) {
+            if (!take_buffer(turn)) turn = other = 0;
             finish(in_flight[turn]);
             begin(in_flight[turn], i);
         }
@@ -119,15 +76,12 @@ MEMSAVER_INLINE void RingTransfer::work() {
         for (InFlight& moving : in_flight) {
             if (moving.busy && !lane_.driver().wait(moving.mark.get()).ok()) drain(moving);
         }
-        stopped_ = true;
-        const std::lock_guard lock{mutex_};
-        arrival_.notify_all();
         throw;
     }
 }
 
 MEMSAVER_INLINE void RingTransfer::begin(InFlight& moving, std::size_t index) {
-    const Piece& piece = pieces_[index];
+    const Piece& piece = pieces()[index];
     std::byte* const data = moving.buffer->data();
     if (lane_.direction() == Direction::in) {
         each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
@@ -157,7 +111,7 @@ MEMSAVER_INLINE void RingTransfer::drain(InFlight& moving) noexcept {
 
 MEMSAVER_INLINE void RingTransfer::finish(InFlight& moving) {
     if (!moving.busy) return;
-    const Piece& piece = pieces_[moving.piece];
+    const Piece& piece = pieces()[moving.piece];
     check_of(piece, lane_.driver().wait(moving.mark.get()), "wait for a copy");
     moving.busy = false;
     if (lane_.direction() == Direction::out) {
@@ -174,10 +128,7 @@ MEMSAVER_INLINE void RingTransfer::finish(InFlight& moving) {
             check_of(piece, store_->put(at, location, bytes), "write bytes to the backup");
         });
     }
-    progress_.add(piece.bytes());
-    const std::lock_guard lock{mutex_};
-    arrived_[moving.piece] = 1;
-    arrival_.notify_all();
+    arrived(moving.piece);
 }
 
 MEMSAVER_INLINE void RingTransfer::check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {

@@ -241,8 +241,7 @@ MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
 MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<BackupIndex> index,
                                                      std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units,
                                                      std::vector<Saved> saved, BackupIndex::OperationGuard under_way) {
-    std::size_t bytes = 0;
-    for (const Unit& unit : units) bytes += unit.bytes;
+    const std::size_t bytes = bytes_of(units);
     Ticket moving{std::move(work), bytes};
     return {std::make_unique<NotedWork>(std::move(index), std::move(under_way), std::move(moving), std::move(saved)),
             bytes};

@@ -92,8 +92,9 @@ private:
     struct Slab;
     struct SharedRing {
         AnyDriver driver;
-        std::size_t buffer_bytes;
-        std::weak_ptr<Ring> ring;
+        std::size_t buffer_bytes = 0;
+        std::weak_ptr<Ring> ring{};
+        std::unique_ptr<SharedRing> next{};
     };
 
     void give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept;
@@ -101,10 +102,10 @@ private:
     mutable std::mutex mutex_; // guards the next three
     std::size_t promised_ = 0;
     std::size_t taken_ = 0;
-    std::vector<SharedRing> rings_;
+    std::unique_ptr<SharedRing> first_ring_;
     std::shared_ptr<HostCellsPool> pool_; ///< keeps rings and slabs that could not be freed
     std::mutex slabs_mutex_;              // guards the next
-    std::vector<Slab> slabs_;
+    std::vector<std::unique_ptr<Slab>> slabs_;
 };
 
 /// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
@@ -150,6 +151,7 @@ public:
     Status take() noexcept;
     void unsettle() noexcept override { unsettled_ = true; }
     [[nodiscard]] bool unsettled() const noexcept { return unsettled_.load(); }
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     /// `bytes` bytes, in cells that were not prepared, have been touched by their owner: they count as allocated.
     void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
     /// For the cell of a host address. If pinning fails, the cell stays allocated.
@@ -179,6 +181,8 @@ private:
 /// here. Lives as long as its mappings. Thread-safe.
 class HostCellsPool : public Attic, public std::enable_shared_from_this<HostCellsPool> {
 public:
+    /// Returns `what`, which its last user closes; the pool keeps it if that fails.
+    [[nodiscard]] std::shared_ptr<Closable> share(std::shared_ptr<Closable> what);
     /// See HostCells's constructor.
     [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
                                                   HostBudget::Promise promise = {}, const std::string& whose = {});

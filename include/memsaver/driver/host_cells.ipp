@@ -4,8 +4,10 @@
 #include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <mutex>
@@ -46,28 +48,28 @@ MEMSAVER_INLINE void HostBudget::Promise::end() noexcept {
 struct HostBudget::Slab {
     static constexpr std::size_t page = 4096;
 
+    Slab(std::shared_ptr<HostCells> mapping, bool pins)
+        : cells{std::move(mapping)}, pinned{pins}, free{cells->bytes()} {}
+
     /// Marks the first free range as used. Returns its address, or 0.
     std::uintptr_t take(std::size_t bytes) noexcept {
         const std::size_t wanted = bytes / page;
         std::size_t found = 0;
-        for (std::size_t at = 0; at < used.size() && free >= wanted; ++at) {
+        for (std::size_t at = 0; bytes <= free && at < cells->bytes() / page; ++at) {
             found = used[at] ? 0 : found + 1;
             if (found < wanted) continue;
-            mark(at + 1 - wanted, wanted, true);
-            return cells->address() + (at + 1 - wanted) * page;
+            const std::size_t first = at + 1 - wanted;
+            std::memset(&used[first], 1, wanted);
+            free -= bytes;
+            return cells->address() + first * page;
         }
         return 0;
     }
-    void mark(std::size_t first, std::size_t count, bool taken) noexcept {
-        for (std::size_t i = 0; i < count; ++i) used[first + i] = taken;
-        free = taken ? free - count : free + count;
-    }
 
-    AnyDriver driver;
-    bool pinned;
     std::shared_ptr<HostCells> cells;
-    std::vector<bool> used; // of each page
-    std::size_t free;       // pages
+    bool pinned;
+    std::size_t free;                                       // bytes
+    std::array<char, HostPart::shared_below / page> used{}; // of each page
 };
 
 MEMSAVER_INLINE HostBudget::HostBudget() : pool_{std::make_shared<HostCellsPool>()} {}
@@ -109,13 +111,17 @@ MEMSAVER_INLINE std::size_t HostBudget::taken_bytes() const noexcept {
 }
 
 MEMSAVER_INLINE void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept {
-    std::shared_ptr<HostCells> unused; // freed without the lock
+    std::unique_ptr<Slab> unused; // freed without the lock
     const std::lock_guard lock{slabs_mutex_};
-    const auto slab = std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& s) { return s.cells.get() == cells; });
-    slab->mark((address - cells->address()) / Slab::page, bytes / Slab::page, false);
-    if (slab->free != slab->used.size()) return;
-    unused = std::move(slab->cells);
-    slabs_.erase(slab);
+    for (std::unique_ptr<Slab>& slab : slabs_) {
+        if (slab->cells.get() != cells) continue;
+        std::memset(&slab->used[(address - cells->address()) / Slab::page], 0, bytes / Slab::page);
+        slab->free += bytes;
+        if (slab->free != cells->bytes()) return;
+        unused = std::move(slab);
+        slab = std::move(slabs_.back());
+        return slabs_.pop_back();
+    }
 }
 
 MEMSAVER_INLINE HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget,
@@ -123,37 +129,37 @@ MEMSAVER_INLINE HostPart HostPart::take(const std::shared_ptr<HostBudget>& budge
                                         std::size_t bytes, bool pinned, const std::string& whose) {
     using Slab = HostBudget::Slab;
     bytes = align_up(bytes, Slab::page);
-    if (!budget || bytes >= shared_below) {
-        auto cells = pool->make(driver, bytes, HostBudget::take(budget, driver, bytes, whose), whose);
-        const std::uintptr_t address = cells->address();
-        return {std::move(cells), address, bytes};
-    }
+    const bool shares = budget && bytes < shared_below;
+    std::unique_lock<std::mutex> lock;
+    std::size_t there = 0;
+    HostPart part{{}, 0, bytes};
     HostCells* cells = nullptr;
-    std::uintptr_t address = 0;
-    {
-        const std::lock_guard lock{budget->slabs_mutex_};
-        std::size_t there = 0;
-        for (Slab& slab : budget->slabs_) {
-            if (slab.driver != driver || slab.pinned != pinned) continue;
+    if (shares) {
+        lock = std::unique_lock{budget->slabs_mutex_};
+        // From the last one, which is likely to have room.
+        for (std::size_t i = budget->slabs_.size(); i-- != 0 && part.address == 0;) {
+            Slab& slab = *budget->slabs_[i];
+            if (slab.pinned != pinned || slab.cells->driver() != driver) continue;
             there += slab.cells->bytes();
             if (slab.cells->unsettled()) continue; // copies that were not waited for may still reach it
-            address = slab.take(bytes);
-            if (address == 0) continue;
+            part.address = slab.take(bytes);
             cells = slab.cells.get();
-            break;
-        }
-        if (cells == nullptr) {
-            const std::size_t wanted = std::clamp(there, bytes, shared_below);
-            auto fresh = budget->pool_->make(driver, wanted, HostBudget::take(budget, driver, wanted, whose), whose);
-            const std::size_t pages = wanted / Slab::page;
-            budget->slabs_.push_back({driver, pinned, std::move(fresh), std::vector<bool>(pages), pages});
-            cells = budget->slabs_.back().cells.get();
-            address = budget->slabs_.back().take(bytes);
         }
     }
-    return {{cells, [budget, address, bytes](HostCells* of) noexcept { budget->give(of, address, bytes); }},
-            address,
-            bytes};
+    if (part.address == 0) {
+        const std::size_t wanted = shares ? std::clamp(there, bytes, shared_below) : bytes;
+        auto promise = HostBudget::take(budget, driver, wanted, whose);
+        part.cells = (shares ? budget->pool_ : pool)->make(driver, wanted, std::move(promise), whose);
+        cells = part.cells.get();
+        part.address = cells->address();
+        if (!shares) return part;
+        budget->slabs_.push_back(std::make_unique<Slab>(std::move(part.cells), pinned));
+        (void)budget->slabs_.back()->take(bytes);
+    }
+    lock.unlock();
+    part.cells = {
+        cells, [budget, address = part.address, bytes](HostCells* of) noexcept { budget->give(of, address, bytes); }};
+    return part;
 }
 
 MEMSAVER_INLINE HostCells::HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise,
@@ -227,8 +233,13 @@ MEMSAVER_INLINE std::shared_ptr<HostCells> HostCellsPool::make(const AnyDriver& 
                                                                HostBudget::Promise promise, const std::string& whose) {
     auto cells = std::make_shared<HostCells>(driver, bytes, std::move(promise), whose);
     HostCells* const shared = cells.get();
-    return {shared, [self = shared_from_this(), cells = std::move(cells)](HostCells*) mutable noexcept {
-                (void)self->add(std::move(cells));
+    return {share(std::move(cells)), shared};
+}
+
+MEMSAVER_INLINE std::shared_ptr<Closable> HostCellsPool::share(std::shared_ptr<Closable> what) {
+    Closable* const shared = what.get();
+    return {shared, [self = shared_from_this(), what = std::move(what)](Closable*) mutable noexcept {
+                (void)self->add(std::move(what));
             }};
 }
 
@@ -249,10 +260,8 @@ MEMSAVER_INLINE Status PinnedBuffer::settle() noexcept {
 
 MEMSAVER_INLINE Status PinnedBuffer::take(const AnyDriver& driver, std::size_t bytes,
                                           HostBudget::Promise promise) noexcept {
-    if (const Status status = settle(); !status.ok()) return status;
-    if (driver_ && bytes_ < bytes) {
-        if (const Status status = release(); !status.ok()) return status;
-    }
+    const Status idle = driver_ && bytes_ < bytes ? release() : settle();
+    if (!idle.ok()) return idle;
     if (lacks(bytes)) promise_ = std::move(promise);
     if (!driver_) {
         if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;

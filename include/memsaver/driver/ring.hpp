@@ -1,6 +1,7 @@
 // The pinned buffers through which bytes pass between a device and storage that copies cannot reach.
 #pragma once
 
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/host_cells.hpp"
 
 #include <array>
@@ -9,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -24,8 +24,14 @@ public:
 
 private:
     struct Slot {
+        Slot() = default;
+        Slot(const Slot&) = delete;
+        Slot& operator=(const Slot&) = delete;
+        [[gnu::noinline]] ~Slot() = default;
+
         std::array<PinnedBuffer, 2> pair;
-        bool lent = false; // guarded by mutex_
+        bool lent = false; // guarded by mutex_, as the next
+        std::unique_ptr<Slot> next;
     };
 
 public:
@@ -40,7 +46,6 @@ public:
     };
 
     Ring(AnyDriver driver, const Shape& shape, std::shared_ptr<HostBudget> budget = {});
-    ~Ring() override { (void)Ring::close(); }
 
     /// Returns the ring of a budget for a device and a size of buffers: those that have one share it. It has as many
     /// pairs as the largest shape asked for, and is freed with its last user; what fails then, the budget keeps.
@@ -84,16 +89,16 @@ private:
     Slot& lend();
     void take_back(Slot& slot) noexcept;
     /// Calls `act(slot)` for each slot that is not lent, which is lent meanwhile.
-    template <class Act>
-    void each_free(std::size_t most, const Act& act);
+    void each_free(std::size_t most, FunctionRef<void(Slot&)> act);
     PinnedBuffer& made(Slot& slot, std::size_t which, std::size_t bytes, const std::string& whose);
 
     AnyDriver driver_;
     std::shared_ptr<HostBudget> budget_;
     std::size_t buffer_bytes_;
-    mutable std::mutex mutex_; // guards the list, not the slots
+    mutable std::mutex mutex_; // guards the list, not the buffers
     std::condition_variable came_back_;
-    std::vector<std::unique_ptr<Slot>> slots_;
+    std::unique_ptr<Slot> first_;
+    std::size_t pairs_ = 0;
 };
 
 } // namespace detail

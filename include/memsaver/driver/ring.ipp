@@ -10,7 +10,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -31,55 +30,69 @@ MEMSAVER_INLINE std::shared_ptr<Ring> Ring::shared(const std::shared_ptr<HostBud
                                                    const Shape& shape) {
     std::shared_ptr<Ring> found; // declared before the lock: what it frees needs the lock
     const std::lock_guard lock{budget->mutex_};
-    std::erase_if(budget->rings_, [](const HostBudget::SharedRing& each) { return each.ring.expired(); });
-    for (const HostBudget::SharedRing& each : budget->rings_) {
-        if (each.driver != driver || each.buffer_bytes != shape.buffer_bytes) continue;
-        found = each.ring.lock();
-        if (found == nullptr) continue;
+    HostBudget::SharedRing* place = budget->first_ring_.get();
+    for (; place != nullptr; place = place->next.get()) {
+        if (place->driver != driver || place->buffer_bytes != shape.buffer_bytes) continue;
+        found = place->ring.lock();
+        if (found == nullptr) break;
         found->widen(shape.pairs);
         return found;
     }
-    budget->rings_.reserve(budget->rings_.size() + 1);
+    if (place == nullptr) {
+        budget->first_ring_ = std::unique_ptr<HostBudget::SharedRing>{
+            new HostBudget::SharedRing{driver, shape.buffer_bytes, {}, std::move(budget->first_ring_)}};
+        place = budget->first_ring_.get();
+    }
     auto made = std::make_shared<Ring>(driver, shape, budget);
     Ring* const ring = made.get();
-    found = {ring, [pool = budget->pool_, made = std::move(made)](Ring*) mutable noexcept {
-                 (void)pool->add(std::move(made));
-             }};
-    budget->rings_.push_back({driver, shape.buffer_bytes, found});
+    found = {budget->pool_->share(std::move(made)), ring};
+    place->ring = found;
     return found;
 }
 
 MEMSAVER_INLINE Status HostBudget::trim() noexcept {
     Status first = retry();
-    for (std::size_t i = 0;; ++i) {
+    const SharedRing* next = nullptr; // entries stay as long as the budget
+    {
+        const std::lock_guard lock{mutex_};
+        next = first_ring_.get();
+    }
+    for (; next != nullptr; next = next->next.get()) {
         std::shared_ptr<Ring> ring;
         {
             const std::lock_guard lock{mutex_};
-            if (i == rings_.size()) return first;
-            ring = rings_[i].ring.lock();
+            ring = next->ring.lock();
         }
         if (const Status status = ring ? ring->clear() : Status{}; first.ok()) first = status;
     }
+    return first;
 }
 
 MEMSAVER_INLINE std::size_t Ring::pairs() const noexcept {
     const std::lock_guard lock{mutex_};
-    return slots_.size();
+    return pairs_;
 }
 
 MEMSAVER_INLINE void Ring::widen(std::size_t pairs) {
     const std::lock_guard lock{mutex_};
-    while (slots_.size() < pairs) slots_.push_back(std::make_unique<Slot>());
+    for (; pairs_ < pairs; ++pairs_) {
+        auto slot = std::make_unique<Slot>();
+        slot->next = std::move(first_);
+        first_ = std::move(slot);
+    }
 }
 
-template <class Act>
-void Ring::each_free(std::size_t most, const Act& act) {
-    for (std::size_t i = 0; i < most; ++i) {
-        Slot* slot = nullptr;
+MEMSAVER_INLINE void Ring::each_free(std::size_t most, FunctionRef<void(Slot&)> act) {
+    Slot* next = nullptr;
+    {
+        const std::lock_guard lock{mutex_};
+        next = first_.get();
+    }
+    for (; next != nullptr && most != 0; --most) {
+        Slot* const slot = next;
         {
             const std::lock_guard lock{mutex_};
-            if (i >= slots_.size()) return;
-            slot = slots_[i].get();
+            next = slot->next.get();
             if (std::exchange(slot->lent, true)) continue;
         }
         struct Back {
@@ -132,13 +145,12 @@ MEMSAVER_INLINE Status Ring::close() noexcept {
 
 MEMSAVER_INLINE Ring::Slot& Ring::lend() {
     std::unique_lock lock{mutex_};
-    auto free = slots_.end();
-    came_back_.wait(lock, [&] {
-        free = std::find_if(slots_.begin(), slots_.end(), [](const auto& slot) { return !slot->lent; });
-        return free != slots_.end();
-    });
-    (*free)->lent = true;
-    return **free;
+    for (;;) {
+        for (Slot* slot = first_.get(); slot != nullptr; slot = slot->next.get()) {
+            if (!std::exchange(slot->lent, true)) return *slot;
+        }
+        came_back_.wait(lock);
+    }
 }
 
 MEMSAVER_INLINE void Ring::take_back(Slot& slot) noexcept {

@@ -776,10 +776,7 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
 MEMSAVER_INLINE Usage SaverCore::usage() {
     return boundary("usage", [&] {
         std::vector<ArenaUsage> rows;
-        std::vector<std::shared_ptr<HostBudget>> budgets;
         for (const auto& member : state_->tags_.members(Tags::all())) {
-            const auto& budget = member->arena->host_budget();
-            if (std::find(budgets.begin(), budgets.end(), budget) == budgets.end()) budgets.push_back(budget);
             rows.push_back(state_->usage_of(*member->arena));
             state_->tags_.residents().fill(*member->resident, rows.back());
         }
@@ -803,9 +800,8 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
             device.unexplained_bytes = device.used_bytes - std::min(device.used_bytes, device.mapped_bytes);
             devices.push_back(device);
         }
-        std::size_t host_bytes = 0;
-        for (const auto& budget : budgets) host_bytes += budget->taken_bytes();
-        return Usage{std::move(rows), std::move(devices), state_->tags_.residents().counts(), host_bytes};
+        return Usage{std::move(rows), std::move(devices), state_->tags_.residents().counts(),
+                     state_->tags_.host_bytes()};
     });
 }
 

@@ -97,6 +97,7 @@ public:
     [[nodiscard]] ResidentList residents(const char* what, const Tags& tags);
     /// Returns the residency bookkeeping of all tags.
     [[nodiscard]] Residents& residents() noexcept { return residents_; }
+    [[nodiscard]] std::size_t host_bytes() const noexcept { return host_budget_->taken_bytes(); }
     /// Returns the residency record of an arena's tag; null if the tag was dropped.
     [[nodiscard]] std::shared_ptr<Resident> resident_of(const ArenaCore& arena);
     /// Removes an arena. When a tag's last arena is removed, its name becomes unknown.
