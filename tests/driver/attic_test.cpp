@@ -46,4 +46,18 @@ TEST_CASE("Attic: keeps objects that cannot be closed until they can be") {
     CHECK(alive == 0); // they end it
 }
 
+TEST_CASE("Attic: what is added twice is kept once, and ends") {
+    int alive = 0;
+    {
+        Attic attic;
+        const auto twice = std::make_shared<Stubborn>(100, alive);
+        CHECK(!attic.add(twice).ok());
+        CHECK(!attic.add(std::make_shared<Stubborn>(100, alive)).ok());
+        CHECK(!attic.add(twice).ok());
+        CHECK(!attic.retry().ok());
+        CHECK(alive == 2);
+    }
+    CHECK(alive == 0);
+}
+
 } // namespace driver_attic_test

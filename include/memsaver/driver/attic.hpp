@@ -20,7 +20,8 @@ public:
     Attic& operator=(const Attic&) = delete;
     ~Attic() = default;
 
-    /// Closes `what` and drops it. If that fails, keeps it for `retry` and returns the failure.
+    /// Closes `what` and drops it. If that fails, keeps it for `retry` and returns the failure. It may be
+    /// kept already.
     Status add(std::shared_ptr<Closable> what) noexcept;
     /// Closes everything kept so far again. Returns the first failure.
     Status retry() noexcept;

@@ -15,6 +15,9 @@ MEMSAVER_INLINE Status Attic::add(std::shared_ptr<Closable> what) noexcept {
     const Status status = what->close();
     if (status.ok()) return status;
     const std::lock_guard lock{mutex_};
+    for (const Closable* each = first_.get(); each != nullptr; each = each->next_.get()) {
+        if (each == what.get()) return status;
+    }
     what->next_ = std::move(first_);
     first_ = std::move(what);
     return status;
