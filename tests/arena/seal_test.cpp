@@ -111,4 +111,13 @@ TEST_CASE("seal: pages that a pause could not release are not written by a resum
     CHECK(f.in_sealed(f.arena.allocate(page))); // the addresses are of private pages again
 }
 
+TEST_CASE("seal: what one pause saved of sealed and of other memory with a policy of its own is counted once") {
+    Sealed f;
+    (void)f.arena.allocate(page);
+    f.arena.pause({.bytes = HostBackup{}});
+    CHECK(f.arena.usage().backed_up_bytes == 5 * page);
+    f.arena.resume();
+    CHECK(f.arena.usage().backed_up_bytes == 0);
+}
+
 } // namespace arena_seal_test

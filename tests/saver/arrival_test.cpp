@@ -833,4 +833,30 @@ TEST_CASE("saving ahead: a block that is allocated while it waits for its order 
     CHECK(frozen.whole());
 }
 
+TEST_CASE("forget_backup and write_backup after bytes that could not be restored: the memory is paused as before") {
+    const Checked machine{host_machine};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("w", Verified<HostBackup>{});
+    const Layers a{machine.driver, arena, 2};
+    saver.pause("w");
+    const BackupView view = saver.backup_view(a.at(0), 2 * layer);
+    const_cast<std::byte*>(view.data())[layer] ^= std::byte{1};
+    CHECK_THROWS_AS(saver.resume_async("w").wait(), BackupDamaged);
+    CHECK(row_of(saver, "w").state == "arriving");
+    SUBCASE("forget_backup") {
+        saver.forget_backup("w");
+        CHECK(row_of(saver, "w").backed_up_bytes == 0);
+        CHECK(saver.resume("w").restored_bytes == 0);
+    }
+    SUBCASE("write_backup") {
+        std::vector<unsigned char> bytes = pattern(layer, 1);
+        const std::vector<unsigned char> second = pattern(layer, 2);
+        bytes.insert(bytes.end(), second.begin(), second.end());
+        saver.write_backup(a.at(0), bytes.data(), bytes.size());
+        CHECK(saver.resume("w").restored_bytes == 2 * layer);
+        CHECK(a.whole());
+    }
+    check_books(saver, machine.driver);
+}
+
 } // namespace saver_arrival_test

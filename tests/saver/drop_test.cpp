@@ -1,7 +1,10 @@
 // The lifetime of a tag: made, dropped, made again; what outlives it, and the fate of its backup.
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
+#include "support/manual_backup.hpp"
 #include "support/turnstile.hpp"
+
+#include "backup/backup_support.hpp"
 
 #include <doctest/doctest.h>
 
@@ -341,6 +344,32 @@ TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its add
     CHECK_FALSE(saver.owns(block));
     // The dropped tag must not be searched for blocks that get these addresses next.
     CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "no tag of this saver contains this pointer"));
+}
+
+TEST_CASE("forget_backup: blocks that live on are not forgotten, and the next pause saves them, whatever the policy") {
+    const Checked machine{host_machine};
+    MemorySaver saver{machine.driver};
+    ManualBackup policy;
+    policy.copies->held = false;
+    std::vector<NamedPolicy> policies = keepers();
+    policies.push_back({"a program's own", policy}); // never saves what was forgotten
+    for (const auto& [tag, kind] : policies) {
+        CAPTURE(tag);
+        const Buffer<char> block{saver.arena(tag, kind), 8 << 20};
+        for (char round = 1; round < 4; ++round) {
+            fill(machine.driver, block, round);
+            CHECK(saver.pause(tag).saved_bytes == 8_MiB);
+            saver.forget_backup(tag);
+            CHECK(row_of(saver, tag).backed_up_bytes == 0);
+            CHECK(saver.resume(tag).restored_bytes == 0);
+            CHECK_THROWS_AS((void)saver.backup_view(block.data(), 1), Misuse);
+        }
+        fill(machine.driver, block, 9);
+        CHECK(saver.pause(tag).saved_bytes == 8_MiB);
+        CHECK(saver.resume(tag).restored_bytes == 8_MiB);
+        CHECK(filled(machine.driver, block, 9));
+    }
+    CHECK(policy.copies->forgotten().size() == 1); // by the end of its buffer
 }
 
 } // namespace saver_drop_test

@@ -848,4 +848,24 @@ TEST_CASE("elastic: an owner that ends its range when it is asked has given its 
     CHECK(saver.reclaim(8_MiB).bytes() >= 8_MiB);
 }
 
+TEST_CASE("elastic: close and drop wait for another device's work that may use what was released") {
+    for (const bool drops : {true, false}) {
+        const Checked machine{host_machine};
+        const HostDriver second{1_GiB, {.device = 1}};
+        HeldStream stream{second};
+        MemorySaver saver{machine.driver};
+        (void)saver.arena("other", Discard{}, second);
+        Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+        kv.commit(0, step);
+        kv.release(0, step, after(stream.get()));
+        CHECK(machine.driver.handle_bytes() == step);
+        Doing ending{[&] { drops ? saver.drop("kv") : saver.close(); }};
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        CHECK(machine.driver.handle_bytes() == step);
+        stream.finish();
+        ending.join();
+        CHECK(machine.driver.handle_bytes() == 0);
+    }
+}
+
 } // namespace saver_elastic_test

@@ -338,8 +338,9 @@ private:
     Address serve(Frees::Lock& lock, std::size_t size, const Request& request);
     /// Adds active memory for a block of `bytes`, unless another thread has grown the arena since `seen`.
     void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment);
-    /// Takes addresses, reserving another segment if necessary. Requires the Growth.
-    Range take_addresses(std::size_t bytes, std::size_t alignment);
+    /// Takes addresses, reserving another segment if necessary; if none can be reserved for `bytes`, takes `least`.
+    /// Requires the Growth.
+    Range take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least);
     /// Creates and maps pages at `ranges`, which become active memory: one free range, or live blocks. Requires the
     /// Growth. Strong exception guarantee, except that pages which cannot be released become leftovers; these then own
     /// their addresses if `owns_addresses`, and the rest of the addresses is freed.
@@ -436,6 +437,8 @@ private:
     bool try_settle_arriving() noexcept;
     /// Makes memory whose restore failed paused again: waits for the device, then releases the pages.
     void give_up_failed_arrival() noexcept;
+    /// As above, and waits for copies of failed operations. Throws DriverError if they cannot be waited for.
+    void recover();
 
     // --- texts ---
 

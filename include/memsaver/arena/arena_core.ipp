@@ -129,7 +129,9 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
         closing_.store(true);
         grown_.wait(lock, [&] { return !growing_; });
         lock.unlock();
+        const std::uint64_t fence = frees_.begin_fence();
         const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
+        if (drained.ok()) frees_.finish_fence(fence);
         if (!drained.ok() && drained.kind != StatusKind::gone) {
             closing_.store(false); // blocks that were freed meanwhile are free
             check_of_tag(drained, "wait for the device before closing an arena");
@@ -164,7 +166,11 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     for (const auto& memory : memories_) {
         for (Extent& extent : memory->extents) all = note(pages, drop(extent)) && all;
     }
-    for (Leftover& leftover : attic_) all = note(pages, drop(leftover.extent)) && all;
+    for (Leftover& leftover : attic_) { // also work of other devices may use what elastic ranges released
+        const Status passed = leftover.until == nullptr ? Status{} : leftover.until->wait();
+        const bool idle = note(pages, passed) || passed.kind == StatusKind::gone; // nothing runs on a lost device
+        all = idle && note(pages, drop(leftover.extent)) && all;
+    }
     if (all) {
         Addresses gone;
         std::vector<Leftover> attic; // a mark in it may close an event: without the mutex
@@ -426,7 +432,7 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
     }
     const auto add = [&](std::size_t size) {
         std::vector<Range> range(1); // before the addresses, which would be lost if this threw
-        range[0] = take_addresses(size, alignment);
+        range[0] = take_addresses(size, alignment, needed);
         return add_memory(range, Block::State::free, false, true);
     };
     Status status = add(step);
@@ -434,7 +440,7 @@ MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std:
     if (!status.ok()) raise_no_room(status, "allocate device memory", needed);
 }
 
-MEMSAVER_INLINE Range ArenaCore::take_addresses(std::size_t bytes, std::size_t alignment) {
+MEMSAVER_INLINE Range ArenaCore::take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least) {
     alignment = std::max(alignment, granularity_);
     std::size_t wanted = 0;
     {
@@ -449,6 +455,7 @@ MEMSAVER_INLINE Range ArenaCore::take_addresses(std::size_t bytes, std::size_t a
         wanted = bytes;
         status = reservation.open(driver_, wanted + granularity_, at);
     }
+    if (!status.ok() && bytes != least) return take_addresses(least, alignment, least);
     check(status, "reserve addresses", wanted, 0);
     const Range all{reservation.get().address, wanted};
     driver_.name_addresses(all.address, reservation.get().bytes, ("tag \"" + tag_ + '"').c_str());
@@ -809,18 +816,21 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     row.reserved_bytes = addresses_.bytes();
     row.mapped_bytes = mapped_bytes();
     row.held_bytes = held_bytes_.load();
-    row.peak_mapped_bytes = std::max(peak_bytes_.load(), row.mapped_bytes);
+    row.peak_mapped_bytes = std::max(peak_bytes_.load(), physical_bytes_.load());
     row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
     row.elastic_bytes = open ? elastic_bytes_.load() : 0;
     row.pauses = pauses_.load();
-    for (const auto& memory : memories_) {
+    for (auto each = memories_.begin(); each != memories_.end(); ++each) {
+        const Memory* const memory = each->get();
         if (open) { // `close` does not clear these counts
             row.used_bytes += memory->blocks.live_bytes();
             row.blocks += memory->blocks.live_blocks();
         }
         if (memory->state == Memory::State::paused || memory->state == Memory::State::arriving)
             row.paused_bytes += memory->bytes();
-        if (!memory->once) continue;
+        const bool counted =
+            std::any_of(memories_.begin(), each, [&](const auto& before) { return before->once == memory->once; });
+        if (!memory->once || counted) continue;
         row.backed_up_bytes += memory->once->backed_up_bytes();
         if (const auto scratch = memory->once->scratch()) row.mapped_bytes += scratch->held_bytes();
     }
@@ -927,7 +937,7 @@ MEMSAVER_INLINE bool ArenaCore::wait_for_copies(const Deadline& deadline) noexce
     try {
         if (turn_.wait_for_copies(deadline)) return true;
         const auto hold = turn_.try_take(); // an operation that waits for the program's work is not waited for
-        if (!hold || arriving_ == nullptr) return false;
+        if (!hold || arriving_ == nullptr || arriving_->failed()) return false;
         commit_arriving(deadline);
         return true;
     } catch (const std::exception&) { // the deadline
@@ -1292,7 +1302,7 @@ MEMSAVER_INLINE void ArenaCore::write_backup(void* pointer, const void* from, st
     if (bytes == 0) asked.refuse("the size is 0");
     if (from == nullptr) asked.refuse("the source pointer is null");
     const LiveBlock block = asked.block();
-    check_of_tag(settle(), "wait for copies of an earlier operation");
+    recover();
     std::shared_ptr<AnySlot> slot;
     {
         const std::lock_guard lock{mutex_};
@@ -1356,6 +1366,7 @@ MEMSAVER_INLINE void ArenaCore::prepare() {
 
 MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
     const auto turn = take_turn({}, "forget_backup");
+    recover();
     const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
     std::vector<Memory*> paused;
     std::vector<std::shared_ptr<AnySlot>> old;
@@ -1367,14 +1378,17 @@ MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
         }
     }
     if (paused.empty()) return;
-    const std::vector<LiveBlock> blocks = live_blocks(paused);
     old.reserve(paused.size());
     dropping();
+    bool all = true;
     {
         const std::lock_guard lock{mutex_};
-        for (Memory* const memory : paused) old.push_back(std::exchange(memory->once, nothing));
+        for (Memory* const memory : paused) {
+            memory->blocks.for_each_saved([&](const Block& block) { all = own_->drop(block.serial) && all; });
+            old.push_back(std::exchange(memory->once, nothing));
+        }
     }
-    for (const LiveBlock& block : blocks) own_->forget(block.serial);
+    if (!all) own_->invalidate();
     tell_kept(own_->resumed());
     for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
 }

@@ -347,6 +347,11 @@ MEMSAVER_INLINE void ArenaCore::give_up_failed_arrival() noexcept {
     set_arriving(nullptr);
 }
 
+MEMSAVER_INLINE void ArenaCore::recover() {
+    give_up_failed_arrival();
+    check_of_tag(settle(), "wait for copies of an earlier operation");
+}
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_3

@@ -206,7 +206,7 @@ MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, s
     : core_{core}, step_{step}, whole_{whole}, has_memory_(bytes / step) {
     const ArenaCore::Growth growth{core};
     core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
-    range_ = core.take_addresses(bytes, core.granularity_);
+    range_ = core.take_addresses(bytes, core.granularity_, bytes);
     try {
         const std::lock_guard lock{core.mutex_};
         core.owned_.push_back(range_);

@@ -25,8 +25,7 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
       slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.own_}, fence_{core.frees_.begin_fence()} {
     row_.tag = core.tag_;
     row_.device = core.device();
-    core.check_of_tag(core.settle(), "wait for copies of an earlier operation");
-    core.give_up_failed_arrival();
+    core.recover();
     // A pause is not complete while pages are held, so it also releases those of earlier calls.
     if (const Status status = core.retry_leftovers(row_.released_bytes); !status.ok()) note(status);
     released_ = core.waiting_bytes() != 0;
@@ -161,8 +160,7 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
     : turn_{std::move(turn)}, core_{&core}, once_{once ? once->open(core.driver_) : nullptr} {
     row_.tag = core.tag_;
     row_.device = core.device();
-    core.check_of_tag(core.settle(), "wait for copies of an earlier operation");
-    core.give_up_failed_arrival();
+    core.recover();
     bool sealed = false; // if published pages could not be released, bytes would come back into what others read
     for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i) sealed |= each->sealed;
     (void)(sealed ? core.retry_leftovers(row_.released_bytes) : core.retry_attic(row_.released_bytes)); // or later

@@ -100,6 +100,8 @@ concept VoidOrStatus = std::same_as<T, void> || std::same_as<T, Status>;
 ///   restores. All of the block is mapped. Returns once the bytes have arrived.
 /// - `invalidate(block, offset, bytes)`: these bytes of a LiveBlock changed. Without it, `invalidate()` is called
 ///   instead.
+/// - `drop(serial)`: noexcept. The saved bytes of a block that lives on are no longer needed; a later pause saves the
+///   block anew. Called as `forget` is. Without it, `invalidate()` is called instead.
 /// - `outdated()`: noexcept. A save failed, so saved bytes may be out of date when they are next needed. Without it,
 ///   `invalidate()` is called instead.
 /// - `set_retain(yes)`: noexcept. Whether storage is kept for the next pause after future resumes.
@@ -153,6 +155,8 @@ public:
     virtual Ticket restore(const LiveSet& live) = 0;
     virtual Status resumed() noexcept = 0;
     virtual void forget(std::uint64_t serial) noexcept = 0;
+    /// Returns false if the slot has no `drop`.
+    virtual bool drop(std::uint64_t serial) noexcept = 0;
     virtual void invalidate() noexcept = 0;
     [[nodiscard]] virtual std::size_t backed_up_bytes() const noexcept = 0;
     [[nodiscard]] virtual BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const = 0;
@@ -240,6 +244,17 @@ private:
             }
         }
         void forget(std::uint64_t serial) noexcept override { slot.forget(serial); }
+        bool drop(std::uint64_t serial) noexcept override {
+            if constexpr (requires {
+                              { slot.drop(serial) }
+                              noexcept;
+                          }) {
+                slot.drop(serial);
+                return true;
+            } else {
+                return false;
+            }
+        }
         void invalidate() noexcept override { slot.invalidate(); }
         [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return slot.backed_up_bytes(); }
         [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const override {

@@ -29,6 +29,8 @@ public:
     void set_retain(bool yes) noexcept;
     Status close() noexcept;
     void forget(std::uint64_t serial) noexcept;
+    /// None of it is read from a file any more.
+    void drop(std::uint64_t serial) noexcept { forget(serial); }
     /// All bytes changed: none is read from a file any more.
     void invalidate() noexcept;
     void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes);

@@ -46,6 +46,8 @@ public:
     Status close() noexcept;
 
     void forget(std::uint64_t serial) noexcept;
+    /// Its place is freed, and the next save gives it another.
+    void drop(std::uint64_t serial) noexcept { forget(serial); }
 
     void invalidate() noexcept;
 

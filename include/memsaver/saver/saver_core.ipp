@@ -539,7 +539,7 @@ MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptio
     Turns turns = take_turns(members, deadline, "resume");
     FixedList<ResumeStep> steps{members.size()};
     const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    return run_resume(steps, MakeRoom{*this, members, refused_by, may_wait}, [&](std::size_t step) {
+    return run_resume(steps, MakeRoom{*this, stepping, refused_by, may_wait}, [&](std::size_t step) {
         if (options.bytes) tags_.residents().lose(*stepping[step]->resident); // before a use can find the tag resident
     });
 }
