@@ -412,17 +412,53 @@ memsaver_report report_of(const Report& from) noexcept {
     return to;
 }
 
-/// Calls `act()`, which returns a Report; writes this report, or that of the failure, to `out`.
+/// Calls `act(function)`, which returns a Report; writes this report, or that of the failure, to `out`.
 template <class Act>
-memsaver_result operate(memsaver_report* out, Act&& act) noexcept {
+memsaver_result operate(const char* function, memsaver_report* out, Act&& act) noexcept {
     std::optional<Out<memsaver_report>> to;
     Report report;
     const memsaver_result result = reporting(report, [&] {
         to.emplace(out, "memsaver_report");
-        report = act();
+        report = act(function);
     });
     if (to) to->put(report_of(report));
     return result;
+}
+
+// --- The shapes of functions, which pass their own name (`__func__`) for the errors ---
+
+MemorySaver<>& object_of(memsaver_saver* handle, const char* function) {
+    return given(handle, function, "the saver").saver;
+}
+Arena& object_of(memsaver_arena* handle, const char* function) { return given(handle, function, "the arena").arena; }
+Arrival& object_of(memsaver_arrival* handle, const char* function) {
+    return given(handle, function, "the arrival").arrival;
+}
+Gate& object_of(memsaver_gate* handle, const char* function) { return given(handle, function, "the gate").gate; }
+Use& object_of(memsaver_use* handle, const char* function) { return given(handle, function, "the use").use; }
+Elastic& object_of(memsaver_elastic* handle, const char* function) {
+    return given(handle, function, "the range").elastic;
+}
+
+template <class Act>
+memsaver_result guarded(const char* function, Act&& act) noexcept {
+    return guarded([&] { act(function); });
+}
+
+/// Calls `act(object)`.
+template <class Handle, class Act>
+memsaver_result on(const char* function, Handle* handle, Act&& act) noexcept {
+    return guarded([&] { act(object_of(handle, function)); });
+}
+
+/// Calls `act(object, tags)`.
+template <class Handle, class Act>
+memsaver_result on_tags(const char* function, Handle* handle, const char* const* names, std::size_t count,
+                        Act&& act) noexcept {
+    return guarded([&] {
+        auto& object = object_of(handle, function);
+        act(object, tags_of(names, count, function));
+    });
 }
 
 void add(memsaver_usage& sum, const ArenaUsage& row) noexcept {
@@ -627,9 +663,8 @@ const char* memsaver_result_name(int32_t result) noexcept {
 const char* memsaver_last_error() noexcept { return last_error.text; }
 
 memsaver_result memsaver_get_last_error(memsaver_error* error) noexcept {
-    return guarded([&] {
-        const Out<memsaver_error> out{not_null(error, "memsaver_get_last_error", "the output pointer"),
-                                      "memsaver_error"};
+    return guarded(__func__, [&](const char* function) {
+        const Out<memsaver_error> out{not_null(error, function, "the output pointer"), "memsaver_error"};
         const LastError& last = last_error;
         out.put({sizeof(memsaver_error), last.result, last.driver_code,
                  last.driver_name != nullptr ? last.driver_name : "", last.tag, last.needed_bytes, last.free_bytes});
@@ -661,8 +696,8 @@ int memsaver_gpu_count() noexcept {
 
 memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
     if (saver != nullptr) *saver = nullptr;
-    return guarded([&] {
-        (void)not_null(saver, "memsaver_create", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        (void)not_null(saver, function, "the output pointer");
         const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         enumerator(from.driver, 3, "memsaver_options.driver");
         enumerator(from.export_handles, 3, "memsaver_options.export_handles");
@@ -692,8 +727,8 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
 }
 
 memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_close", "the saver");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         handle.saver.close();
         decltype(handle.regions) ending; // destroyed after the lock is released
         const std::lock_guard lock{handle.mutex};
@@ -704,9 +739,9 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
 void memsaver_destroy(memsaver_saver* saver) noexcept { end(saver); }
 
 memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
-    return guarded([&] {
-        const memsaver_saver& handle = given(saver, "memsaver_get_info", "the saver");
-        const Out<memsaver_info> out{not_null(info, "memsaver_get_info", "the output pointer"), "memsaver_info"};
+    return guarded(__func__, [&](const char* function) {
+        const memsaver_saver& handle = given(saver, function, "the saver");
+        const Out<memsaver_info> out{not_null(info, function, "the output pointer"), "memsaver_info"};
         handle.saver.core()->boundary("get_info", [] {}); // rejects a forked child
         const AnyDriver& driver = handle.saver.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
@@ -724,22 +759,22 @@ memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) no
 }
 
 memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t bytes) noexcept {
-    return guarded([&] { given(saver, "memsaver_set_margin", "the saver").saver.set_margin(bytes); });
+    return on(__func__, saver, [&](auto& of) { of.set_margin(bytes); });
 }
 
 // --- Tags and arenas ---
 
 memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
                                   const memsaver_arena_options* options) noexcept {
-    return guarded([&] { (void)arena_of(saver, tag, options, "memsaver_make_tag"); });
+    return guarded(__func__, [&](const char* function) { (void)arena_of(saver, tag, options, function); });
 }
 
 memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options,
                                    memsaver_arena** arena) noexcept {
     if (arena != nullptr) *arena = nullptr;
-    return guarded([&] {
-        (void)not_null(arena, "memsaver_get_arena", "the output pointer");
-        Arena made = arena_of(saver, tag, options, "memsaver_get_arena");
+    return guarded(__func__, [&](const char* function) {
+        (void)not_null(arena, function, "the output pointer");
+        Arena made = arena_of(saver, tag, options, function);
         *arena = std::make_unique<memsaver_arena>(memsaver_arena{std::move(made)}).release();
     });
 }
@@ -747,24 +782,18 @@ memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const
 void memsaver_release_arena(memsaver_arena* arena) noexcept { end(arena); }
 
 memsaver_result memsaver_drop(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
-    return guarded(
-        [&] { given(saver, "memsaver_drop", "the saver").saver.drop(tags_of(names, count, "memsaver_drop")); });
+    return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.drop(std::move(tags)); });
 }
 
 memsaver_result memsaver_set_capacity(memsaver_saver* saver, const char* const* names, size_t count,
                                       size_t bytes) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_set_capacity", "the saver")
-            .saver.set_capacity(tags_of(names, count, "memsaver_set_capacity"), bytes);
-    });
+    return on_tags(__func__, saver, names, count,
+                   [&](auto& of, Tags tags) { of.set_capacity(std::move(tags), bytes); });
 }
 
 memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* names, size_t count,
                                     bool retain) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_set_retain", "the saver")
-            .saver.set_retain(tags_of(names, count, "memsaver_set_retain"), retain);
-    });
+    return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.set_retain(std::move(tags), retain); });
 }
 
 // --- Blocks ---
@@ -772,9 +801,9 @@ memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* na
 memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                   void** pointer) noexcept {
     if (pointer != nullptr) *pointer = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_allocate", "the saver");
-        (void)not_null(pointer, "memsaver_allocate", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(pointer, function, "the output pointer");
         if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, {});
     });
 }
@@ -782,34 +811,31 @@ memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t
 memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                      void* stream, void** pointer) noexcept {
     if (pointer != nullptr) *pointer = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_allocate_on", "the saver");
-        (void)not_null(pointer, "memsaver_allocate_on", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(pointer, function, "the output pointer");
         if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, StreamRef::from_native(stream));
     });
 }
 
 memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) noexcept {
-    return guarded([&] { given(saver, "memsaver_deallocate", "the saver").saver.deallocate(pointer); });
+    return on(__func__, saver, [&](auto& of) { of.deallocate(pointer); });
 }
 
 memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer, void* stream) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_deallocate_on", "the saver").saver.deallocate(pointer, StreamRef::from_native(stream));
-    });
+    return on(__func__, saver, [&](auto& of) { of.deallocate(pointer, StreamRef::from_native(stream)); });
 }
 
 memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) noexcept {
-    return guarded(
-        [&] { given(saver, "memsaver_deallocate_idle", "the saver").saver.deallocate(pointer, already_idle); });
+    return on(__func__, saver, [&](auto& of) { of.deallocate(pointer, already_idle); });
 }
 
 memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
                                         void** pointer) noexcept {
     if (pointer != nullptr) *pointer = nullptr;
-    return guarded([&] {
-        const Arena& from = given(arena, "memsaver_arena_allocate", "the arena").arena;
-        (void)not_null(pointer, "memsaver_arena_allocate", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        const Arena& from = given(arena, function, "the arena").arena;
+        (void)not_null(pointer, function, "the output pointer");
         if (bytes != 0) *pointer = from.allocate(bytes, alignment_of(alignment));
     });
 }
@@ -817,91 +843,88 @@ memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, siz
 memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, size_t alignment, void* stream,
                                            void** pointer) noexcept {
     if (pointer != nullptr) *pointer = nullptr;
-    return guarded([&] {
-        const Arena& from = given(arena, "memsaver_arena_allocate_on", "the arena").arena;
-        (void)not_null(pointer, "memsaver_arena_allocate_on", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        const Arena& from = given(arena, function, "the arena").arena;
+        (void)not_null(pointer, function, "the output pointer");
         if (bytes != 0) *pointer = from.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment));
     });
 }
 
 memsaver_result memsaver_arena_deallocate(memsaver_arena* arena, void* pointer) noexcept {
-    return guarded([&] { given(arena, "memsaver_arena_deallocate", "the arena").arena.deallocate(pointer); });
+    return on(__func__, arena, [&](auto& of) { of.deallocate(pointer); });
 }
 
 memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena, void* pointer, void* stream) noexcept {
-    return guarded([&] {
-        given(arena, "memsaver_arena_deallocate_on", "the arena")
-            .arena.deallocate(pointer, StreamRef::from_native(stream));
-    });
+    return on(__func__, arena, [&](auto& of) { of.deallocate(pointer, StreamRef::from_native(stream)); });
 }
 
 memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) noexcept {
-    return guarded(
-        [&] { given(arena, "memsaver_arena_deallocate_idle", "the arena").arena.deallocate(pointer, already_idle); });
+    return on(__func__, arena, [&](auto& of) { of.deallocate(pointer, already_idle); });
 }
 
 bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
     bool owns = false;
-    (void)guarded([&] { owns = given(saver, "memsaver_owns", "the saver").saver.owns(pointer); });
+    (void)guarded(__func__,
+                  [&](const char* function) { owns = given(saver, function, "the saver").saver.owns(pointer); });
     return owns;
 }
 
 bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
     bool paused = false;
-    (void)guarded([&] {
-        const MemorySaver<>& of = given(saver, "memsaver_is_paused", "the saver").saver;
+    (void)guarded(__func__, [&](const char* function) {
+        const MemorySaver<>& of = given(saver, function, "the saver").saver;
         paused = bytes != 0 && of.core()->any_paused(pointer, bytes);
     });
     return paused;
 }
 
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_read_backup", "the saver");
-        (void)not_null(to, "memsaver_read_backup", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(to, function, "the output pointer");
         const BackupView view = handle.saver.backup_view(pointer, bytes);
         if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
 }
 
 memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from, size_t bytes) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_write_backup", "the saver");
-        handle.saver.write_backup(pointer, not_null(from, "memsaver_write_backup", "the source"), bytes);
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        handle.saver.write_backup(pointer, not_null(from, function, "the source"), bytes);
     });
 }
 
 // --- Regions ---
 
 memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_push_region", "the saver");
-        push(handle, handle.saver.arena(not_null(tag, "memsaver_push_region", "the tag")));
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        push(handle, handle.saver.arena(not_null(tag, function, "the tag")));
     });
 }
 
 memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_push_arena", "the saver");
-        const Arena& pushed = given(arena, "memsaver_push_arena", "the arena").arena;
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        const Arena& pushed = given(arena, function, "the arena").arena;
         if (&pushed.saver() != handle.saver.core().get()) {
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
                                                          "\": the arena belongs to another saver"});
         }
-        pushed.base().require_open("memsaver_push_arena");
+        pushed.base().require_open(function);
         push(handle, pushed);
     });
 }
 
 memsaver_result memsaver_push_outside(memsaver_saver* saver) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_push_outside", "the saver");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         push(handle, handle.saver.core()->outside());
     });
 }
 
 memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
-    return guarded([&] { pop(given(saver, "memsaver_pop_region", "the saver")); });
+    return guarded(__func__, [&](const char* function) { pop(given(saver, function, "the saver")); });
 }
 
 // --- Pause and resume ---
@@ -920,96 +943,89 @@ ResumeOptions resume_options_of(const memsaver_resume_options* options) {
 
 memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
                                const memsaver_pause_options* options, memsaver_report* report) noexcept {
-    return operate(report, [&] {
-        memsaver_saver& handle = given(saver, "memsaver_pause", "the saver");
+    return operate(__func__, report, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
         PauseOptions wanted;
-        wanted.order = order_of(from, "memsaver_pause");
+        wanted.order = order_of(from, function);
         wanted.timeout = duration_of(from.timeout_ns);
         wanted.bytes = policy_of(from.bytes);
-        return handle.saver.pause(tags_of(names, count, "memsaver_pause"), wanted);
+        return handle.saver.pause(tags_of(names, count, function), wanted);
     });
 }
 
 memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                 const memsaver_resume_options* options, memsaver_report* report) noexcept {
-    return operate(report, [&] {
-        memsaver_saver& handle = given(saver, "memsaver_resume", "the saver");
+    return operate(__func__, report, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         const ResumeOptions wanted = resume_options_of(options);
-        return handle.saver.resume(tags_of(names, count, "memsaver_resume"), wanted);
+        return handle.saver.resume(tags_of(names, count, function), wanted);
     });
 }
 
 memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
                                   const char* const* in_names, size_t in_count,
                                   const memsaver_exchange_options* options, memsaver_report* report) noexcept {
-    return operate(report, [&] {
-        memsaver_saver& handle = given(saver, "memsaver_exchange", "the saver");
+    return operate(__func__, report, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         const memsaver_exchange_options from =
             read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
         const memsaver_pause_options pausing =
             read(from.pausing, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
         const ResumeOptions resuming = resume_options_of(from.resuming);
         ExchangeOptions wanted;
-        wanted.order = order_of(pausing, "memsaver_exchange");
+        wanted.order = order_of(pausing, function);
         wanted.timeout = duration_of(pausing.timeout_ns);
         wanted.bytes_out = policy_of(pausing.bytes);
         wanted.bytes_in = resuming.bytes;
         wanted.room_within = resuming.room_within;
-        return handle.saver.exchange(tags_of(out_names, out_count, "memsaver_exchange"),
-                                     tags_of(in_names, in_count, "memsaver_exchange"), wanted);
+        return handle.saver.exchange(tags_of(out_names, out_count, function), tags_of(in_names, in_count, function),
+                                     wanted);
     });
 }
 
 memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                          size_t* bytes) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_bytes_to_resume", "the saver");
-        size_t& to = given(bytes, "memsaver_bytes_to_resume", "the output pointer");
-        to = handle.saver.bytes_to_resume(tags_of(names, count, "memsaver_bytes_to_resume"));
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        size_t& to = given(bytes, function, "the output pointer");
+        to = handle.saver.bytes_to_resume(tags_of(names, count, function));
     });
 }
 
 memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
                               const memsaver_pause_options* options, memsaver_report* report) noexcept {
-    return operate(report, [&] {
-        memsaver_saver& handle = given(saver, "memsaver_trim", "the saver");
+    return operate(__func__, report, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
         TrimOptions wanted;
-        wanted.order = order_of(from, "memsaver_trim");
+        wanted.order = order_of(from, function);
         wanted.timeout = duration_of(from.timeout_ns);
-        return handle.saver.trim(tags_of(names, count, "memsaver_trim"), wanted);
+        return handle.saver.trim(tags_of(names, count, function), wanted);
     });
 }
 
 memsaver_result memsaver_prepare(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_prepare", "the saver").saver.prepare(tags_of(names, count, "memsaver_prepare"));
-    });
+    return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.prepare(std::move(tags)); });
 }
 
 memsaver_result memsaver_invalidate(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_invalidate", "the saver").saver.invalidate(tags_of(names, count, "memsaver_invalidate"));
-    });
+    return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.invalidate(std::move(tags)); });
 }
 
 memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names, size_t count) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_forget_backup", "the saver")
-            .saver.forget_backup(tags_of(names, count, "memsaver_forget_backup"));
-    });
+    return on_tags(__func__, saver, names, count, [&](auto& of, Tags tags) { of.forget_backup(std::move(tags)); });
 }
 
 memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
-    return guarded([&] { given(saver, "memsaver_invalidate_range", "the saver").saver.invalidate(pointer, bytes); });
+    return on(__func__, saver, [&](auto& of) { of.invalidate(pointer, bytes); });
 }
 
 memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
                               size_t offset) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_load", "the saver");
-        handle.saver.load(pointer, bytes, not_null(path, "memsaver_load", "the path"), offset);
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        handle.saver.load(pointer, bytes, not_null(path, function, "the path"), offset);
     });
 }
 
@@ -1019,8 +1035,7 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
                                       const memsaver_resume_async_options* options,
                                       memsaver_arrival** arrival) noexcept {
     if (arrival != nullptr) *arrival = nullptr;
-    return guarded([&] {
-        const char* const function = "memsaver_resume_async";
+    return guarded(__func__, [&](const char* function) {
         memsaver_saver& handle = given(saver, function, "the saver");
         (void)not_null(arrival, function, "the output pointer");
         const memsaver_resume_async_options from =
@@ -1043,49 +1058,44 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
 memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
                               const memsaver_pause_options* options, memsaver_arrival** arrival) noexcept {
     if (arrival != nullptr) *arrival = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_save", "the saver");
-        (void)not_null(arrival, "memsaver_save", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(arrival, function, "the output pointer");
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
         SaveOptions wanted;
-        wanted.order = order_of(from, "memsaver_save");
+        wanted.order = order_of(from, function);
         wanted.timeout = duration_of(from.timeout_ns);
         auto made = std::make_unique<memsaver_arrival>();
-        made->arrival = handle.saver.save(tags_of(names, count, "memsaver_save"), wanted);
+        made->arrival = handle.saver.save(tags_of(names, count, function), wanted);
         *arrival = made.release();
     });
 }
 
 memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) noexcept {
-    return guarded([&] {
-        given(arrival, "memsaver_arrival_before", "the arrival").arrival.before(StreamRef::from_native(stream));
-    });
+    return on(__func__, arrival, [&](auto& of) { of.before(StreamRef::from_native(stream)); });
 }
 
 memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
                                               size_t bytes) noexcept {
-    return guarded([&] {
-        given(arrival, "memsaver_arrival_before_range", "the arrival")
-            .arrival.before(StreamRef::from_native(stream), pointer, bytes);
-    });
+    return on(__func__, arrival, [&](auto& of) { of.before(StreamRef::from_native(stream), pointer, bytes); });
 }
 
 memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival, memsaver_report* report) noexcept {
-    return operate(report, [&] {
-        const Arrival& of = given(arrival, "memsaver_arrival_wait", "the arrival").arrival;
+    return operate(__func__, report, [&](const char* function) {
+        const Arrival& of = given(arrival, function, "the arrival").arrival;
         of.wait();
         return of.report();
     });
 }
 
 memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const void* pointer, size_t bytes) noexcept {
-    return guarded([&] { given(arrival, "memsaver_arrival_wait_range", "the arrival").arrival.wait(pointer, bytes); });
+    return on(__func__, arrival, [&](auto& of) { of.wait(pointer, bytes); });
 }
 
 memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noexcept {
-    return guarded([&] {
-        const Arrival& of = given(arrival, "memsaver_arrival_done", "the arrival").arrival;
-        given(done, "memsaver_arrival_done", "the output pointer") = of.done();
+    return guarded(__func__, [&](const char* function) {
+        const Arrival& of = given(arrival, function, "the arrival").arrival;
+        given(done, function, "the output pointer") = of.done();
     });
 }
 
@@ -1094,16 +1104,15 @@ void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { end(arrival); }
 memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                   memsaver_gate** gate) noexcept {
     if (gate != nullptr) *gate = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_get_gate", "the saver");
-        (void)not_null(gate, "memsaver_get_gate", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(gate, function, "the output pointer");
         *gate = std::make_unique<memsaver_gate>(memsaver_gate{handle.saver.gate(pointer, bytes)}).release();
     });
 }
 
 memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) noexcept {
-    return guarded(
-        [&] { given(gate, "memsaver_gate_before", "the gate").gate.before(StreamRef::from_native(stream)); });
+    return on(__func__, gate, [&](auto& of) { of.before(StreamRef::from_native(stream)); });
 }
 
 void memsaver_release_gate(memsaver_gate* gate) noexcept { end(gate); }
@@ -1113,17 +1122,17 @@ void memsaver_release_gate(memsaver_gate* gate) noexcept { end(gate); }
 memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
                                    const memsaver_use_options* options, memsaver_use** use) noexcept {
     if (use != nullptr) *use = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_begin_use", "the saver");
-        (void)not_null(use, "memsaver_begin_use", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(use, function, "the output pointer");
         const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
         UseOptions wanted;
-        wanted.order = order_of(from, "memsaver_begin_use");
+        wanted.order = order_of(from, function);
         wanted.timeout = duration_of(from.timeout_ns);
         wanted.room_within = duration_of(from.room_within_ns);
         wanted.await_bytes = from.await_bytes;
         auto made = std::make_unique<memsaver_use>();
-        made->use = handle.saver.use(tags_of(names, count, "memsaver_begin_use"), wanted);
+        made->use = handle.saver.use(tags_of(names, count, function), wanted);
         made->lost = made->use.lost();
         for (const std::string& name : made->lost) made->names.push_back(name.c_str());
         *use = made.release();
@@ -1131,21 +1140,21 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
 }
 
 memsaver_result memsaver_use_until(memsaver_use* use, void* stream) noexcept {
-    return guarded([&] { given(use, "memsaver_use_until", "the use").use.until(StreamRef::from_native(stream)); });
+    return on(__func__, use, [&](auto& of) { of.until(StreamRef::from_native(stream)); });
 }
 
 memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcept {
-    return guarded([&] {
-        Use& of = given(use, "memsaver_use_until_event", "the use").use;
-        of.until(EventRef{static_cast<CUevent_st*>(not_null(event, "memsaver_use_until_event", "the event"))});
+    return guarded(__func__, [&](const char* function) {
+        Use& of = given(use, function, "the use").use;
+        of.until(EventRef{static_cast<CUevent_st*>(not_null(event, function, "the event"))});
     });
 }
 
 memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, size_t* count) noexcept {
-    return guarded([&] {
-        const memsaver_use& of = given(use, "memsaver_use_lost", "the use");
-        (void)not_null(names, "memsaver_use_lost", "the output pointer");
-        given(count, "memsaver_use_lost", "the output pointer for the count") = of.names.size();
+    return guarded(__func__, [&](const char* function) {
+        const memsaver_use& of = given(use, function, "the use");
+        (void)not_null(names, function, "the output pointer");
+        given(count, function, "the output pointer for the count") = of.names.size();
         *names = of.names.data();
     });
 }
@@ -1154,29 +1163,25 @@ void memsaver_end_use(memsaver_use* use) noexcept { end(use); }
 
 memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
                                        bool evictable) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_set_evictable", "the saver")
-            .saver.set_evictable(tags_of(names, count, "memsaver_set_evictable"), evictable);
-    });
+    return on_tags(__func__, saver, names, count,
+                   [&](auto& of, Tags tags) { of.set_evictable(std::move(tags), evictable); });
 }
 
 memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* names, size_t count,
                                       int32_t priority) noexcept {
-    return guarded([&] {
-        given(saver, "memsaver_set_priority", "the saver")
-            .saver.set_priority(tags_of(names, count, "memsaver_set_priority"), priority);
-    });
+    return on_tags(__func__, saver, names, count,
+                   [&](auto& of, Tags tags) { of.set_priority(std::move(tags), priority); });
 }
 
 memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const memsaver_reclaim_options* options,
                                  memsaver_reclaimed* reclaimed, char** text) noexcept {
     if (text != nullptr) *text = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_reclaim", "the saver");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
         const memsaver_reclaim_options from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
         const Out<memsaver_reclaimed> out{reclaimed, "memsaver_reclaimed"};
         ReclaimOptions wanted;
-        wanted.order = order_of(from, "memsaver_reclaim");
+        wanted.order = order_of(from, function);
         wanted.timeout = duration_of(from.timeout_ns);
         if (from.device != -1) wanted.device = from.device;
         const Reclaimed got = handle.saver.reclaim(bytes, wanted);
@@ -1194,9 +1199,9 @@ memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const mems
 memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const memsaver_elastic_options* options,
                                       memsaver_elastic** elastic) noexcept {
     if (elastic != nullptr) *elastic = nullptr;
-    return guarded([&] {
-        const Arena& of = given(arena, "memsaver_make_elastic", "the arena").arena;
-        (void)not_null(elastic, "memsaver_make_elastic", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        const Arena& of = given(arena, function, "the arena").arena;
+        (void)not_null(elastic, function, "the output pointer");
         const memsaver_elastic_options from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
         ElasticOptions wanted;
         if (from.granularity != 0) wanted.granularity = from.granularity;
@@ -1212,32 +1217,31 @@ memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const
 void memsaver_end_elastic(memsaver_elastic* elastic) noexcept { end(elastic); }
 
 memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset, size_t bytes) noexcept {
-    return guarded([&] { given(elastic, "memsaver_elastic_commit", "the range").elastic.commit(offset, bytes); });
+    return on(__func__, elastic, [&](auto& of) { of.commit(offset, bytes); });
 }
 
 memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                          const memsaver_pause_options* options) noexcept {
-    return guarded([&] {
-        Elastic& of = given(elastic, "memsaver_elastic_release", "the range").elastic;
+    return guarded(__func__, [&](const char* function) {
+        Elastic& of = given(elastic, function, "the range").elastic;
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        of.release(offset, bytes, order_of(from, "memsaver_elastic_release"));
+        of.release(offset, bytes, order_of(from, function));
     });
 }
 
 memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                         const memsaver_pause_options* options) noexcept {
-    return guarded([&] {
-        Elastic& of = given(elastic, "memsaver_elastic_resize", "the range").elastic;
+    return guarded(__func__, [&](const char* function) {
+        Elastic& of = given(elastic, function, "the range").elastic;
         const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        of.resize(bytes, order_of(from, "memsaver_elastic_resize"));
+        of.resize(bytes, order_of(from, function));
     });
 }
 
 memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
-    return guarded([&] {
-        const Elastic& of = given(elastic, "memsaver_get_elastic_info", "the range").elastic;
-        const Out<memsaver_elastic_info> out{not_null(info, "memsaver_get_elastic_info", "the output pointer"),
-                                             "memsaver_elastic_info"};
+    return guarded(__func__, [&](const char* function) {
+        const Elastic& of = given(elastic, function, "the range").elastic;
+        const Out<memsaver_elastic_info> out{not_null(info, function, "the output pointer"), "memsaver_elastic_info"};
         out.put({sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()});
     });
 }
@@ -1247,8 +1251,8 @@ memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_el
 memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function, void* context,
                                   memsaver_hook** hook) noexcept {
     if (hook != nullptr) *hook = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_add_hook", "the saver");
+    return guarded(__func__, [&](const char* self) {
+        memsaver_saver& handle = given(saver, self, "the saver");
         if (function == nullptr) throw Misuse{"memsaver_add_hook: the function is null"};
         enumerator(moment, 4, "memsaver_add_hook: the moment");
         const auto pausing = [&] { return hook_of<PauseEvent>(moment, function, context); };
@@ -1272,18 +1276,17 @@ void memsaver_remove_hook(memsaver_hook* hook) noexcept { end(hook); }
 
 memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                    memsaver_usage* usage) noexcept {
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_get_usage", "the saver");
-        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_usage", "the output pointer"), "memsaver_usage"};
-        out.put(sum_of(handle.saver.usage(), tags_of(names, count, "memsaver_get_usage")));
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        const Out<memsaver_usage> out{not_null(usage, function, "the output pointer"), "memsaver_usage"};
+        out.put(sum_of(handle.saver.usage(), tags_of(names, count, function)));
     });
 }
 
 memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
-    return guarded([&] {
-        const Arena& of = given(arena, "memsaver_get_arena_usage", "the arena").arena;
-        const Out<memsaver_usage> out{not_null(usage, "memsaver_get_arena_usage", "the output pointer"),
-                                      "memsaver_usage"};
+    return guarded(__func__, [&](const char* function) {
+        const Arena& of = given(arena, function, "the arena").arena;
+        const Out<memsaver_usage> out{not_null(usage, function, "the output pointer"), "memsaver_usage"};
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
         const ArenaUsage row = of.usage();
         if (row.state == "dropped") {
@@ -1297,9 +1300,9 @@ memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* 
 
 memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noexcept {
     if (json != nullptr) *json = nullptr;
-    return guarded([&] {
-        memsaver_saver& handle = given(saver, "memsaver_get_usage_json", "the saver");
-        (void)not_null(json, "memsaver_get_usage_json", "the output pointer");
+    return guarded(__func__, [&](const char* function) {
+        memsaver_saver& handle = given(saver, function, "the saver");
+        (void)not_null(json, function, "the output pointer");
         *json = copy_of(to_json(handle.saver.usage()));
     });
 }
@@ -1361,7 +1364,8 @@ thread_local std::vector<Arena> torch_arenas;
 } // namespace
 
 memsaver_result memsaver_torch_push(memsaver_arena* arena) noexcept {
-    return guarded([&] { torch_arenas.push_back(given(arena, "memsaver_torch_push", "the arena").arena); });
+    return guarded(__func__,
+                   [&](const char* function) { torch_arenas.push_back(given(arena, function, "the arena").arena); });
 }
 
 memsaver_result memsaver_torch_pop(void) noexcept {
