@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/addresses.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -78,7 +79,7 @@ MEMSAVER_INLINE bool Addresses::give(Range range) noexcept {
 }
 
 MEMSAVER_INLINE bool Addresses::contain(Address address) const noexcept {
-    return std::any_of(segments_.begin(), segments_.end(), [&](const Segment& segment) {
+    return any_in(segments_, [&](const Segment& segment) {
         return address >= segment.all.address && address < segment.all.end();
     });
 }
@@ -91,7 +92,7 @@ MEMSAVER_INLINE std::size_t Addresses::bytes() const noexcept {
 
 MEMSAVER_INLINE Status Addresses::close() noexcept {
     Status first;
-    std::erase_if(segments_, [&](Segment& segment) {
+    erase_in(segments_, [&](Segment& segment) {
         const Status status = segment.reservation.close();
         if (!status.ok() && status.kind != StatusKind::gone && first.ok()) first = status;
         return status.ok();

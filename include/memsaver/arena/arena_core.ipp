@@ -5,6 +5,7 @@
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/policy_options.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/streams.hpp"
 
@@ -596,14 +597,13 @@ MEMSAVER_INLINE Memory* ArenaCore::memory(std::size_t i) noexcept {
 }
 
 MEMSAVER_INLINE bool ArenaCore::any(Memory::State state) const noexcept {
-    return std::any_of(memories_.begin(), memories_.end(), [&](const auto& memory) { return memory->state == state; });
+    return any_in(memories_, [&](const auto& memory) { return memory->state == state; });
 }
 
 MEMSAVER_INLINE bool ArenaCore::any_away(Range range) const noexcept {
-    return std::any_of(memories_.begin(), memories_.end(), [&](const auto& memory) {
+    return any_in(memories_, [&](const auto& memory) {
         if (memory->state == Memory::State::active) return false;
-        return std::any_of(memory->extents.begin(), memory->extents.end(),
-                           [&](const Extent& extent) { return overlap(extent.range(), range); });
+        return any_in(memory->extents, [&](const Extent& extent) { return overlap(extent.range(), range); });
     });
 }
 
@@ -869,8 +869,7 @@ MEMSAVER_INLINE bool ArenaCore::owns_stream(StreamRef stream) const {
 
 MEMSAVER_INLINE bool ArenaCore::anything_waits() {
     const std::lock_guard lock{mutex_};
-    return frees_.any_waiting() ||
-           std::any_of(attic_.begin(), attic_.end(), [](const Leftover& each) { return each.until != nullptr; });
+    return frees_.any_waiting() || any_in(attic_, [](const Leftover& each) { return each.until != nullptr; });
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::waiting_bytes() noexcept {
@@ -882,20 +881,18 @@ MEMSAVER_INLINE std::size_t ArenaCore::waiting_bytes() noexcept {
 
 MEMSAVER_INLINE bool ArenaCore::nothing_paused() noexcept {
     const std::lock_guard lock{mutex_};
-    const bool all = std::all_of(memories_.begin(), memories_.end(),
-                                 [](const auto& memory) { return memory->state == Memory::State::active; });
+    const bool all = all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
     return all && attic_.empty() && spent_.empty();
 }
 
 MEMSAVER_INLINE bool ArenaCore::all_resident() noexcept {
     const std::lock_guard lock{mutex_};
-    return std::all_of(memories_.begin(), memories_.end(),
-                       [](const auto& memory) { return memory->state == Memory::State::active; });
+    return all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
 }
 
 MEMSAVER_INLINE bool ArenaCore::any_resident() noexcept {
     const std::lock_guard lock{mutex_};
-    return any(Memory::State::leaving) || std::any_of(memories_.begin(), memories_.end(), [](const auto& memory) {
+    return any(Memory::State::leaving) || any_in(memories_, [](const auto& memory) {
                return memory->state == Memory::State::active && !memory->extents.empty();
            });
 }
@@ -930,19 +927,6 @@ MEMSAVER_INLINE std::optional<Turn::Hold> ArenaCore::try_turn() {
     auto hold = turn_.try_take();
     if (hold && !try_settle_arriving()) hold.reset();
     return hold;
-}
-
-MEMSAVER_INLINE bool ArenaCore::wait_for_copies(const Deadline& deadline) noexcept {
-    if (closed_.load() || forked()) return false;
-    try {
-        if (turn_.wait_for_copies(deadline)) return true;
-        const auto hold = turn_.try_take(); // an operation that waits for the program's work is not waited for
-        if (!hold || arriving_ == nullptr || arriving_->failed()) return false;
-        commit_arriving(deadline);
-        return true;
-    } catch (const std::exception&) { // the deadline
-        return false;
-    }
 }
 
 MEMSAVER_INLINE ArenaCore::Contents ArenaCore::seal() {
@@ -1047,7 +1031,7 @@ MEMSAVER_INLINE void ArenaCore::retire_slot(std::shared_ptr<AnySlot> slot) noexc
 }
 
 MEMSAVER_INLINE bool ArenaCore::in_use(const std::shared_ptr<AnySlot>& slot) noexcept {
-    return std::any_of(memories_.begin(), memories_.end(), [&](const auto& memory) {
+    return any_in(memories_, [&](const auto& memory) {
         return memory->state != Memory::State::active && slot_of(*memory) == slot;
     });
 }
@@ -1232,10 +1216,9 @@ MEMSAVER_INLINE void ArenaCore::drop_dead() {
             }
             if (memory->extents.empty()) ended.push_back(slot_of(*memory));
         }
-        std::erase_if(memories_, [](const auto& memory) {
-            return memory->state == Memory::State::paused && memory->extents.empty();
-        });
-        std::erase_if(ended, [&](const auto& slot) { return in_use(slot); });
+        erase_in(memories_,
+                 [](const auto& memory) { return memory->state == Memory::State::paused && memory->extents.empty(); });
+        erase_in(ended, [&](const auto& slot) { return in_use(slot); });
     }
     for (const auto& slot : ended) slot_resumed(slot); // none of its bytes are left
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arriving.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -52,7 +53,7 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
     live.extents = ranges_;
     live.blocks = [core = core_.get(), memories = memories_, ranges = ranges_, living = living_] {
         std::vector<LiveBlock> blocks = core->live_blocks(memories); // new blocks are left to the pause
-        std::erase_if(blocks, [&](const LiveBlock& block) {
+        erase_in(blocks, [&](const LiveBlock& block) {
             return !covers(ranges, {block.address, block.bytes}) ||
                    !std::binary_search(living.begin(), living.end(), block.serial);
         });
@@ -317,6 +318,19 @@ MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, s
 
 MEMSAVER_INLINE void ArenaCore::require_restored() {
     if (const auto coming = arriving(); coming != nullptr && coming->brings_back() && coming->failed()) coming->end();
+}
+
+MEMSAVER_INLINE bool ArenaCore::wait_for_copies(const Deadline& deadline) noexcept {
+    if (closed_.load() || forked()) return false;
+    try {
+        if (turn_.wait_for_copies(deadline)) return true;
+        const auto hold = turn_.try_take(); // an operation that waits for the program's work is not waited for
+        if (!hold || arriving_ == nullptr || arriving_->failed()) return false;
+        commit_arriving(deadline);
+        return true;
+    } catch (const std::exception&) { // the deadline
+        return false;
+    }
 }
 
 MEMSAVER_INLINE void ArenaCore::set_arriving(std::shared_ptr<Arriving> arriving) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,8 +26,7 @@ MEMSAVER_INLINE bool ElasticRange::blocked(const std::vector<Range>& ranges,
     const std::lock_guard lock{core_.mutex_};
     bool any = false;
     for (const ArenaCore::Leftover& each : core_.attic_) {
-        const bool here = std::any_of(ranges.begin(), ranges.end(),
-                                      [&](const Range& range) { return overlap(range, each.extent.range()); });
+        const bool here = any_in(ranges, [&](const Range& range) { return overlap(range, each.extent.range()); });
         if (!here || !each.extent.mapped) continue;
         any = true;
         if (marks != nullptr && each.until != nullptr) marks->push_back(each.until);
@@ -38,7 +38,7 @@ MEMSAVER_INLINE void ElasticRange::free_addresses() noexcept {
     bool lacking = false;
     {
         const std::lock_guard lock{core_.mutex_};
-        std::erase_if(core_.owned_, [&](const Range& owned) { return owned.address == range_.address; });
+        erase_in(core_.owned_, [&](const Range& owned) { return owned.address == range_.address; });
         try {
             std::vector<Range> kept;
             for (ArenaCore::Leftover& each : core_.attic_) {
@@ -341,7 +341,7 @@ MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const F
             memory.blocks.take_out(step.address);
         }
         for (const auto& memory : core.memories_) {
-            std::erase_if(memory->extents, [&](const Extent& extent) {
+            erase_in(memory->extents, [&](const Extent& extent) {
                 if (!covers(going, extent.range())) return false;
                 extents.push_back(extent);
                 return true;
@@ -349,10 +349,9 @@ MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const F
             if (memory->extents.empty() && memory->state == Memory::State::paused)
                 ended.push_back(core.slot_of(*memory));
         }
-        std::erase_if(core.memories_, [](const auto& memory) {
-            return memory->state == Memory::State::paused && memory->extents.empty();
-        });
-        std::erase_if(ended, [&](const auto& slot) { return core.in_use(slot); });
+        erase_in(core.memories_,
+                 [](const auto& memory) { return memory->state == Memory::State::paused && memory->extents.empty(); });
+        erase_in(ended, [&](const auto& slot) { return core.in_use(slot); });
     }
     note(going, false);
     for (const auto& slot : ended) core.slot_resumed(slot); // none of its bytes are left

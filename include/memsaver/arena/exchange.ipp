@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/exchange.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -133,8 +134,8 @@ MEMSAVER_INLINE std::size_t Handover::left_over(const AnyDriver& driver) const n
 MEMSAVER_INLINE void Handover::save() {
     for (std::size_t p = 0; p < out_.size(); ++p) {
         // A policy that keeps nothing writes poison over pages handed over.
-        const bool poisons = !out_[p].keeps_bytes() && std::any_of(pairs_.begin(), pairs_.end(),
-                                                                   [&](const Pair& pair) { return pair.pause == p; });
+        const bool poisons =
+            !out_[p].keeps_bytes() && any_in(pairs_, [&](const Pair& pair) { return pair.pause == p; });
         written_[p] = poisons ? 1 : 0; // also if it throws
         naming(out_[p].tag(), [&] { out_[p].enqueue(); });
         if (out_[p].ticket().bytes() == 0) written_[p] = 0;
@@ -242,7 +243,7 @@ MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeS
                 return saved();
             }
             // Else a page could be written to whose save might still fail.
-            if (!std::all_of(out.begin(), out.end(), [](PauseStep& step) { return step.ticket().enqueued(); })) saved();
+            if (!all_in(out, [](PauseStep& step) { return step.ticket().enqueued(); })) saved();
             handover.write();
             writing = true;
             for_each_device(in, [&](ResumeStep& step) {

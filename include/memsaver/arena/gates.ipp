@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/gates.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +18,7 @@ namespace detail {
 MEMSAVER_INLINE std::shared_ptr<GateMark> ArenaGates::add(Range range, Address block, std::uint64_t serial) {
     if (fork_ == nullptr) fork_ = std::make_shared<const ForkCheck>();
     if (gates_.size() == gates_.capacity()) { // so that destroyed gates cost nothing
-        std::erase_if(gates_, [](const auto& gate) { return gate.expired(); });
+        erase_in(gates_, [](const auto& gate) { return gate.expired(); });
         gates_.reserve(2 * gates_.size() + 16);
     }
     auto made = std::make_unique<GateMark>(driver_, range, block, serial);
@@ -55,8 +56,7 @@ MEMSAVER_INLINE void ArenaGates::record(const std::vector<Bringing>& coming, con
         const Range range = next.gate->range;
         bool any = false;
         for (const Bringing& bringing : coming) {
-            if (std::none_of(bringing.ranges.begin(), bringing.ranges.end(),
-                             [&](const Range& brought) { return overlap(brought, range); })) {
+            if (!any_in(bringing.ranges, [&](const Range& brought) { return overlap(brought, range); })) {
                 continue;
             }
             any = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/operations.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -459,7 +460,7 @@ MEMSAVER_INLINE std::vector<Extent> ArenaCore::Trim::take_unused() {
     sort_by_address(free);
     for (const auto& memory : core.memories_) {
         if (memory->state != Memory::State::active) continue;
-        std::erase_if(memory->extents, [&](const Extent& extent) {
+        erase_in(memory->extents, [&](const Extent& extent) {
             if (!covers(free, extent.range())) return false;
             try {
                 memory->blocks.remove(extent.range());
@@ -470,7 +471,7 @@ MEMSAVER_INLINE std::vector<Extent> ArenaCore::Trim::take_unused() {
             return true;
         });
     }
-    std::erase_if(core.memories_, [](const auto& memory) {
+    erase_in(core.memories_, [](const auto& memory) {
         return memory->state == Memory::State::active && memory->extents.empty() && memory->blocks.empty();
     });
     return unused;

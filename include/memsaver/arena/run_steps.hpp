@@ -5,6 +5,7 @@
 #include "memsaver/arena/operations.hpp"
 #include "memsaver/core/fixed_list.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/tags.hpp"
 
 #include <algorithm>
@@ -115,12 +116,12 @@ void wait_for_steps(FixedList<Step>& steps, const Order& order, const Deadline& 
     std::vector<AnyDriver> drivers;
     for (const Step& step : steps) {
         if (!step.takes()) continue;
-        if (std::find(drivers.begin(), drivers.end(), step.driver()) == drivers.end()) drivers.push_back(step.driver());
+        if (!is_in(drivers, step.driver())) drivers.push_back(step.driver());
     }
     const auto named = [&](const auto& error) {
         std::vector<std::string> tags;
         for (const Step& step : steps) {
-            const bool known = std::find(tags.begin(), tags.end(), step.tag()) != tags.end();
+            const bool known = is_in(tags, step.tag());
             if (step.takes() && !known) tags.push_back(step.tag());
         }
         return about_tag(only_tag(tags), std::remove_cvref_t<decltype(error)>{quoted_tags(tags) + ": " + error.what()});

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/backup/crew.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/streams.hpp"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
     device_of.reserve(drivers.size());
     for (const AnyDriver& driver : drivers) {
         const int device = driver.device();
-        const bool known = std::find(device_of.begin(), device_of.end(), device) != device_of.end();
+        const bool known = is_in(device_of, device);
         if (!known) firsts.push_back(device_of.size());
         device_of.push_back(device);
     }

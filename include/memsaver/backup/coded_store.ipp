@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/coded_store.hpp"
 #include "memsaver/backup/damaged.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 
@@ -300,7 +301,7 @@ inline void CodedStore::shrink(LocationSpace&) { // names cost nothing
     const std::unique_lock growing{inside_mutex_};
     const std::lock_guard lock{mutex_};
     inside_->shrink(packed_);
-    std::erase_if(slabs_, [&](const Room& slab) { return !packed_.has_room(slab.location); });
+    erase_in(slabs_, [&](const Room& slab) { return !packed_.has_room(slab.location); });
 }
 
 inline Status CodedStore::clear() noexcept {

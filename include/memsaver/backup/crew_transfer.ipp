@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/crew_transfer.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -39,7 +40,7 @@ MEMSAVER_INLINE Status CrewTransfer::wait() {
     crew_.join();
     if (const auto failure = crew_.failure()) std::rethrow_exception(failure);
     const std::lock_guard lock{mutex_};
-    const bool all = std::find(arrived_.begin(), arrived_.end(), 0) == arrived_.end();
+    const bool all = !is_in(arrived_, 0);
     return all ? Status{} : Status{StatusKind::other, 0, "the transfer was canceled"};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/pieces.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 
 #include <algorithm>
@@ -29,9 +30,8 @@ MEMSAVER_INLINE std::size_t bytes_of(const std::vector<Piece>& pieces) noexcept 
 MEMSAVER_INLINE std::size_t Piece::bytes() const noexcept { return bytes_of(units); }
 
 MEMSAVER_INLINE bool Piece::holds(Range range) const noexcept {
-    return std::any_of(units.begin(), units.end(), [&](const Unit& unit) {
-        return unit.device < range.end() && range.address < unit.device + unit.bytes;
-    });
+    return any_in(
+        units, [&](const Unit& unit) { return unit.device < range.end() && range.address < unit.device + unit.bytes; });
 }
 
 MEMSAVER_INLINE Status Piece::each_copy(FunctionRef<Status(const Unit&)> copy) const {
@@ -128,7 +128,7 @@ MEMSAVER_INLINE std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit>
             at = to;
         }
     }
-    std::erase_if(groups, [](const std::vector<Unit>& group) { return group.empty(); });
+    erase_in(groups, [](const std::vector<Unit>& group) { return group.empty(); });
     return groups;
 }
 

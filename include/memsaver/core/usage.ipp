@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/event.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/text.hpp"
@@ -51,8 +52,7 @@ MEMSAVER_INLINE std::string text_of(const Holder& row) {
 MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere, const char* ours) {
     constexpr std::size_t shown = 4;
     std::vector<const Holder*> sorted;
-    const bool one_device = std::all_of(holders.begin(), holders.end(),
-                                        [&](const Holder& row) { return row.device == holders.front().device; });
+    const bool one_device = all_in(holders, [&](const Holder& row) { return row.device == holders.front().device; });
     for (const Holder& row : holders) {
         if (row.bytes != 0) sorted.push_back(&row);
     }
@@ -73,7 +73,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Holder& row) {
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
     using Line = std::vector<std::string>;
-    const bool residency = std::any_of(usage.begin(), usage.end(), [](const ArenaUsage& row) { return row.evictable; });
+    const bool residency = detail::any_in(usage, [](const ArenaUsage& row) { return row.evictable; });
     std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
     if (residency) lines[0].insert(lines[0].end(), {"users", "age", "priority"});
     for (const ArenaUsage& row : usage) {

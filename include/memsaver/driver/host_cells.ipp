@@ -56,7 +56,7 @@ struct HostBudget::Slab {
         const std::size_t wanted = bytes / page;
         std::size_t found = 0;
         for (std::size_t at = 0; bytes <= free && at < cells->bytes() / page; ++at) {
-            found = used[at] ? 0 : found + 1;
+            found = used[at] != 0 ? 0 : found + 1;
             if (found < wanted) continue;
             const std::size_t first = at + 1 - wanted;
             std::memset(&used[first], 1, wanted);

@@ -1,6 +1,7 @@
 // Definitions of system.hpp.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_available.hpp"
 #include "memsaver/driver/system_limits.hpp"
@@ -285,7 +286,7 @@ MEMSAVER_INLINE Status SystemFiles::count_cached(FileRef file, std::size_t bytes
     constexpr std::array<std::uint32_t, 5> known{0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994};
     struct statfs system {}; // ext4, XFS, Btrfs, F2FS and tmpfs
     if (::fstatfs(file.descriptor, &system) != 0) return system_status(errno);
-    if (std::find(known.begin(), known.end(), static_cast<std::uint32_t>(system.f_type)) == known.end())
+    if (!is_in(known, static_cast<std::uint32_t>(system.f_type)))
         return {StatusKind::unsupported, EOPNOTSUPP, "cachestat"};
     yes = true;
     if (bytes == 0) return {};

@@ -1,6 +1,7 @@
 // Definitions of deferred_frees.hpp.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
 
 #include <algorithm>
@@ -40,8 +41,7 @@ MEMSAVER_INLINE EventRef DeferredFrees::after_stream(Address address, std::size_
 }
 
 MEMSAVER_INLINE bool DeferredFrees::waits(StreamRef stream) const noexcept {
-    return std::any_of(streams_.begin(), streams_.end(),
-                       [&](const Stream& list) { return list.stream == stream && !list.blocks.empty(); });
+    return any_in(streams_, [&](const Stream& list) { return list.stream == stream && !list.blocks.empty(); });
 }
 
 MEMSAVER_INLINE Address DeferredFrees::take(StreamRef stream, std::size_t bytes,
@@ -101,7 +101,7 @@ MEMSAVER_INLINE EventRef DeferredFrees::answer(const Question& asked, bool passe
 }
 
 MEMSAVER_INLINE void DeferredFrees::collect_if(FunctionRef<bool(Address)> gone, Visit reclaim) noexcept {
-    std::erase_if(fenced_, [&](const Waiting& block) {
+    erase_in(fenced_, [&](const Waiting& block) {
         if (!gone(block.address)) return false;
         fenced_bytes_ -= block.bytes;
         reclaim(block.address);
@@ -131,8 +131,7 @@ MEMSAVER_INLINE EventRef DeferredFrees::clear() noexcept {
 }
 
 MEMSAVER_INLINE bool DeferredFrees::any_waiting() const noexcept {
-    return fenced_bytes_ != 0 ||
-           std::any_of(streams_.begin(), streams_.end(), [](const Stream& list) { return !list.blocks.empty(); });
+    return fenced_bytes_ != 0 || any_in(streams_, [](const Stream& list) { return !list.blocks.empty(); });
 }
 
 MEMSAVER_INLINE DeferredFrees::Stream* DeferredFrees::find(StreamRef stream) noexcept {

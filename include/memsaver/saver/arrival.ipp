@@ -1,6 +1,7 @@
 // Definitions of arrival.hpp and of the operations that return an Arrival.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/arrival_state.hpp"
@@ -111,8 +112,7 @@ MEMSAVER_INLINE void ArrivalState::wait() {
 
 MEMSAVER_INLINE bool ArrivalState::done() {
     return saver_->boundary("query whether bytes have arrived", [&] {
-        return std::all_of(parts_.begin(), parts_.end(),
-                           [](const Part& part) { return part.arriving == nullptr || part.arriving->done(); });
+        return all_in(parts_, [](const Part& part) { return part.arriving == nullptr || part.arriving->done(); });
     });
 }
 
@@ -141,7 +141,7 @@ MEMSAVER_INLINE void ArrivalState::end() noexcept {
 }
 
 MEMSAVER_INLINE void ArrivalState::require_open(const char* what) const {
-    const bool all_gone = std::all_of(parts_.begin(), parts_.end(), gone);
+    const bool all_gone = all_in(parts_, gone);
     for (const Part& part : parts_) {
         if (all_gone || !gone(part)) part.member->arena->require_open(what);
     }
@@ -257,7 +257,7 @@ MEMSAVER_INLINE void SaverCore::run_after_resume(ResumeEvent& event) {
 MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Members& members,
                                                   const std::vector<BytesAt>& ranges) {
     for (const BytesAt& range : ranges) {
-        const bool known = range.bytes != 0 && std::any_of(members.begin(), members.end(), [&](const auto& member) {
+        const bool known = range.bytes != 0 && any_in(members, [&](const auto& member) {
                                return holds(*member->arena, range.pointer, range.bytes);
                            });
         if (known) continue;

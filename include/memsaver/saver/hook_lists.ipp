@@ -1,6 +1,7 @@
 // Definitions of hook_lists.hpp.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 
 #include <algorithm>
@@ -114,7 +115,7 @@ MEMSAVER_INLINE bool Running::here_for(const std::vector<std::string>& tags) {
     for (const Entry* entry = entries_; entry != nullptr; entry = entry->after_) {
         if (entry->thread_ != std::this_thread::get_id() || entry->kind_ != Kind::hook) continue;
         for (const std::string& tag : *entry->tags_) {
-            if (std::find(tags.begin(), tags.end(), tag) != tags.end()) return true;
+            if (is_in(tags, tag)) return true;
         }
     }
     return false;

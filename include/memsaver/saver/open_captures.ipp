@@ -1,6 +1,7 @@
 // Definitions of open_captures.hpp.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/saver/open_captures.hpp"
 
 #include <memory>
@@ -29,7 +30,7 @@ MEMSAVER_INLINE OpenCaptures::Entry::Entry(OpenCaptures& captures, std::string t
 MEMSAVER_INLINE OpenCaptures::Entry::~Entry() {
     if (captures_.fork_->forked()) return;
     const std::lock_guard lock{captures_.mutex_};
-    std::erase_if(captures_.open_, [&](const Open& open) { return open.entry == this; });
+    erase_in(captures_.open_, [&](const Open& open) { return open.entry == this; });
     captures_.count_.store(captures_.open_.size());
     captures_.free_.notify_all();
 }

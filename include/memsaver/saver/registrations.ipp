@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/saver/registrations.hpp"
@@ -106,7 +107,7 @@ MEMSAVER_INLINE bool RegistrationBook::Entry::here(SaverCore& saver) const {
 
 MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::vector<std::string>& names) const {
     if (tags.kind() == Tags::Kind::all) return true; // even if the saver has no tags
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return depends_on(name); });
+    return any_in(names, [&](const std::string& name) { return depends_on(name); });
 }
 
 MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::string& name) const {
@@ -267,7 +268,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
 }
 
 MEMSAVER_INLINE bool RegistrationBook::going(const Entry& entry) const {
-    return std::any_of(going_.begin(), going_.end(), [&](const Going& row) { return entry.depends_on(row.tag); });
+    return any_in(going_, [&](const Going& row) { return entry.depends_on(row.tag); });
 }
 
 MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tags) noexcept {
@@ -296,17 +297,15 @@ MEMSAVER_INLINE void RegistrationBook::after_failed_pause(const PauseEvent& even
 
 MEMSAVER_INLINE void RegistrationBook::after_resume(const ResumeEvent& event) {
     const std::lock_guard lock{mutex_};
-    for (Going& row : going_)
-        row.resumed |= std::find(event.tags.begin(), event.tags.end(), row.tag) != event.tags.end();
+    for (Going& row : going_) row.resumed |= is_in(event.tags, row.tag);
     renew(&event.tags);
 }
 
 MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vector<std::string>* tags) const {
     if (entry.memory.pointer != nullptr) return entry.here(*saver_);
     if (tags == nullptr) return saver_->any_is_there(entry.tags);
-    return tags->empty() || std::any_of(tags->begin(), tags->end(), [&](const std::string& tag) {
-               return entry.depends_on(tag) && saver_->all_resident(tag);
-           });
+    return tags->empty() ||
+           any_in(*tags, [&](const std::string& tag) { return entry.depends_on(tag) && saver_->all_resident(tag); });
 }
 
 MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tags) {

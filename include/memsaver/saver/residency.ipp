@@ -1,6 +1,7 @@
 // Definitions of residency.hpp.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/saver/residency.hpp"
@@ -31,9 +32,7 @@ MEMSAVER_INLINE bool over(const Deadline& deadline) {
 }
 
 /// Returns whether a list contains `one`.
-MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) {
-    return std::find(list.begin(), list.end(), one) != list.end();
-}
+MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) { return is_in(list, one); }
 
 // --- use ---
 
@@ -178,14 +177,13 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     residents_.count_arrival(moved.in);
     let_go();
     const auto in_report = [](const Report& report, const std::string& tag) {
-        return std::any_of(report.tags.begin(), report.tags.end(),
-                           [&](const TagReport& row) { return row.tag == tag; });
+        return any_in(report.tags, [&](const TagReport& row) { return row.tag == tag; });
     };
     // A failed move may have paused or resumed only some of the tags, or part of one.
-    std::erase_if(gone.tags, [&](const std::string& tag) {
+    erase_in(gone.tags, [&](const std::string& tag) {
         return !in_report(moved.out, tag) || (!arrived && state_.tags_.any_resident(tag));
     });
-    std::erase_if(come.tags, [&](const std::string& tag) {
+    erase_in(come.tags, [&](const std::string& tag) {
         return !arrived && (!in_report(moved.in, tag) || !state_.tags_.all_resident(tag));
     });
     if (!gone.tags.empty()) {
@@ -210,7 +208,7 @@ MEMSAVER_INLINE void Residency::evict_and_resume(const Tags& out, const Tags& in
         moved.in.tags.reserve(state_.tags_.members(in).size());
         const auto split = [&](Report report) {
             for (TagReport& row : report.tags) {
-                const bool goes = std::find(going.begin(), going.end(), row.tag) != going.end();
+                const bool goes = is_in(going, row.tag);
                 (goes ? moved.out : moved.in).add(std::move(row));
             }
             moved.out.elapsed = moved.in.elapsed = report.elapsed;
@@ -373,9 +371,7 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
 }
 
 MEMSAVER_INLINE void Residency::note_hooks_ran(const std::vector<std::string>& tags) noexcept {
-    std::erase_if(asked_, [&](const std::shared_ptr<Resident>& tag) {
-        return std::find(tags.begin(), tags.end(), tag->tag) != tags.end();
-    });
+    erase_in(asked_, [&](const std::shared_ptr<Resident>& tag) { return is_in(tags, tag->tag); });
 }
 
 MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
@@ -446,7 +442,7 @@ struct Residency::Reclaiming {
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
     const int device = options.device.value_or(state_.driver_.device());
     const std::vector<AnyDriver> drivers = state_.tags_.drivers();
-    if (std::none_of(drivers.begin(), drivers.end(), [&](const AnyDriver& d) { return d.device() == device; })) {
+    if (!any_in(drivers, [&](const AnyDriver& d) { return d.device() == device; })) {
         misuse({"reclaim: this saver has no tag on device ", in_digits(device)});
     }
     Reclaiming now{bytes, device, options};
@@ -626,7 +622,7 @@ MEMSAVER_INLINE std::vector<Holder> SaverState::holders() {
 MEMSAVER_INLINE std::vector<Holder> SaverState::holders(const Tags& wanted) {
     std::vector<Holder> rows = holders();
     for (Holder& row : rows) {
-        const bool own = std::find(wanted.names().begin(), wanted.names().end(), row.tag) != wanted.names().end();
+        const bool own = is_in(wanted.names(), row.tag);
         if (own && row.state == "idle") row.state = "wanted";
     }
     return rows;
@@ -658,7 +654,7 @@ MEMSAVER_INLINE void SaverState::say_no_room(OutOfMemory& error, int device, con
             if (!tags_.residents().in_play() && wanted.names().empty() && how == nullptr) there.back().state.clear();
             mapped += row.bytes;
             if (!options_.enabled) continue; // plain memory is never paused
-            could_pause = could_pause || std::find(tags.begin(), tags.end(), row.tag) == tags.end();
+            could_pause = could_pause || !is_in(tags, row.tag);
         }
         DeviceMemory memory;
         std::string others;

@@ -1,6 +1,7 @@
 // Definitions of residents.hpp.
 #pragma once
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/saver/residents.hpp"
 
@@ -77,7 +78,7 @@ MEMSAVER_INLINE void Residents::drop(Resident& tag, std::size_t arenas) noexcept
 
 MEMSAVER_INLINE bool Residents::any_gone(const ResidentList& tags) noexcept {
     const std::lock_guard lock{mutex_};
-    return std::any_of(tags.begin(), tags.end(), [](const auto& tag) { return tag->gone; });
+    return any_in(tags, [](const auto& tag) { return tag->gone; });
 }
 
 MEMSAVER_INLINE void Residents::undrop(Resident& tag) noexcept {
@@ -162,7 +163,7 @@ MEMSAVER_INLINE std::vector<AnyDriver> Residents::drivers_of(const UseRecord& us
     const std::lock_guard lock{mutex_};
     for (const UseRecord::Of& of : use.of_) {
         for (const ArenaCore* const core : of.resident->cores) {
-            if (std::find(drivers.begin(), drivers.end(), core->driver()) == drivers.end()) {
+            if (!is_in(drivers, core->driver())) {
                 drivers.push_back(core->driver());
             }
         }
@@ -299,10 +300,9 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     : Claim{} {
     const std::thread::id here = std::this_thread::get_id();
     std::unique_lock lock{residents.mutex_};
-    std::erase_if(tags, [&](const auto& tag) { return tag->claimed_by == here; });
+    erase_in(tags, [&](const auto& tag) { return tag->claimed_by == here; });
     const auto free = [&] {
-        return std::all_of(tags.begin(), tags.end(),
-                           [](const auto& tag) { return tag->users == 0 && tag->claimed_by == std::thread::id{}; });
+        return all_in(tags, [](const auto& tag) { return tag->users == 0 && tag->claimed_by == std::thread::id{}; });
     };
     if (!free() && !residents.closed_) {
         struct Waiting { // prevents new uses
@@ -475,22 +475,21 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& 
 }
 
 MEMSAVER_INLINE bool Residents::all_resident(const ResidentList& tags, bool await_bytes) noexcept {
-    return std::all_of(tags.begin(), tags.end(), [&](const auto& tag) {
-        return std::all_of(tag->cores.begin(), tag->cores.end(), [&](ArenaCore* core) {
-            return core->all_resident() || (!await_bytes && core->on_its_way());
-        });
+    return all_in(tags, [&](const auto& tag) {
+        return all_in(tag->cores,
+                      [&](ArenaCore* core) { return core->all_resident() || (!await_bytes && core->on_its_way()); });
     });
 }
 
 MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) const noexcept {
-    return std::any_of(tags.begin(), tags.end(), [&](const auto& tag) {
+    return any_in(tags, [&](const auto& tag) {
         return tag->claimed_by != std::thread::id{} || (!holds && (tag->pausers != 0 || wanted(tag)));
     });
 }
 
 MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) const noexcept {
     for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
-        if (std::find(waiter->wanted_.begin(), waiter->wanted_.end(), tag) != waiter->wanted_.end()) return true;
+        if (is_in(waiter->wanted_, tag)) return true;
     }
     return false;
 }
@@ -521,9 +520,7 @@ MEMSAVER_INLINE bool Residents::held_here() const noexcept {
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
     if (depth == 0) return false;
     for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
-        const bool of_these = std::any_of(use->of_.begin(), use->of_.end(), [&](const UseRecord::Of& of) {
-            return std::find(tags.begin(), tags.end(), of.resident) != tags.end();
-        });
+        const bool of_these = any_in(use->of_, [&](const UseRecord::Of& of) { return is_in(tags, of.resident); });
         if (!of_these) continue;
         if (use->holder_.is(thread)) return true;
         for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->after) {

@@ -4,6 +4,7 @@
 #include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/streams.hpp"
@@ -264,7 +265,7 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             std::shared_ptr<ElasticRange> held = range.lock();
             if (held == nullptr || base.dropped.load()) return;
             if (wanted.device != base.device() || wanted.got >= wanted.bytes) return;
-            if (std::find(wanted.tags.begin(), wanted.tags.end(), base.tag()) != wanted.tags.end()) return;
+            if (is_in(wanted.tags, base.tag())) return;
             const std::size_t before = held->physical_bytes();
             const auto free_now = [&]() -> std::size_t { // 0 if unknown
                 DeviceMemory memory;
@@ -494,8 +495,7 @@ MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
 
 MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
-    std::erase_if(members,
-                  [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
+    erase_in(members, [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
@@ -534,8 +534,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
 
 MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptions& options, int& refused_by,
                                               bool may_wait, const Deadline& deadline) {
-    std::erase_if(members,
-                  [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
+    erase_in(members, [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
     FixedList<ResumeStep> steps{members.size()};
     const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
@@ -553,7 +552,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         state_->tags_.require("exchange", in);
         const std::vector<std::string> coming = state_->tags_.names(in);
         for (const std::string& name : state_->tags_.names(out)) {
-            if (std::find(coming.begin(), coming.end(), name) == coming.end()) continue;
+            if (!is_in(coming, name)) continue;
             Misuse error{"exchange: tag \"" + name + "\" is in both lists"};
             name_tag(error, name);
             throw error;
@@ -617,13 +616,12 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
                                                 int& refused_by, bool may_wait) {
     const Deadline deadline = deadline_after(options.timeout);
     Members members = std::move(out);
-    std::erase_if(members,
-                  [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
+    erase_in(members, [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
     const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const Members leaving = members;
     const std::size_t going = members.size();
-    std::erase_if(in, [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
+    erase_in(in, [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
     members.insert(members.end(), in.begin(), in.end());
     Turns turns = take_turns(members, deadline, "exchange");
     const std::vector<std::uint64_t> before = pauses_of(leaving);
@@ -758,8 +756,8 @@ MEMSAVER_INLINE bool SaverCore::all_resident(const std::string& tag) noexcept {
 MEMSAVER_INLINE bool SaverCore::any_is_there(const Tags& tags) {
     const SaverState::Members members =
         state_->tags_.members(tags, [](SaverState::Member& m) { return m.core != nullptr; });
-    return members.empty() || std::any_of(members.begin(), members.end(),
-                                          [&](const auto& member) { return state_->tags_.all_resident(member->tag); });
+    return members.empty() ||
+           any_in(members, [&](const auto& member) { return state_->tags_.all_resident(member->tag); });
 }
 
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
@@ -997,7 +995,7 @@ MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
         std::vector<AnyDriver> all;
         for (const auto& member : state_->tags_.members(tags)) {
             const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
-            if (std::none_of(all.begin(), all.end(), same)) all.push_back(member->driver);
+            if (!any_in(all, same)) all.push_back(member->driver);
         }
         return all;
     });
@@ -1056,7 +1054,7 @@ MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, co
     for (const auto& member :
          tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); })) {
         if (member->driver.device() != device) continue;
-        const bool ours = std::find(busy.begin(), busy.end(), member) != busy.end();
+        const bool ours = is_in(busy, member);
         const auto hold = ours ? std::nullopt : member->core->try_turn();
         if (!ours && !hold) continue;
         released += trim_now(*member->core, wait);
@@ -1098,7 +1096,7 @@ MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
     std::vector<std::string> names;
     for (const auto& member : tags_.members(tags)) {
         if (member->core == nullptr || member->core->all_resident()) continue;
-        if (std::find(names.begin(), names.end(), member->tag) == names.end()) names.push_back(member->tag);
+        if (!is_in(names, member->tag)) names.push_back(member->tag);
     }
     return names;
 }
@@ -1160,7 +1158,7 @@ MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const 
     if (tags.kind() == Tags::Kind::named) {
         for (const auto& member : members) require_keeps_bytes(member->policy, what, member->tag);
     }
-    std::erase_if(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
+    erase_in(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
     return members;
 }
 

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/saver/tag_table.hpp"
 
@@ -195,17 +196,17 @@ MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_
 MEMSAVER_INLINE bool TagTable::all_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
-    return found == tags_.end() ||
-           std::all_of(found->second.members.begin(), found->second.members.end(),
-                       [](const auto& member) { return member->core == nullptr || member->core->all_resident(); });
+    return found == tags_.end() || all_in(found->second.members, [](const auto& member) {
+               return member->core == nullptr || member->core->all_resident();
+           });
 }
 
 MEMSAVER_INLINE bool TagTable::any_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
-    return found != tags_.end() &&
-           std::any_of(found->second.members.begin(), found->second.members.end(),
-                       [](const auto& member) { return member->core != nullptr && member->core->any_resident(); });
+    return found != tags_.end() && any_in(found->second.members, [](const auto& member) {
+               return member->core != nullptr && member->core->any_resident();
+           });
 }
 
 MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {
@@ -250,7 +251,7 @@ MEMSAVER_INLINE void TagTable::list(const ArenaCore& arena) noexcept {
 }
 
 MEMSAVER_INLINE void TagTable::clean_list() noexcept {
-    std::erase_if(listed_, [](const std::shared_ptr<Member>& member) {
+    erase_in(listed_, [](const std::shared_ptr<Member>& member) {
         if (member->core == nullptr) return true;
         const auto idle = [&] { return member->core->idle_for_pause() && member->core->nothing_paused(); };
         if (!idle()) return false;
@@ -275,9 +276,9 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     const auto tag = tags_.find(member.tag);
     if (tag == tags_.end()) return;
     if (member.resident != nullptr) residents_.remove(*member.resident, member.core);
-    std::erase_if(tag->second.members, is);
+    erase_in(tag->second.members, is);
     if (tag->second.members.empty()) tags_.erase(tag);
-    std::erase_if(listed_, is);
+    erase_in(listed_, is);
     const auto at = member_at(member.serial);
     if (at == members_.end()) return;
     last = std::move(*at);
@@ -286,8 +287,7 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
         return driver.device() == device;
     };
     if (of_device(drivers_.front())) return;
-    if (std::any_of(members_.begin(), members_.end(), [&](const auto& other) { return of_device(other->driver); }))
-        return;
+    if (any_in(members_, [&](const auto& other) { return of_device(other->driver); })) return;
     const auto unused = std::find_if(drivers_.begin(), drivers_.end(), of_device);
     if (unused == drivers_.end()) return;
     left = std::move(*unused);
@@ -439,7 +439,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::strin
 
 MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member, bool said) {
     const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
-    const bool new_device = std::none_of(drivers_.begin(), drivers_.end(), same);
+    const bool new_device = !any_in(drivers_, same);
     if (new_device) drivers_.reserve(drivers_.size() + 1);
     if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
     listed_.reserve(members_.capacity());

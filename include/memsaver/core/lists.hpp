@@ -1,0 +1,46 @@
+// Small algorithms on lists, as plain loops: a third of the code of the standard ones, which g++ unrolls four times
+// wherever they are called.
+#pragma once
+
+#include "memsaver/core/form.hpp"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace memsaver::inline v0_3 {
+
+namespace detail {
+
+template <class List, class Predicate>
+[[nodiscard]] bool any_in(List&& list, Predicate holds) {
+    for (auto&& each : list)
+        if (holds(each)) return true;
+    return false;
+}
+
+template <class List, class Predicate>
+[[nodiscard]] bool all_in(List&& list, Predicate holds) {
+    return !any_in(list, [&](auto&& each) { return !holds(each); });
+}
+
+template <class List, class T>
+[[nodiscard]] bool is_in(const List& list, const T& value) {
+    return any_in(list, [&](const auto& each) { return each == value; });
+}
+
+/// Erases the elements for which the predicate holds; the others keep their order.
+template <class T, class Predicate>
+void erase_in(std::vector<T>& list, Predicate holds) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        if (holds(list[i])) continue;
+        if (kept != i) list[kept] = std::move(list[i]);
+        ++kept;
+    }
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(kept), list.end());
+}
+
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
