@@ -37,16 +37,6 @@ public:
     /// failed pause or a hook throws.
     [[nodiscard]] bool make_room(const LackOfRoom& lack);
 
-    /// Pauses the tags of `out`, all claimed by this thread, and resumes those of `in`. Called with no lock held; runs
-    /// no hook. `at_last`: waits for the device rather than fail for lack of room. If it throws, `moved` reports what
-    /// was done.
-    struct Moved {
-        Report out;
-        Report in;
-    };
-    void evict_and_resume(const Tags& out, const Tags& in, const Order& order, const Deadline& deadline, bool at_last,
-                          Moved& moved);
-
 private:
     struct Reclaiming; // the state of one reclaim, or of one attempt to make room
     void release_unused(Reclaiming& now);
@@ -65,21 +55,15 @@ private:
         std::optional<OutOfMemory> error{}; ///< its error, if `at_last`
     };
 
-    /// The memory of a tag on a device.
-    struct Held {
-        std::shared_ptr<Resident> resident;
-        int device;
-        std::size_t bytes;
-    };
-
     /// Resumes the paused tags of `in`, evicting idle tags as needed. If the result is neither done nor refused, the
     /// idle tags do not free enough memory. `at_last`: evicts nothing, and waits for the device if necessary.
     /// `room` limits waits for users, their marks and captures; `rest` limits everything else.
     Brought try_resume(const Tags& in, const Deadline& room, const Deadline& rest, const Order& order, bool at_last);
     /// Runs the before-resume hooks for `in`, once.
     void run_before_resume_hooks(const Tags& in);
-    /// Makes one attempt: pauses `out`, resumes `in`, calls `let_go()`, and runs after-hooks. Returns the error of a
-    /// device without room.
+    /// Makes one attempt: pauses `out`, all claimed by this thread, resumes `in`, calls `let_go()`, and runs
+    /// after-hooks. Returns the error of a device without room. `at_last`: waits for the device rather than fail for
+    /// lack of room.
     std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order,
                                     const Deadline& deadline, bool at_last, FunctionRef<void()> let_go);
     /// Releases unused memory, waiting for the device if necessary; if there is none, asks the owners of elastic
@@ -101,10 +85,6 @@ private:
     /// Runs all after-hooks; keeps the first exception.
     template <class What>
     void run_after_hooks(const HookList<What>& hooks, What& event, std::exception_ptr& first);
-    /// Returns the memory mapped now, except that of skipped tags; rows of one tag are adjacent.
-    [[nodiscard]] std::vector<Held> held_now();
-    [[nodiscard]] static ResidentList each_once(const std::vector<Held>& held);
-
     /// Records that the after-pause hooks of these tags are about to run. If a tag is resumed and must be evicted
     /// again, its before-hooks run again.
     void note_hooks_ran(const std::vector<std::string>& tags) noexcept;

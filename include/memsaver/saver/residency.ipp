@@ -31,9 +31,6 @@ MEMSAVER_INLINE bool over(const Deadline& deadline) {
     return deadline && std::chrono::steady_clock::now() >= *deadline;
 }
 
-/// Returns whether a list contains `one`.
-MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) { return is_in(list, one); }
-
 // --- use ---
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, const ResidentList& residents,
@@ -126,9 +123,8 @@ MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const D
         run_before_resume_hooks(in);
         std::optional<OpenCaptures::KeepOut> no_captures;
         if (!out.empty()) no_captures.emplace(state_.captures_, room);
-        Residents::Claim claim = residents_.try_claim(out);
+        Residents::Claim claim{residents_, out};
         if (claim.tags().size() < out.size()) { // one is in use now and no longer a candidate
-            { const Residents::Claim over = std::move(claim); }
             no_captures.reset();
             tell_unneeded();
             continue;
@@ -136,7 +132,7 @@ MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const D
         claim.wait_for_marks(room);
         const std::optional<OutOfMemory> refused =
             move(out, in, order, rest, false, [&] { // hooks run without the claim and with captures allowed
-                const Residents::Claim over = std::move(claim);
+                claim.end();
                 no_captures.reset();
             });
         if (!refused) return {true};
@@ -158,78 +154,66 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     const Tags going = tags_of(out);
     PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
     ResumeEvent come{in.names(), {}};
-    Moved moved;
+    const SaverState::Members leaving = state_.tags_.members(going);
+    const SaverState::Members coming = state_.tags_.members(in);
+    gone.report.tags.reserve(leaving.size());
+    come.report.tags.reserve(coming.size());
+    const auto has = [](const std::vector<std::string>& names, const std::string& tag) {
+        return std::find(names.begin(), names.end(), tag) != names.end();
+    };
+    const auto split = [&](Report report) {
+        for (TagReport& row : report.tags)
+            (has(going.names(), row.tag) ? gone.report : come.report).add(std::move(row));
+        gone.report.elapsed = come.report.elapsed = report.elapsed;
+    };
     std::exception_ptr first;
     std::optional<OutOfMemory> refused;
     bool arrived = false;
     moving_ = true;
+    refused_by_ = state_.driver_.device();
+    const auto act = [&] {
+        const Span span =
+            out.empty() ? state_.span_of(in.names(), "resume") : state_.span_of(going.names(), "exchange");
+        try {
+            split(out.empty() ? state_.resume_now(coming, {}, refused_by_, at_last, deadline)
+                              : state_.exchange_now(leaving, coming, {.order = order, .timeout = time_left(deadline)},
+                                                    refused_by_, at_last));
+        } catch (const Error& error) {
+            split(error.report());
+            throw;
+        }
+    };
     try {
-        evict_and_resume(going, in, order, deadline, at_last, moved);
+        act();
         arrived = true;
-        moving_ = false;
     } catch (const OutOfMemory& error) {
         refused = error;
-        moving_ = false;
     } catch (...) {
         first = std::current_exception();
     }
-    residents_.count_eviction(moved.out);
-    residents_.count_arrival(moved.in);
+    moving_ = first != nullptr;
+    residents_.count_eviction(gone.report);
+    residents_.count_arrival(come.report);
     let_go();
     const auto in_report = [](const Report& report, const std::string& tag) {
         return any_in(report.tags, [&](const TagReport& row) { return row.tag == tag; });
     };
     // A failed move may have paused or resumed only some of the tags, or part of one.
-    erase_in(gone.tags, [&](const std::string& tag) {
-        return !in_report(moved.out, tag) || (!arrived && state_.tags_.any_resident(tag));
+    std::erase_if(gone.tags, [&](const std::string& tag) {
+        return !in_report(gone.report, tag) || (!arrived && state_.tags_.any_resident(tag));
     });
-    erase_in(come.tags, [&](const std::string& tag) {
-        return !arrived && (!in_report(moved.in, tag) || !state_.tags_.all_resident(tag));
+    std::erase_if(come.tags, [&](const std::string& tag) {
+        return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
     });
     if (!gone.tags.empty()) {
         note_hooks_ran(gone.tags);
-        gone.report = std::move(moved.out);
         run_after_hooks(state_.after_pause_, gone, first);
     }
     if (!come.tags.empty()) {
-        come.report = std::move(moved.in);
         run_after_hooks(state_.after_resume_, come, first);
     }
     if (first) std::rethrow_exception(first);
     return refused;
-}
-
-MEMSAVER_INLINE void Residency::evict_and_resume(const Tags& out, const Tags& in, const Order& order,
-                                                 const Deadline& deadline, bool at_last, Moved& moved) {
-    refused_by_ = state_.driver_.device();
-    if (out.size() != 0) {
-        const std::vector<std::string>& going = out.names();
-        moved.out.tags.reserve(state_.tags_.members(out).size());
-        moved.in.tags.reserve(state_.tags_.members(in).size());
-        const auto split = [&](Report report) {
-            for (TagReport& row : report.tags) {
-                const bool goes = is_in(going, row.tag);
-                (goes ? moved.out : moved.in).add(std::move(row));
-            }
-            moved.out.elapsed = moved.in.elapsed = report.elapsed;
-        };
-        const Span exchanging = state_.span_of(going, "exchange");
-        try {
-            split(state_.exchange_now(state_.tags_.members(out), state_.tags_.members(in),
-                                      {.order = order, .timeout = time_left(deadline)}, refused_by_, at_last));
-        } catch (const Error& error) {
-            split(error.report());
-            throw;
-        }
-        return;
-    }
-    const Span resuming = state_.span_of(in.names(), "resume");
-    try {
-        moved.in = state_.resume_now(state_.tags_.members(in), {}, refused_by_, at_last, deadline);
-    } catch (const Error& error) {
-        moved.in = error.report();
-        throw;
-    }
 }
 
 MEMSAVER_INLINE bool Residency::make_room_anew(const Tags& in) {
@@ -246,100 +230,70 @@ MEMSAVER_INLINE bool Residency::make_room_anew(const Tags& in) {
 }
 
 MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags& in) {
-    struct Need {
-        AnyDriver driver;
-        std::size_t bytes;
-        std::size_t margin;
-    };
-    std::vector<Need> needs;
-    for (const auto& member : state_.tags_.members(in)) {
-        if (member->core == nullptr || member->core->all_resident()) continue;
-        auto need = std::find_if(needs.begin(), needs.end(),
-                                 [&](const Need& n) { return n.driver.device() == member->driver.device(); });
-        if (need == needs.end()) need = needs.insert(needs.end(), Need{member->driver, 0, 0});
-        need->bytes += member->core->bytes_to_resume();
-        need->margin = std::max(need->margin, member->core->margin());
-    }
+    const SaverState::Members members = state_.tags_.members(in);
     std::vector<Shortage> lack;
-    for (const Need& need : needs) {
+    for (const AnyDriver& driver : state_.tags_.drivers()) {
+        std::size_t needed = 0;
+        std::size_t margin = 0;
+        for (const auto& member : members) {
+            if (member->core == nullptr || member->driver.device() != driver.device()) continue;
+            if (member->core->all_resident()) continue;
+            needed += member->core->bytes_to_resume();
+            margin = std::max(margin, member->core->margin());
+        }
         DeviceMemory memory;
-        if (need.bytes == 0 || !need.driver.memory(memory).ok()) continue; // unknown: the resume reports a shortage
-        std::size_t wanted = need.bytes + need.margin;
-        for (const Shortage& more : mispredicted_) wanted += more.device == need.driver.device() ? more.bytes : 0;
-        if (wanted > memory.free_bytes) lack.push_back({need.driver.device(), wanted - memory.free_bytes});
+        if (needed == 0 || !driver.memory(memory).ok()) continue; // unknown: the resume reports a shortage
+        needed += margin;
+        for (const Shortage& more : mispredicted_) needed += more.device == driver.device() ? more.bytes : 0;
+        if (needed > memory.free_bytes) lack.push_back({driver.device(), needed - memory.free_bytes});
     }
     return lack;
 }
 
-MEMSAVER_INLINE std::vector<Residency::Held> Residency::held_now() {
-    std::vector<Held> held;
-    for (const auto& member :
-         state_.tags_.members(Tags::all(), [](TagTable::Member& m) { return m.core != nullptr; })) {
-        const std::size_t bytes = member->core->mapped_bytes();
-        if (bytes != 0 && !among(passed_by_, member->resident)) {
-            held.push_back({member->resident, member->driver.device(), bytes});
-        }
-    }
-    sort_by(held, [](const Held& row) { return key_of(row.resident.get()); });
-    return held;
-}
-
-MEMSAVER_INLINE ResidentList Residency::each_once(const std::vector<Held>& held) {
-    ResidentList all;
-    for (const Held& row : held) {
-        if (all.empty() || all.back() != row.resident) all.push_back(row.resident);
-    }
-    return all;
-}
-
 MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortage>& shortages, bool all_or_none,
                                                        const ResidentList* but) {
-    const std::vector<Held> held = held_now();
-    const auto given = [&](const std::shared_ptr<Resident>& tag, int device) {
-        std::size_t bytes = 0;
-        const auto before = [](const Held& row, const std::shared_ptr<Resident>& one) { return row.resident < one; };
-        for (auto row = std::lower_bound(held.begin(), held.end(), tag, before);
-             row != held.end() && row->resident == tag; ++row) {
-            bytes += row->device == device ? row->bytes : 0;
-        }
-        return bytes;
-    };
+    SaverState::Members members =
+        state_.tags_.members(Tags::all(), [](TagTable::Member& m) { return m.core != nullptr; });
+    sort_by(members, [](const auto& member) { return key_of(member->resident.get()); });
+    std::vector<Residents::Candidate> held;
+    for (const auto& member : members) {
+        const std::size_t bytes = member->core->mapped_bytes();
+        if (bytes == 0 || among(passed_by_, member->resident)) continue;
+        if (held.empty() || held.back().resident != member->resident)
+            held.push_back({member->resident, std::vector<std::size_t>(shortages.size())});
+        for (std::size_t i = 0; i < shortages.size(); ++i)
+            held.back().bytes[i] += shortages[i].device == member->driver.device() ? bytes : 0;
+    }
+    residents_.rank(held);
     std::vector<std::size_t> got(shortages.size());
-    const auto enough = [&] {
+    const auto enough = [&](const Residents::Candidate* without = nullptr) {
         for (std::size_t i = 0; i < shortages.size(); ++i) {
-            if (got[i] < shortages[i].bytes) return false;
+            if (got[i] - (without != nullptr ? without->bytes[i] : 0) < shortages[i].bytes) return false;
         }
         return true;
     };
-    ResidentList chosen;
-    for (const Residents::Candidate& candidate : residents_.candidates(each_once(held))) {
+    std::vector<const Residents::Candidate*> chosen;
+    for (const Residents::Candidate& each : held) {
         if (enough()) break;
-        if (but == nullptr ? !candidate.idle : among(*but, candidate.resident)) continue;
+        if (but == nullptr ? !each.idle : among(*but, each.resident)) continue;
         bool of_use = false;
         for (std::size_t i = 0; i < shortages.size(); ++i) {
-            const std::size_t bytes = given(candidate.resident, shortages[i].device);
-            of_use = of_use || (bytes != 0 && got[i] < shortages[i].bytes);
-            got[i] += bytes;
+            of_use = of_use || (each.bytes[i] != 0 && got[i] < shortages[i].bytes);
+            got[i] += each.bytes[i];
         }
-        if (of_use) chosen.push_back(candidate.resident);
+        if (of_use) chosen.push_back(&each);
     }
-    if (all_or_none && !enough()) return {};
-    if (!enough()) return chosen;
-    for (std::size_t n = chosen.size(); n-- > 0;) { // the last ones will be used soonest: keep them if possible
-        const auto without = [&](bool back) {
-            for (std::size_t i = 0; i < shortages.size(); ++i) {
-                const std::size_t bytes = given(chosen[n], shortages[i].device);
-                got[i] = back ? got[i] + bytes : got[i] - bytes;
-            }
-        };
-        without(false);
-        if (enough()) {
-            chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(n));
-        } else {
-            without(true);
-        }
+    const bool all = enough();
+    if (all_or_none && !all) return {};
+    for (std::size_t n = all ? chosen.size() : 0;
+         n-- > 0;) { // the last ones will be used soonest: keep them if possible
+        if (!enough(chosen[n])) continue;
+        for (std::size_t i = 0; i < shortages.size(); ++i) got[i] -= chosen[n]->bytes[i];
+        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(n));
     }
-    return chosen;
+    ResidentList victims;
+    for (const Residents::Candidate* const each : chosen) victims.push_back(each->resident);
+    return victims;
 }
 
 MEMSAVER_INLINE std::optional<ResidentList> Residency::others_in_the_way(const Tags& in,
@@ -483,13 +437,12 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
         now.in_the_way = captured;
         return false;
     }
-    Residents::Claim claim = residents_.try_claim(out);
-    if (claim.tags().size() < out.size()) { // some are in use now and no longer candidates
-        { const Residents::Claim over = std::move(claim); }
+    Residents::Claim claim{residents_, out};
+    if (claim.tags().empty()) { // some are in use now and no longer candidates
         tell_unneeded();
         return true;
     }
-    PauseEvent event{tags_of(claim.tags()).names(), {}};
+    PauseEvent event{tags_of(out).names(), {}};
     const Tags going{event.tags};
     Report report;
     try {
@@ -507,11 +460,10 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
             state_.pause_now(state_.tags_.members(going), {.order = now.options.order, .timeout = time_left(deadline)});
     } catch (const NotIdle&) {
         now.one_by_one = true;
-        if (claim.tags().size() == 1) passed_by_.push_back(claim.tags().front());
+        if (out.size() == 1) passed_by_.push_back(out.front());
         return true;
     }
-    const ResidentList gone = claim.tags();
-    { const Residents::Claim ended = std::move(claim); } // end the claim before hooks run
+    claim.end(); // before hooks run
     residents_.count_eviction(report);
     event.report = std::move(report);
     note_hooks_ran(event.tags);
@@ -523,7 +475,7 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
     }
     now.got.evicted_bytes += released;
     // Other threads had paused them, or their memory cannot be released now: do not retry them.
-    if (released == 0) passed_by_.insert(passed_by_.end(), gone.begin(), gone.end());
+    if (released == 0) passed_by_.insert(passed_by_.end(), out.begin(), out.end());
     return true;
 }
 

@@ -48,6 +48,9 @@ struct Resident {
 };
 using ResidentList = std::vector<std::shared_ptr<Resident>>;
 
+/// Returns whether a list contains `one`.
+[[nodiscard]] bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) noexcept;
+
 class Residents;
 
 /// The record behind a living Use. Created and ended by Residents.
@@ -67,9 +70,7 @@ private:
         std::uint64_t losses;
     };
     std::vector<Of> of_;
-    ThreadMark holder_;           // the thread that made or moved it last
-    UseRecord* before_ = nullptr; // links of the list of living uses
-    UseRecord* after_ = nullptr;
+    ThreadMark holder_; // the thread that made or moved it last
 };
 
 /// Thread-safe. Its mutex is held only briefly and taken before the arenas' own; the only driver calls made under it
@@ -150,7 +151,9 @@ public:
 
     private:
         friend class Residents;
-        void want(ResidentList tags) noexcept; // with the lock held
+        // with the lock held:
+        void want(ResidentList tags) noexcept;
+        void end_move() noexcept;
 
         Residents& residents_;
         const ResidentList& tags_;
@@ -165,8 +168,6 @@ public:
         std::uint64_t seen_ = 0;
         std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
                                            // once the tags are resident
-        Waiter* before_ = nullptr;
-        Waiter* after_ = nullptr;
     };
 
     // --- claims and evictions ---
@@ -188,54 +189,62 @@ public:
     [[nodiscard]] bool await_eviction(std::size_t seen, const Deadline& deadline);
 
     /// Exclusive hold on unused tags, for a pause, drop or eviction: no use of them begins until it ends. Leaves out
-    /// tags that this thread has already claimed. Move-only.
+    /// tags that this thread has already claimed.
     class [[nodiscard]] Claim {
     public:
-        Claim() = default;
+        /// Does not wait: claims nothing if any of the tags is used or claimed. Does not wait for marked work.
+        Claim(Residents& residents, const ResidentList& tags);
         /// Waits until none of the tags is in use and the work that their uses marked has completed. Throws NotIdle
         /// after the deadline. Without a deadline, throws Misuse, beginning with `what`, if it would wait forever: this
         /// thread holds a use of a tag, or the holders wait for this thread's uses.
         Claim(Residents& residents, ResidentList tags, const Deadline& deadline, const char* what);
-        Claim(Claim&& other) noexcept;
-        Claim& operator=(Claim&&) = delete;
-        ~Claim();
+        Claim(const Claim&) = delete;
+        Claim& operator=(const Claim&) = delete;
+        ~Claim() { end(); }
 
         [[nodiscard]] const ResidentList& tags() const noexcept { return tags_; }
         /// Waits for the work that the tags' uses marked. Throws NotIdle after the deadline, or the exception for a
         /// failed driver call.
         void wait_for_marks(const Deadline& deadline);
+        void end() noexcept;
 
     private:
-        friend class Residents;
+        explicit Claim(Residents& residents) noexcept : residents_{residents} {}
 
-        Residents* residents_ = nullptr;
+        Residents& residents_;
         ResidentList tags_;
     };
 
-    /// Claims those of `tags` that are neither used nor claimed, without waiting. Does not wait for marked work.
-    [[nodiscard]] Claim try_claim(const ResidentList& tags);
-
-    /// A snapshot of a tag that may be evicted.
+    /// A tag that may be evicted, and its memory on each of some devices.
     struct Candidate {
         std::shared_ptr<Resident> resident;
-        int priority;
-        Resident::Clock::time_point last_use;
-        bool idle; ///< not used, not claimed, and no thread waits to pause it
+        std::vector<std::size_t> bytes;
+        int priority = 0;
+        Resident::Clock::time_point last_use{};
+        bool idle = false; ///< not used, not claimed, and no thread waits to pause it
     };
-    /// Returns those of `tags` that may be evicted, in eviction order.
-    [[nodiscard]] std::vector<Candidate> candidates(const ResidentList& tags);
+    /// Fills in the other members of rows with a resident and bytes, leaves out tags that may not be evicted, and sorts
+    /// the others in eviction order.
+    void rank(std::vector<Candidate>& tags);
 
     void count_eviction(const Report& out) noexcept;
     void count_arrival(const Report& in) noexcept;
     [[nodiscard]] ResidencyUsage counts() noexcept;
 
 private:
+    /// A thread that waits for uses of these tags to end in order to pause them; prevents new uses. Made and destroyed
+    /// with the lock held.
     struct Pauser {
-        pthread_t thread;
+        Pauser(Residents& of, const ResidentList& its_tags, bool has_no_deadline);
+        Pauser(const Pauser&) = delete;
+        Pauser& operator=(const Pauser&) = delete;
+        ~Pauser();
+
+        Residents& residents;
         const ResidentList& tags;
-        bool patient; // it has no deadline
-        Pauser* before = nullptr;
-        Pauser* after = nullptr;
+        const bool patient;
+        const pthread_t thread = ::pthread_self();
+        Pauser* before; // links of a list
     };
 
     /// What a pause needs only once there are uses. The first use links it, so that programs without uses do not.
@@ -248,6 +257,9 @@ private:
 
     // Called with the lock held:
 
+    [[nodiscard]] static bool idle(const Resident& tag) noexcept {
+        return tag.users == 0 && tag.pausers == 0 && tag.claimed_by == std::thread::id{};
+    }
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
     [[nodiscard]] static bool all_resident(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] bool blocked(const ResidentList& tags, bool holds) const noexcept;
@@ -272,9 +284,8 @@ private:
     bool holder_moved_ = false; // the last waiter that moved tags held a use and had not queued
     bool closed_ = false;
     std::uint32_t evicting_ = 0; // threads that evict for allocations and resumes
-    Waiter* first_ = nullptr;
-    Waiter* last_ = nullptr;
-    UseRecord* living_ = nullptr;
+    std::vector<Waiter*> queue_;
+    std::vector<UseRecord*> living_;
     Pauser* pausing_ = nullptr;
     ResidencyUsage counts_;
 };

@@ -20,18 +20,8 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Operations of an intrusive list with `before` and `after` links.
-template <class Node, Node* Node::*Before, Node* Node::*After>
-void link_in(Node*& first, Node& node) noexcept {
-    node.*Before = nullptr;
-    node.*After = first;
-    if (first != nullptr) first->*Before = &node;
-    first = &node;
-}
-template <class Node, Node* Node::*Before, Node* Node::*After>
-void link_out(Node*& first, Node& node) noexcept {
-    (node.*Before != nullptr ? node.*Before->*After : first) = node.*After;
-    if (node.*After != nullptr) node.*After->*Before = node.*Before;
+MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) noexcept {
+    return std::find(list.begin(), list.end(), one) != list.end();
 }
 
 // --- tags ---
@@ -136,7 +126,7 @@ MEMSAVER_INLINE void Residents::end(std::unique_ptr<UseRecord> use) noexcept {
     if (use == nullptr) return;
     const auto now = Resident::Clock::now();
     const std::lock_guard lock{mutex_};
-    link_out<UseRecord, &UseRecord::before_, &UseRecord::after_>(living_, *use);
+    std::erase(living_, use.get());
     for (const UseRecord::Of& of : use->of_) {
         Resident& tag = *of.resident;
         tag.users -= 1;
@@ -174,28 +164,22 @@ MEMSAVER_INLINE std::vector<AnyDriver> Residents::drivers_of(const UseRecord& us
 MEMSAVER_INLINE bool Residents::holds_any() {
     const std::thread::id here = std::this_thread::get_id();
     const std::lock_guard lock{mutex_};
-    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
-        if (waiter->thread_ == here) return true; // on_no_room may call `use` while its thread waits
-    }
-    return held_here();
+    // on_no_room may call `use` while its thread waits
+    return held_here() || std::any_of(queue_.begin(), queue_.end(), [&](auto* each) { return each->thread_ == here; });
 }
 
 MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
     : residents_{residents}, tags_{tags}, await_bytes_{await_bytes}, holds_{residents.holds_any()} {
     const std::lock_guard lock{residents_.mutex_};
+    if (!holds_) residents_.queue_.push_back(this);
     residents_.counts_.misses += 1;
-    if (holds_) return;
-    before_ = std::exchange(residents_.last_, this);
-    (before_ != nullptr ? before_->after_ : residents_.first_) = this;
 }
 
 MEMSAVER_INLINE Residents::Waiter::~Waiter() {
     stop_moving();
     if (holds_) return;
     const std::lock_guard lock{residents_.mutex_};
-    want({});
-    (before_ != nullptr ? before_->after_ : residents_.first_) = after_;
-    (after_ != nullptr ? after_->before_ : residents_.last_) = before_;
+    std::erase(residents_.queue_, this);
     residents_.notify_all();
 }
 
@@ -235,23 +219,24 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
     }
 }
 
-MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
-    if (!moves_) return;
-    const std::lock_guard lock{residents_.mutex_};
+MEMSAVER_INLINE void Residents::Waiter::end_move() noexcept {
     for (const auto& tag : tags_) tag->users -= 1;
     residents_.moving_ = moves_ = false;
     residents_.notify_all();
+}
+
+MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
+    if (!moves_) return;
+    const std::lock_guard lock{residents_.mutex_};
+    end_move();
     seen_ += 1; // not counting the change made here
 }
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
     const std::lock_guard lock{residents_.mutex_};
-    for (const auto& tag : tags_) tag->users -= 1;
-    residents_.moving_ = moves_ = false;
-    residents_.notify_all();
+    end_move();
     residents_.require_open(tags_);
-    if (!all_resident(tags_, await_bytes_)) return nullptr;
-    return residents_.grant(tags_, std::move(spare_));
+    return all_resident(tags_, await_bytes_) ? residents_.grant(tags_, std::move(spare_)) : nullptr;
 }
 
 MEMSAVER_INLINE void Residents::Waiter::want(ResidentList tags) noexcept {
@@ -295,9 +280,23 @@ MEMSAVER_INLINE bool Residents::await_eviction(std::size_t seen, const Deadline&
     return counts_.evictions != seen;
 }
 
+MEMSAVER_INLINE Residents::Pauser::Pauser(Residents& of, const ResidentList& its_tags, bool has_no_deadline)
+    : residents{of}, tags{its_tags}, patient{has_no_deadline}, before{std::exchange(of.pausing_, this)} {
+    for (const auto& tag : tags) tag->pausers += 1;
+    residents.notify_all(); // uses waiting for these tags now let others pass
+}
+
+MEMSAVER_INLINE Residents::Pauser::~Pauser() {
+    for (const auto& tag : tags) tag->pausers -= 1;
+    Pauser** link = &residents.pausing_;
+    while (*link != this) link = &(*link)->before;
+    *link = before;
+    residents.notify_all();
+}
+
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags, const Deadline& deadline,
                                         const char* what)
-    : Claim{} {
+    : Claim{residents} {
     const std::thread::id here = std::this_thread::get_id();
     std::unique_lock lock{residents.mutex_};
     erase_in(tags, [&](const auto& tag) { return tag->claimed_by == here; });
@@ -305,24 +304,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
         return all_in(tags, [](const auto& tag) { return tag->users == 0 && tag->claimed_by == std::thread::id{}; });
     };
     if (!free() && !residents.closed_) {
-        struct Waiting { // prevents new uses
-            Residents& residents;
-            Pauser self;
-            Waiting(Residents& of, pthread_t thread, const ResidentList& of_tags, bool patient)
-                : residents{of}, self{thread, of_tags, patient} {
-                link_in<Pauser, &Pauser::before, &Pauser::after>(residents.pausing_, self);
-                for (const auto& tag : self.tags) tag->pausers += 1;
-                residents.notify_all(); // uses waiting for these tags now let others pass
-            }
-            Waiting(const Waiting&) = delete;
-            Waiting& operator=(const Waiting&) = delete;
-            ~Waiting() {
-                for (const auto& tag : self.tags) tag->pausers -= 1;
-                link_out<Pauser, &Pauser::before, &Pauser::after>(residents.pausing_, self);
-                residents.notify_all();
-            }
-        };
-        const Waiting waiting{residents, ::pthread_self(), tags, !deadline};
+        const Pauser waiting{residents, tags, !deadline};
         while (!free() && !residents.closed_) {
             const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
             const OfUses* const of_uses = residents.of_uses_.load();
@@ -343,11 +325,19 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     }
     for (const auto& tag : tags) tag->claimed_by = here;
     residents.notify_all();
-    residents_ = &residents;
     tags_ = std::move(tags);
     lock.unlock();
     if (const OfUses* const of_uses = residents.of_uses_.load())
         of_uses->wait_for_marks(*this, deadline); // if it throws, the claim ends
+}
+
+MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, const ResidentList& tags) : residents_{residents} {
+    ResidentList copy{tags};
+    const std::lock_guard lock{residents.mutex_};
+    if (!std::all_of(tags.begin(), tags.end(), [](const auto& tag) { return idle(*tag) && !tag->gone; })) return;
+    for (const auto& tag : tags) tag->claimed_by = std::this_thread::get_id();
+    residents.notify_all();
+    tags_ = std::move(copy);
 }
 
 MEMSAVER_INLINE void Residents::link_uses() noexcept {
@@ -358,21 +348,19 @@ MEMSAVER_INLINE void Residents::link_uses() noexcept {
     of_uses_.store(&of_uses);
 }
 
-MEMSAVER_INLINE Residents::Claim::Claim(Claim&& other) noexcept
-    : residents_{std::exchange(other.residents_, nullptr)}, tags_{std::move(other.tags_)} {}
-
-MEMSAVER_INLINE Residents::Claim::~Claim() {
-    if (residents_ == nullptr) return;
-    const std::lock_guard lock{residents_->mutex_};
-    for (const auto& tag : tags_) tag->claimed_by = {};
-    residents_->notify_all();
+MEMSAVER_INLINE void Residents::Claim::end() noexcept {
+    if (tags_.empty()) return;
+    const ResidentList ended{std::exchange(tags_, {})}; // destroyed without the lock
+    const std::lock_guard lock{residents_.mutex_};
+    for (const auto& tag : ended) tag->claimed_by = {};
+    residents_.notify_all();
 }
 
 MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) {
     for (const auto& tag : tags_) {
         std::vector<std::shared_ptr<const WorkMark>> marks; // destroyed without the lock
         {
-            const std::lock_guard lock{residents_->mutex_};
+            const std::lock_guard lock{residents_.mutex_};
             marks = tag->marks; // none is added while the tag is claimed
         }
         for (const auto& mark : marks) {
@@ -396,40 +384,24 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
                 std::this_thread::sleep_for(pause);
             }
         }
-        const std::lock_guard lock{residents_->mutex_};
+        const std::lock_guard lock{residents_.mutex_};
         tag->marks.clear();
     }
 }
 
-MEMSAVER_INLINE Residents::Claim Residents::try_claim(const ResidentList& tags) {
-    Claim claim;
-    claim.tags_.reserve(tags.size());
-    const std::lock_guard lock{mutex_};
-    for (const auto& tag : tags) {
-        if (tag->users != 0 || tag->pausers != 0 || tag->claimed_by != std::thread::id{} || tag->gone) continue;
-        tag->claimed_by = std::this_thread::get_id();
-        claim.tags_.push_back(tag);
-    }
-    if (!claim.tags_.empty()) notify_all();
-    claim.residents_ = this;
-    return claim;
-}
-
-MEMSAVER_INLINE std::vector<Residents::Candidate> Residents::candidates(const ResidentList& tags) {
-    std::vector<Candidate> found;
-    found.reserve(tags.size());
+MEMSAVER_INLINE void Residents::rank(std::vector<Candidate>& tags) {
     {
         const std::lock_guard lock{mutex_};
-        for (const auto& tag : tags) {
-            if (!tag->may_be_evicted() || tag->gone) continue;
-            const bool idle = tag->users == 0 && tag->pausers == 0 && tag->claimed_by == std::thread::id{};
-            found.push_back({tag, tag->priority, tag->last_use, idle});
+        std::erase_if(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone; });
+        for (Candidate& each : tags) {
+            each.priority = each.resident->priority;
+            each.last_use = each.resident->last_use;
+            each.idle = idle(*each.resident);
         }
     }
-    sort_by(found, [](const Candidate& each) { return each.resident->serial; }); // tags that were never used
-    sort_by(found, [](const Candidate& each) { return key_of(each.last_use.time_since_epoch().count()); });
-    sort_by(found, [](const Candidate& each) { return key_of(each.priority); });
-    return found;
+    sort_by(tags, [](const Candidate& each) { return each.resident->serial; }); // tags that were never used
+    sort_by(tags, [](const Candidate& each) { return key_of(each.last_use.time_since_epoch().count()); });
+    sort_by(tags, [](const Candidate& each) { return key_of(each.priority); });
 }
 
 MEMSAVER_INLINE void Residents::count_eviction(const Report& out) noexcept {
@@ -458,10 +430,11 @@ MEMSAVER_INLINE ResidencyUsage Residents::counts() noexcept {
 // --- called with the lock held ---
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& tags, std::unique_ptr<UseRecord> use) {
-    use->holder_ = ThreadMark::here(); // may throw, as may the next line; nothing has changed yet
+    use->holder_ = ThreadMark::here(); // may throw, as may the next lines; nothing has changed yet
     for (const auto& tag : tags) {
         if (tag->losses > tag->told) use->lost.push_back(tag->tag);
     }
+    living_.push_back(use.get());
     const auto now = Resident::Clock::now();
     for (const auto& tag : tags) {
         use->of_.push_back({tag, tag->losses}); // capacity was reserved
@@ -469,7 +442,6 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& 
         tag->used = true;
         tag->last_use = now;
     }
-    link_in<UseRecord, &UseRecord::before_, &UseRecord::after_>(living_, *use);
     in_play_.store(true, std::memory_order_relaxed);
     return use;
 }
@@ -488,47 +460,44 @@ MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) co
 }
 
 MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) const noexcept {
-    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) {
-        if (is_in(waiter->wanted_, tag)) return true;
-    }
-    return false;
+    return std::any_of(queue_.begin(), queue_.end(), [&](const Waiter* each) { return among(each->wanted_, tag); });
 }
 
 MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
-    const Waiter* waiter = first_;
-    while (waiter != nullptr && waiter != &me && blocked(waiter->tags_, false)) waiter = waiter->after_;
-    return waiter == &me;
+    for (const Waiter* const waiter : queue_) {
+        if (waiter == &me || !blocked(waiter->tags_, false)) return waiter == &me;
+    }
+    return false;
 }
 
 MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
     if (moving_) return false;
     if (!me.holds_) return is_first(me);
     if (!holder_moved_) return true;
-    for (const Waiter* waiter = first_; waiter != nullptr; waiter = waiter->after_) { // alternates with queued waiters
-        if (waiter->awaits_ && !blocked(waiter->tags_, false) && is_first(*waiter)) return false;
-    }
-    return true;
+    return std::none_of(queue_.begin(), queue_.end(), [&](const Waiter* each) { // alternates with queued waiters
+        return each->awaits_ && !blocked(each->tags_, false) && is_first(*each);
+    });
 }
 
 MEMSAVER_INLINE bool Residents::held_here() const noexcept {
-    for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
-        if (!use->of_.empty() && use->holder_.is_here()) return true;
-    }
-    return false;
+    return std::any_of(living_.begin(), living_.end(),
+                       [](const UseRecord* use) { return !use->of_.empty() && use->holder_.is_here(); });
 }
 
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
     if (depth == 0) return false;
-    for (const UseRecord* use = living_; use != nullptr; use = use->after_) {
-        const bool of_these = any_in(use->of_, [&](const UseRecord::Of& of) { return is_in(tags, of.resident); });
-        if (!of_these) continue;
-        if (use->holder_.is(thread)) return true;
-        for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->after) {
-            if (pauser->patient && use->holder_.is(pauser->thread) && circular(pauser->tags, thread, depth - 1))
+    const auto holder_waits = [&](const UseRecord& use) {
+        for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->before) {
+            if (pauser->patient && use.holder_.is(pauser->thread) && circular(pauser->tags, thread, depth - 1))
                 return true;
         }
-    }
-    return false;
+        return false;
+    };
+    return std::any_of(living_.begin(), living_.end(), [&](const UseRecord* use) {
+        return std::any_of(use->of_.begin(), use->of_.end(),
+                           [&](const UseRecord::Of& of) { return among(tags, of.resident); }) &&
+               (use->holder_.is(thread) || holder_waits(*use));
+    });
 }
 
 MEMSAVER_INLINE void Residents::require_open(const ResidentList& tags) const {
