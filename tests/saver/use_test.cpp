@@ -607,6 +607,27 @@ TEST_CASE("use: a tag on two devices is evicted from both for the one that lacks
     check_given_back(second);
 }
 
+TEST_CASE("use: a tag whose memory would not help is not counted among those that make room") {
+    const D first{HostDriver{40_MiB}};
+    const D second{HostDriver{40_MiB, {.device = 1}}};
+    MemorySaver saver{first};
+    const HostBackup kept{.threads = 1};
+    const Buffer<char> here{saver.arena("wanted", kept), 16_MiB};
+    const Buffer<char> there{saver.arena("wanted", kept, second), 16_MiB};
+    { const Use use = saver.use("wanted"); }
+    (void)saver.pause("wanted");
+    const Buffer<char> a{saver.arena("a", kept), 16_MiB};
+    const Buffer<char> b{saver.arena("b", kept), 16_MiB};
+    const Buffer<char> c{saver.arena("c", kept, second), 32_MiB};
+    for (const char* name : {"a", "b", "c"}) {
+        const Use use = saver.use(name);
+    }
+    std::vector<std::string> asked;
+    const Hook hook = saver.before_pause([&](PauseEvent& event) { asked.push_back(event.tags.at(0)); });
+    const Use use = saver.use("wanted");
+    CHECK(asked == std::vector<std::string>{"a", "c"}); // at once
+}
+
 TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;

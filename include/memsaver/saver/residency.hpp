@@ -39,8 +39,6 @@ public:
 
 private:
     struct Reclaiming; // the state of one reclaim, or of one attempt to make room
-    void release_unused(Reclaiming& now);
-    void ask_elastic_owners(Reclaiming& now);
     /// Pauses idle tags, if there are any. Returns false if no more can be paused.
     [[nodiscard]] bool evict_some(Reclaiming& now);
     /// The bytes that a device lacks.
@@ -48,17 +46,12 @@ private:
         int device;
         std::size_t bytes;
     };
-    struct Brought {
-        bool done;
-        bool refused = false;               ///< a device repeatedly refused memory that it reports as free
-        int device = 0;                     ///< the device without room
-        std::optional<OutOfMemory> error{}; ///< its error, if `at_last`
-    };
+    enum class Tried { done, too_few, refused };
 
-    /// Resumes the paused tags of `in`, evicting idle tags as needed. If the result is neither done nor refused, the
-    /// idle tags do not free enough memory. `at_last`: evicts nothing, and waits for the device if necessary.
-    /// `room` limits waits for users, their marks and captures; `rest` limits everything else.
-    Brought try_resume(const Tags& in, const Deadline& room, const Deadline& rest, const Order& order, bool at_last);
+    /// Resumes the paused tags of `in`, evicting idle tags as needed. Returns `too_few` if the idle tags do not free
+    /// enough memory, and `refused` if a device repeatedly refused memory that it reports as free. `room` limits waits
+    /// for users, their marks and captures; `rest` limits everything else.
+    Tried try_resume(const Tags& in, const Deadline& room, const Deadline& rest, const Order& order);
     /// Runs the before-resume hooks for `in`, once.
     void run_before_resume_hooks(const Tags& in);
     /// Makes one attempt: pauses `out`, all claimed by this thread, resumes `in`, calls `let_go()`, and runs
@@ -82,9 +75,6 @@ private:
     /// now on, and the result is false.
     [[nodiscard]] bool hooks_agree(const ResidentList& chosen);
     [[nodiscard]] OutOfMemory no_room(const Tags& in, const char* why);
-    /// Runs all after-hooks; keeps the first exception.
-    template <class What>
-    void run_after_hooks(const HookList<What>& hooks, What& event, std::exception_ptr& first);
     /// Records that the after-pause hooks of these tags are about to run. If a tag is resumed and must be evicted
     /// again, its before-hooks run again.
     void note_hooks_ran(const std::vector<std::string>& tags) noexcept;

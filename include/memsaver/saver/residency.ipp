@@ -46,15 +46,12 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     unsigned asked = 0;
     bool waited = false; // whether other threads' operations were waited for
     for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
-        int device = state_.driver_.device();
         const Deadline both = earlier(room, rest);
         try {
             if (auto used = waiter.await(room, rest)) return used;
-            Brought brought = try_resume(in, both, rest, options.order, false);
-            // True for too few idle tags, false for a device that refuses memory it reports as free.
-            const bool too_few = !brought.done && !brought.refused;
+            const Tried tried = try_resume(in, both, rest, options.order);
             std::optional<ResidentList> others;
-            if (too_few && !waiter.holds_any()) others = others_in_the_way(in, residents);
+            if (tried == Tried::too_few && !waiter.holds_any()) others = others_in_the_way(in, residents);
             if (others) {
                 waiter.stop_moving();
                 if (make_room_anew(in)) continue;
@@ -71,18 +68,21 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 if (rest) *rest += std::chrono::steady_clock::now() - since;
                 continue;
             }
-            if (!brought.done) brought = try_resume(in, both, rest, options.order, true);
-            if (brought.done) {
+            std::optional<OutOfMemory> refused;
+            if (tried != Tried::done) {
+                run_before_resume_hooks(in);
+                refused = move({}, in, options.order, rest, true, [] {});
+            }
+            if (!refused) {
                 if (auto used = waiter.settle()) return used;
                 continue; // the tag changed in the meantime, for example got an arena on another device
             }
             waiter.stop_moving(); // the program's callbacks may need what this move holds
-            device = brought.device;
+            const int device = refused_by_;
             if (!both && !std::exchange(waited, true) && state_.wait_for_copies(device, room)) continue;
-            if (!state_.ask_for_room(*brought.error, device, state_.away(in), asked)) {
-                OutOfMemory error{*brought.error};
-                state_.say_no_room(error, device, {}, asked, in);
-                throw error;
+            if (!state_.ask_for_room(*refused, device, state_.away(in), asked)) {
+                state_.say_no_room(*refused, device, {}, asked, in);
+                throw *refused;
             }
             asked += 1;
         } catch (NotIdle& error) {
@@ -98,15 +98,10 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     }
 }
 
-MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const Deadline& room, const Deadline& rest,
-                                                         const Order& order, bool at_last) {
+MEMSAVER_INLINE Residency::Tried Residency::try_resume(const Tags& in, const Deadline& room, const Deadline& rest,
+                                                       const Order& order) {
     mispredicted_.clear();
     moving_ = false;
-    if (at_last) {
-        run_before_resume_hooks(in);
-        auto refused = move({}, in, order, rest, true, [] {});
-        return refused ? Brought{false, true, refused_by_, std::move(refused)} : Brought{true};
-    }
     constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
     for (unsigned tries = 0; tries < often_enough;) {
         std::vector<Shortage> lack = shortages(in);
@@ -117,7 +112,7 @@ MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const D
         ResidentList out;
         if (!lack.empty()) {
             out = choose_victims(lack, true);
-            if (out.empty()) return {false};
+            if (out.empty()) return Tried::too_few;
             if (!hooks_agree(out)) continue; // choose other tags
         }
         run_before_resume_hooks(in);
@@ -135,11 +130,11 @@ MEMSAVER_INLINE Residency::Brought Residency::try_resume(const Tags& in, const D
                 claim.end();
                 no_captures.reset();
             });
-        if (!refused) return {true};
+        if (!refused) return Tried::done;
         tries += 1; // free memory is queried again; add only what that does not show
         if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused_by_, 2_MiB});
     }
-    return {false, true};
+    return Tried::refused;
 }
 
 MEMSAVER_INLINE void Residency::run_before_resume_hooks(const Tags& in) {
@@ -205,13 +200,16 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     std::erase_if(come.tags, [&](const std::string& tag) {
         return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
     });
-    if (!gone.tags.empty()) {
-        note_hooks_ran(gone.tags);
-        run_after_hooks(state_.after_pause_, gone, first);
-    }
-    if (!come.tags.empty()) {
-        run_after_hooks(state_.after_resume_, come, first);
-    }
+    const auto tell = [&](const auto& hooks, auto& event) { // all run; the first exception is kept
+        try {
+            state_.run_hooks(hooks, event, true);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
+    };
+    note_hooks_ran(gone.tags);
+    if (!gone.tags.empty()) tell(state_.after_pause_, gone);
+    if (!come.tags.empty()) tell(state_.after_resume_, come);
     if (first) std::rethrow_exception(first);
     return refused;
 }
@@ -277,11 +275,11 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
         if (enough()) break;
         if (but == nullptr ? !each.idle : among(*but, each.resident)) continue;
         bool of_use = false;
-        for (std::size_t i = 0; i < shortages.size(); ++i) {
+        for (std::size_t i = 0; i < shortages.size(); ++i)
             of_use = of_use || (each.bytes[i] != 0 && got[i] < shortages[i].bytes);
-            got[i] += each.bytes[i];
-        }
-        if (of_use) chosen.push_back(&each);
+        if (!of_use) continue;
+        for (std::size_t i = 0; i < shortages.size(); ++i) got[i] += each.bytes[i];
+        chosen.push_back(&each);
     }
     const bool all = enough();
     if (all_or_none && !all) return {};
@@ -339,15 +337,6 @@ MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
     }
 }
 
-template <class What>
-void Residency::run_after_hooks(const HookList<What>& hooks, What& event, std::exception_ptr& first) {
-    try {
-        state_.run_hooks(hooks, event, true);
-    } catch (...) {
-        if (!first) first = std::current_exception();
-    }
-}
-
 MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) {
     std::size_t needed = 0;
     std::size_t free = 0;
@@ -401,8 +390,13 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
     }
     Reclaiming now{bytes, device, options};
     now.got.wanted_bytes = bytes;
-    release_unused(now);
-    if (!now.enough()) ask_elastic_owners(now);
+    now.got.unused_bytes = state_.release_unused(device, false, {});
+    if (!now.enough()) now.got.unused_bytes += state_.release_unused(device, true, {});
+    if (!now.enough()) {
+        now.got.elastic_bytes = now.theirs([&] { return state_.ask_elastic(device, {}, now.missing()); });
+        if (!now.enough() && !state_.elastic_.empty())
+            now.in_the_way = "owners of elastic memory keep the rest of it; ";
+    }
     while (!now.enough() && evict_some(now)) {
     }
     now.got.report.elapsed = Reclaiming::Clock::now() - now.counted_from;
@@ -415,16 +409,6 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
             now.in_the_way + (held.empty() ? std::string{"no tag holds memory on this device"} : held);
     }
     return std::move(now.got);
-}
-
-MEMSAVER_INLINE void Residency::release_unused(Reclaiming& now) {
-    now.got.unused_bytes += state_.release_unused(now.device, false, {});
-    if (!now.enough()) now.got.unused_bytes += state_.release_unused(now.device, true, {});
-}
-
-MEMSAVER_INLINE void Residency::ask_elastic_owners(Reclaiming& now) {
-    now.got.elastic_bytes = now.theirs([&] { return state_.ask_elastic(now.device, {}, now.missing()); });
-    if (!now.enough() && !state_.elastic_.empty()) now.in_the_way = "owners of elastic memory keep the rest of it; ";
 }
 
 MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {

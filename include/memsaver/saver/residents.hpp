@@ -249,7 +249,8 @@ private:
 
     /// What a pause needs only once there are uses. The first use links it, so that programs without uses do not.
     struct OfUses {
-        bool (*circular)(const Residents&, const ResidentList&);
+        void (*await_ends)(Residents&, std::unique_lock<std::mutex>&, const ResidentList&, const Deadline&,
+                           const char*);
         void (*wait_for_marks)(Claim&, const Deadline&);
     };
     void link_uses() noexcept;
@@ -260,6 +261,11 @@ private:
     [[nodiscard]] static bool idle(const Resident& tag) noexcept {
         return tag.users == 0 && tag.pausers == 0 && tag.claimed_by == std::thread::id{};
     }
+    /// Returns the first of these tags that is in use, or null.
+    [[nodiscard]] static const Resident* used_among(const ResidentList& tags) noexcept;
+    /// Waits until none of these tags is in use, and lets no new use of them begin meanwhile; see Claim.
+    void await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags, const Deadline& deadline,
+                    const char* what);
     [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
     [[nodiscard]] static bool all_resident(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] bool blocked(const ResidentList& tags, bool holds) const noexcept;

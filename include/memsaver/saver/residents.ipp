@@ -299,28 +299,14 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     : Claim{residents} {
     const std::thread::id here = std::this_thread::get_id();
     std::unique_lock lock{residents.mutex_};
-    erase_in(tags, [&](const auto& tag) { return tag->claimed_by == here; });
-    const auto free = [&] {
-        return all_in(tags, [](const auto& tag) { return tag->users == 0 && tag->claimed_by == std::thread::id{}; });
-    };
-    if (!free() && !residents.closed_) {
-        const Pauser waiting{residents, tags, !deadline};
-        while (!free() && !residents.closed_) {
-            const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
-            const OfUses* const of_uses = residents.of_uses_.load();
-            if (!deadline && of_uses != nullptr && of_uses->circular(residents, tags)) {
-                misuse({what, ": tag ", in_quotes((used != tags.end() ? *used : tags.front())->tag),
-                        " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
-                        "this call would wait forever"});
-            }
-            if (deadline && std::chrono::steady_clock::now() >= *deadline) {
-                constexpr const char* unchanged = " when the timeout expired; nothing has changed";
-                if (used == tags.end())
-                    not_idle({"tag ", in_quotes(tags.front()->tag), " was still being paused", unchanged});
-                not_idle({"tag ", in_quotes((*used)->tag), " still had ", in_digits((*used)->users),
-                          (*used)->users == 1 ? " use" : " uses", unchanged});
-            }
-            residents.wait_for_change(lock, deadline);
+    std::erase_if(tags, [&](const auto& tag) { return tag->claimed_by == here; });
+    const auto claimed = [](const auto& tag) { return tag->claimed_by != std::thread::id{}; };
+    for (; !residents.closed_; residents.wait_for_change(lock, deadline)) {
+        if (used_among(tags) != nullptr) residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
+        if (std::none_of(tags.begin(), tags.end(), claimed)) break;
+        if (deadline && std::chrono::steady_clock::now() >= *deadline) {
+            not_idle({"tag ", in_quotes(tags.front()->tag),
+                      " was still being paused when the timeout expired; nothing has changed"});
         }
     }
     for (const auto& tag : tags) tag->claimed_by = here;
@@ -340,10 +326,33 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, const ResidentList
     tags_ = std::move(copy);
 }
 
+MEMSAVER_INLINE const Resident* Residents::used_among(const ResidentList& tags) noexcept {
+    const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
+    return used != tags.end() ? used->get() : nullptr;
+}
+
+MEMSAVER_INLINE void Residents::await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags,
+                                           const Deadline& deadline, const char* what) {
+    const Pauser waiting{*this, tags, !deadline};
+    for (; !closed_; wait_for_change(lock, deadline)) {
+        const Resident* const used = used_among(tags);
+        if (used == nullptr) return;
+        if (!deadline && circular(tags, ::pthread_self(), 64)) {
+            misuse({what, ": tag ", in_quotes(used->tag),
+                    " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
+                    "this call would wait forever"});
+        }
+        if (deadline && std::chrono::steady_clock::now() >= *deadline) {
+            not_idle({"tag ", in_quotes(used->tag), " still had ", in_digits(used->users),
+                      used->users == 1 ? " use" : " uses", " when the timeout expired; nothing has changed"});
+        }
+    }
+}
+
 MEMSAVER_INLINE void Residents::link_uses() noexcept {
-    static constexpr OfUses of_uses{[](const Residents& residents, const ResidentList& tags) {
-                                        return residents.circular(tags, ::pthread_self(), 64);
-                                    },
+    static constexpr OfUses of_uses{[](Residents& residents, std::unique_lock<std::mutex>& lock,
+                                       const ResidentList& tags, const Deadline& deadline,
+                                       const char* what) { residents.await_ends(lock, tags, deadline, what); },
                                     [](Claim& claim, const Deadline& deadline) { claim.wait_for_marks(deadline); }};
     of_uses_.store(&of_uses);
 }
