@@ -99,9 +99,9 @@ private:
 
     void give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept;
 
-    mutable std::mutex mutex_; // guards the next three
+    std::atomic<std::size_t> taken_{0}; // read without the lock, under which the system is asked
+    mutable std::mutex mutex_;          // guards the next two
     std::size_t promised_ = 0;
-    std::size_t taken_ = 0;
     std::unique_ptr<SharedRing> first_ring_;
     std::shared_ptr<HostCellsPool> pool_; ///< keeps rings and slabs that could not be freed
     std::mutex slabs_mutex_;              // guards the next

@@ -105,10 +105,7 @@ MEMSAVER_INLINE std::size_t HostBudget::promised_bytes() const noexcept {
     return promised_;
 }
 
-MEMSAVER_INLINE std::size_t HostBudget::taken_bytes() const noexcept {
-    const std::lock_guard lock{mutex_};
-    return taken_;
-}
+MEMSAVER_INLINE std::size_t HostBudget::taken_bytes() const noexcept { return taken_.load(); }
 
 MEMSAVER_INLINE void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept {
     std::unique_ptr<Slab> unused; // freed without the lock
