@@ -153,12 +153,9 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     const SaverState::Members coming = state_.tags_.members(in);
     gone.report.tags.reserve(leaving.size());
     come.report.tags.reserve(coming.size());
-    const auto has = [](const std::vector<std::string>& names, const std::string& tag) {
-        return std::find(names.begin(), names.end(), tag) != names.end();
-    };
     const auto split = [&](Report report) {
         for (TagReport& row : report.tags)
-            (has(going.names(), row.tag) ? gone.report : come.report).add(std::move(row));
+            (is_in(going.names(), row.tag) ? gone.report : come.report).add(std::move(row));
         gone.report.elapsed = come.report.elapsed = report.elapsed;
     };
     std::exception_ptr first;
@@ -194,10 +191,10 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         return any_in(report.tags, [&](const TagReport& row) { return row.tag == tag; });
     };
     // A failed move may have paused or resumed only some of the tags, or part of one.
-    std::erase_if(gone.tags, [&](const std::string& tag) {
+    erase_in(gone.tags, [&](const std::string& tag) {
         return !in_report(gone.report, tag) || (!arrived && state_.tags_.any_resident(tag));
     });
-    std::erase_if(come.tags, [&](const std::string& tag) {
+    erase_in(come.tags, [&](const std::string& tag) {
         return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
     });
     const auto tell = [&](const auto& hooks, auto& event) { // all run; the first exception is kept
@@ -256,7 +253,7 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
     std::vector<Residents::Candidate> held;
     for (const auto& member : members) {
         const std::size_t bytes = member->core->mapped_bytes();
-        if (bytes == 0 || among(passed_by_, member->resident)) continue;
+        if (bytes == 0 || is_in(passed_by_, member->resident)) continue;
         if (held.empty() || held.back().resident != member->resident)
             held.push_back({member->resident, std::vector<std::size_t>(shortages.size())});
         for (std::size_t i = 0; i < shortages.size(); ++i)
@@ -273,7 +270,7 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
     std::vector<const Residents::Candidate*> chosen;
     for (const Residents::Candidate& each : held) {
         if (enough()) break;
-        if (but == nullptr ? !each.idle : among(*but, each.resident)) continue;
+        if (but == nullptr ? !each.idle : is_in(*but, each.resident)) continue;
         bool of_use = false;
         for (std::size_t i = 0; i < shortages.size(); ++i)
             of_use = of_use || (each.bytes[i] != 0 && got[i] < shortages[i].bytes);
@@ -308,7 +305,7 @@ MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
     bool all = true;
     if (state_.before_pause_.empty()) return all;
     for (const auto& tag : chosen) {
-        if (among(asked_, tag)) continue;
+        if (is_in(asked_, tag)) continue;
         PauseEvent event{{tag->tag}, {}};
         try {
             state_.run_hooks(state_.before_pause_, event, false);

@@ -48,9 +48,6 @@ struct Resident {
 };
 using ResidentList = std::vector<std::shared_ptr<Resident>>;
 
-/// Returns whether a list contains `one`.
-[[nodiscard]] bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) noexcept;
-
 class Residents;
 
 /// The record behind a living Use. Created and ended by Residents.

@@ -20,10 +20,6 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE bool among(const ResidentList& list, const std::shared_ptr<Resident>& one) noexcept {
-    return std::find(list.begin(), list.end(), one) != list.end();
-}
-
 // --- tags ---
 
 MEMSAVER_INLINE void Residents::add(Resident& tag, ArenaCore* core) {
@@ -126,7 +122,7 @@ MEMSAVER_INLINE void Residents::end(std::unique_ptr<UseRecord> use) noexcept {
     if (use == nullptr) return;
     const auto now = Resident::Clock::now();
     const std::lock_guard lock{mutex_};
-    std::erase(living_, use.get());
+    erase_in(living_, [&](const UseRecord* each) { return each == use.get(); });
     for (const UseRecord::Of& of : use->of_) {
         Resident& tag = *of.resident;
         tag.users -= 1;
@@ -165,7 +161,7 @@ MEMSAVER_INLINE bool Residents::holds_any() {
     const std::thread::id here = std::this_thread::get_id();
     const std::lock_guard lock{mutex_};
     // on_no_room may call `use` while its thread waits
-    return held_here() || std::any_of(queue_.begin(), queue_.end(), [&](auto* each) { return each->thread_ == here; });
+    return held_here() || any_in(queue_, [&](auto* each) { return each->thread_ == here; });
 }
 
 MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
@@ -179,7 +175,7 @@ MEMSAVER_INLINE Residents::Waiter::~Waiter() {
     stop_moving();
     if (holds_) return;
     const std::lock_guard lock{residents_.mutex_};
-    std::erase(residents_.queue_, this);
+    erase_in(residents_.queue_, [&](const Waiter* each) { return each == this; });
     residents_.notify_all();
 }
 
@@ -299,11 +295,11 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     : Claim{residents} {
     const std::thread::id here = std::this_thread::get_id();
     std::unique_lock lock{residents.mutex_};
-    std::erase_if(tags, [&](const auto& tag) { return tag->claimed_by == here; });
+    erase_in(tags, [&](const auto& tag) { return tag->claimed_by == here; });
     const auto claimed = [](const auto& tag) { return tag->claimed_by != std::thread::id{}; };
     for (; !residents.closed_; residents.wait_for_change(lock, deadline)) {
         if (used_among(tags) != nullptr) residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
-        if (std::none_of(tags.begin(), tags.end(), claimed)) break;
+        if (!any_in(tags, claimed)) break;
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             not_idle({"tag ", in_quotes(tags.front()->tag),
                       " was still being paused when the timeout expired; nothing has changed"});
@@ -320,7 +316,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, const ResidentList& tags) : residents_{residents} {
     ResidentList copy{tags};
     const std::lock_guard lock{residents.mutex_};
-    if (!std::all_of(tags.begin(), tags.end(), [](const auto& tag) { return idle(*tag) && !tag->gone; })) return;
+    if (!all_in(tags, [](const auto& tag) { return idle(*tag) && !tag->gone; })) return;
     for (const auto& tag : tags) tag->claimed_by = std::this_thread::get_id();
     residents.notify_all();
     tags_ = std::move(copy);
@@ -401,7 +397,7 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
 MEMSAVER_INLINE void Residents::rank(std::vector<Candidate>& tags) {
     {
         const std::lock_guard lock{mutex_};
-        std::erase_if(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone; });
+        erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone; });
         for (Candidate& each : tags) {
             each.priority = each.resident->priority;
             each.last_use = each.resident->last_use;
@@ -469,7 +465,7 @@ MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) co
 }
 
 MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) const noexcept {
-    return std::any_of(queue_.begin(), queue_.end(), [&](const Waiter* each) { return among(each->wanted_, tag); });
+    return any_in(queue_, [&](const Waiter* each) { return is_in(each->wanted_, tag); });
 }
 
 MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
@@ -483,14 +479,13 @@ MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
     if (moving_) return false;
     if (!me.holds_) return is_first(me);
     if (!holder_moved_) return true;
-    return std::none_of(queue_.begin(), queue_.end(), [&](const Waiter* each) { // alternates with queued waiters
+    return !any_in(queue_, [&](const Waiter* each) { // alternates with queued waiters
         return each->awaits_ && !blocked(each->tags_, false) && is_first(*each);
     });
 }
 
 MEMSAVER_INLINE bool Residents::held_here() const noexcept {
-    return std::any_of(living_.begin(), living_.end(),
-                       [](const UseRecord* use) { return !use->of_.empty() && use->holder_.is_here(); });
+    return any_in(living_, [](const UseRecord* use) { return !use->of_.empty() && use->holder_.is_here(); });
 }
 
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
@@ -502,9 +497,8 @@ MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thr
         }
         return false;
     };
-    return std::any_of(living_.begin(), living_.end(), [&](const UseRecord* use) {
-        return std::any_of(use->of_.begin(), use->of_.end(),
-                           [&](const UseRecord::Of& of) { return among(tags, of.resident); }) &&
+    return any_in(living_, [&](const UseRecord* use) {
+        return any_in(use->of_, [&](const UseRecord::Of& of) { return is_in(tags, of.resident); }) &&
                (use->holder_.is(thread) || holder_waits(*use));
     });
 }
