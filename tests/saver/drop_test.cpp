@@ -357,7 +357,7 @@ TEST_CASE("forget_backup: blocks that live on are not forgotten, and the next pa
         CAPTURE(tag);
         const Buffer<char> block{saver.arena(tag, kind), 8 << 20};
         for (char round = 1; round < 4; ++round) {
-            fill(machine.driver, block, round);
+            fill(machine.driver, block, static_cast<unsigned char>(round));
             CHECK(saver.pause(tag).saved_bytes == 8_MiB);
             saver.forget_backup(tag);
             CHECK(row_of(saver, tag).backed_up_bytes == 0);
