@@ -57,7 +57,8 @@ def test_a_forked_child_has_a_saver_of_its_own() -> None:
     """Whatever the parent's threads were in the middle of."""
     done = python("""
 import os, signal, threading
-import memsaver
+import memsaver, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: a fork beside threads is what is tried
 saver = memsaver.Saver("host", host_capacity=64 << 20)
 stop = threading.Event()
 def use():

@@ -43,8 +43,10 @@ struct Place {
     Place& operator=(const Place&) = delete;
 
     [[nodiscard]] HostDriver device() const { return HostDriver{64 * page, {.machine = machine, .granularity = page}}; }
+    /// Members may take longer to answer than by default: machines that run tests are busy.
     [[nodiscard]] Share join(ShareOptions options) const {
         options.folder = folder;
+        if (options.answer_within == ShareOptions{}.answer_within) options.answer_within = 3s;
         return Share{device(), options};
     }
 
