@@ -12,7 +12,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "demo.md"
 
 
 def shape(text):
-    """Returns the lines with text, without bars, numbers, units, the device's name and the column that is newer than the page."""
+    """Returns the lines with text, without bars, numbers, units, the device's name, and the column and the line that are newer
+    than the page."""
     lines = []
     for line in text.splitlines():
         line = re.sub(r"[#.]{20,}", "", line)
@@ -21,7 +22,7 @@ def shape(text):
         if line.startswith("tag "):
             line = line.replace("peak", "")
         line = " ".join(line.split())
-        if line:
+        if line and not line.startswith("host: "):
             lines.append(line)
     return lines
 
