@@ -353,9 +353,10 @@ TEST_CASE("forget_backup: blocks that live on are not forgotten, and the next pa
     policy.copies->held = false;
     std::vector<NamedPolicy> policies = keepers();
     policies.push_back({"a program's own", policy}); // never saves what was forgotten
-    for (const auto& [tag, kind] : policies) {
+    for (const NamedPolicy& each : policies) {
+        const std::string tag = each.name;
         CAPTURE(tag);
-        const Buffer<char> block{saver.arena(tag, kind), 8 << 20};
+        const Buffer<char> block{saver.arena(tag, each.policy), 8 << 20};
         for (char round = 1; round < 4; ++round) {
             fill(machine.driver, block, static_cast<unsigned char>(round));
             CHECK(saver.pause(tag).saved_bytes == 8_MiB);
