@@ -1,13 +1,12 @@
 // Host memory that the library takes for itself: shared by the tags of a device, no larger than what passes through,
 // budgeted, shown by `usage`, and given back by `trim`.
 #include "support/bytes.hpp"
+#include "support/folder.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstddef>
-#include <cstdlib>
-#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -21,20 +20,6 @@ namespace {
 std::string tag(int number) { return "lora/" + std::to_string(number); }
 
 unsigned char byte_of(int number) { return static_cast<unsigned char>(number + 1); }
-
-/// A temporary directory of its own.
-struct Folder {
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "memsaver-host-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path); }
-
-    std::filesystem::path path;
-};
 
 /// Tags with a block each, which holds its tag's number.
 template <class D>

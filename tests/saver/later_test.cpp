@@ -1,6 +1,7 @@
 // Faults of earlier versions. What hung runs in a child process with a deadline.
 #include "support/bytes.hpp"
 #include "support/deadline.hpp"
+#include "support/folder.hpp"
 #include "support/machines.hpp"
 
 #include "memsaver/graph/workspace_pool.hpp"
@@ -13,9 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -93,20 +92,6 @@ bool gives_up(const std::function<void(Waiting&)>& act, bool any = false) {
         return false;
     });
 }
-
-/// A temporary directory of its own.
-struct Folder {
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "memsaver-later-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path); }
-
-    std::filesystem::path path;
-};
 
 [[nodiscard]] std::size_t mappings() {
     std::ifstream maps{"/proc/self/maps"};

@@ -30,6 +30,7 @@ using process_test::Child;
 using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
+using share_support::free_bytes;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
@@ -78,12 +79,6 @@ struct Party {
     MemorySaver<> saver;
     Lending lending;
 };
-
-std::size_t free_bytes(const Place& place) {
-    DeviceMemory memory;
-    REQUIRE(place.device().memory(memory).ok());
-    return memory.free_bytes;
-}
 
 std::size_t held_by_all(const Share& share) {
     std::size_t bytes = 0;
@@ -212,7 +207,13 @@ TEST_CASE("share hand-over: a leader or a taker without descriptors leaves pages
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
 }
 
-TEST_CASE("share hand-over: a giver that is killed at any call takes nothing with it") {
+namespace {
+
+/// One member of two is a child that is killed before its first, second, ... driver call, until it makes no more;
+/// either leads. `inside(mine, at)` runs in the child, `outside(other, child, place)` here: it returns whether the
+/// child was killed.
+template <class Inside, class Outside>
+void killed_at_each_call(const char* name, const char* others, const Inside& inside, const Outside& outside) {
     for (const bool leads : {false, true}) {
         bool killed = true;
         for (int at = 1; killed; ++at) {
@@ -220,65 +221,61 @@ TEST_CASE("share hand-over: a giver that is killed at any call takes nothing wit
             REQUIRE(at < 100);
             const Place place;
             std::optional<Party> first;
-            if (!leads) first.emplace(place, "taker", at % 2 == 0);
-            Child giver{[&] {
-                Party mine{place, "giver"};
+            if (!leads) first.emplace(place, others, at % 2 == 0);
+            Child child{[&] {
+                Party mine{place, name};
                 say('r');
                 wait_for_go(place);
-                (void)mine.bare("idle", big);
-                mine.device->left = at;
+                inside(mine, at);
                 say('h');
                 wait_to_be_killed();
                 return 0;
             }};
-            REQUIRE(giver.next() == 'r');
-            if (leads) first.emplace(place, "taker", at % 2 == 0);
+            REQUIRE(child.next() == 'r');
+            if (leads) first.emplace(place, others, at % 2 == 0);
             void* const block = first->fill("weights", big, 3);
-            first->saver.pause();
-            go(place);
-            REQUIRE(giver.next() == 'h');
-            first->saver.resume("weights", {.room_within = 30s});
+            killed = outside(*first, child, place);
             CHECK(all_are(block, 3, big));
-            giver.kill(SIGUSR1); // ends it, unless it has been killed
-            killed = giver.wait() == -SIGKILL;
             first.reset();
             CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
         }
     }
 }
 
-TEST_CASE("share hand-over: a taker that is killed at any call leaves the pages to others") {
-    for (const bool leads : {false, true}) {
-        bool killed = true;
-        for (int at = 1; killed; ++at) {
-            CAPTURE(at);
-            REQUIRE(at < 100);
-            const Place place;
-            std::optional<Party> first;
-            if (!leads) first.emplace(place, "giver", at % 2 == 0);
-            Child taker{[&] {
-                Party mine{place, "taker"};
-                say('r');
-                wait_for_go(place);
-                mine.device->left = at;
-                (void)mine.bare("weights", big);
-                mine.device->left = 0;
-                say('h');
-                wait_to_be_killed();
-                return 0;
-            }};
-            REQUIRE(taker.next() == 'r');
-            if (leads) first.emplace(place, "giver", at % 2 == 0);
-            void* const block = first->fill("weights", big, 3);
+} // namespace
+
+TEST_CASE("share hand-over: a giver that is killed at any call takes nothing with it") {
+    killed_at_each_call(
+        "giver", "taker",
+        [](Party& mine, int at) {
+            (void)mine.bare("idle", big);
+            mine.device->left = at;
+        },
+        [](Party& taker, Child& giver, const Place& place) {
+            taker.saver.pause();
             go(place);
-            killed = taker.next() != 'h';
+            REQUIRE(giver.next() == 'h');
+            taker.saver.resume("weights", {.room_within = 30s});
+            giver.kill(SIGUSR1); // ends it, unless it has been killed
+            return giver.wait() == -SIGKILL;
+        });
+}
+
+TEST_CASE("share hand-over: a taker that is killed at any call leaves the pages to others") {
+    killed_at_each_call(
+        "taker", "giver",
+        [](Party& mine, int at) {
+            mine.device->left = at;
+            (void)mine.bare("weights", big);
+            mine.device->left = 0;
+        },
+        [](Party& giver, Child& taker, const Place& place) {
+            go(place);
+            const bool killed = taker.next() != 'h';
             if (!killed) taker.kill(SIGKILL);
-            first->saver.resume("weights", {.room_within = 30s});
-            CHECK(all_are(block, 3, big));
-            first.reset();
-            CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
-        }
-    }
+            giver.saver.resume("weights", {.room_within = 30s});
+            return killed;
+        });
 }
 
 TEST_CASE("share hand-over: a leader that is killed while pages pass through it keeps none") {

@@ -34,6 +34,7 @@ using process_test::Child;
 using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
+using share_support::free_bytes;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
@@ -41,12 +42,6 @@ using test::contains;
 using test::text_of;
 
 namespace {
-
-std::size_t free_bytes(const Place& place) {
-    DeviceMemory memory;
-    REQUIRE(place.device().memory(memory).ok());
-    return memory.free_bytes;
-}
 
 /// A process with a model to publish: two blocks, and one elsewhere of which readers get copies.
 struct Engine {

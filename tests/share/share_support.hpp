@@ -61,6 +61,13 @@ inline bool all_are(const void* block, int value, std::size_t bytes) {
     return at[bytes - 1] == value;
 }
 
+/// Of the place's device.
+inline std::size_t free_bytes(const Place& place) {
+    DeviceMemory memory;
+    REQUIRE(place.device().memory(memory).ok());
+    return memory.free_bytes;
+}
+
 /// Waits until it holds.
 template <class F>
 bool soon(F holds) {

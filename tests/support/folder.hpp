@@ -1,0 +1,25 @@
+// A temporary directory of its own, which ends with it.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace test {
+
+struct Folder {
+    Folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "memsaver-test-XXXXXX").string();
+        REQUIRE(::mkdtemp(name.data()) != nullptr);
+        path = name;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { std::filesystem::remove_all(path); }
+
+    std::filesystem::path path;
+};
+
+} // namespace test
