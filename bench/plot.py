@@ -4,9 +4,9 @@
     bench/plot.py              writes docs/figures/*.svg, and the pages between their marks
     bench/plot.py --check      reports what is out of date, and exits with 1
 
-Uses the newest results of each benchmark (see bench/run.py). docs/benchmarks.md has a pair of marks for each
-benchmark, <!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one pair for its
-numbers: <!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or
+Uses the newest results of each benchmark (see bench/run.py). The pages, most of them docs/benchmarks.md, have a pair of
+marks for each benchmark, <!-- pause_resume:begin --> and <!-- pause_resume:end --> and so on; the README has one pair
+for its numbers: <!-- numbers:begin --> and <!-- numbers:end -->. The figures are plain SVG that follows the reader's light or
 dark theme.
 """
 import argparse
@@ -363,19 +363,6 @@ def engine(content):
     return {}, text + [""]
 
 
-def soak(rows):
-    """Cycles for a long time, alone and competing with another process."""
-    text = []
-    for kind, words in (("alone", "by one process"), ("contending", "by two processes that together need more memory than the device has")):
-        mine = [row for name, row in rows.items() if name.startswith(kind + "/")]
-        for row in mine[:1]:
-            total = {key: sum(each[key] for each in mine) for key in ("cycles", "contended_resumes", "out_of_memory", "blocks_compared", "wrong_blocks")}
-            text.append(f"- {row['seconds']:.0f} s of pauses and resumes {words}: {total['cycles']:,} cycles, {total['contended_resumes']:,} resumes that ran "
-                        f"out of memory at first ({total['out_of_memory']:,} times `OutOfMemory`, each followed by success), {total['blocks_compared']:,} blocks "
-                        f"compared, {total['wrong_blocks']:,} wrong.")
-    return {}, text + [""]
-
-
 def gib(value):
     return mib(value / 2**20)
 
@@ -530,25 +517,8 @@ def cluster(rows):
                 *table(["communicator and its registered memory", "pause, ms", "resume, ms", "released on each device"], links)]
 
 
-def trees(rows):
-    """Times relative to an earlier tree, by benchmark program. The CUDA runtime's calls are the same code in both, so their
-    ratios show how much results vary."""
-    groups = {}
-    for row in rows.values():
-        program, _, case = row["name"].partition("/")
-        threads = re.search(r"threads:(\d+)", case)
-        name = "the CUDA runtime's calls (control)" if case.startswith("cuda") else program.replace("_", " and ")
-        name += ", switched off" if "switched off" in case else ""
-        name += f", {threads[1]} {'thread' if threads[1] == '1' else 'threads'}" if threads else ""
-        groups.setdefault(name, []).append(row["ratio"])
-    numbers = [[name, str(len(ratios)), f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
-               for name, ratios in sorted(groups.items())]
-    before = next(iter(rows.values()))["before_commit"]
-    return {}, table([f"time relative to {before[:12]}", "benchmarks", "median", "least", "greatest"], numbers)
-
-
-PARTS = {"trees": trees, "pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
-         "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "large": large, "engine": engine, "soak": soak,
+PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
+         "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "large": large, "engine": engine, 
          "compressed": compressed, "neighbour": neighbour, "file_source": file_source, "llama_cpp": llama_cpp, "cluster": cluster}
 
 
@@ -630,8 +600,12 @@ def headline(results):
             f"{context['commit'][:7]}: [all of it](bench/results/{file})."]
 
 
+# What is shown where the program is described; all else is in docs/benchmarks.md.
+ELSEWHERE = {"engine": "docs/engine.md", "cluster": "docs/distributed.md", "llama_cpp": "examples/llama_cpp/README.md"}
+
+
 def compose(results):
-    """Returns the figures by name, and the contents between the marks of docs/benchmarks.md, by name."""
+    """Returns the figures by name, and the contents between the marks of the pages, by name."""
     figures, blocks = {}, {}
     for name, part in PARTS.items():
         blocks[name] = ["No results yet."]
@@ -645,7 +619,8 @@ def compose(results):
         origins = []
         for file, context in files.items():
             commit = re.sub(r"^([0-9a-f]{12})[0-9a-f]*", r"\1", context["commit"])
-            origins.append(f"[{file}](../bench/results/{file}) ({context['gpu']}, driver {context['driver']}, "
+            up = "../" * ELSEWHERE.get(name, "docs/").count("/")
+            origins.append(f"[{file}]({up}bench/results/{file}) ({context['gpu']}, driver {context['driver']}, "
                            f"CUDA {context.get('toolkit', 'unknown')}, commit {commit}, {context['date']})")
         blocks[name] = [*lines, "From " + ", ".join(origins) + "."]
     return figures, blocks
@@ -679,6 +654,8 @@ def main():
     figures, blocks = compose(results)
     blocks["weight"] = weight(arguments.results)
     written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
+    for name, page in ELSEWHERE.items():
+        written[arguments.page.parents[1] / page] = replaced(arguments.page.parents[1] / page, {name: blocks.pop(name)})
     written[arguments.page] = replaced(arguments.page, blocks)
     written[arguments.readme] = replaced(arguments.readme, {"numbers": headline(results)})
 
