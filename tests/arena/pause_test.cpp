@@ -1,5 +1,6 @@
 // Pausing an arena: what is released, what stays, and what the pause waits for.
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
 #include <doctest/doctest.h>
@@ -202,6 +203,19 @@ TEST_CASE("after(stream) waits for that stream only") {
     REQUIRE(host.close_event(event).ok());
     REQUIRE(host.close_stream(mine).ok());
     REQUIRE(host.close_stream(other).ok());
+}
+
+TEST_CASE("a pause after one that failed keeps its timeout") {
+    const Checked machine{host_machine};
+    ArenaOf<HostBackup> arena{machine.driver, "again", HostBackup{.threads = 1}};
+    (void)arena.allocate(2_MiB);
+    machine.driver.fail({.call = Call::copy_to_host});
+    CHECK_THROWS_AS((void)arena.pause({.order = already_idle}), DriverError);
+    {
+        const HeldStream busy{host_of(machine.driver)};
+        CHECK_THROWS_AS((void)arena.pause({.order = already_idle, .timeout = std::chrono::milliseconds{1}}), NotIdle);
+    }
+    CHECK(arena.pause({.timeout = std::chrono::hours{1}}).released_bytes > 0);
 }
 
 TEST_CASE("by default a pause waits for the whole device") {

@@ -45,6 +45,7 @@ TEST_CASE("Order: after(...) takes streams and events in any mixture") {
     REQUIRE(order.events().size() == 2);
     CHECK(order.events()[0] == EventRef{event(32)});
     CHECK(order.events()[1] == EventRef{event(64)});
+    CHECK_THROWS_AS((void)after(mine, EventRef{}), Misuse);
 }
 
 TEST_CASE("Order: after_all takes lists") {
@@ -54,6 +55,7 @@ TEST_CASE("Order: after_all takes lists") {
     CHECK(order.events() == std::vector<EventRef>{EventRef{event(32)}});
     CHECK(Order::after_all({}, {EventRef{event(32)}}).streams().empty());
     CHECK_THROWS_AS((void)Order::after_all({}), Misuse);
+    CHECK_THROWS_AS((void)Order::after_all({}, {EventRef{}}), Misuse);
 }
 
 } // namespace core_order_test

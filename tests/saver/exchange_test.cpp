@@ -1,5 +1,6 @@
 // Exchanges: which pages are handed over, which bytes are saved and restored, and the state after a failure.
 #include "support/bytes.hpp"
+#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 #include "support/sampling.hpp"
@@ -9,8 +10,10 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -300,6 +303,32 @@ TEST_CASE("exchange: work of an attempt that found no room is in the report of t
     CHECK(report.saved_bytes == 32_MiB);
     CHECK(report.restored_bytes == 20_MiB);
     CHECK(told.saved_bytes == 32_MiB);
+}
+
+TEST_CASE("exchange: a timeout after an attempt that found no room says what that attempt did") {
+    const MachineDriver driver{HostDriver{40_MiB}};
+    const Arena* a = nullptr;
+    std::optional<HeldStream> busy;
+    MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { // `a` has been paused
+                          void* const more = a->allocate(1_MiB);
+                          busy.emplace(host_of(driver));
+                          CHECK(host_of(driver).fill(address_of(more), 1, 1_MiB, busy->get()).ok());
+                          return true;
+                      }}};
+    const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 20_MiB};
+    (void)saver.pause("b");
+    const Arena out = saver.arena("a", HostBackup{.threads = 1});
+    const Buffer<char> first{out, 32_MiB};
+    a = &out;
+    driver.fail({.call = Call::create, .nth = 2, .kind = StatusKind::out_of_memory});
+    try {
+        saver.exchange("a", "b", {.timeout = std::chrono::milliseconds{20}});
+        FAIL_CHECK("the device was idle");
+    } catch (const NotIdle& error) {
+        CHECK(error.report().saved_bytes == 32_MiB);
+        CHECK(contains(error.what(), "nothing has changed since an earlier attempt, which the report shows"));
+    }
+    busy.reset();
 }
 
 TEST_CASE("exchange: without room for the difference nothing changes") {

@@ -519,6 +519,72 @@ TEST_CASE("use: hooks run around evictions, and one that throws keeps its tag") 
     CHECK(row_of(saver, "b").state == "paused");
 }
 
+TEST_CASE("use: a hook around an eviction that pauses or drops a tag which the use moves is refused") {
+    using Act = void (*)(MemorySaver<D>&);
+    for (const Act act : {Act{[](auto& saver) { (void)saver.pause("a"); }}, Act{[](auto& saver) { saver.drop("a"); }},
+                          Act{[](auto& saver) { (void)saver.exchange("a", "c"); }}}) {
+        for (const bool before : {true, false}) {
+            World world{{"a", "b", "c", "d"}};
+            auto& saver = *world.saver;
+            for (const char* const name : {"b", "c", "d"}) (void)saver.use(name);
+            void* const more = saver.arena("a").allocate(1_MiB); // partly paused
+            int refused = 0;
+            const auto run = [&](PauseEvent& event) {
+                if (event.tags.at(0) != "b") return;
+                const std::string text = text_of<Misuse>([&] { act(saver); });
+                CHECK_MESSAGE(contains(text, "tag \"a\" is in use by this thread"), text);
+                refused += 1;
+                CHECK_THROWS_AS((void)saver.pause("a", {.timeout = 1ms}), NotIdle);
+            };
+            const Hook hook = before ? saver.before_pause(run) : saver.after_pause(run);
+            CHECK(saver.use("a").lost().empty());
+            CHECK(refused == 1);
+            CHECK(world.whole("a"));
+            saver.deallocate(more);
+        }
+    }
+}
+
+TEST_CASE("use: the text of a timeout after an eviction does not say that nothing has changed") {
+    World* there = nullptr;
+    std::optional<HeldStream> busy;
+    const auto again = [&](const NoRoom&) { // `out` has been evicted
+        there->driver.heal();
+        void* const block = there->saver->arena("out").allocate(32_MiB);
+        busy.emplace(host_of(there->driver));
+        CHECK(host_of(there->driver).fill(address_of(block), 1, each, busy->get()).ok());
+        return true;
+    };
+    World world{{"a"}, SaverOptions{.on_no_room = again}};
+    there = &world;
+    (void)world.saver->arena("out", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(30_MiB);
+    world.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
+    const std::string text =
+        text_of<NotIdle>([&] { (void)world.saver->use("a", {.timeout = 50ms, .order = Order{}}); });
+    CHECK_MESSAGE(contains(text, "nothing has changed since tags were paused or resumed for it"), text);
+    busy.reset();
+}
+
+TEST_CASE("use: a pause that waits for a use is refused once the saver is closed, also if that fails") {
+    World world{{"a"}};
+    auto& saver = *world.saver;
+    const Use use = saver.use("a");
+    Doing pausing{[&] { CHECK_THROWS_AS((void)saver.pause("a"), Misuse); }};
+    for (bool shared = true; shared;) { // until others have to wait behind the pause
+        Doing{[&] {
+            try {
+                (void)saver.use("a", {.timeout = 0ms});
+            } catch (const NotIdle&) {
+                shared = false;
+            }
+        }}.join();
+    }
+    world.driver.fail({.call = Call::drain});
+    CHECK_THROWS_AS(saver.close(), DriverError);
+    pausing.join();
+    CHECK(row_of(saver, "a").state == "active");
+}
+
 TEST_CASE("use: on_no_room is called if nothing else makes room") {
     std::optional<Buffer<char>> kept;
     int asked = 0;

@@ -439,6 +439,8 @@ private:
     void give_up_failed_arrival() noexcept;
     /// As above, and waits for copies of failed operations. Throws DriverError if they cannot be waited for.
     void recover();
+    /// Waits for the device if a `recover` would. Throws NotIdle once the deadline has passed.
+    void await_copies(const Deadline& deadline);
 
     // --- texts ---
 

@@ -918,6 +918,7 @@ MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const 
     auto hold = turn_.take(deadline, tag_);
     require_open(what);
     commit_arriving(deadline, join);
+    if (deadline) await_copies(deadline);
     (void)spent_.retry();
     return hold;
 }
@@ -1391,7 +1392,7 @@ MEMSAVER_INLINE void ArenaCore::set_retain(bool yes) {
 
 MEMSAVER_INLINE void ArenaCore::refuse_closed(const std::string& wanted) const {
     fork_check_.require_parent(wanted.c_str());
-    misuse({wanted, ": tag ", in_quotes(tag_), " has been ", end()});
+    misuse({wanted, ": tag ", in_quotes(tag_), closed_.load() ? " has been " : " is being ", end()});
 }
 
 MEMSAVER_INLINE void ArenaCore::check_of_tag(const Status& status, const Attempt& attempt) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arriving.hpp"
+#include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/lists.hpp"
 
 #include <algorithm>
@@ -364,6 +365,13 @@ MEMSAVER_INLINE void ArenaCore::give_up_failed_arrival() noexcept {
 MEMSAVER_INLINE void ArenaCore::recover() {
     give_up_failed_arrival();
     check_of_tag(settle(), "wait for copies of an earlier operation");
+}
+
+MEMSAVER_INLINE void ArenaCore::await_copies(const Deadline& deadline) {
+    if (!unsettled_.load() && (arriving_ == nullptr || !arriving_->failed())) return;
+    IdleWait device{driver_};
+    device.mark_device();
+    device.wait(deadline);
 }
 
 } // namespace detail

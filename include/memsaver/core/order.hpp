@@ -54,9 +54,11 @@ private:
         if constexpr (std::convertible_to<const Mark&, StreamRef>) {
             streams_.push_back(mark);
         } else {
-            events_.push_back(mark);
+            add_event(mark);
         }
     }
+
+    void add_event(EventRef event);
 
     Kind kind_ = Kind::device;
     std::vector<StreamRef> streams_;

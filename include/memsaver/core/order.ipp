@@ -17,8 +17,13 @@ MEMSAVER_INLINE Order Order::after_all(std::vector<StreamRef> streams, std::vect
     Order order;
     order.kind_ = Kind::after;
     order.streams_ = std::move(streams);
-    order.events_ = std::move(events);
+    for (const EventRef event : events) order.add_event(event);
     return order;
+}
+
+MEMSAVER_INLINE void Order::add_event(EventRef event) {
+    if (!event) detail::misuse({"after(event): the event is null"});
+    events_.push_back(event);
 }
 
 namespace detail {

@@ -87,6 +87,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             asked += 1;
         } catch (NotIdle& error) {
             waiter.stop_moving();
+            if (moved_) error.append(" since tags were paused or resumed for it");
             if (over(room) && !waiter.blocked() && !moving_) throw no_room(in, error.what());
             state_.say_who_holds(error, in);
             throw;
@@ -184,6 +185,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         first = std::current_exception();
     }
     moving_ = first != nullptr;
+    moved_ = moved_ || gone.report.released_bytes + gone.report.handed_bytes + come.report.mapped_bytes != 0;
     residents_.count_eviction(gone.report);
     residents_.count_arrival(come.report);
     let_go();

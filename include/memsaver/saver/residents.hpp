@@ -149,6 +149,7 @@ public:
     private:
         friend class Residents;
         // with the lock held:
+        [[nodiscard]] bool moves() const noexcept { return residents_.mover_ == this; }
         void want(ResidentList tags) noexcept;
         void end_move() noexcept;
 
@@ -157,8 +158,7 @@ public:
         ResidentList wanted_{}; // no use of these begins on threads that hold none
         const bool await_bytes_;
         const bool holds_;
-        const std::thread::id thread_ = std::this_thread::get_id();
-        bool moves_ = false; // is moving its tags, which count as in use
+        const pthread_t thread_ = ::pthread_self();
         bool waited_ = false;
         bool awaits_ = false;
         bool blocked_ = false;
@@ -283,8 +283,8 @@ private:
     std::condition_variable changed_;
     std::uint64_t changes_ = 0;
     std::size_t asleep_ = 0;
-    bool moving_ = false;       // a use moves tags
-    bool holder_moved_ = false; // the last waiter that moved tags held a use and had not queued
+    const Waiter* mover_ = nullptr; // moves its tags, which count as in use
+    bool holder_moved_ = false;     // the last waiter that moved tags held a use and had not queued
     bool closed_ = false;
     std::uint32_t evicting_ = 0; // threads that evict for allocations and resumes
     std::vector<Waiter*> queue_;

@@ -158,10 +158,10 @@ MEMSAVER_INLINE std::vector<AnyDriver> Residents::drivers_of(const UseRecord& us
 }
 
 MEMSAVER_INLINE bool Residents::holds_any() {
-    const std::thread::id here = std::this_thread::get_id();
+    const pthread_t here = ::pthread_self();
     const std::lock_guard lock{mutex_};
     // on_no_room may call `use` while its thread waits
-    return held_here() || any_in(queue_, [&](auto* each) { return each->thread_ == here; });
+    return held_here() || any_in(queue_, [&](auto* each) { return ::pthread_equal(each->thread_, here) != 0; });
 }
 
 MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
@@ -196,7 +196,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
         if (!blocked_) {
             if (all_resident(tags_, await_bytes_)) return residents_.grant(tags_, std::move(use));
             if (residents_.may_move(*this)) {
-                residents_.moving_ = moves_ = true;
+                residents_.mover_ = this;
                 residents_.holder_moved_ = holds_;
                 seen_ = residents_.changes_;
                 for (const auto& tag : tags_) tag->users += 1;
@@ -217,13 +217,13 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
 
 MEMSAVER_INLINE void Residents::Waiter::end_move() noexcept {
     for (const auto& tag : tags_) tag->users -= 1;
-    residents_.moving_ = moves_ = false;
+    residents_.mover_ = nullptr;
     residents_.notify_all();
 }
 
 MEMSAVER_INLINE void Residents::Waiter::stop_moving() noexcept {
-    if (!moves_) return;
     const std::lock_guard lock{residents_.mutex_};
+    if (!moves()) return;
     end_move();
     seen_ += 1; // not counting the change made here
 }
@@ -269,7 +269,7 @@ MEMSAVER_INLINE Residents::Evicting::~Evicting() {
 
 MEMSAVER_INLINE bool Residents::await_eviction(std::size_t seen, const Deadline& deadline) {
     std::unique_lock lock{mutex_};
-    while ((moving_ || evicting_ != 0) && counts_.evictions == seen) {
+    while ((mover_ != nullptr || evicting_ != 0) && counts_.evictions == seen) {
         if (deadline && std::chrono::steady_clock::now() >= *deadline) return false;
         wait_for_change(lock, deadline);
     }
@@ -297,8 +297,9 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     std::unique_lock lock{residents.mutex_};
     erase_in(tags, [&](const auto& tag) { return tag->claimed_by == here; });
     const auto claimed = [](const auto& tag) { return tag->claimed_by != std::thread::id{}; };
-    for (; !residents.closed_; residents.wait_for_change(lock, deadline)) {
+    for (;; residents.wait_for_change(lock, deadline)) {
         if (used_among(tags) != nullptr) residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
+        if (residents.closed_) misuse({what, ": the saver has been closed"});
         if (!any_in(tags, claimed)) break;
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             not_idle({"tag ", in_quotes(tags.front()->tag),
@@ -476,7 +477,7 @@ MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
 }
 
 MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
-    if (moving_) return false;
+    if (mover_ != nullptr) return false;
     if (!me.holds_) return is_first(me);
     if (!holder_moved_) return true;
     return !any_in(queue_, [&](const Waiter* each) { // alternates with queued waiters
@@ -490,16 +491,22 @@ MEMSAVER_INLINE bool Residents::held_here() const noexcept {
 
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
     if (depth == 0) return false;
-    const auto holder_waits = [&](const UseRecord& use) {
+    const auto concerned = [&](const auto& tag) { return is_in(tags, tag); };
+    const auto leads_back = [&](const auto& is_holder) {
+        if (is_holder(thread)) return true;
         for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->before) {
-            if (pauser->patient && use.holder_.is(pauser->thread) && circular(pauser->tags, thread, depth - 1))
-                return true;
+            if (pauser->patient && is_holder(pauser->thread) && circular(pauser->tags, thread, depth - 1)) return true;
         }
         return false;
     };
+    // A hook of an eviction runs on the thread that moves tags.
+    if (mover_ != nullptr && any_in(mover_->tags_, concerned) &&
+        leads_back([&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; })) {
+        return true;
+    }
     return any_in(living_, [&](const UseRecord* use) {
-        return any_in(use->of_, [&](const UseRecord::Of& of) { return is_in(tags, of.resident); }) &&
-               (use->holder_.is(thread) || holder_waits(*use));
+        return any_in(use->of_, [&](const UseRecord::Of& of) { return concerned(of.resident); }) &&
+               leads_back([&](pthread_t each) { return use->holder_.is(each); });
     });
 }
 

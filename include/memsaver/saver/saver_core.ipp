@@ -591,7 +591,10 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                 append(going.report, tried);
             } catch (Error& error) { // including exceptions of on_reclaim
                 if (!tried.tags.empty()) error.attach(std::move(tried));
-                if (auto* const busy = dynamic_cast<NotIdle*>(&error)) state_->say_who_holds(*busy);
+                if (auto* const busy = dynamic_cast<NotIdle*>(&error)) {
+                    if (!error.report().tags.empty()) busy->append(" since an earlier attempt, which the report shows");
+                    state_->say_who_holds(*busy);
+                }
                 throw;
             }
         });
@@ -628,10 +631,11 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     FixedList<PauseStep> pauses{going};
     FixedList<ResumeStep> resumes{
         members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
-    (void)begin_steps(pauses, members, turns, 0, going, options.bytes_out);
+    Members held = begin_steps(pauses, members, turns, 0, going, options.bytes_out);
     const Members arriving = begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
+    held.insert(held.end(), arriving.begin(), arriving.end());
     try {
-        MakeRoom relieve{*this, members, refused_by, may_wait};
+        MakeRoom relieve{*this, held, refused_by, may_wait};
         Report report = run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve,
                                      [&](std::size_t step) {
                                          // before a use can find the tag resident
