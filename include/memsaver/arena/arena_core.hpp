@@ -146,7 +146,7 @@ public:
     [[nodiscard]] std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step,
                                                                 bool whole = false);
 
-    // --- their bytes: contents.ipp ---
+    // --- their bytes ---
 
     /// Returns the kept bytes of `bytes` at `pointer`, which may point into a block: available while it is paused, and
     /// later for as long as the policy keeps them. Throws Misuse with the reason if there are none.
@@ -222,8 +222,6 @@ public:
     [[nodiscard]] bool on_its_way() noexcept;
     /// Returns whether some pages are active or are just being paused.
     [[nodiscard]] bool any_resident() noexcept;
-    /// Returns the physical bytes of pages whose release waits for device work.
-    [[nodiscard]] std::size_t waiting_bytes() noexcept;
     /// Returns the physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume();
 
@@ -308,7 +306,6 @@ private:
     Status create(Extent& extent) noexcept;
     /// Maps pages at an extent, and allows access. After a failure, the extent may be mapped.
     Status map(Extent& extent, PageHandle pages) noexcept;
-    Status map(Extent& extent) noexcept { return map(extent, extent.pages); }
     Status unmap(Extent& extent) noexcept;
     Status release(Extent& extent) noexcept;
     /// Unmaps and releases. If that fails, the extent keeps what is left.
@@ -319,7 +316,6 @@ private:
     /// Creates pages for all extents that have none, stopping at the first failure. Returns out_of_memory also if less
     /// than the margin would be left free. `beside`: bytes that will be created in addition.
     Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept;
-    Status create_and_map(std::vector<Extent>& extents) noexcept;
     [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const;
     /// Notes that copies of a failed operation may still be in flight. `settle` waits for them; nothing is released
     /// before, and no block becomes free before the device has been waited for.
@@ -358,12 +354,9 @@ private:
 
     [[nodiscard]] Memory* newest_active() noexcept;
     [[nodiscard]] Memory* memory_with_block(Address address) noexcept;
-    /// Reserves a place in the list, so that `add_active` needs no host memory.
-    [[nodiscard]] std::unique_ptr<Memory> new_memory();
     /// Merges memories of the same state and slot where that is possible. Never throws: what cannot be merged for lack
     /// of host memory stays apart.
     void merge_memories() noexcept;
-    [[nodiscard]] bool any(Memory::State state) const noexcept;
     /// Returns whether any part of a range is paused or being paused.
     [[nodiscard]] bool any_away(Range range) const noexcept;
     /// Makes freed blocks free whose work has completed. Returns whether there was any.

@@ -265,12 +265,6 @@ MEMSAVER_INLINE Status ArenaCore::create_all(std::vector<Extent>& extents, std::
     return {};
 }
 
-MEMSAVER_INLINE Status ArenaCore::create_and_map(std::vector<Extent>& extents) noexcept {
-    Status status = create_all(extents);
-    for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = map(extents[i]);
-    return status;
-}
-
 MEMSAVER_INLINE void ArenaCore::raise_no_room(const Status& status, const char* what, std::size_t needed) const {
     DeviceMemory memory;
     (void)driver_.memory(memory);
@@ -494,7 +488,8 @@ MEMSAVER_INLINE Status ArenaCore::add_memory(const std::vector<Range>& ranges, B
         }
         throw;
     }
-    const Status status = create_and_map(extents);
+    Status status = create_all(extents);
+    for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = map(extents[i], extents[i].pages);
     if (!status.ok()) {
         undo();
         return status;
@@ -504,7 +499,8 @@ MEMSAVER_INLINE Status ArenaCore::add_memory(const std::vector<Range>& ranges, B
         std::unique_lock lock{mutex_};
         Memory* memory = newest_active();
         if (memory == nullptr) {
-            fresh = new_memory();
+            memories_.reserve(memories_.size() + 1);
+            fresh = std::make_unique<Memory>(last_serial_);
             memory = fresh.get();
         }
         memory->extents.reserve(memory->extents.size() + extents.size());
@@ -565,11 +561,6 @@ MEMSAVER_INLINE Memory* ArenaCore::memory_with_block(Address address) noexcept {
     return nullptr;
 }
 
-MEMSAVER_INLINE std::unique_ptr<Memory> ArenaCore::new_memory() {
-    memories_.reserve(memories_.size() + 1);
-    return std::make_unique<Memory>(last_serial_);
-}
-
 MEMSAVER_INLINE void ArenaCore::merge_memories() noexcept {
     for (std::size_t i = 0; i < memories_.size(); ++i) {
         for (std::size_t j = i + 1; j < memories_.size();) {
@@ -594,10 +585,6 @@ MEMSAVER_INLINE void ArenaCore::merge_memories() noexcept {
 MEMSAVER_INLINE Memory* ArenaCore::memory(std::size_t i) noexcept {
     const std::lock_guard lock{mutex_};
     return i < memories_.size() ? memories_[i].get() : nullptr;
-}
-
-MEMSAVER_INLINE bool ArenaCore::any(Memory::State state) const noexcept {
-    return any_in(memories_, [&](const auto& memory) { return memory->state == state; });
 }
 
 MEMSAVER_INLINE bool ArenaCore::any_away(Range range) const noexcept {
@@ -793,13 +780,17 @@ MEMSAVER_INLINE bool ArenaCore::here(const void* pointer, std::size_t bytes) {
     return !any_away({as_address(pointer), bytes});
 }
 
+MEMSAVER_INLINE LiveBlock live_of(const Block& block) noexcept {
+    return {block.address, block.used_bytes(), block.serial, block.requested};
+}
+
 MEMSAVER_INLINE std::optional<LiveBlock> ArenaCore::block_holding(Address address) {
     const std::lock_guard lock{mutex_};
     for (const auto& memory : memories_) {
         const Block* const block = memory->blocks.holding(address);
         if (block == nullptr || block->state != Block::State::live) continue;
         if (address - block->address >= block->used_bytes()) return {};
-        return LiveBlock{block->address, block->used_bytes(), block->serial, block->requested};
+        return live_of(*block);
     }
     return {};
 }
@@ -872,13 +863,6 @@ MEMSAVER_INLINE bool ArenaCore::anything_waits() {
     return frees_.any_waiting() || any_in(attic_, [](const Leftover& each) { return each.until != nullptr; });
 }
 
-MEMSAVER_INLINE std::size_t ArenaCore::waiting_bytes() noexcept {
-    const std::lock_guard lock{mutex_};
-    std::size_t bytes = 0;
-    for (const Leftover& each : attic_) bytes += each.until != nullptr ? each.extent.bytes : 0;
-    return bytes;
-}
-
 MEMSAVER_INLINE bool ArenaCore::nothing_paused() noexcept {
     const std::lock_guard lock{mutex_};
     const bool all = all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
@@ -892,9 +876,10 @@ MEMSAVER_INLINE bool ArenaCore::all_resident() noexcept {
 
 MEMSAVER_INLINE bool ArenaCore::any_resident() noexcept {
     const std::lock_guard lock{mutex_};
-    return any(Memory::State::leaving) || any_in(memories_, [](const auto& memory) {
-               return memory->state == Memory::State::active && !memory->extents.empty();
-           });
+    return any_in(memories_, [](const auto& memory) {
+        return memory->state == Memory::State::leaving ||
+               (memory->state == Memory::State::active && !memory->extents.empty());
+    });
 }
 
 MEMSAVER_INLINE std::size_t ArenaCore::bytes_to_resume() {
@@ -936,9 +921,7 @@ MEMSAVER_INLINE ArenaCore::Contents ArenaCore::seal() {
     for (const auto& memory : memories_) {
         if (memory->state != Memory::State::active) misuse_of(tag_, {"tag ", in_quotes(tag_), ": it is paused"});
         contents.extents.insert(contents.extents.end(), memory->extents.begin(), memory->extents.end());
-        memory->blocks.for_each_saved([&](const Block& block) {
-            contents.blocks.push_back({block.address, block.used_bytes(), block.serial, block.requested});
-        });
+        memory->blocks.for_each_saved([&](const Block& block) { contents.blocks.push_back(live_of(block)); });
     }
     const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
     std::sort(contents.extents.begin(), contents.extents.end(), by_address);
@@ -985,14 +968,11 @@ MEMSAVER_INLINE void ArenaCore::release_leftovers() noexcept {
 // --- slots and live blocks ---
 
 MEMSAVER_INLINE std::vector<LiveBlock> ArenaCore::live_blocks(const std::vector<Memory*>& memories) {
-    std::vector<LiveBlock> live;
+    std::vector<LiveBlock> all;
     const std::lock_guard lock{mutex_};
-    for (const Memory* const memory : memories) {
-        memory->blocks.for_each_saved([&](const Block& block) {
-            live.push_back({block.address, block.used_bytes(), block.serial, block.requested});
-        });
-    }
-    return live;
+    for (const Memory* const memory : memories)
+        memory->blocks.for_each_saved([&](const Block& block) { all.push_back(live_of(block)); });
+    return all;
 }
 
 MEMSAVER_INLINE LiveSet ArenaCore::live_set(std::vector<Memory*> memories, const char* what) {
@@ -1077,10 +1057,6 @@ MEMSAVER_INLINE void ArenaCore::leave(const Extent& extent, bool owns_addresses,
 
 MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexcept {
     Status first;
-    const auto note = [&](const Status& status) {
-        if (first.ok()) first = status;
-        return status.ok();
-    };
     std::size_t left = 0; // how many to look at: those added meanwhile are not retried
     {
         const std::lock_guard lock{mutex_};
@@ -1101,9 +1077,9 @@ MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexc
             status = driver_.drain();
             drained = status.ok();
         }
-        if (note(status) && passed) {
+        if (note_first(first, status) && passed) {
             const std::size_t bytes = each.extent.owns ? each.extent.bytes : 0;
-            if (note(drop(each.extent))) released_bytes += bytes;
+            if (note_first(first, drop(each.extent))) released_bytes += bytes;
             each.until = nullptr;
         }
         const std::lock_guard lock{mutex_};
@@ -1137,8 +1113,7 @@ MEMSAVER_INLINE Status ArenaCore::retry_leftovers(std::size_t& released_bytes) n
             }
             const std::size_t bytes = extent.owns ? extent.bytes : 0;
             if (status.ok()) status = drop(extent);
-            if (status.ok()) released_bytes += bytes;
-            if (first.ok()) first = status;
+            if (note_first(first, status)) released_bytes += bytes;
             const std::lock_guard lock{mutex_};
             kept = extent;
         }

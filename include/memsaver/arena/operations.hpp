@@ -84,7 +84,7 @@ private:
         ArenaCore* core = nullptr;
     };
 
-    void note(const Status& status) noexcept;
+    void note(const Status& status) noexcept { (void)note_first(failure_, status); }
     TagReport finish() noexcept;
 
     Turn::Hold turn_;
@@ -213,7 +213,7 @@ public:
     TagReport commit(Status& status) noexcept;
 
 private:
-    void note(const Status& status) noexcept;
+    void note(const Status& status) noexcept { (void)note_first(failure_, status); }
     std::vector<Extent> take_unused();
 
     std::optional<Turn::Hold> turn_;

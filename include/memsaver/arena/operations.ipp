@@ -28,12 +28,12 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
     row_.device = core.device();
     core.recover();
     // A pause is not complete while pages are held, so it also releases those of earlier calls.
-    if (const Status status = core.retry_leftovers(row_.released_bytes); !status.ok()) note(status);
-    released_ = core.waiting_bytes() != 0;
+    note(core.retry_leftovers(row_.released_bytes));
     core.drop_dead();
     scratch_before_ = scratch_bytes();
     if (core.physical_bytes_.load() == 0) note(release_scratch(core.own_, row_.released_bytes)); // nothing needs it
     const std::lock_guard lock{core.mutex_};
+    released_ = any_in(core.attic_, [](const Leftover& each) { return each.until != nullptr; });
     core.merge_memories();
     std::size_t count = 0;
     for (const auto& memory : core.memories_) count += memory->extents.size();
@@ -95,7 +95,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
         const Target target = targets_.empty() ? Target{} : targets_[i];
         const Status unmapped =
             core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"} : core_->unmap(extent);
-        if (!unmapped.ok()) note(unmapped);
+        note(unmapped);
         if (target.extent != nullptr) { // the target has been written to: the old bytes are saved, and lost here
             target.core->take_over(*target.extent, *core_, extent);
             row_.handed_bytes += extent.bytes;
@@ -108,7 +108,7 @@ MEMSAVER_INLINE void ArenaCore::Pause::release() noexcept {
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
-    if (const Status kept = core_->retry_attic(row_.released_bytes); !kept.ok()) note(kept);
+    note(core_->retry_attic(row_.released_bytes));
     ticket_ = {};
     std::size_t given = 0;
     note(release_scratch(slot_, given));
@@ -125,10 +125,6 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     }
     status = failure_;
     return finish();
-}
-
-MEMSAVER_INLINE void ArenaCore::Pause::note(const Status& status) noexcept {
-    if (failure_.ok()) failure_ = status;
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
@@ -315,7 +311,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::map() {
     for (Memory* const memory : coming_) {
         for (Extent& extent : memory->extents) {
             if (!extent.owns) continue; // another arena's pages
-            check(core_->map(extent), "map pages", extent.bytes, extent.address);
+            check(core_->map(extent, extent.pages), "map pages", extent.bytes, extent.address);
         }
     }
 }
@@ -419,7 +415,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::idle(std::chrono::nanoseconds waited, bool
 MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
     try {
         if (const Status status = core_->settle(); !status.ok()) return note(status);
-        if (const Status status = core_->retry_leftovers(row_.released_bytes); !status.ok()) note(status);
+        note(core_->retry_leftovers(row_.released_bytes));
         if (turn_) core_->drop_dead(); // not within another operation's step
         std::vector<Extent> unused = take_unused();
         for (Extent& extent : unused) {
@@ -428,7 +424,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
             if (status.ok()) row_.released_bytes += extent.bytes;
             core_->leave(extent, true, status);
         }
-        if (const Status status = release_scratch(core_->own_, row_.released_bytes); !status.ok()) note(status);
+        note(release_scratch(core_->own_, row_.released_bytes));
     } catch (const std::bad_alloc&) { // thrown before anything was taken out
         note({StatusKind::out_of_host_memory, 0, "no host memory for the records of a trim"});
     }
@@ -438,10 +434,6 @@ MEMSAVER_INLINE TagReport ArenaCore::Trim::commit(Status& status) noexcept {
     status = failure_;
     row_.held_bytes = core_->held_bytes_.load();
     return std::move(row_);
-}
-
-MEMSAVER_INLINE void ArenaCore::Trim::note(const Status& status) noexcept {
-    if (failure_.ok()) failure_ = status;
 }
 
 MEMSAVER_INLINE std::vector<Extent> ArenaCore::Trim::take_unused() {

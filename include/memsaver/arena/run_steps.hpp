@@ -85,18 +85,22 @@ private:
 
 [[nodiscard]] Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept;
 
-/// Returns the first of `drivers` that owns a stream or an event, or null if none does. A failed query counts as no;
-/// `unknown` then receives the first failure.
+/// Returns the first of `drivers` and of `others` that owns a stream or an event; if none does, the first of `drivers`,
+/// unless a query failed: then throws its error.
 template <class Mark>
-[[nodiscard]] const AnyDriver* owner_among(const std::vector<AnyDriver>& drivers, const Mark& mark,
-                                           Status& unknown) noexcept {
-    for (const AnyDriver& driver : drivers) {
-        bool yes = false;
-        const Status status = ask_owner(driver, mark, yes);
-        if (status.ok() && yes) return &driver;
-        if (unknown.ok()) unknown = status;
+[[nodiscard]] const AnyDriver& owner_among(const std::vector<AnyDriver>& drivers, const std::vector<AnyDriver>& others,
+                                           const Mark& mark) {
+    Status unknown;
+    for (const std::vector<AnyDriver>* const some : {&drivers, &others}) {
+        for (const AnyDriver& driver : *some) {
+            bool yes = false;
+            const Status status = ask_owner(driver, mark, yes);
+            if (status.ok() && yes) return driver;
+            if (unknown.ok()) unknown = status;
+        }
     }
-    return nullptr;
+    check(unknown, "query the owner of a stream or event");
+    return drivers.front();
 }
 
 /// Waits until the work that `order` names has completed, on all devices concurrently. Returns the time for each

@@ -123,13 +123,7 @@ MEMSAVER_INLINE std::vector<IdleWait> wait_until_idle(const std::vector<AnyDrive
         return waits.emplace_back(driver);
     };
     const auto whose = [&](const auto& mark) -> const AnyDriver& {
-        if (drivers.size() + others.size() == 1) return drivers.front();
-        Status unknown;
-        for (const std::vector<AnyDriver>* const some : {&drivers, &others}) {
-            if (const AnyDriver* const owner = owner_among(*some, mark, unknown)) return *owner;
-        }
-        check(unknown, "query the owner of a stream or event");
-        return drivers.front();
+        return drivers.size() + others.size() == 1 ? drivers.front() : owner_among(drivers, others, mark);
     };
     if (order.kind() == Order::Kind::device) {
         for (const AnyDriver& driver : drivers) wait_on(driver).mark_device();

@@ -40,6 +40,16 @@ struct [[nodiscard]] Status {
 /// kind, such as "out of memory"; "ok" for success.
 [[nodiscard]] std::string to_string(const Status& status);
 
+namespace detail {
+
+/// Keeps the first failure. Returns whether `status` is ok.
+inline bool note_first(Status& first, const Status& status) noexcept {
+    if (first.ok()) first = status;
+    return status.ok();
+}
+
+} // namespace detail
+
 } // namespace memsaver::inline v0_3
 
 #ifndef MEMSAVER_COMPILED

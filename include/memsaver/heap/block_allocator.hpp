@@ -165,9 +165,6 @@ public:
     /// Makes a freed block reusable.
     void reclaim(Address address) noexcept;
 
-    /// Returns whether every byte of a range is free.
-    [[nodiscard]] bool is_free(Range range) const noexcept;
-
     /// Calls `visit(range)` for every free range with at least `bytes`. `visit` must not change the allocator.
     template <class Visit>
     void for_each_free(std::size_t bytes, Visit&& visit) {

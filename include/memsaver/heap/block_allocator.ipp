@@ -196,12 +196,6 @@ MEMSAVER_INLINE const Block* BlockAllocator::holding(Address address) const noex
     return node == FreeBins::none || nodes_[node].state == Block::State::free ? nullptr : &nodes_[node];
 }
 
-MEMSAVER_INLINE bool BlockAllocator::is_free(Range range) const noexcept {
-    const Node node = node_holding(range.address);
-    if (node == FreeBins::none || nodes_[node].state != Block::State::free) return false;
-    return range.end() <= nodes_[node].address + nodes_[node].bytes; // adjacent free ranges are merged
-}
-
 MEMSAVER_INLINE void BlockAllocator::keep(const Block& block) noexcept {
     live_bytes_ -= block.requested;
     live_blocks_ -= 1;

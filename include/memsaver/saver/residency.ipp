@@ -199,16 +199,9 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     erase_in(come.tags, [&](const std::string& tag) {
         return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
     });
-    const auto tell = [&](const auto& hooks, auto& event) { // all run; the first exception is kept
-        try {
-            state_.run_hooks(hooks, event, true);
-        } catch (...) {
-            if (!first) first = std::current_exception();
-        }
-    };
     note_hooks_ran(gone.tags);
-    if (!gone.tags.empty()) tell(state_.after_pause_, gone);
-    if (!come.tags.empty()) tell(state_.after_resume_, come);
+    if (!gone.tags.empty()) state_.run_after(state_.after_pause_, gone, first);
+    if (!come.tags.empty()) state_.run_after(state_.after_resume_, come, first);
     if (first) std::rethrow_exception(first);
     return refused;
 }

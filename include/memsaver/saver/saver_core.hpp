@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,8 @@ class ArrivalState;
 class ElasticRange;
 class OpenCaptures;
 class UseRecord;
+template <class What>
+class HookList;
 class SaverState; // the saver's data members and the parts of its operations
 struct WantedTag;
 
@@ -190,6 +193,11 @@ private:
     SaverCore(AnyDriver driver, SaverOptions options);
     ~SaverCore();
 
+    /// Returns the arena that contains a pointer. Throws Misuse with the call's arguments if there is none.
+    [[nodiscard]] std::shared_ptr<ArenaCore> owner(const char* call, const void* pointer, std::size_t bytes,
+                                                   std::string_view path = {}) const;
+    template <class What>
+    Hook add_hook(const char* what, HookList<What> SaverState::*list, std::function<void(What&)> function);
     /// Throws Misuse in a forked child, and inside an event sink.
     void require_may_call(const char* what) const;
     /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the

@@ -367,14 +367,17 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::holder(const char* what, c
     });
 }
 
-MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
-    require_may_call("backup_view");
-    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
-        return backup_view(*arena, pointer, bytes);
-    return boundary("backup_view", [&]() -> BackupView {
-        misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
-                "): no tag of this saver contains this pointer"});
+MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::owner(const char* call, const void* pointer, std::size_t bytes,
+                                                            std::string_view path) const {
+    return boundary(call, [&] {
+        if (std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return arena;
+        misuse({call, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), path.empty() ? "" : ", ",
+                path.empty() ? Bit{""} : in_quotes(path), "): no tag of this saver contains this pointer"});
     });
+}
+
+MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
+    return backup_view(*owner("backup_view", pointer, bytes), pointer, bytes);
 }
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes) {
@@ -386,13 +389,7 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* 
 }
 
 MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
-    require_may_call("write_backup");
-    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
-        return write_backup(*arena, pointer, from, bytes);
-    boundary("write_backup", [&] {
-        misuse({"write_backup(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
-                "): no tag of this saver contains this pointer"});
-    });
+    write_backup(*owner("write_backup", pointer, bytes), pointer, from, bytes);
 }
 
 MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
@@ -403,12 +400,7 @@ MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, co
 }
 
 MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
-    require_may_call("load");
-    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return load(*arena, pointer, from);
-    boundary("load", [&] {
-        misuse({"load(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(from.bytes), ", ",
-                in_quotes(from.path), "): no tag of this saver contains this pointer"});
-    });
+    load(*owner("load", pointer, from.bytes, from.path), pointer, from);
 }
 
 MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const FileRange& from) {
@@ -420,12 +412,7 @@ MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const File
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t bytes) {
-    require_may_call("invalidate");
-    if (const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return invalidate(*arena, pointer, bytes);
-    boundary("invalidate", [&] {
-        misuse({"invalidate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
-                "): no tag of this saver contains this pointer"});
-    });
+    invalidate(*owner("invalidate", pointer, bytes), pointer, bytes);
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes) {
@@ -436,12 +423,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(ArenaCore& arena, const void* pointer
 }
 
 MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
-    require_may_call("gate");
-    if (std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return gate(std::move(arena), pointer, bytes);
-    return boundary("gate", [&]() -> Gate {
-        misuse({"gate(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes),
-                "): no tag of this saver contains this pointer"});
-    });
+    return gate(owner("gate", pointer, bytes), pointer, bytes);
 }
 
 MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes) {
@@ -599,17 +581,9 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             }
         });
         std::exception_ptr first; // all hooks run
-        try {
-            state_->run_hooks(state_->after_pause_, going, true);
-        } catch (...) {
-            first = std::current_exception();
-        }
+        state_->run_after(state_->after_pause_, going, first);
         arriving.report = std::move(going.report); // moved: a copy would need host memory
-        try {
-            state_->run_hooks(state_->after_resume_, arriving, true);
-        } catch (...) {
-            if (!first) first = std::current_exception();
-        }
+        state_->run_after(state_->after_resume_, arriving, first);
         if (first) std::rethrow_exception(first);
         return std::move(arriving.report);
     });
@@ -941,39 +915,32 @@ MEMSAVER_INLINE void SaverCore::set_priority(const Tags& tags, int priority) {
 
 // --- hooks ---
 
-MEMSAVER_INLINE Hook SaverCore::before_pause(std::function<void(PauseEvent&)> function) {
-    return boundary("before_pause", [&] {
-        state_->tags_.require_open("before_pause");
-        return state_->before_pause_.add(std::move(function));
+template <class What>
+Hook SaverCore::add_hook(const char* what, HookList<What> SaverState::*list, std::function<void(What&)> function) {
+    return boundary(what, [&] {
+        state_->tags_.require_open(what);
+        return ((*state_).*list).add(std::move(function));
     });
+}
+
+MEMSAVER_INLINE Hook SaverCore::before_pause(std::function<void(PauseEvent&)> function) {
+    return add_hook("before_pause", &SaverState::before_pause_, std::move(function));
 }
 
 MEMSAVER_INLINE Hook SaverCore::after_pause(std::function<void(PauseEvent&)> function) {
-    return boundary("after_pause", [&] {
-        state_->tags_.require_open("after_pause");
-        return state_->after_pause_.add(std::move(function));
-    });
+    return add_hook("after_pause", &SaverState::after_pause_, std::move(function));
 }
 
 MEMSAVER_INLINE Hook SaverCore::after_failed_pause(std::function<void(PauseEvent&)> function) {
-    return boundary("after_failed_pause", [&] {
-        state_->tags_.require_open("after_failed_pause");
-        return state_->after_failed_pause_.add(std::move(function));
-    });
+    return add_hook("after_failed_pause", &SaverState::after_failed_pause_, std::move(function));
 }
 
 MEMSAVER_INLINE Hook SaverCore::before_resume(std::function<void(ResumeEvent&)> function) {
-    return boundary("before_resume", [&] {
-        state_->tags_.require_open("before_resume");
-        return state_->before_resume_.add(std::move(function));
-    });
+    return add_hook("before_resume", &SaverState::before_resume_, std::move(function));
 }
 
 MEMSAVER_INLINE Hook SaverCore::after_resume(std::function<void(ResumeEvent&)> function) {
-    return boundary("after_resume", [&] {
-        state_->tags_.require_open("after_resume");
-        return state_->after_resume_.add(std::move(function));
-    });
+    return add_hook("after_resume", &SaverState::after_resume_, std::move(function));
 }
 
 MEMSAVER_INLINE Hook SaverCore::install(const char* what, FunctionRef<Hook()> parts) { return boundary(what, parts); }
@@ -1084,16 +1051,12 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
     if (asked < most_asked && ask_elastic(device, tags, missing) != 0) return true;
-    if (asked < most_asked && ask_others(device, wanted, within)) return true;
+    for (const AnyDriver& driver : tags_.drivers()) { // whoever else holds memory of the device
+        if (driver.device() == device && asked < most_asked && driver.ask_for_room(wanted, within).ok()) return true;
+    }
     if (!options_.on_no_room || asked >= most_asked || running_.here(Running::Kind::on_no_room)) return false;
     const Running::Entry mark{running_, Running::Kind::on_no_room};
     return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
-}
-
-MEMSAVER_INLINE bool SaverState::ask_others(int device, std::size_t bytes, std::int64_t within) {
-    for (const AnyDriver& driver : tags_.drivers())
-        if (driver.device() == device) return driver.ask_for_room(bytes, within).ok();
-    return false;
 }
 
 MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
@@ -1201,10 +1164,7 @@ MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, cons
             if (driver.device() == arena.device() && (mark == std::decay_t<decltype(mark)>{} || drivers.size() == 1))
                 return driver;
         }
-        Status unknown;
-        if (const AnyDriver* const owner = owner_among(drivers, mark, unknown)) return *owner;
-        check(unknown, "query the owner of a stream or event");
-        return drivers.front();
+        return owner_among(drivers, {}, mark);
     };
     std::vector<std::shared_ptr<const WorkMark>> marks;
     for (const StreamRef stream : order.streams()) {

@@ -117,8 +117,6 @@ class SaverState {
         const Evictions* const how = options_.evict_for_allocations.how();
         return how != nullptr && lack.asked < most_asked && how->make_room(*this, lack);
     }
-    /// Asks whoever else holds memory of the device; see Device::ask_for_room. Returns whether there is room now.
-    bool ask_others(int device, std::size_t bytes, std::int64_t within);
     static constexpr unsigned most_asked = 100; // stops a program that always says yes and never frees anything
     /// Returns those of these tags that are at least partly paused.
     [[nodiscard]] std::vector<std::string> away(const Tags& tags);
@@ -218,13 +216,7 @@ class SaverState {
     std::vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
         const std::vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
         if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
-        const std::vector<AnyDriver> all = tags_.drivers();
-        Status unknown;
-        for (const std::vector<AnyDriver>* const some : {&drivers, &all}) {
-            if (const AnyDriver* const owner = owner_among(*some, mark, unknown)) return {*owner};
-        }
-        check(unknown, "query the owner of a stream or event");
-        return {drivers.front()};
+        return {owner_among(drivers, tags_.drivers(), mark)};
     }
     /// Returns each tag once.
     [[nodiscard]] static ResidentList residents_of(const Members& members);
@@ -263,6 +255,16 @@ class SaverState {
     void run_hooks(const HookList<What>& hooks, What& event, bool all) {
         const Running::Entry mark{running_, Running::Kind::hook, &event.tags};
         all ? hooks.run_all(event) : hooks.run_until_throw(event);
+    }
+
+    /// Runs all hooks; keeps the first exception in `first`.
+    template <class What>
+    void run_after(const HookList<What>& hooks, What& event, std::exception_ptr& first) noexcept {
+        try {
+            run_hooks(hooks, event, true);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
     }
 
     /// Returns whether any pause hook is registered.
