@@ -351,8 +351,7 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
     int waits = gentle_reclaims; // for operations of other threads
     bool nothing = false;        // the last reclaim found nothing
     for (bool waited = false;;) {
-        require_open_for([&] { return request.text(); });
-        if (closing_.load()) refuse_closed(request.text());
+        if (closing_.load() || forked()) refuse_closed(request.text());
         const std::uint64_t passed = frees_.last_done();
         const std::uint64_t ended = turn_.ended();
         std::uint64_t seen = 0;
@@ -407,8 +406,7 @@ MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t capacity, std::size_t
 
 MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
     const Growth growth{*this};
-    require_open_for([&] { return "allocate " + format_bytes(bytes); });
-    if (closing_.load()) refuse_closed("allocate " + format_bytes(bytes));
+    if (closing_.load() || forked()) refuse_closed("allocate " + format_bytes(bytes));
     {
         const std::lock_guard lock{mutex_};
         if (growths_ != seen) return;
@@ -650,7 +648,8 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
     using Kind = FreeOrder::Kind;
     if (pointer == nullptr) return;
     const Address address = as_address(pointer);
-    require_open_for([&] { return "deallocate(" + format_address(address) + ')'; });
+    const auto still_open = [&] { require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); };
+    still_open();
     Kind kind = order.kind;
     Frees::Place place{driver_};
     bool marked = false;
@@ -681,7 +680,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
         graph->add(kept);
     }
     const Frees::Lock lock = Frees::lock(mutex_);
-    require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); // closed meanwhile
+    still_open(); // also now
     for (const Range& owned : owned_) {
         if (address < owned.address || address >= owned.end()) continue;
         misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
