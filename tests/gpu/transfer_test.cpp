@@ -72,9 +72,8 @@ bool one_more(const Watched& driver, std::size_t offset, std::size_t bytes, Addr
 }
 
 /// Starts `in`, with all copies except those of the first piece held, and follows its first and its last bytes.
-template <class Transfer>
-void follow_first_and_last(Program& program, const Watched& driver, Transfer& in, CUstream lane, Address memory,
-                           std::size_t bytes, Address second_piece) {
+void follow_first_and_last(Program& program, const Watched& driver, Transfer& in, bool direct, CUstream lane,
+                           Address memory, std::size_t bytes, Address second_piece) {
     const Address last = memory + bytes - part;
     const Held held{driver, program, lane, second_piece};
     in.start();
@@ -88,8 +87,7 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
     CHECK_FALSE(done);
     CHECK(one_more(driver, 0, bytes, memory));
 
-    if constexpr (std::is_same_v<Transfer,
-                                 PinnedTransfer>) { // the other one waits here, and not on the stream
+    if (direct) { // the other one waits here, and not on the stream
         REQUIRE(in.follow(program.other_stream, {last, part}).ok());
         program.add_one(program.other_stream, pointer(last), part_words);
         CHECK_FALSE(program.idle(program.other_stream));
@@ -110,7 +108,7 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
 /// Saves `memory` by a transfer of `make(lane)`, overwrites it, and lets streams follow the restore.
 template <class Make>
 void save_and_follow(Program& program, const Watched& driver, const PlainBytes& memory, std::size_t bytes,
-                     Address second_piece, const Make& make) {
+                     Address second_piece, bool direct, const Make& make) {
     test::write_pattern(driver, pointer(memory.address()), bytes, saved_seed);
     const auto out = make(CopyLane{driver, Direction::out});
     out->start();
@@ -120,7 +118,7 @@ void save_and_follow(Program& program, const Watched& driver, const PlainBytes& 
     CopyLane lane{driver, Direction::in};
     CUstream on = native(lane.stream());
     const auto in = make(std::move(lane));
-    follow_first_and_last(program, driver, *in, on, memory.address(), bytes, second_piece);
+    follow_first_and_last(program, driver, *in, direct, on, memory.address(), bytes, second_piece);
 }
 
 std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes, std::size_t cell) {
@@ -147,27 +145,23 @@ private:
 
 } // namespace
 
-TEST_CASE("PinnedTransfer: a stream follows a range") {
-    using Transfer = PinnedTransfer;
+TEST_CASE("Direct transfer: a stream follows a range") {
     using Region = HostCells;
     constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // at least two cells, wherever it begins
     Program program;
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
     const auto region = std::make_shared<Region>(books.driver, bytes);
-    const std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
+    std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
+    for (Piece& piece : pieces) piece.pages = region;
     REQUIRE(pieces.size() >= 2);
     const auto make = [&](CopyLane lane) {
-        std::vector<Transfer::PinnedPiece> cargo;
-        for (const Piece& piece : pieces) cargo.push_back({piece, region});
-        return std::make_unique<Transfer>(std::move(lane), std::move(cargo), CrewOptions{.threads = 2}, nullptr,
-                                          ProgressSink{});
+        return direct_transfer(std::move(lane), pieces, CrewOptions{.threads = 2}, nullptr, ProgressSink{});
     };
-    save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, make);
+    save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, true, make);
 }
 
-TEST_CASE("RingTransfer: a stream follows a range") {
-    using Transfer = RingTransfer;
+TEST_CASE("Staged transfer: a stream follows a range") {
     constexpr std::size_t bytes = 8_MiB; // four buffers
     Program program;
     const Ledgered books;
@@ -177,10 +171,10 @@ TEST_CASE("RingTransfer: a stream follows a range") {
     const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
     REQUIRE(pieces.size() == 4);
     const auto make = [&](CopyLane lane) {
-        return std::make_unique<Transfer>(std::move(lane), pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
-                                          ProgressSink{});
+        return staged_transfer(std::move(lane), pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
+                               ProgressSink{});
     };
-    save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, make);
+    save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, false, make);
 }
 
 } // namespace gpu_transfer_test

@@ -77,7 +77,7 @@ public:
 
 private:
     class Loan;
-    class Transfer;
+    class CodedWay;
     class Worker;
 
     static constexpr Status no_bytes{StatusKind::unsupported, 0, "a compressed store has no plain bytes"};

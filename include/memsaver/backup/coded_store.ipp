@@ -121,36 +121,21 @@ private:
     bool lent_ = false;
 };
 
-class CodedStore::Transfer final : public CrewTransfer {
+class CodedStore::CodedWay final : public Transfer::Way {
 public:
-    Transfer(CodedStore& store, Direction direction, std::vector<Piece> pieces, const Plan& plan, const LiveSet& live)
-        : Transfer{store, direction, std::move(pieces), plan, live, movers(store, plan, pieces.size())} {}
-    ~Transfer() override { join(); }
-
-    void start() { start_crew(movers_ + cells_.size()); }
-
-private:
-    Transfer(CodedStore& store, Direction direction, std::vector<Piece>&& pieces, const Plan& plan, const LiveSet& live,
+    CodedWay(CodedStore& store, Direction direction, std::size_t bytes, const Plan& plan, const LiveSet& live,
              std::size_t movers)
-        : CrewTransfer{std::move(pieces), crew(store, movers), live.progress}, store_{store},
-          direction_{direction}, cells_{direction == Direction::out ? store.cells() : std::vector<Room>{}}, plan_{plan},
-          scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes_of(this->pieces())},
+        : store_{store}, direction_{direction}, cells_{direction == Direction::out ? store.cells()
+                                                                                   : std::vector<Room>{}},
+          plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
           ring_{store.share_.ring()}, before_write_{live.before_write}, movers_{movers} {}
 
-    [[nodiscard]] static std::size_t movers(const CodedStore& store, const Plan& plan, std::size_t pieces) noexcept {
-        const std::size_t most = plan.parts != 0 ? plan.parts : store.coding_.pieces;
-        return std::min({most, pieces, std::max<std::size_t>(1, store.options_.crew.threads)});
-    }
-    /// The movers plus the policy's threads, which allocate host memory. A crew of one stays one.
-    [[nodiscard]] static CrewOptions crew(const CodedStore& store, std::size_t movers) {
-        CrewOptions crew = store.options_.crew;
-        if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers);
-        return crew;
-    }
-    inline void work() override;
-    inline void move_all(std::size_t part);
+    std::size_t start(Transfer&) override { return movers_ + cells_.size(); }
+    inline void work(Transfer& transfer) override;
+
+private:
     /// Allocates host pages for the bytes while other threads move bytes.
-    inline void take_ahead() noexcept;
+    inline void take_ahead(const Transfer& transfer) noexcept;
 
     CodedStore& store_;
     Direction direction_;
@@ -485,8 +470,14 @@ inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, cons
                                                        const Plan& plan, const LiveSet& live) {
     inside_->about(live);
     const std::vector<Range> none;
-    auto work = std::make_unique<Transfer>(
-        *this, direction, pieces_of(units, direction == Direction::in ? live.first : none), plan, live);
+    std::vector<Piece> pieces = pieces_of(units, direction == Direction::in ? live.first : none);
+    CrewOptions crew = options_.crew;
+    const std::size_t movers = std::min({plan.parts != 0 ? plan.parts : std::size_t{coding_.pieces}, pieces.size(),
+                                         std::max<std::size_t>(1, crew.threads)});
+    // In addition to the movers, the policy's threads allocate host memory. A crew of one stays one.
+    if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers);
+    auto way = std::make_unique<CodedWay>(*this, direction, bytes_of(pieces), plan, live, movers);
+    auto work = std::make_unique<Transfer>(driver_, std::move(pieces), crew, live.progress, std::move(way));
     work->start();
     return work;
 }
@@ -965,35 +956,33 @@ inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo,
 
 // --- transfers ---
 
-inline void CodedStore::Transfer::take_ahead() noexcept {
-    for (std::size_t i = next_cell_++; i < cells_.size() && !all_taken(); i = next_cell_++) { // movers take the rest
+inline void CodedStore::CodedWay::take_ahead(const Transfer& transfer) noexcept {
+    // Movers take the rest.
+    for (std::size_t i = next_cell_++; i < cells_.size() && !transfer.all_taken(); i = next_cell_++) {
         const std::shared_lock steady{store_.inside_mutex_};
         if (!store_.inside_->take_ahead(cells_[i].location, cells_[i].bytes)) return;
     }
 }
 
-inline void CodedStore::Transfer::work() {
-    if (begun_++ >= movers_) return take_ahead();
+inline void CodedStore::CodedWay::work(Transfer& transfer) {
+    if (begun_++ >= movers_) return take_ahead(transfer);
     const Loan loan{store_, plan_.parts};
-    if (!all_taken()) move_all(loan.part());
-}
-
-inline void CodedStore::Transfer::move_all(std::size_t part) {
+    if (transfer.all_taken()) return;
     const std::size_t each = plan_.work + plan_.area;
-    const Range scratch = plan_.parts != 0 ? Range{scratch_.address + part * each, each} : Range{};
-    Worker worker{store_, part, scratch, plan_, bytes_, *ring_};
-    for (std::size_t i = 0; take(i);) {
+    const Range scratch = plan_.parts != 0 ? Range{scratch_.address + loan.part() * each, each} : Range{};
+    Worker worker{store_, loan.part(), scratch, plan_, bytes_, *ring_};
+    for (std::size_t i = 0; transfer.take(i);) {
         try {
             if (direction_ == Direction::out) {
-                worker.out(pieces()[i].units);
+                worker.out(transfer.pieces()[i].units);
             } else {
-                worker.in(pieces()[i].units, before_write_);
+                worker.in(transfer.pieces()[i].units, before_write_);
             }
         } catch (...) {
             worker.drain();
             throw;
         }
-        arrived(i);
+        transfer.arrived(i);
     }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/backup/kept_store.hpp"
-#include "memsaver/backup/pinned_transfer.hpp"
 
 #include <atomic>
 #include <cstddef>

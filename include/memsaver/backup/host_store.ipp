@@ -171,13 +171,10 @@ MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const st
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live, const std::vector<Range>& first) {
     if (!pinned_) return through_ring(direction, std::move(units), live, first);
-    std::vector<PinnedTransfer::PinnedPiece> cargo;
-    for (Piece& piece : cut(std::move(units), HostCells::cell_bytes, first)) {
-        auto mapping = mapping_of(piece.location());
-        cargo.push_back({std::move(piece), std::move(mapping)});
-    }
-    auto work = std::make_unique<PinnedTransfer>(
-        CopyLane{driver_, direction}, std::move(cargo), options_.crew, options_.observer.get(), live.progress,
+    std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
+    for (Piece& piece : pieces) piece.pages = mapping_of(piece.location());
+    auto work = direct_transfer(
+        CopyLane{driver_, direction}, std::move(pieces), options_.crew, options_.observer.get(), live.progress,
         [this, tell = live.tell] { report_refused(tell); }, live.before_write, options_.kernel_copies);
     work->start();
     return work;

@@ -58,9 +58,9 @@ MEMSAVER_INLINE std::vector<Piece> KeptStore::cut(std::vector<Unit> units, std::
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> KeptStore::through_ring(Direction direction, std::vector<Unit> units,
                                                                       const LiveSet& live,
                                                                       const std::vector<Range>& first) {
-    auto work = std::make_unique<RingTransfer>(
-        CopyLane{driver_, direction}, cut(std::move(units), share_.buffer_bytes(), first), *this, share_.ring(),
-        options_.crew, options_.observer.get(), live.progress, error_prefix_, live.before_write);
+    auto work = staged_transfer(CopyLane{driver_, direction}, cut(std::move(units), share_.buffer_bytes(), first),
+                                *this, share_.ring(), options_.crew, options_.observer.get(), live.progress,
+                                error_prefix_, live.before_write);
     work->start();
     return work;
 }

@@ -110,13 +110,10 @@ MEMSAVER_INLINE Status PeerStore::clear() noexcept {
 
 MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction direction, std::vector<Unit> units,
                                                                const LiveSet& live, const std::vector<Range>& first) {
-    std::vector<PinnedTransfer::PinnedPiece> cargo;
-    for (Piece& piece : cut(std::move(units), piece_bytes, first)) {
-        auto pages = pages_of(piece.location());
-        cargo.push_back({std::move(piece), std::move(pages)});
-    }
-    auto work = std::make_unique<PinnedTransfer>(CopyLane{driver_, direction, true}, std::move(cargo), options_.crew,
-                                                 nullptr, live.progress, std::function<void()>{}, live.before_write);
+    std::vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
+    for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
+    auto work = direct_transfer(CopyLane{driver_, direction, true}, std::move(pieces), options_.crew, nullptr,
+                                live.progress, {}, live.before_write);
     work->start();
     return work;
 }

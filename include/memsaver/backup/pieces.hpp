@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +26,12 @@ struct Unit {
     std::size_t bytes = 0;
 };
 
+class CopyablePages;
+
 /// Units that are moved together: they lie in one cell of the store, in order of location.
 struct Piece {
     std::vector<Unit> units;
+    std::shared_ptr<CopyablePages> pages{}; ///< null: copies cannot reach the bytes where they are kept
 
     [[nodiscard]] std::uint64_t location() const noexcept { return units.front().location; }
     [[nodiscard]] std::uint64_t end() const noexcept { return units.back().location + units.back().bytes; }

@@ -1,7 +1,7 @@
 // The program's files as a store to read from.
 #pragma once
 
-#include "memsaver/backup/ring_transfer.hpp"
+#include "memsaver/backup/transfer.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <atomic>

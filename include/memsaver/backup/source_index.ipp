@@ -233,10 +233,10 @@ MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceIndex::read(std::vector<Unit
                                                                 const LiveSet& live, ProgressSink progress) {
     share.join(live.host_budget);
     const auto apart = [](const Unit&, const Unit&) { return false; };
-    auto work = std::make_unique<RingTransfer>(
-        CopyLane{driver, Direction::in},
-        cut_in_wanted_order(std::move(units), share.buffer_bytes(), live.first, true, apart), reader, share.ring(),
-        options.crew, nullptr, std::move(progress), of_tag(live.tag), live.before_write);
+    auto work =
+        staged_transfer(CopyLane{driver, Direction::in},
+                        cut_in_wanted_order(std::move(units), share.buffer_bytes(), live.first, true, apart), reader,
+                        share.ring(), options.crew, nullptr, std::move(progress), of_tag(live.tag), live.before_write);
     work->start();
     return work;
 }

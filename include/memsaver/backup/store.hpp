@@ -4,7 +4,7 @@
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
-#include "memsaver/backup/ring_transfer.hpp"
+#include "memsaver/backup/transfer.hpp"
 
 #include <atomic>
 #include <cstddef>

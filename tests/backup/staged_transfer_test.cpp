@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-namespace backup_ring_transfer_test {
+namespace backup_staged_transfer_test {
 
 using namespace transfer_test;
 
@@ -39,7 +39,6 @@ private:
     mutable std::atomic<std::size_t> calls_{0};
 };
 
-using Transfer = RingTransfer;
 constexpr std::size_t bytes = 21_MiB + 6912;
 
 struct Setup {
@@ -65,8 +64,8 @@ struct Setup {
     }
     std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
                                    CrewOptions crew = {.threads = 2}) const {
-        return std::make_unique<Transfer>(CopyLane{driver, direction}, pieces(), shelf, ring, std::move(crew), observer,
-                                          std::move(progress));
+        return staged_transfer(CopyLane{driver, direction}, pieces(), shelf, ring, std::move(crew), observer,
+                               std::move(progress));
     }
     Status move(Direction direction) const {
         auto transfer = make(direction);
@@ -123,7 +122,7 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
     check_clean(driver);
 }
 
-TEST_CASE("RingTransfer: saves and restores, with odd tails and holes") {
+TEST_CASE("Staged transfer: saves and restores, with odd tails and holes") {
     for (const unsigned threads : {1U, 2U, 4U}) {
         Setup s{16_MiB, threads};
         Done out_done;
@@ -143,7 +142,7 @@ TEST_CASE("RingTransfer: saves and restores, with odd tails and holes") {
     }
 }
 
-TEST_CASE("RingTransfer: a block is always padded with the same bytes") {
+TEST_CASE("Staged transfer: a block is always padded with the same bytes") {
     Setup s;
     CHECK(s.move(Direction::out).ok());
     const auto first = s.shelf.bytes_;
@@ -154,7 +153,7 @@ TEST_CASE("RingTransfer: a block is always padded with the same bytes") {
     CHECK(s.shelf.bytes_ == first);
 }
 
-TEST_CASE("RingTransfer: two transfers at once share the ring") {
+TEST_CASE("Staged transfer: two transfers at once share the ring") {
     for (const unsigned threads : {1U, 2U}) {
         Setup s{4_MiB * threads, threads};
         CHECK(s.move(Direction::out).ok());
@@ -162,17 +161,19 @@ TEST_CASE("RingTransfer: two transfers at once share the ring") {
         auto all = s.pieces();
         std::vector<Piece> half(std::make_move_iterator(all.begin() + 2), std::make_move_iterator(all.end()));
         all.resize(2);
-        Transfer one{CopyLane{s.driver, Direction::in}, std::move(half), s.shelf, s.ring, {.threads = 2}, nullptr, {}};
-        Transfer two{CopyLane{s.driver, Direction::in}, std::move(all), s.shelf, s.ring, {.threads = 2}, nullptr, {}};
-        one.start();
-        two.start();
-        CHECK(two.wait().ok());
-        CHECK(one.wait().ok());
+        const auto one = staged_transfer(CopyLane{s.driver, Direction::in}, std::move(half), s.shelf, s.ring,
+                                         {.threads = 2}, nullptr, {});
+        const auto two = staged_transfer(CopyLane{s.driver, Direction::in}, std::move(all), s.shelf, s.ring,
+                                         {.threads = 2}, nullptr, {});
+        one->start();
+        two->start();
+        CHECK(two->wait().ok());
+        CHECK(one->wait().ok());
         CHECK(s.memory.has(1));
     }
 }
 
-TEST_CASE("RingTransfer: a range can be followed while the rest is still to come") {
+TEST_CASE("Staged transfer: a range can be followed while the rest is still to come") {
     Setup s;
     CHECK(s.move(Direction::out).ok());
     s.memory.write(2);
@@ -195,7 +196,7 @@ TEST_CASE("RingTransfer: a range can be followed while the rest is still to come
     CHECK(s.memory.has(1));
 }
 
-TEST_CASE("RingTransfer: an observer sees every byte, and may refuse") {
+TEST_CASE("Staged transfer: an observer sees every byte, and may refuse") {
     Setup s;
     for (const Direction direction : {Direction::out, Direction::in}) {
         for (const std::size_t throw_at : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
@@ -222,7 +223,7 @@ TEST_CASE("RingTransfer: an observer sees every byte, and may refuse") {
     CHECK(s.memory.has(1));
 }
 
-TEST_CASE("RingTransfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
+TEST_CASE("Staged transfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
     const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
                                   Call::open_event,   Call::map_host, Call::populate_host};
     for (const Call call : calls) {
@@ -262,7 +263,7 @@ TEST_CASE("RingTransfer: a failure in the middle ends it, wakes its followers, a
     }
 }
 
-TEST_CASE("RingTransfer: memory for one buffer is enough") {
+TEST_CASE("Staged transfer: memory for one buffer is enough") {
     for (const Call call : {Call::map_host, Call::populate_host}) {
         CAPTURE(call_name(call));
         Setup s;
@@ -278,15 +279,15 @@ TEST_CASE("RingTransfer: memory for one buffer is enough") {
     }
 }
 
-TEST_CASE("RingTransfer: an error says whose bytes, how many and where") {
+TEST_CASE("Staged transfer: an error says whose bytes, how many and where") {
     for (const Direction direction : {Direction::out, Direction::in}) {
         Setup s;
         CHECK(s.move(Direction::out).ok());
-        Transfer transfer{
-            CopyLane{s.driver, direction}, s.pieces(), s.shelf, s.ring, {.threads = 1}, nullptr, {}, "tag \"cold\", "};
+        const auto transfer = staged_transfer(CopyLane{s.driver, direction}, s.pieces(), s.shelf, s.ring,
+                                              {.threads = 1}, nullptr, {}, "tag \"cold\", ");
         s.shelf.fail_at = 1;
-        transfer.start();
-        const std::string text = test::text_of<DriverError>([&] { (void)transfer.wait(); });
+        transfer->start();
+        const std::string text = test::text_of<DriverError>([&] { (void)transfer->wait(); });
         CHECK(test::contains(text, direction == Direction::out ? "write bytes" : "read bytes"));
         CHECK(test::contains(text, "(tag \"cold\", "));
         CHECK(test::contains(text, "from " + format_address(s.memory.address()) + " onward"));
@@ -309,13 +310,13 @@ TEST_CASE("Ring: a buffer that cannot be released is used again, or its release 
     CHECK(s.driver.pinned_bytes() + s.driver.host_bytes() == 0);
 }
 
-TEST_CASE("RingTransfer: nothing to do, and destroyed in the middle") {
+TEST_CASE("Staged transfer: nothing to do, and destroyed in the middle") {
     Setup s;
-    Transfer none{CopyLane{s.driver, Direction::out}, {}, s.shelf, s.ring, {}, nullptr, {}};
-    none.start();
-    CHECK(none.wait().ok());
+    const auto none = staged_transfer(CopyLane{s.driver, Direction::out}, {}, s.shelf, s.ring, {}, nullptr, {});
+    none->start();
+    CHECK(none->wait().ok());
     bool done = false;
-    CHECK(none.query(done).ok());
+    CHECK(none->query(done).ok());
     CHECK(done);
     {
         auto dropped = s.make(Direction::out);
@@ -324,7 +325,7 @@ TEST_CASE("RingTransfer: nothing to do, and destroyed in the middle") {
     CHECK(s.move(Direction::out).ok());
 }
 
-TEST_CASE("RingTransfer: buffers that copies may still reach are neither reused nor released") {
+TEST_CASE("Staged transfer: buffers that copies may still reach are neither reused nor released") {
     struct Where {
         Call also; // besides the wait for the device: the copies' end, or already its mark
         bool used_again;
@@ -352,8 +353,9 @@ TEST_CASE("RingTransfer: buffers that copies may still reach are neither reused 
     }
 }
 
-TEST_CASE("RingTransfer: a thread that follows bytes that no task has begun does the work: the executor's threads may "
-          "all be waiting") {
+TEST_CASE(
+    "Staged transfer: a thread that follows bytes that no task has begun does the work: the executor's threads may "
+    "all be waiting") {
     const Setup s;
     REQUIRE(s.move(Direction::out).ok());
     const auto engine = std::make_shared<Engine>(); // runs nothing on its own
@@ -366,4 +368,4 @@ TEST_CASE("RingTransfer: a thread that follows bytes that no task has begun does
     CHECK(transfer->wait().ok());
 }
 
-} // namespace backup_ring_transfer_test
+} // namespace backup_staged_transfer_test

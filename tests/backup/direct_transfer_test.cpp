@@ -1,13 +1,12 @@
 // Copies to and from pinned pages: ready or not, refused or failing, observed and followed.
 #include "backup/transfer_support.hpp"
 
-namespace backup_pinned_transfer_test {
+namespace backup_direct_transfer_test {
 
 using namespace transfer_test;
 
 namespace {
 
-using Transfer = PinnedTransfer;
 using Region = HostCells;
 constexpr std::size_t bytes = 130_MiB + 6912; // cells of 64 MiB: at least three, with an odd tail
 
@@ -16,18 +15,16 @@ struct Setup {
         : driver{late_machine(pin_limit)}, memory{driver, bytes}, region{std::make_shared<Region>(driver, bytes)} {
         memory.write(1);
     }
-    std::vector<Transfer::PinnedPiece> cargo() const {
-        std::vector<Transfer::PinnedPiece> all;
-        for (Piece& piece : cut_into_pieces({{memory.address(), region->address(), bytes}}, Region::cell_bytes,
-                                            [](const Unit&, const Unit&) { return false; })) {
-            all.push_back({std::move(piece), region});
-        }
+    std::vector<Piece> pieces() const {
+        auto all = cut_into_pieces({{memory.address(), region->address(), bytes}}, Region::cell_bytes,
+                                   [](const Unit&, const Unit&) { return false; });
+        for (Piece& piece : all) piece.pages = region;
         return all;
     }
     std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
                                    std::function<void()> refused = {}, CrewOptions crew = {.threads = 2}) const {
-        return std::make_unique<Transfer>(CopyLane{driver, direction}, cargo(), std::move(crew), observer,
-                                          std::move(progress), std::move(refused));
+        return direct_transfer(CopyLane{driver, direction}, pieces(), std::move(crew), observer, std::move(progress),
+                               std::move(refused));
     }
     Faulty driver;
     PlainBytes memory;
@@ -36,7 +33,7 @@ struct Setup {
 
 } // namespace
 
-TEST_CASE("PinnedTransfer: saves while pages are pinned, and restores with nothing left to pin") {
+TEST_CASE("Direct transfer: saves while pages are pinned, and restores with nothing left to pin") {
     Setup s;
     Done done;
     auto out = s.make(Direction::out, nullptr, done.sink());
@@ -61,7 +58,7 @@ TEST_CASE("PinnedTransfer: saves while pages are pinned, and restores with nothi
     for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
 }
 
-TEST_CASE("PinnedTransfer: refused pins are slower, reported once, and no failure") {
+TEST_CASE("Direct transfer: refused pins are slower, reported once, and no failure") {
     for (const std::size_t limit : {std::size_t{0}, 70_MiB}) {
         Setup s{limit};
         std::atomic<int> refusals{0};
@@ -77,7 +74,7 @@ TEST_CASE("PinnedTransfer: refused pins are slower, reported once, and no failur
     }
 }
 
-TEST_CASE("PinnedTransfer: a stream follows a range") {
+TEST_CASE("Direct transfer: a stream follows a range") {
     Setup s;
     auto out = s.make(Direction::out);
     out->start();
@@ -102,7 +99,7 @@ TEST_CASE("PinnedTransfer: a stream follows a range") {
     CHECK(s.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("PinnedTransfer: an observer sees every byte, and may refuse") {
+TEST_CASE("Direct transfer: an observer sees every byte, and may refuse") {
     Setup s;
     Watching watching;
     watching.base = s.memory.address();
@@ -133,7 +130,7 @@ TEST_CASE("PinnedTransfer: an observer sees every byte, and may refuse") {
     CHECK(again.right);
 }
 
-TEST_CASE("PinnedTransfer: an observer sees copied bytes while the rest is still to come") {
+TEST_CASE("Direct transfer: an observer sees copied bytes while the rest is still to come") {
     for (const bool ready : {false, true}) {
         Setup s;
         if (ready) {
@@ -154,7 +151,7 @@ TEST_CASE("PinnedTransfer: an observer sees copied bytes while the rest is still
             Faulty driver_;
             std::uint64_t before_ = driver_.calls(Call::copy_to_host);
         } observer{s.driver};
-        const std::size_t pieces = s.cargo().size();
+        const std::size_t pieces = s.pieces().size();
         REQUIRE(pieces >= 3);
         auto out = s.make(Direction::out, &observer, {}, {}, {.threads = 1});
         out->start();
@@ -163,7 +160,7 @@ TEST_CASE("PinnedTransfer: an observer sees copied bytes while the rest is still
     }
 }
 
-TEST_CASE("PinnedTransfer: a copy that fails on its way is not shown") {
+TEST_CASE("Direct transfer: a copy that fails on its way is not shown") {
     Setup s;
     Watching watching;
     watching.base = s.memory.address();
@@ -177,7 +174,7 @@ TEST_CASE("PinnedTransfer: a copy that fails on its way is not shown") {
     CHECK(watching.right);
 }
 
-TEST_CASE("PinnedTransfer: a failure in the middle waits for what was enqueued, and says so every time") {
+TEST_CASE("Direct transfer: a failure in the middle waits for what was enqueued, and says so every time") {
     for (const bool ready : {false, true}) {
         for (const Call call : {Call::populate_host, Call::copy_to_host, Call::record, Call::wait, Call::open_event}) {
             if (ready && call == Call::populate_host) continue;
@@ -203,7 +200,7 @@ TEST_CASE("PinnedTransfer: a failure in the middle waits for what was enqueued, 
     }
 }
 
-TEST_CASE("PinnedTransfer: destroyed in the middle, it waits") {
+TEST_CASE("Direct transfer: destroyed in the middle, it waits") {
     Setup s;
     {
         auto out = s.make(Direction::out);
@@ -215,7 +212,7 @@ TEST_CASE("PinnedTransfer: destroyed in the middle, it waits") {
 }
 
 TEST_CASE(
-    "PinnedTransfer: host pages that copies may still reach do not go back before the device has been waited for") {
+    "Direct transfer: host pages that copies may still reach do not go back before the device has been waited for") {
     for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark
         CAPTURE(std::string{call_name(also)});
         Setup s;
@@ -233,4 +230,4 @@ TEST_CASE(
     }
 }
 
-} // namespace backup_pinned_transfer_test
+} // namespace backup_direct_transfer_test
