@@ -85,6 +85,9 @@ private:
 
 [[nodiscard]] Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept;
 
+/// Returns the first driver, for a stream or event that none owns. Throws the error of a query that failed.
+const AnyDriver& without_owner(const std::vector<AnyDriver>& drivers, const Status& unknown);
+
 /// Returns the first of `drivers` and of `others` that owns a stream or an event; if none does, the first of `drivers`,
 /// unless a query failed: then throws its error.
 template <class Mark>
@@ -99,8 +102,7 @@ template <class Mark>
             if (unknown.ok()) unknown = status;
         }
     }
-    check(unknown, "query the owner of a stream or event");
-    return drivers.front();
+    return without_owner(drivers, unknown);
 }
 
 /// Waits until the work that `order` names has completed, on all devices concurrently. Returns the time for each

@@ -112,6 +112,11 @@ MEMSAVER_INLINE Status ask_owner(const AnyDriver& driver, EventRef event, bool& 
     return status.kind == StatusKind::unsupported ? Status{} : status;
 }
 
+MEMSAVER_INLINE const AnyDriver& without_owner(const std::vector<AnyDriver>& drivers, const Status& unknown) {
+    check(unknown, "query the owner of a stream or event");
+    return drivers.front();
+}
+
 MEMSAVER_INLINE std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
                                                       const Deadline& deadline, const std::vector<AnyDriver>& others) {
     std::vector<IdleWait> waits;

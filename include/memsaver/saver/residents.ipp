@@ -299,7 +299,6 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
     const auto claimed = [](const auto& tag) { return tag->claimed_by != std::thread::id{}; };
     for (;; residents.wait_for_change(lock, deadline)) {
         if (used_among(tags) != nullptr) residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
-        if (residents.closed_) misuse({what, ": the saver has been closed"});
         if (!any_in(tags, claimed)) break;
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             not_idle({"tag ", in_quotes(tags.front()->tag),
@@ -331,9 +330,10 @@ MEMSAVER_INLINE const Resident* Residents::used_among(const ResidentList& tags) 
 MEMSAVER_INLINE void Residents::await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags,
                                            const Deadline& deadline, const char* what) {
     const Pauser waiting{*this, tags, !deadline};
-    for (; !closed_; wait_for_change(lock, deadline)) {
+    for (;; wait_for_change(lock, deadline)) {
         const Resident* const used = used_among(tags);
         if (used == nullptr) return;
+        if (closed_) misuse({what, ": the saver has been closed"});
         if (!deadline && circular(tags, ::pthread_self(), 64)) {
             misuse({what, ": tag ", in_quotes(used->tag),
                     " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
