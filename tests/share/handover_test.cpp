@@ -123,6 +123,25 @@ TEST_CASE("share hand-over: pages go to and fro without being released, those of
     }
 }
 
+TEST_CASE("share hand-over: what its owner pauses goes to who waits for it") {
+    for (const bool lends : {false, true}) {
+        const Place place;
+        Party a{place, "a"};
+        Party b{place, "b"};
+        if (!lends) a.lending = {};
+        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+        b.saver.pause();
+        auto* const in_a = static_cast<unsigned char*>(a.saver.arena("own").allocate(big)); // not evictable
+        std::memset(in_a, 7, big);
+        std::thread waiting{[&] { b.saver.resume("weights", {.room_within = 30s}); }};
+        std::this_thread::sleep_for(50ms); // asked for its pages, and asked again
+        a.saver.pause("own");
+        waiting.join();
+        CHECK(b.device->imported == 1);
+        CHECK(all_are(in_b, 7, big));
+    }
+}
+
 TEST_CASE("share hand-over: pages of another size become free, and are created anew") {
     const Place place;
     Party a{place, "a"};

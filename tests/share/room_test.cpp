@@ -311,12 +311,52 @@ TEST_CASE("share room: pages that are passed serve who comes first by then, and 
     CHECK(desk.heard().empty());
     desk.pass(2, 4, true);
     desk.say(2, Kind::gave, 4);
-    CHECK(desk.heard() == "3 page 4, 3 grant 0"); // 2 has no more than its floor
+    CHECK(desk.heard() == "3 page 4, 3 grant 0, 3 lend 4"); // 2 has no more than its floor
     desk.leave(3);
     desk.leave(1);
     desk.join(4, 0, 0, 0, false);
     desk.want(4, 4, 41);
     CHECK(desk.heard() == "4 deny 4");
+}
+
+TEST_CASE("share room: who does not lend is asked last, and only for a want that waits") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 8, -1, 0, false);
+    desk.join(3, 8);
+    desk.want(1, 4, 11);
+    CHECK(desk.heard() == "3 lend 4");
+    desk.say(3, Kind::gave, 0);
+    CHECK(desk.heard() == "1 deny 4");
+    desk.want(1, 4, 12, long_time);
+    CHECK(desk.heard() == "3 lend 4");
+    desk.say(3, Kind::gave, 0);
+    CHECK(desk.heard() == "2 lend 4");
+}
+
+TEST_CASE("share room: pages that their owner releases wait a moment for more of them") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 12);
+    desk.want(1, 8, 11, long_time);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.say(2, Kind::gave, 0);
+    const auto pass = [&] {
+        desk.pass(2, 4);
+        desk.room.look(desk.now);
+    };
+    pass();
+    desk.now += ShareRoom::pages_wait - 1ms;
+    desk.room.look(desk.now);
+    (void)desk.heard(); // asks again
+    desk.say(2, Kind::gave, 0);
+    REQUIRE(desk.room.next().has_value());
+    desk.now = *desk.room.next(); // too late: they are the driver's
+    desk.room.look(desk.now);
+    pass();
+    CHECK(desk.heard().find("grant") == std::string::npos);
+    pass();
+    CHECK(desk.heard() == "1 page 4, 1 page 4, 1 grant 0");
 }
 
 TEST_CASE("share room: pages whose descriptor did not arrive are the driver's") {

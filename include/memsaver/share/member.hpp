@@ -34,6 +34,8 @@ public:
     static constexpr Status no_host_memory{StatusKind::out_of_host_memory, 0, "no host memory"};
     /// A grant that is not used for so long goes back.
     static constexpr std::chrono::milliseconds grant_lasts{100};
+    /// A leader that still wants pages says so again within this time.
+    static constexpr std::chrono::milliseconds passes_for = 4 * ShareRoom::ask_again;
 
     ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
                     std::chrono::nanoseconds answer_within);
@@ -58,8 +60,8 @@ public:
     /// What it has, apart from pages that were passed to it and are not used yet.
     [[nodiscard]] std::uint64_t held() noexcept;
 
-    /// Whether pages of `bytes` that are about to be released are to be passed on: so many are lacking, and this member
-    /// was asked for them. `as_left`: need not be cleared.
+    /// Whether pages of `bytes` that are about to be released are to be passed on: this member was asked for so many,
+    /// now or a moment ago. `as_left`: need not be cleared.
     [[nodiscard]] bool passes(std::uint64_t bytes, bool& as_left) noexcept;
     /// Pages of exactly `bytes` that were passed to this member, if there are any.
     [[nodiscard]] ShareFd take_pages(std::uint64_t bytes) noexcept;
@@ -142,9 +144,9 @@ private:
     std::uint64_t lending_ = 0; // the lender that runs
     std::uint64_t wanted_ = 0;  // bytes that the leader asks for
     std::uint64_t wanted_id_ = 0;
-    std::uint64_t wanted_pages_ = 0; // how many bytes may be passed pages
-    ShareFacts wanted_by_{};
-    std::uint64_t passing_ = 0; // of those, what is left while lenders release some
+    std::uint64_t passing_ = 0; // how many bytes of released pages are passed on
+    ShareFacts passing_to_{};
+    Clock::time_point passing_until_{};
     std::condition_variable lend_changed_;
 
     std::unique_ptr<Leading> leading_; // of the thread for messages

@@ -315,13 +315,14 @@ inline void ShareMemberCore::hear() {
             if (asked != nullptr) asked->state = Asked::State::granted;
             break;
         case Kind::lend:
+            passing_ = message.facts.pages == facts_.pages ? static_cast<std::uint64_t>(message.within) : 0;
+            passing_to_ = message.facts;
+            passing_until_ = Clock::now() + passes_for;
             if (lenders_.empty()) {
                 tell(Kind::gave, 0, message.id);
             } else {
                 wanted_ = message.bytes;
                 wanted_id_ = message.id;
-                wanted_pages_ = static_cast<std::uint64_t>(message.within);
-                wanted_by_ = message.facts;
                 lend_changed_.notify_all();
             }
             break;
@@ -340,7 +341,6 @@ inline void ShareMemberCore::lend_out() noexcept {
         if (stop_) return;
         const std::uint64_t id = std::exchange(wanted_id_, 0);
         const std::uint64_t wanted = std::exchange(wanted_, 0);
-        passing_ = wanted_by_.pages == facts_.pages ? wanted_pages_ : 0;
         std::uint64_t given = 0;
         std::uint64_t last = 0;
         while (given < wanted) { // lenders may come and go meanwhile
@@ -359,7 +359,8 @@ inline void ShareMemberCore::lend_out() noexcept {
             lending_ = 0;
             changed_.notify_all();
         }
-        passing_ = 0;
+        if (given >= wanted) passing_ = 0;
+        passing_until_ = Clock::now() + passes_for;
         tell(Kind::gave, given, id);
     }
 }
@@ -498,9 +499,9 @@ inline void ShareMemberCore::freed(std::uint64_t bytes, ShareFd pages, bool as_l
 
 inline bool ShareMemberCore::passes(std::uint64_t bytes, bool& as_left) noexcept {
     const std::lock_guard lock{mutex_};
-    if (bytes > passing_) return false;
+    if (bytes > passing_ || (lending_ == 0 && Clock::now() > passing_until_)) return false;
     passing_ -= bytes;
-    as_left = facts_.trusted != 0 && wanted_by_.trusted != 0;
+    as_left = facts_.trusted != 0 && passing_to_.trusted != 0;
     return true;
 }
 

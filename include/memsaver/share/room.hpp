@@ -25,8 +25,9 @@ namespace detail {
 /// a want that can wait does so until memory is freed, and asks them again from time to time. A grant is for all bytes
 /// of a want. Granted bytes are set aside until they are taken, or said to be unused.
 ///
-/// Who gives room may pass the pages themselves. They wait here as long as others are asked for the rest, count as
-/// free, and go with the next grant to whoever that is, or to the driver if nobody can have them as they are.
+/// Who gives room may pass the pages themselves: when it is asked, and for a want that waits also later, when its owner
+/// releases some. They wait here for the rest, count as free, and go with the next grant to whoever that is, or to the
+/// driver if nobody can have them as they are, or no more come for a while.
 class ShareRoom {
 public:
     using Clock = std::chrono::steady_clock;
@@ -40,6 +41,8 @@ public:
 
     /// How long a want waits before it asks the same members again.
     static constexpr std::chrono::milliseconds ask_again{50};
+    /// How long pages wait for more of them.
+    static constexpr std::chrono::milliseconds pages_wait{100};
     /// How long a new leader waits for members to come before it says that nobody has more to give.
     static constexpr std::chrono::milliseconds gathers{50};
 
@@ -60,7 +63,10 @@ public:
     /// Passes by who has not answered in time, and serves who waits.
     void look(Clock::time_point now);
     /// When to look again, if nothing is heard before.
-    [[nodiscard]] std::optional<Clock::time_point> next() const noexcept { return asked_until_; }
+    [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
+        if (pages_.empty() || (asked_until_ && *asked_until_ < pages_until_)) return asked_until_;
+        return pages_until_;
+    }
 
 private:
     struct Member {
@@ -101,7 +107,8 @@ private:
     std::vector<Member> members_;
     std::vector<Want> wants_; // in the order in which they are served
     std::vector<Page> pages_;
-    Link asked_ = -1; // who has been asked for room and has not answered
+    Clock::time_point pages_until_{}; // when they go to the driver
+    Link asked_ = -1;                 // who has been asked for room and has not answered
     std::optional<Clock::time_point> asked_until_;
 };
 

@@ -58,6 +58,7 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::pass:
         less(member->facts.held);
         if (descriptor) pages_.push_back({message, std::move(descriptor)}); // else the driver has them already
+        pages_until_ = now + pages_wait;
         break;
     case Kind::turned:
         less(member->facts.held);
@@ -99,10 +100,12 @@ inline ShareRoom::Member* ShareRoom::lender(const Want& want) noexcept {
     Member* best = nullptr;
     for (Member& each : members_) {
         const bool asked = std::find(want.asked.begin(), want.asked.end(), each.link) != want.asked.end();
-        if (asked || each.facts.lends == 0 || each.facts.held <= each.facts.floor) continue;
-        if (best == nullptr ||
-            std::tuple{each.facts.priority, each.active} < std::tuple{best->facts.priority, best->active})
-            best = &each;
+        const bool idle = each.facts.lends == 0 && want.within == 0; // could only pass what it releases later
+        if (asked || idle || each.facts.held <= each.facts.floor) continue;
+        const auto order = [](const Member& of) {
+            return std::tuple{of.facts.lends == 0, of.facts.priority, of.active};
+        };
+        if (best == nullptr || order(each) < order(*best)) best = &each;
     }
     return best;
 }
@@ -157,7 +160,7 @@ inline void ShareRoom::serve(Clock::time_point now) {
         send(want.link, granted ? Kind::grant : Kind::deny, want.id, want.bytes);
         return true;
     });
-    if (asked_ < 0) pages_.clear(); // nobody is about to make them enough
+    if (asked_ < 0 && now >= pages_until_) pages_.clear(); // nobody is about to make them enough
 }
 
 inline std::uint64_t ShareRoom::pass_pages(Member& to, std::uint64_t at_most) {
