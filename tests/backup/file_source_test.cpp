@@ -71,6 +71,28 @@ TEST_CASE("FileSource: loaded now and at every resume, and never saved" * on_mac
     check_books(saver, machine.driver);
 }
 
+TEST_CASE("FileSource: blocks that are loaded from overlapping ranges of a file" * on_machines) {
+    const Checked machine;
+    const ModelFiles files;
+    const Bytes bytes = pattern(1'900'000, 1); // one piece, which ends where its longest range does
+    const std::string path = files.put("model", bytes);
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source(1));
+    const std::pair<std::size_t, std::size_t> ranges[] = {{0, 1'900'000}, {10'000, 4000}, {10'000, 8000}, {90'000, 1}};
+    std::vector<void*> blocks;
+    for (const auto& [offset, count] : ranges) {
+        blocks.push_back(model.allocate(count));
+        model.load(blocks.back(), count, path, offset);
+    }
+    saver.pause("model");
+    (void)saver.trim(); // the buffers of the loads, which were large enough
+    saver.resume("model");
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const auto& [offset, count] = ranges[i];
+        CHECK(read_bytes(machine.driver, blocks[i], count) == part_of(bytes, offset, count));
+    }
+}
+
 TEST_CASE("FileSource: whole blocks from files save nothing and take no host memory but the ring" * on_machines) {
     const Checked machine;
     const ModelFiles files;

@@ -28,13 +28,14 @@ struct Unit {
 
 class CopyablePages;
 
-/// Units that are moved together: they lie in one cell of the store, in order of location.
+/// Units that are moved together: they lie in one cell of the store, in order of location. They may overlap there, as
+/// where two blocks are loaded from one place of a file.
 struct Piece {
     std::vector<Unit> units;
     std::shared_ptr<CopyablePages> pages{}; ///< null: copies cannot reach the bytes where they are kept
 
     [[nodiscard]] std::uint64_t location() const noexcept { return units.front().location; }
-    [[nodiscard]] std::uint64_t end() const noexcept { return units.back().location + units.back().bytes; }
+    [[nodiscard]] std::uint64_t end() const noexcept;
     [[nodiscard]] std::size_t bytes() const noexcept;
     /// Returns whether any of its bytes lie in a range of device addresses.
     [[nodiscard]] bool holds(Range range) const noexcept;

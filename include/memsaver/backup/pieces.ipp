@@ -29,6 +29,12 @@ MEMSAVER_INLINE std::size_t bytes_of(const std::vector<Piece>& pieces) noexcept 
 
 MEMSAVER_INLINE std::size_t Piece::bytes() const noexcept { return bytes_of(units); }
 
+MEMSAVER_INLINE std::uint64_t Piece::end() const noexcept {
+    std::uint64_t end = 0;
+    for (const Unit& unit : units) end = std::max(end, unit.location + unit.bytes);
+    return end;
+}
+
 MEMSAVER_INLINE bool Piece::holds(Range range) const noexcept {
     return any_in(
         units, [&](const Unit& unit) { return unit.device < range.end() && range.address < unit.device + unit.bytes; });
