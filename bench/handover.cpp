@@ -228,7 +228,7 @@ bool measure(std::size_t gib, bool trusted) {
         rest();
     }
     (void)order(0, 'r');
-    (void)order(0, 'k', static_cast<int>(bytes / 2 / 1_MiB)); // the rest of the device
+    (void)order(0, 'k', static_cast<int>(handle / 2 / 1_MiB)); // the rest of the device: two do not fit
     rest();
     bool right = true;
     const auto pass = [&](int from, bool by_pause) {

@@ -334,6 +334,26 @@ TEST_CASE("share room: who does not lend is asked last, and only for a want that
     CHECK(desk.heard() == "2 lend 4");
 }
 
+TEST_CASE("share room: a want takes the pages that are coming rather than free memory") {
+    Desk desk;
+    desk.free = 6;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 8);
+    desk.want(1, 8, 11);
+    CHECK(desk.heard() == "2 lend 2");
+    desk.pass(2, 4);
+    desk.room.look(desk.now);
+    CHECK(desk.heard().empty());
+    desk.pass(2, 4);
+    desk.room.look(desk.now);
+    CHECK(desk.heard() == "1 page 4, 1 page 4, 1 grant 0");
+    desk.say(2, Kind::gave, 8);
+    desk.say(1, Kind::freed, 8);
+    desk.room.look(desk.now);
+    desk.want(1, 10, 12);
+    CHECK(desk.heard() == "1 deny 10"); // 2 has no more
+}
+
 TEST_CASE("share room: pages that their owner releases wait a moment for more of them") {
     Desk desk;
     desk.join(1, 0, 0, 0, false);

@@ -27,7 +27,8 @@ namespace detail {
 ///
 /// Who gives room may pass the pages themselves: when it is asked, and for a want that waits also later, when its owner
 /// releases some. They wait here for the rest, count as free, and go with the next grant to whoever that is, or to the
-/// driver if nobody can have them as they are, or no more come for a while.
+/// driver if nobody can have them as they are, or no more come for a while. They are better than free memory, which the
+/// driver may still have to clear: a want takes as many as are coming.
 class ShareRoom {
 public:
     using Clock = std::chrono::steady_clock;

@@ -140,12 +140,15 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
 
 inline void ShareRoom::serve(Clock::time_point now) {
     if (wants_.empty()) return pages_.clear();
-    std::uint64_t free = free_bytes_();
-    for (const Page& each : pages_) free += each.message.bytes;
+    std::uint64_t pages = 0;
+    for (const Page& each : pages_) pages += each.message.bytes;
+    std::uint64_t free = free_bytes_() + pages;
     for (const Member& each : members_) free -= std::min(free, each.facts.granted);
     bool behind = false; // of one that waits: what is free is for that one
     std::erase_if(wants_, [&](Want& want) {
-        const bool granted = !behind && want.bytes <= free;
+        const bool more =
+            asked_ >= 0 && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
+        const bool granted = !behind && want.bytes <= free && !more;
         const bool waits =
             !granted && want.within != only_free &&
             (behind ? want.within != 0 || asked_ >= 0 || now < gathered_ : ask_for(want, want.bytes - free, now));
