@@ -601,7 +601,9 @@ def headline(results):
 
 
 # What is shown where the program is described; all else is in docs/benchmarks.md.
+MODELS = ("exchange", "compressed", "neighbour", "file_source", "arrival", "residency")
 ELSEWHERE = {"engine": "docs/engine.md", "cluster": "docs/distributed.md", "llama_cpp": "examples/llama_cpp/README.md"}
+ELSEWHERE |= dict.fromkeys(MODELS, "docs/benchmarks-models.md")
 
 
 def compose(results):
@@ -654,8 +656,9 @@ def main():
     figures, blocks = compose(results)
     blocks["weight"] = weight(arguments.results)
     written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
-    for name, page in ELSEWHERE.items():
-        written[arguments.page.parents[1] / page] = replaced(arguments.page.parents[1] / page, {name: blocks.pop(name)})
+    for page in dict.fromkeys(ELSEWHERE.values()):
+        there = {name: blocks.pop(name) for name in list(blocks) if ELSEWHERE.get(name) == page}
+        written[arguments.page.parents[1] / page] = replaced(arguments.page.parents[1] / page, there)
     written[arguments.page] = replaced(arguments.page, blocks)
     written[arguments.readme] = replaced(arguments.readme, {"numbers": headline(results)})
 
