@@ -249,6 +249,18 @@ TEST_CASE("share room: a new leader waits for members to come before it says no"
     CHECK(desk.heard() == "1 deny 8");
 }
 
+TEST_CASE("share room: a grant on its way to a member counts, whatever the member says of itself meanwhile") {
+    Desk desk;
+    desk.free = 10;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.want(1, 6, 11);
+    CHECK(desk.heard() == "1 grant 6");
+    desk.say(1, Kind::facts, 0); // that it lends, sent before the grant came
+    desk.want(2, 6, 21);
+    CHECK(desk.heard() == "2 deny 6");
+}
+
 TEST_CASE("share room: messages sent before a request count, whichever connection is read first") {
     Desk desk;
     desk.free = 10;

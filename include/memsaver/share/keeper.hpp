@@ -7,6 +7,7 @@
 #include "memsaver/share/message.hpp"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -45,17 +46,20 @@ class Keeper {
 public:
     using Kept = std::shared_ptr<const Publication>;
 
-    /// `takes_all`: gets every new publication, not only those of its own process.
-    Keeper(const ShareFolder& folder, std::chrono::nanoseconds answer_within, bool takes_all = false)
-        : folder_{folder}, answer_within_{answer_within}, takes_all_{takes_all} {}
+    /// `takes_all`: gets every new publication, not only those of its own process. `changed`: an eventfd that hears of
+    /// each change of `published_bytes`, or -1.
+    Keeper(const ShareFolder& folder, std::chrono::nanoseconds answer_within, bool takes_all = false, int changed = -1)
+        : folder_{folder}, answer_within_{answer_within}, takes_all_{takes_all}, changed_{changed} {}
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
     ~Keeper();
 
     /// Begins to answer, if it did not before. Throws Unavailable.
     void open();
-    /// Keeps a publication until it is withdrawn.
-    void keep(Kept kept);
+    /// Keeps a publication until it is withdrawn. `own`: this process publishes it.
+    void keep(Kept kept, bool own = false);
+    /// Device memory of what this process has published and nobody has withdrawn.
+    [[nodiscard]] std::uint64_t published_bytes() const noexcept { return published_bytes_.load(); }
 
     /// What is published, each once, of all keepers of the folder.
     [[nodiscard]] std::vector<PublicationFacts> list() const;
@@ -74,6 +78,8 @@ private:
 
     void run() noexcept;
     void answer(Link& link);
+    /// Counts what is published. Requires the mutex.
+    void count() noexcept;
     /// Calls `ask(link)` for a connection to each keeper until it returns true.
     template <class Ask>
     void each_keeper(std::string_view prefix, Ask&& ask) const;
@@ -81,8 +87,11 @@ private:
     const ShareFolder& folder_;
     const std::chrono::nanoseconds answer_within_;
     const bool takes_all_;
+    const int changed_;
     mutable std::mutex mutex_;
     std::vector<Kept> kept_;
+    std::vector<Kept> own_; // of these
+    std::atomic<std::uint64_t> published_bytes_{0};
     std::string name_; // of its socket
     ShareFd listener_;
     ShareFd stop_;

@@ -176,12 +176,21 @@ inline void Keeper::open() {
     thread_ = std::thread{[this] { run(); }};
 }
 
-inline void Keeper::keep(Kept kept) {
+inline void Keeper::keep(Kept kept, bool own) {
     open();
     const std::lock_guard lock{mutex_};
     for (const Kept& each : kept_)
         if (each->facts.id == kept->facts.id) return;
+    if (own) own_.push_back(kept);
     kept_.push_back(std::move(kept));
+    count();
+}
+
+inline void Keeper::count() noexcept {
+    std::uint64_t bytes = 0;
+    for (const Kept& each : own_) bytes += each->facts.bytes;
+    const std::uint64_t one = 1;
+    if (published_bytes_.exchange(bytes) != bytes && changed_ >= 0) (void)!::write(changed_, &one, sizeof one);
 }
 
 // --- the thread that answers ---
@@ -211,8 +220,11 @@ inline void Keeper::answer(Link& link) {
     std::vector<Kept> kept;
     {
         const std::lock_guard lock{mutex_};
-        if (asked.kind == Kind::withdraw)
-            std::erase_if(kept_, [&](const Kept& each) { return each->facts.name == asked.facts.name; });
+        if (asked.kind == Kind::withdraw) {
+            for (std::vector<Kept>* const all : {&kept_, &own_})
+                std::erase_if(*all, [&](const Kept& each) { return each->facts.name == asked.facts.name; });
+            count();
+        }
         kept = kept_;
     }
     if (asked.kind == Kind::list) {

@@ -117,9 +117,9 @@ private:
     const AnyDriver inner_;
     const ShareFolder folder_;
     const std::chrono::nanoseconds answer_within_;
-    Keeper keeper_{folder_, answer_within_};
     ShareFd process_; // for the leader
     ShareFd wake_;
+    Keeper keeper_{folder_, answer_within_, false, wake_.get()};
     ForkCheck fork_;
 
     std::mutex mutex_;

@@ -107,6 +107,10 @@ private:
         ShareFd descriptor;
         const ShareReceived got = receive_message(client.socket.get(), message, descriptor);
         if (got == ShareReceived::nothing) return false;
+        if (got == ShareReceived::message && message.kind == Kind::list && !client.joined) { // looks on, and stays out
+            room_.list(client.socket.get(), message.id);
+            return true;
+        }
         const bool hello = got == ShareReceived::message && message.kind == Kind::hello;
         if (got == ShareReceived::message && message.kind == Kind::leave) client.left = true;
         if (got == ShareReceived::ended || client.left || hello == client.joined) { // the last: of no member
@@ -270,6 +274,8 @@ inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
 inline void ShareMemberCore::hear() {
     const std::lock_guard lock{mutex_};
     return_grant(Clock::now());
+    if (const std::uint64_t bytes = keeper_.published_bytes(); std::exchange(facts_.published, bytes) != bytes)
+        tell(Kind::facts);
     ShareMessage message;
     ShareFd descriptor;
     while (link_) {

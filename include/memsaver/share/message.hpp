@@ -22,10 +22,12 @@ struct ShareFacts {
     std::uint32_t lends = 0; ///< whether it can be asked for memory
     std::uint64_t floor = 0;
     std::uint64_t ceiling = 0;
-    std::uint64_t held = 0;    ///< device memory that it has
-    std::uint64_t granted = 0; ///< and may take
-    std::uint64_t trusted = 0; ///< takes pages as they were left, and gives them so
-    std::uint64_t pages = 0;   ///< what its pages are like: only members with the same number pass pages on
+    std::uint64_t held = 0;      ///< device memory that it has
+    std::uint64_t granted = 0;   ///< and may take
+    std::uint64_t published = 0; ///< device memory of what it has published
+    std::uint64_t waiting = 0;   ///< for so much; the leader knows
+    std::uint64_t trusted = 0;   ///< takes pages as they were left, and gives them so
+    std::uint64_t pages = 0;     ///< what its pages are like: only members with the same number pass pages on
 };
 
 struct ShareMessage {
@@ -41,7 +43,7 @@ struct ShareMessage {
         pass,   ///< with a descriptor of pages: they have `bytes`, and are no longer its own
         turned, ///< pages of `bytes` that were passed to it went to the driver: it may take as much instead
         gave,   ///< the answer to `lend`: released what it could
-        list,   ///< asks for the members
+        list,   ///< asks for the members; also of who is none
         leave,  ///< the connection ends, and not because the process does
         // The leader to a member.
         welcome,
@@ -53,7 +55,7 @@ struct ShareMessage {
         row,   ///< a member's `facts`, in answer to `list` `id`
         end    ///< after the last row
     };
-    static constexpr std::uint32_t this_version = 2;
+    static constexpr std::uint32_t this_version = 3;
 
     std::array<char, 8> mark{'m', 'e', 'm', 's', 'h', 'a', 'r', 'e'};
     std::uint32_t version = this_version;

@@ -241,7 +241,7 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
         publishing.make(options.names, publication);
         facts.id = random_number();
         kept = std::make_shared<const Publication>(std::move(publication));
-        keeper.keep(kept);
+        keeper.keep(kept, true);
         publishing.done();
     }
     keeper.offer(*kept);

@@ -61,6 +61,8 @@ public:
     void leave(Link link);
     /// Anything that a member says after `hello`. `descriptor`: what came with it.
     void hear(Link link, const ShareMessage& message, Clock::time_point now, ShareFd descriptor = {});
+    /// Sends who is there, a row each. `link`: of a member or not.
+    void list(Link link, std::uint64_t id) const;
     /// Passes by who has not answered in time, and serves who waits.
     void look(Clock::time_point now);
     /// When to look again, if nothing is heard before.
@@ -90,7 +92,6 @@ private:
 
     Member* find(Link link) noexcept;
     void want(Member& member, const ShareMessage& message);
-    void list(Link link, std::uint64_t id) const;
     void send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes = 0) const;
     /// Whom to ask next for a want; null if nobody is left.
     Member* lender(const Want& want) noexcept;

@@ -43,7 +43,14 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     if (member == nullptr) return;
     const auto less = [&](std::uint64_t& of) { of -= std::min(of, message.bytes); };
     switch (message.kind) {
-    case Kind::facts: member->facts = message.facts; break;
+    case Kind::facts: { // but for what is on its way to the member, which this side has counted
+        const std::uint64_t held = member->facts.held;
+        const std::uint64_t granted = member->facts.granted;
+        member->facts = message.facts;
+        member->facts.held = held;
+        member->facts.granted = granted;
+        break;
+    }
     case Kind::want: want(*member, message), member->active = now; break;
     case Kind::cancel:
         std::erase_if(wants_, [&](const Want& each) { return each.link == link && each.id == message.id; });
@@ -86,6 +93,8 @@ inline void ShareRoom::list(Link link, std::uint64_t id) const {
     row.id = id;
     for (const Member& each : members_) {
         row.facts = each.facts;
+        for (const Want& want : wants_)
+            if (want.link == each.link && want.within != only_free) row.facts.waiting += want.bytes;
         (void)send_(link, row, -1);
     }
     send(link, Kind::end, id);

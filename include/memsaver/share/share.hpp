@@ -50,6 +50,8 @@ struct ShareMember {
     std::size_t ceiling = 0;
     std::size_t held_bytes = 0;
     bool lends = false;
+    std::size_t published_bytes = 0; ///< of what it has published, and nobody has withdrawn
+    std::size_t waiting_bytes = 0;   ///< that it lacks, and waits for
 
     /// "rollout (process 4711): 12.0 GiB held, priority 1, floor 8.00 GiB, ceiling 60.0 GiB, lends"
     friend std::ostream& operator<<(std::ostream& out, const ShareMember& member);

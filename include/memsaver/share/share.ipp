@@ -95,7 +95,7 @@ inline std::vector<ShareMember> Share::members() const {
         std::vector<ShareMember> rows;
         for (const detail::ShareFacts& each : member_->list())
             rows.push_back({each.name.data(), static_cast<long>(each.process), each.priority, each.floor, each.ceiling,
-                            each.held, each.lends != 0});
+                            each.held, each.lends != 0, each.published, each.waiting});
         return rows;
     });
 }
@@ -119,6 +119,8 @@ inline std::ostream& operator<<(std::ostream& out, const ShareMember& member) {
     if (member.floor != 0) out << ", floor " << format_bytes(member.floor);
     if (member.ceiling != 0) out << ", ceiling " << format_bytes(member.ceiling);
     if (member.lends) out << ", lends";
+    if (member.published_bytes != 0) out << ", " << format_bytes(member.published_bytes) << " published";
+    if (member.waiting_bytes != 0) out << ", waits for " << format_bytes(member.waiting_bytes);
     return out;
 }
 
