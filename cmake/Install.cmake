@@ -22,7 +22,7 @@ install(TARGETS memsaver_c EXPORT memsaverCTargets
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT memsaverCTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
 
-install(TARGETS memsaver_keeper RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+install(TARGETS memsaver_keeper memsaver_top RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/memsaverConfig.cmake.in
   ${PROJECT_BINARY_DIR}/memsaverConfig.cmake INSTALL_DESTINATION ${package_dir}

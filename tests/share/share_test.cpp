@@ -209,6 +209,52 @@ TEST_CASE("share: members are listed, printed, and named where memory is lacking
     CHECK_MESSAGE(contains(lacking, "one "), lacking);
 }
 
+TEST_CASE("share: memsaver-top shows the members, and is none") {
+    const Place place;
+    const auto shown = [](const std::string& folder, int code) {
+        Child top{[&] {
+            (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+            (void)::execl(MEMSAVER_TOP, "memsaver-top", "--once", folder.c_str(), nullptr);
+            return 7;
+        }};
+        const std::string text = top.rest();
+        CHECK_MESSAGE(top.wait() == code, text);
+        return text;
+    };
+    CHECK(contains(shown(place.folder + "/none", 1), "no such folder"));
+    CHECK(contains(shown(place.folder, 1), "no members"));
+    {
+        const Share one = place.join({.name = "one\033[m", .priority = 3, .floor = 2 * page});
+        const Share two = place.join({.name = "two"});
+        MemorySaver<> a{one.driver()};
+        MemorySaver<> b{two.driver()};
+        void* const block = a.arena("weights").allocate(3 * page);
+        (void)one.publish("model", a, "weights", {.names = {{"w", block, 3 * page}}});
+        (void)b.arena("cache", HostBackup{}).allocate(40 * page);
+        b.pause();
+        (void)a.arena("own").allocate(30 * page);
+        std::thread waiting{[&] { b.resume("cache", {.room_within = 60s}); }};
+        std::string text;
+        CHECK(soon([&] { return contains(text = shown(place.folder, 0), "2.50 MiB"); })); // what it waits for
+        CHECK_MESSAGE(contains(text, "one?[m "), text);
+        CHECK_MESSAGE(contains(text, "192.00 KiB"), text); // is published
+        CHECK_MESSAGE(contains(text, std::to_string(::getpid())), text);
+        const auto row = [&](const std::string& name) {
+            for (const ShareMember& each : one.members())
+                if (each.name == name) return each;
+            return ShareMember{};
+        };
+        CHECK(one.members().size() == 2);
+        CHECK(row("one\033[m").published_bytes == 3 * page);
+        CHECK(row("two").waiting_bytes == 40 * page);
+        one.withdraw("model");
+        CHECK(soon([&] { return row("one\033[m").published_bytes == 0; }));
+        a.drop("own");
+        waiting.join();
+    }
+    CHECK(contains(shown(place.folder, 1), "no members"));
+}
+
 TEST_CASE("share: plain memory is covered like all other") {
     const Place place;
     const Share share = place.join({.ceiling = 10 * page});
