@@ -45,6 +45,11 @@ foreach(library memsaver_compiled memsaver_c memsaver_keeper memsaver_top)
   target_link_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
 endforeach()
 
+# Fewer files, compiled together, take less time.
+if(MEMSAVER_TEST_BATCH GREATER 1)
+  set_target_properties(memsaver_compiled PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+endif()
+
 # Flags for programs in C: the warnings of memsaver_flags are for C++.
 add_library(memsaver_c_developer INTERFACE)
 target_compile_options(memsaver_c_developer INTERFACE

@@ -22,8 +22,8 @@ if(EXISTS /dev/nvidiactl)
   set(gpu ON)
 endif()
 
-# The sample of the sweeps' failures (tests/support/sampling.hpp), and which files run on the nasty machine, depend on the
-# commit, so that in time everything is tried.
+# The sample of the sweeps' failures (tests/support/sampling.hpp), which files run on the nasty machine, and whether the
+# engine is built depend on the commit, so that in time everything is tried.
 set(sample 0)
 if(all)
   set(ENV{MEMSAVER_SWEEP_STEP} 1)
@@ -41,6 +41,12 @@ else()
   endif()
 endif()
 
+math(EXPR quarter "${sample} % 4")
+set(engine OFF) # it runs on GPUs only
+if(all OR gpu OR quarter EQUAL 0)
+  set(engine ON)
+endif()
+
 set(generator)
 find_program(ninja NAMES ninja ninja-build NO_CACHE)
 if(ninja AND NOT DEFINED ENV{CMAKE_GENERATOR} AND NOT EXISTS ${build}/CMakeCache.txt)
@@ -48,7 +54,7 @@ if(ninja AND NOT DEFINED ENV{CMAKE_GENERATOR} AND NOT EXISTS ${build}/CMakeCache
 endif()
 memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test ${generator} -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
   -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu} -DMEMSAVER_TEST_ALL=${all}
-  -DMEMSAVER_TEST_SAMPLE=${sample})
+  -DMEMSAVER_TEST_SAMPLE=${sample} -DMEMSAVER_BUILD_ENGINE=${engine})
 memsaver_run("Building" ${CMAKE_COMMAND} --build --preset test --parallel ${MEMSAVER_CORES})
 math(EXPR at_once "${MEMSAVER_CORES} + 2") # most tests wait for their own threads about as long as they compute
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${at_once}

@@ -66,6 +66,7 @@ if(sources)
   target_link_libraries(static_tests PRIVATE memsaver_developer)
   target_include_directories(static_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_compile_options(static_tests PRIVATE -O0 -g0)
+  set_target_properties(static_tests PROPERTIES UNITY_BUILD ON)
 endif()
 
 # --- Code that must not compile, and the message it must fail with
