@@ -36,6 +36,7 @@ inline std::vector<Operation> graphs() {
         bool open = false;
         REQUIRE(world.driver.capturing(world.stream, open).ok());
         GraphRef graph;
+        if (open) CHECK(world.driver.injected(Call::end_capture) > 0);
         if (open && world.driver.end_capture(world.stream, graph).ok()) CHECK(world.driver.close_graph(graph).ok());
     };
     const auto update = [body](int times) {
@@ -45,16 +46,21 @@ inline std::vector<Operation> graphs() {
         };
     };
     const auto updated = [replays](Populated& world) { replays(world, world.graph, world.filled, 3); };
+    const auto capture_in = [body](CaptureMode mode) {
+        return [=](Populated& world) {
+            world.another =
+                capture(*world.saver, "swept", world.stream, {.mode = mode}, [&] { body(world, 2, world.refilled); });
+        };
+    };
+    const auto both_work = [=](Populated& world) {
+        one_works(world);
+        replays(world, world.another, world.refilled, 2);
+    };
     return {
-        {"capture", captured,
-         [body](Populated& world) {
-             world.another = capture(*world.saver, "swept", world.stream, [&] { body(world, 2, world.refilled); });
-         },
-         [=](Populated& world) {
-             one_works(world);
-             replays(world, world.another, world.refilled, 2);
-         },
-         About::swept, end_capture},
+        {"capture", captured, capture_in(CaptureMode::global), both_work, About::swept, end_capture},
+        {"capture: in mode thread_local", captured, capture_in(CaptureMode::thread_local_), both_work, About::swept,
+         end_capture},
+        {"capture: in mode relaxed", captured, capture_in(CaptureMode::relaxed), both_work, About::swept, end_capture},
         {"capture: while the tag is paused",
          [](Populated& world) {
              world.counted = false;
@@ -74,7 +80,8 @@ inline std::vector<Operation> graphs() {
         {"Graph::launch", captured, [](Populated& world) { world.graph.launch(world.stream); }, one_works},
         {"Graph::update: in place", captured, update(1), updated, About::swept, end_capture},
         {"Graph::update: by another", captured, update(3), updated, About::swept, end_capture},
-        {"~Graph", captured, [](Populated& world) { world.graph.reset(); }, nothing},
+        {"~Graph", captured, [](Populated& world) { world.graph.reset(); },
+         [](Populated& world) { CHECK_NOTHROW(world.saver->deallocate(world.filled)); }},
     };
 }
 
@@ -97,7 +104,10 @@ inline std::vector<Operation> workspaces() {
              void* const grown = world.pool->get("a", 225'000);
              CHECK(grown == world.filled);
          },
-         kept},
+         [kept](Populated& world) {
+             kept(world);
+             std::memset(static_cast<char*>(world.filled) + 25'000, 2, 200'000);
+         }},
         {"WorkspacePool::get: zeroed", with_pool,
          [](Populated& world) {
              world.refilled = world.pool->get("c", 17'500, {.reuse = Reuse::zeroed, .stream = world.stream});

@@ -367,4 +367,26 @@ TEST_CASE("a pool of workspaces that ends in a body stays with the graph" * on_m
     }
 }
 
+TEST_CASE("a lost device: a graph ends silently, and its saver closes" * on_hosts) {
+    const Checked machine;
+    std::size_t told = 0;
+    {
+        MemorySaver saver{machine.driver,
+                          {.events = [&](const Event& event) { told += event.kind == EventKind::ignored ? 1 : 0; }}};
+        const OwnStream stream{machine.driver};
+        Graph graph = capture(saver, "graph", stream, [&] { saver.deallocate(saver.allocate(1000)); });
+        machine.driver.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
+        CHECK_THROWS_AS(graph.launch(stream), DeviceLost);
+        CHECK_THROWS_AS(graph.update(stream, [] {}), DeviceLost);
+        CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] {}), DeviceLost);
+        const GraphRef native = graph.native();
+        graph.reset();
+        CHECK(told > 0);
+        CHECK_NOTHROW(saver.close());
+        machine.driver.heal();
+        saver.close();
+        CHECK(machine.driver.close_graph(native).ok());
+    }
+}
+
 } // namespace graph_graph_test
