@@ -1,6 +1,7 @@
 // The slot's bookkeeping, with a store that only records its calls.
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/stored_slot.hpp"
+#include "memsaver/host/host_driver.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,16 +18,15 @@ namespace backup_stored_slot_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
-/// A transfer that completes or fails at once.
-class Done final : public Ticket::Work {
+/// Moves nothing: all has arrived, or the transfer fails, at once.
+class Done final : public Transfer::Way {
 public:
     explicit Done(Status status) : status_{status} {}
-    Status query(bool& done) noexcept override {
-        done = true;
-        return status_;
+    std::size_t start(Transfer& transfer) override {
+        status_.ok() ? transfer.arrived(0) : transfer.fail(status_);
+        return 0;
     }
-    Status wait() override { return status_; }
-    Status follow(StreamRef, Range) noexcept override { return status_; }
+    void work(Transfer&) override {}
 
 private:
     Status status_;
@@ -60,13 +60,19 @@ struct Place final : BackupStore {
     Status retry() noexcept override { return held; }
     void discard(std::uint64_t location, std::size_t) noexcept override { discarded.push_back(location); }
     void prepare(std::vector<Unit> units) override { prepared = std::move(units); }
-    std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet&) override {
-        saved = std::move(units);
-        return std::make_unique<Done>(status);
+    [[nodiscard]] std::unique_ptr<Transfer> moved() const {
+        auto transfer = std::make_unique<Transfer>(HostDriver{}, std::vector<Piece>(1), CrewOptions{}, ProgressSink{},
+                                                   std::make_unique<Done>(status));
+        transfer->start();
+        return transfer;
     }
-    std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet&) override {
+    std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet&) override {
+        saved = std::move(units);
+        return moved();
+    }
+    std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet&) override {
         restored = std::move(units);
-        return std::make_unique<Done>(status);
+        return moved();
     }
     void compare(std::vector<Unit> units, const LiveSet&, CompareWith) override { compared = std::move(units); }
     void change(const Unit& unit, std::size_t offset, const std::byte*, std::size_t bytes) override {

@@ -73,8 +73,8 @@ public:
     class OperationGuard {
     public:
         explicit OperationGuard(std::shared_ptr<BackupIndex> index);
-        OperationGuard(OperationGuard&&) noexcept = default;
-        OperationGuard& operator=(OperationGuard&&) = delete;
+        OperationGuard(const OperationGuard&) = delete;
+        OperationGuard& operator=(const OperationGuard&) = delete;
         ~OperationGuard();
 
     private:

@@ -119,7 +119,6 @@ MEMSAVER_INLINE BackupIndex::OperationGuard::OperationGuard(std::shared_ptr<Back
 }
 
 MEMSAVER_INLINE BackupIndex::OperationGuard::~OperationGuard() {
-    if (!index_) return;
     const std::lock_guard lock{index_->mutex};
     index_->under_way -= 1;
 }

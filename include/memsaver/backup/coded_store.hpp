@@ -57,8 +57,8 @@ public:
 
     /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
     inline void prepare(std::vector<Unit> units) override;
-    inline std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) override;
-    inline std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) override;
+    inline std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) override;
+    inline std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) override;
     inline void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
     /// Changed chunks are kept uncoded until they are saved again.
     inline void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override;
@@ -117,7 +117,6 @@ private:
     /// Queries the chunk size and the codec's sizes, once. Throws the exception for a failing call.
     inline void measure();
     inline void remember(const LiveSet& live);
-    [[nodiscard]] inline std::vector<Unit> chunks_of(const std::vector<Unit>& units) const;
     /// Returns the chunks in the order in which they are moved, grouped into pieces.
     [[nodiscard]] inline std::vector<Piece> pieces_of(const std::vector<Unit>& units,
                                                       const std::vector<Range>& first) const;
@@ -154,9 +153,8 @@ private:
     inline void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const;
     inline Status read(std::byte* to, const Record& record) const;
     inline Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const;
-    inline std::shared_ptr<HostCells> host_copy(std::size_t bytes) const;
-    inline std::unique_ptr<Ticket::Work> start(Direction direction, const std::vector<Unit>& units, const Plan& plan,
-                                               const LiveSet& live);
+    inline std::unique_ptr<Transfer> start(Direction direction, const std::vector<Unit>& units, const Plan& plan,
+                                           const LiveSet& live);
     inline void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     [[noreturn]] inline void raise_damaged(Address device, std::size_t bytes) const;
 

@@ -202,13 +202,9 @@ inline CodedStore::Plan CodedStore::plan(std::size_t area) const noexcept {
     return {parts, std::min(area, most), work_bytes_};
 }
 
-inline std::vector<Unit> CodedStore::chunks_of(const std::vector<Unit>& units) const {
-    return cut_at_addresses(units, chunk_bytes_);
-}
-
 inline std::vector<Piece> CodedStore::pieces_of(const std::vector<Unit>& units, const std::vector<Range>& first) const {
     std::vector<Piece> pieces;
-    for (const std::vector<Unit>& group : in_wanted_order(chunks_of(units), first, false)) {
+    for (const std::vector<Unit>& group : in_wanted_order(cut_at_addresses(units, chunk_bytes_), first, false)) {
         std::size_t area = 0;
         std::size_t bytes = 0;
         bool begun = false; // bytes that are needed first wait for nothing else
@@ -379,7 +375,7 @@ inline std::vector<Room> CodedStore::cells() const {
 inline void CodedStore::prepare(std::vector<Unit> units) {
     measure();
     sweep();
-    const std::vector<Unit> chunks = chunks_of(units);
+    const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
     std::size_t area = 0;
     std::size_t wanted = 0;
     std::size_t there = 0;
@@ -422,13 +418,13 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     ring->prepare(std::min(pieces_of(units, {}).size(), ring->pairs()), room, tag_text_);
 }
 
-inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
+inline std::unique_ptr<Transfer> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
     measure();
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ready_rows(rows_.size(), true);
     sweep();
-    const std::vector<Unit> chunks = chunks_of(units);
+    const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
     forget(chunks);
     std::size_t area = 0;
     std::size_t bytes = 0;
@@ -456,7 +452,7 @@ inline std::unique_ptr<Ticket::Work> CodedStore::out(std::vector<Unit> units, co
     return start(Direction::out, units, status.ok() ? plan(area) : Plan{}, live);
 }
 
-inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
+inline std::unique_ptr<Transfer> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
     remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     share_.ring()->settle(tag_text_); // here: the crew must not wait for the device
@@ -466,8 +462,8 @@ inline std::unique_ptr<Ticket::Work> CodedStore::in(std::vector<Unit> units, con
     return start(Direction::in, units, decoding, live);
 }
 
-inline std::unique_ptr<Ticket::Work> CodedStore::start(Direction direction, const std::vector<Unit>& units,
-                                                       const Plan& plan, const LiveSet& live) {
+inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, const std::vector<Unit>& units,
+                                                   const Plan& plan, const LiveSet& live) {
     inside_->about(live);
     const std::vector<Range> none;
     std::vector<Piece> pieces = pieces_of(units, direction == Direction::in ? live.first : none);
@@ -505,10 +501,6 @@ inline void CodedStore::check_of(const Status& status, const Attempt& attempt, s
 }
 
 // --- access to single chunks ---
-
-inline std::shared_ptr<HostCells> CodedStore::host_copy(std::size_t bytes) const {
-    return share_.copy(bytes, tag_text_);
-}
 
 inline Status CodedStore::read(std::byte* to, const Record& record) const {
     std::byte* host = nullptr;
@@ -582,8 +574,8 @@ inline BackupView CodedStore::view(std::uint64_t location, std::size_t bytes) co
         }
     }
     const std::size_t step = stride(largest_chunk);
-    const auto copy = host_copy(std::max<std::size_t>(bytes, 1));
-    const auto space = host_copy(2 * step);
+    const auto copy = share_.copy(std::max<std::size_t>(bytes, 1), tag_text_);
+    const auto space = share_.copy(2 * step, tag_text_);
     // NOLINTBEGIN(performance-no-int-to-ptr): host addresses
     auto* const to = reinterpret_cast<std::byte*>(copy->address());
     auto* const packed = reinterpret_cast<std::byte*>(space->address());
@@ -606,10 +598,10 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
     const std::uint64_t begin = unit.location + offset;
     const std::uint64_t end = begin + bytes;
     const std::size_t step = stride(largest_chunk);
-    const auto space = host_copy(2 * step);
+    const auto space = share_.copy(2 * step, tag_text_);
     auto* const packed = reinterpret_cast<std::byte*>(space->address()); // NOLINT(performance-no-int-to-ptr)
     std::byte* const plain = packed + step;
-    for (const Unit& chunk : chunks_of({unit})) {
+    for (const Unit& chunk : cut_at_addresses({unit}, chunk_bytes_)) {
         const std::uint64_t first = std::max(begin, chunk.location);
         const std::uint64_t last = std::min(end, chunk.location + chunk.bytes);
         if (first >= last) continue;
@@ -649,7 +641,7 @@ inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live, Co
     measure();
     remember(live);
     const std::size_t step = stride(largest_chunk);
-    const auto space = host_copy(3 * step);
+    const auto space = share_.copy(3 * step, tag_text_);
     auto* const packed = reinterpret_cast<std::byte*>(space->address()); // NOLINT(performance-no-int-to-ptr)
     std::byte* const plain = packed + step;
     std::byte* const now = plain + step;
@@ -657,7 +649,7 @@ inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live, Co
     OwnedEvent mark;
     check_of(stream.open(driver_), "open a stream", 0);
     check_of(mark.open(driver_, stream.get()), "open an event", 0);
-    for (const Unit& chunk : chunks_of(units)) {
+    for (const Unit& chunk : cut_at_addresses(units, chunk_bytes_)) {
         decode_to(plain, packed, record_of(chunk), chunk.device);
         Status status = driver_.copy_to_host(now, chunk.device, chunk.bytes, stream.get());
         if (status.ok()) status = pass(driver_, {stream.get(), mark.get(), {}});
@@ -814,32 +806,25 @@ void CodedStore::Worker::each_row(const std::vector<StoredChunk>& cargo, const A
 
 inline void CodedStore::Worker::copy(const StoredChunk* first, const StoredChunk* last, std::byte* host, bool pinned,
                                      Direction direction) {
-    const std::uint64_t origin = first->record.location;
-    Piece piece;
-    for (const StoredChunk* one = first; one != last; ++one) {
-        for (std::size_t done = 0; done < one->bytes;) { // a copy must not span two cells
-            const std::uint64_t location = one->record.location + done;
-            const std::size_t room = HostCells::cell_bytes - static_cast<std::size_t>(location % HostCells::cell_bytes);
-            const std::size_t bytes = std::min(one->bytes - done, room);
-            piece.units.push_back({one->at + done, location, bytes});
-            done += bytes;
-        }
-    }
     const bool out = direction == Direction::out;
-    const auto base = reinterpret_cast<Address>(host) - origin;
     std::vector<CopyPart> parts;
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < piece.units.size();) {
-        Unit joined = piece.units[i];
-        for (++i; i < piece.units.size() && piece.units[i].location == joined.location + joined.bytes &&
-                  piece.units[i].device == joined.device + joined.bytes &&
-                  piece.units[i].location % HostCells::cell_bytes != 0;
-             ++i) {
-            joined.bytes += piece.units[i].bytes;
+    Address device = 0; // behind the last part, as is `location`
+    std::uint64_t location = first->record.location;
+    const auto base = reinterpret_cast<Address>(host) - location;
+    for (const StoredChunk* one = first; one != last; ++one) {
+        for (std::size_t done = 0; done < one->bytes;) { // a copy must not span two cells
+            const std::uint64_t next = one->record.location + done;
+            const std::size_t room = HostCells::cell_bytes - static_cast<std::size_t>(next % HostCells::cell_bytes);
+            const std::size_t more = std::min(one->bytes - done, room);
+            const bool joins = device == one->at + done && location == next && next % HostCells::cell_bytes != 0;
+            if (!joins) parts.push_back({out ? base + next : one->at + done, out ? one->at + done : base + next, 0});
+            parts.back().bytes += more;
+            device = one->at + done + more;
+            location = next + more;
+            bytes += more;
+            done += more;
         }
-        const Address here = base + joined.location;
-        parts.push_back({out ? here : joined.device, out ? joined.device : here, joined.bytes});
-        bytes += joined.bytes;
     }
     store_.check_of(copy_each(direction, parts, pinned), "copy bytes", bytes);
 }

@@ -1,7 +1,7 @@
 // The store of a FileBackup: an unnamed file.
 #pragma once
 
-#include "memsaver/backup/kept_store.hpp"
+#include "memsaver/backup/store.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +43,8 @@ public:
 private:
     /// Allocates disk space again for parts that were punched out, before anything is written. See `grow`.
     void take_room(const std::vector<Unit>& units);
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units,
-                                                        const LiveSet& live, const std::vector<Range>& first) override;
+    MEMSAVER_INLINE std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                                    const std::vector<Range>& first) override;
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
         half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
     }

@@ -105,8 +105,8 @@ MEMSAVER_INLINE Status FileStore::get(std::byte* to, std::uint64_t location, std
     return driver_.read_file(file_.get(), to, bytes, location - page);
 }
 
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> FileStore::start(Direction direction, std::vector<Unit> units,
-                                                               const LiveSet& live, const std::vector<Range>& first) {
+MEMSAVER_INLINE std::unique_ptr<Transfer> FileStore::start(Direction direction, std::vector<Unit> units,
+                                                           const LiveSet& live, const std::vector<Range>& first) {
     if (direction == Direction::out) take_room(units);
     for (const Unit& unit : units) { // the save computes new checksums
         if (direction == Direction::out) forget_half_changed(unit.location, unit.bytes);

@@ -1,7 +1,7 @@
 // The store of a HostBackup: host memory, pinned or pageable.
 #pragma once
 
-#include "memsaver/backup/kept_store.hpp"
+#include "memsaver/backup/store.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -57,8 +57,8 @@ private:
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return mapping_of(a.location) != mapping_of(b.location);
     }
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units,
-                                                        const LiveSet& live, const std::vector<Range>& first) override;
+    MEMSAVER_INLINE std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                                    const std::vector<Range>& first) override;
     /// Reports once that pinning was refused; it will not succeed later.
     void report_refused(const std::function<void(const std::string&)>& tell);
 

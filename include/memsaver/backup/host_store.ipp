@@ -168,8 +168,8 @@ MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const st
     }
 }
 
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> HostStore::start(Direction direction, std::vector<Unit> units,
-                                                               const LiveSet& live, const std::vector<Range>& first) {
+MEMSAVER_INLINE std::unique_ptr<Transfer> HostStore::start(Direction direction, std::vector<Unit> units,
+                                                           const LiveSet& live, const std::vector<Range>& first) {
     if (!pinned_) return through_ring(direction, std::move(units), live, first);
     std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
     for (Piece& piece : pieces) piece.pages = mapping_of(piece.location());

@@ -1,7 +1,7 @@
 // The store of a PeerBackup: pages of another device.
 #pragma once
 
-#include "memsaver/backup/kept_store.hpp"
+#include "memsaver/backup/store.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -82,8 +82,8 @@ private:
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return pages_of(a.location) != pages_of(b.location);
     }
-    MEMSAVER_INLINE std::unique_ptr<Ticket::Work> start(Direction direction, std::vector<Unit> units,
-                                                        const LiveSet& live, const std::vector<Range>& first) override;
+    MEMSAVER_INLINE std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                                    const std::vector<Range>& first) override;
     /// Runs `copy(stream)` on a stream of the peer and waits for it.
     template <class Copy>
     Status on_peer(Copy&& copy) const noexcept;

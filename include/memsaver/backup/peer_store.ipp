@@ -108,8 +108,8 @@ MEMSAVER_INLINE Status PeerStore::clear() noexcept {
     return first_failure({kept, share_.leave()});
 }
 
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> PeerStore::start(Direction direction, std::vector<Unit> units,
-                                                               const LiveSet& live, const std::vector<Range>& first) {
+MEMSAVER_INLINE std::unique_ptr<Transfer> PeerStore::start(Direction direction, std::vector<Unit> units,
+                                                           const LiveSet& live, const std::vector<Range>& first) {
     std::vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
     for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
     auto work = direct_transfer(CopyLane{driver_, direction, true}, std::move(pieces), options_.crew, nullptr,

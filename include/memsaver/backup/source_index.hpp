@@ -72,8 +72,8 @@ public:
     void clear() noexcept;
 
     /// Starts reading `units`, whose files `reader` has open.
-    std::unique_ptr<Ticket::Work> read(std::vector<Unit> units, const SourceReader& reader, const LiveSet& live,
-                                       ProgressSink progress);
+    std::unique_ptr<Transfer> read(std::vector<Unit> units, const SourceReader& reader, const LiveSet& live,
+                                   ProgressSink progress);
 
     AnyDriver driver;
     StoreOptions options;

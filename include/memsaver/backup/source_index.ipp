@@ -229,8 +229,8 @@ MEMSAVER_INLINE void SourceIndex::clear() noexcept {
     files_.clear();
 }
 
-MEMSAVER_INLINE std::unique_ptr<Ticket::Work> SourceIndex::read(std::vector<Unit> units, const SourceReader& reader,
-                                                                const LiveSet& live, ProgressSink progress) {
+MEMSAVER_INLINE std::unique_ptr<Transfer> SourceIndex::read(std::vector<Unit> units, const SourceReader& reader,
+                                                            const LiveSet& live, ProgressSink progress) {
     share.join(live.host_budget);
     const auto apart = [](const Unit&, const Unit&) { return false; };
     auto work =

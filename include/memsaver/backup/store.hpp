@@ -1,6 +1,7 @@
 // A store as a slot sees it: storage in memory or a file. Knows locations, not blocks.
 #pragma once
 
+#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
@@ -99,8 +100,8 @@ public:
     /// Allocates ahead of time what saving these units would need. May throw.
     virtual void prepare(std::vector<Unit> units) = 0;
     /// Start a transfer out of the device or into it.
-    virtual std::unique_ptr<Ticket::Work> out(std::vector<Unit> units, const LiveSet& live) = 0;
-    virtual std::unique_ptr<Ticket::Work> in(std::vector<Unit> units, const LiveSet& live) = 0;
+    virtual std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) = 0;
+    virtual std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) = 0;
     /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
     virtual void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) = 0;
     /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
@@ -132,6 +133,43 @@ public:
     [[nodiscard]] virtual std::size_t taken_by(std::size_t saved) const noexcept { return saved; }
     /// Returns the device memory that transfers use. May be null.
     [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
+};
+
+/// What the stores that keep bytes themselves have in common: cuts units into pieces and moves them. What derives from
+/// it knows where bytes are.
+class KeptStore : public BackupStore {
+public:
+    MEMSAVER_INLINE std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) override;
+    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
+    /// Unless overridden, returns a copy of the bytes.
+    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
+    MEMSAVER_INLINE void about(const LiveSet& live) override;
+    Status retry() noexcept override { return share_.retry(); }
+
+protected:
+    /// `reading`: what an error says of a failed `get`.
+    KeptStore(AnyDriver driver, StoreOptions options, std::size_t largest_buffer, const Attempt& reading);
+
+    /// Starts a transfer. `first`: the ranges whose bytes are needed first.
+    virtual std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                            const std::vector<Range>& first) = 0;
+    /// Returns whether two neighbors must not be in one piece.
+    [[nodiscard]] virtual bool apart(const Unit&, const Unit&) const { return false; }
+
+    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell,
+                                         const std::vector<Range>& first = {}) const;
+    /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
+    std::unique_ptr<Transfer> through_ring(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                           const std::vector<Range>& first);
+    /// Throws the exception for a failed status, which names the tag.
+    void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const;
+
+    AnyDriver driver_;
+    StoreOptions options_;
+    std::string error_prefix_; ///< for error messages
+    HostShare share_;          ///< also keeps what could not be closed
+    Attempt reading_;
 };
 
 /// A ByteStore that keeps nothing. `put` compares bytes with those of another store and records differences.

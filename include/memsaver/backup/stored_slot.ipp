@@ -19,33 +19,10 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// A transfer that updates the index when it ends.
-class StoredSlot::NotedWork final : public Ticket::Work {
-public:
-    struct Saved {
-        std::uint64_t serial;
-        bool whole; ///< if false, a part of the block was paused already, and may never have been saved
-    };
-
-    NotedWork(std::shared_ptr<BackupIndex> index, BackupIndex::OperationGuard under_way, Ticket moving,
-              std::vector<Saved> saved);
-    Status query(bool& done) noexcept override { return moving_.query(done); }
-    Status follow(StreamRef stream, Range range) noexcept override { return moving_.follow(stream, range); }
-    Status wait_for(Range range) override { return moving_.wait_for(range); }
-    [[nodiscard]] bool enqueued() const noexcept override { return moving_.enqueued(); }
-    void help() noexcept override { moving_.help(); }
-    void cancel() noexcept override { moving_.cancel(); }
-    MEMSAVER_INLINE Status wait() override;
-
-    static Ticket ticket(std::shared_ptr<BackupIndex> index, std::unique_ptr<Ticket::Work> work,
-                         const std::vector<Unit>& units, std::vector<Saved> saved,
-                         BackupIndex::OperationGuard under_way);
-
-private:
-    std::shared_ptr<BackupIndex> index_;
-    BackupIndex::OperationGuard under_way_;
-    Ticket moving_;            // destroyed, and so waited for, before the other members
-    std::vector<Saved> saved_; // recorded once the transfer is done
+/// A block that is being saved.
+struct BeingSaved {
+    std::uint64_t serial;
+    bool whole; ///< if false, a part of the block was paused already, and may never have been saved
 };
 
 MEMSAVER_INLINE StoredSlot::StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
@@ -67,12 +44,12 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
-    BackupIndex::OperationGuard under_way{index_};
+    const auto under_way = std::make_shared<BackupIndex::OperationGuard>(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     index_->place(blocks, live);
     std::vector<Unit> units;
     std::vector<Unit> unchanged;
-    std::vector<NotedWork::Saved> saved;
+    std::vector<BeingSaved> saved;
     units.reserve(blocks.size());
     saved.reserve(blocks.size());
     {
@@ -93,11 +70,25 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
         }
     }
     if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
-    return NotedWork::ticket(index_, index_->store->out(units, live), units, std::move(saved), std::move(under_way));
+    const std::size_t bytes = bytes_of(units);
+    auto moving = index_->store->out(std::move(units), live);
+    moving->when_here([index = index_, under_way, saved = std::move(saved)]() mutable {
+        const std::lock_guard lock{index->mutex};
+        for (const auto& [serial, whole] : saved) {
+            const auto entry = index->entries.find(serial);
+            if (entry == index->entries.end() || entry->second.forgotten) continue;
+            if (!entry->second.saved) index->saved_bytes += entry->second.bytes;
+            entry->second.saved = true;
+            entry->second.fresh = whole;
+            entry->second.partly = false;
+        }
+        saved.clear();
+    });
+    return {std::move(moving), bytes};
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
-    BackupIndex::OperationGuard under_way{index_};
+    const auto under_way = std::make_shared<BackupIndex::OperationGuard>(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     std::vector<Unit> units;
     units.reserve(blocks.size());
@@ -108,7 +99,10 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
             if (entry != index_->entries.end() && entry->second.saved) index_->add_mapped(block, live, units);
         }
     }
-    return NotedWork::ticket(index_, index_->store->in(units, live), units, {}, std::move(under_way));
+    const std::size_t bytes = bytes_of(units);
+    auto moving = index_->store->in(std::move(units), live);
+    moving->when_here([under_way] {});
+    return {std::move(moving), bytes};
 }
 
 MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) noexcept {
@@ -214,37 +208,6 @@ MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t of
     }
     if (location == 0) misuse({"this block has no complete backup"});
     return index_->store->view(location, bytes); // a location is not freed before the next operation
-}
-
-MEMSAVER_INLINE StoredSlot::NotedWork::NotedWork(std::shared_ptr<BackupIndex> index,
-                                                 BackupIndex::OperationGuard under_way, Ticket moving,
-                                                 std::vector<Saved> saved)
-    : index_{std::move(index)}, under_way_{std::move(under_way)}, moving_{std::move(moving)}, saved_{std::move(saved)} {
-}
-
-MEMSAVER_INLINE Status StoredSlot::NotedWork::wait() {
-    const Status status = moving_.wait();
-    if (!status.ok()) return status;
-    const std::lock_guard lock{index_->mutex};
-    for (const auto& [serial, whole] : saved_) {
-        const auto entry = index_->entries.find(serial);
-        if (entry == index_->entries.end() || entry->second.forgotten) continue;
-        if (!entry->second.saved) index_->saved_bytes += entry->second.bytes;
-        entry->second.saved = true;
-        entry->second.fresh = whole;
-        entry->second.partly = false;
-    }
-    saved_.clear();
-    return status;
-}
-
-MEMSAVER_INLINE Ticket StoredSlot::NotedWork::ticket(std::shared_ptr<BackupIndex> index,
-                                                     std::unique_ptr<Ticket::Work> work, const std::vector<Unit>& units,
-                                                     std::vector<Saved> saved, BackupIndex::OperationGuard under_way) {
-    const std::size_t bytes = bytes_of(units);
-    Ticket moving{std::move(work), bytes};
-    return {std::make_unique<NotedWork>(std::move(index), std::move(under_way), std::move(moving), std::move(saved)),
-            bytes};
 }
 
 MEMSAVER_INLINE std::vector<LiveBlock> StoredSlot::sorted(const LiveSet& live) {

@@ -71,9 +71,14 @@ MEMSAVER_INLINE Status Transfer::wait() {
         waited_ = true;
     }
     if (failure_) std::rethrow_exception(failure_);
-    const std::lock_guard lock{mutex_};
-    if (!status_.ok() || !any_in(states_, [&](State state) { return state < wanted_; })) return status_;
-    return {StatusKind::other, 0, "the transfer was canceled"};
+    {
+        const std::lock_guard lock{mutex_};
+        if (!status_.ok()) return status_;
+        if (any_in(states_, [&](State state) { return state < wanted_; }))
+            return {StatusKind::other, 0, "the transfer was canceled"};
+    }
+    if (when_here_) when_here_();
+    return {};
 }
 
 MEMSAVER_INLINE Status Transfer::follow(StreamRef stream, Range range) noexcept {
