@@ -12,6 +12,7 @@
 #include "memsaver/host/host.hpp"
 #include "memsaver/interop/no_throw.hpp"
 #include "memsaver/saver/saver.hpp"
+#include "memsaver/share/share.hpp"
 
 #include <pthread.h>
 
@@ -54,13 +55,17 @@ struct OpenRegions : std::vector<OpenRegion> {
     }
 };
 
+/// How a program selects a device; the options of drivers for other devices.
+struct Machine {
+    CudaDriverOptions cuda{};
+    std::string cuda_library{default_cuda_library};
+};
+
 struct memsaver_saver {
-    memsaver_saver(MemorySaver<> made, std::string cuda_library)
-        : saver{std::move(made)}, library{std::move(cuda_library)} {}
+    memsaver_saver(MemorySaver<> made, Machine of) : saver{std::move(made)}, machine{std::move(of)} {}
 
     MemorySaver<> saver;
-    std::string library;                              // `machine` points into it
-    DefaultDriverOptions machine{};                   // the options of drivers for other devices
+    Machine machine;
     std::mutex mutex{};                               // guards the members below
     std::map<std::thread::id, OpenRegions> regions{}; // by the id of the thread; it may have ended
     std::vector<Hook> hooks{};
@@ -90,6 +95,21 @@ struct memsaver_use {
 
 struct memsaver_elastic {
     Elastic elastic;
+};
+
+struct memsaver_share {
+    Share share;
+    Machine machine;
+    detail::ForkCheck fork{};
+};
+
+struct memsaver_lending {
+    Lending lending;
+};
+
+struct memsaver_attached {
+    std::optional<Attached> attached{}; // always, once the handle is given out
+    detail::ForkCheck fork{};
 };
 
 namespace {
@@ -164,7 +184,9 @@ memsaver_result failed_with(const Error& error) noexcept {
                                    : dynamic_cast<const DriverError*>(&error) != nullptr    ? MEMSAVER_DRIVER_ERROR
                                    : dynamic_cast<const Unavailable*>(&error) != nullptr    ? MEMSAVER_UNAVAILABLE
                                    : dynamic_cast<const SourceChanged*>(&error) != nullptr  ? MEMSAVER_SOURCE_CHANGED
-                                                                                            : MEMSAVER_INTERNAL;
+                                   : dynamic_cast<const PublicationDamaged*>(&error) != nullptr
+                                       ? MEMSAVER_PUBLICATION_DAMAGED
+                                       : MEMSAVER_INTERNAL;
     return failed(result, error.what(), &error);
 }
 
@@ -425,6 +447,9 @@ memsaver_result operate(const char* function, memsaver_report* out, Act&& act) n
     return result;
 }
 
+/// Null: none.
+std::string text_of(const char* text) { return text != nullptr ? text : ""; }
+
 // --- The shapes of functions, which pass their own name (`__func__`) for the errors ---
 
 MemorySaver<>& object_of(memsaver_saver* handle, const char* function) {
@@ -438,6 +463,13 @@ Gate& object_of(memsaver_gate* handle, const char* function) { return given(hand
 Use& object_of(memsaver_use* handle, const char* function) { return given(handle, function, "the use").use; }
 Elastic& object_of(memsaver_elastic* handle, const char* function) {
     return given(handle, function, "the range").elastic;
+}
+
+Share& object_of(memsaver_share* handle, const char* function) { return given(handle, function, "the share").share; }
+Attached& object_of(memsaver_attached* handle, const char* function) {
+    memsaver_attached& of = given(handle, function, "the publication");
+    of.fork.require_parent(function);
+    return *of.attached;
 }
 
 template <class Act>
@@ -591,18 +623,33 @@ void pop(memsaver_saver& handle) {
 
 // --- Drivers ---
 
-AnyDriver driver_of(std::int32_t kind, const memsaver_options& from, const DefaultDriverOptions& machine) {
+Machine machine_of(const memsaver_options& from) {
+    Machine machine;
+    machine.cuda.rdma = from.rdma;
+    enumerator(from.export_handles, 3, "memsaver_options.export_handles");
+    machine.cuda.export_handles = static_cast<ExportHandles>(from.export_handles);
+    if (from.peer_count != 0) {
+        const int* peers = not_null(from.peers, "memsaver_options", "the list of peers");
+        machine.cuda.peers.assign(peers, peers + from.peer_count);
+    }
+    if (from.cuda_library != nullptr) machine.cuda_library = from.cuda_library;
+    return machine;
+}
+
+AnyDriver driver_of(const memsaver_options& from, const Machine& machine) {
     const auto host = [&] {
         HostDriverOptions options;
         options.device = from.device;
         if (from.host_granularity != 0) options.granularity = from.host_granularity;
+        if (from.host_machine != nullptr) options.machine = from.host_machine;
         return HostDriver{detail::host_capacity_or_default(from.host_capacity), options};
     };
-    if (kind == MEMSAVER_DRIVER_HOST) return host();
-    const auto found = CudaDriver::available(machine.device, machine.cuda_library);
-    const bool wanted = found || found.problem == CudaProblem::bad_device_number || kind == MEMSAVER_DRIVER_CUDA;
+    enumerator(from.driver, 3, "memsaver_options.driver");
+    if (from.driver == MEMSAVER_DRIVER_HOST) return host();
+    const auto found = CudaDriver::available(from.device, machine.cuda_library.c_str());
+    const bool wanted = found || found.problem == CudaProblem::bad_device_number || from.driver == MEMSAVER_DRIVER_CUDA;
     if (!wanted) return host();
-    return CudaDriver{machine.device, machine.cuda, machine.cuda_library};
+    return CudaDriver{from.device, machine.cuda, machine.cuda_library.c_str()};
 }
 
 /// Returns the driver of an arena; none if it is the saver's.
@@ -612,7 +659,7 @@ std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t d
     if (own.host_addressable()) {
         throw Misuse{"memsaver_arena_options.device: a saver on host memory has no device " + std::to_string(device)};
     }
-    return CudaDriver{device, handle.machine.cuda, handle.machine.cuda_library};
+    return CudaDriver{device, handle.machine.cuda, handle.machine.cuda_library.c_str()};
 }
 
 Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options, const char* function) {
@@ -656,6 +703,7 @@ const char* memsaver_result_name(int32_t result) noexcept {
     case MEMSAVER_INTERNAL: return "MEMSAVER_INTERNAL";
     case MEMSAVER_OUT_OF_ADDRESSES: return "MEMSAVER_OUT_OF_ADDRESSES";
     case MEMSAVER_SOURCE_CHANGED: return "MEMSAVER_SOURCE_CHANGED";
+    case MEMSAVER_PUBLICATION_DAMAGED: return "MEMSAVER_PUBLICATION_DAMAGED";
     default: return "unknown result";
     }
 }
@@ -699,17 +747,6 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
     return guarded(__func__, [&](const char* function) {
         (void)not_null(saver, function, "the output pointer");
         const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
-        enumerator(from.driver, 3, "memsaver_options.driver");
-        enumerator(from.export_handles, 3, "memsaver_options.export_handles");
-        DefaultDriverOptions machine;
-        machine.device = from.device;
-        machine.cuda.rdma = from.rdma;
-        machine.cuda.export_handles = static_cast<ExportHandles>(from.export_handles);
-        if (from.peer_count != 0) {
-            const int* peers = not_null(from.peers, "memsaver_options", "the list of peers");
-            machine.cuda.peers.assign(peers, peers + from.peer_count);
-        }
-        if (from.cuda_library != nullptr) machine.cuda_library = from.cuda_library;
         SaverOptions wanted;
         wanted.enabled = from.enabled;
         wanted.margin = from.margin;
@@ -718,10 +755,17 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         wanted.evict_for_allocations = from.evict_for_allocations;
         wanted.on_no_room = asker_of(from.on_no_room, from.on_no_room_context);
         wanted.events = sink_of(from.on_event, from.on_event_context);
-        auto made = std::make_unique<memsaver_saver>(
-            MemorySaver<>{driver_of(from.driver, from, machine), std::move(wanted)}, machine.cuda_library);
-        made->machine = std::move(machine);
-        made->machine.cuda_library = made->library.c_str();
+        std::optional<AnyDriver> driver;
+        Machine machine;
+        if (from.share != nullptr) {
+            from.share->fork.require_parent(function);
+            driver = from.share->share.driver();
+            machine = from.share->machine;
+        } else {
+            machine = machine_of(from);
+            driver = driver_of(from, machine);
+        }
+        auto made = std::make_unique<memsaver_saver>(MemorySaver<>{*driver, std::move(wanted)}, std::move(machine));
         *saver = made.release();
     });
 }
@@ -1308,6 +1352,131 @@ memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noex
 }
 
 void memsaver_free_text(char* text) noexcept { std::free(text); }
+
+// --- Several processes on one device ---
+
+memsaver_result memsaver_join_share(const memsaver_options* device, const memsaver_share_options* options,
+                                    memsaver_share** share) noexcept {
+    if (share != nullptr) *share = nullptr;
+    return guarded(__func__, [&](const char* function) {
+        (void)not_null(share, function, "the output pointer");
+        const memsaver_options on = read(device, MEMSAVER_OPTIONS_INIT, "memsaver_options");
+        const memsaver_share_options from = read(options, MEMSAVER_SHARE_OPTIONS_INIT, "memsaver_share_options");
+        if (on.share != nullptr) throw Misuse{std::string{function} + ": the device's options have a share already"};
+        ShareOptions wanted;
+        wanted.name = text_of(from.name);
+        wanted.priority = from.priority;
+        wanted.floor = from.floor;
+        wanted.ceiling = from.ceiling;
+        wanted.trusted = from.trusted;
+        wanted.answer_within =
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds{from.answer_within_ns});
+        wanted.folder = text_of(from.folder);
+        Machine machine = machine_of(on);
+        Share made{driver_of(on, machine), wanted};
+        *share = new memsaver_share{std::move(made), std::move(machine)};
+    });
+}
+
+void memsaver_leave_share(memsaver_share* share) noexcept { end(share); }
+
+memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) noexcept {
+    if (json != nullptr) *json = nullptr;
+    return guarded(__func__, [&](const char* function) {
+        const Share& of = object_of(share, function);
+        (void)not_null(json, function, "the output pointer");
+        std::string text;
+        for (const ShareMember& row : of.members()) {
+            text += (text.empty() ? "[" : ", ") + ("{\"name\":" + detail::json_quoted(row.name)) +
+                    ",\"process\":" + std::to_string(row.process) + ",\"priority\":" + std::to_string(row.priority) +
+                    ",\"floor\":" + std::to_string(row.floor) + ",\"ceiling\":" + std::to_string(row.ceiling) +
+                    ",\"held_bytes\":" + std::to_string(row.held_bytes) +
+                    ",\"lends\":" + (row.lends ? "true}" : "false}");
+        }
+        *json = copy_of((text.empty() ? "[" : text) + ']');
+    });
+}
+
+memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver, memsaver_lending** lending) noexcept {
+    if (lending != nullptr) *lending = nullptr;
+    return guarded(__func__, [&](const char* function) {
+        const Share& of = object_of(share, function);
+        MemorySaver<>& lender = object_of(saver, function);
+        (void)not_null(lending, function, "the output pointer");
+        *lending = std::make_unique<memsaver_lending>(memsaver_lending{of.lend(lender)}).release();
+    });
+}
+
+void memsaver_end_lending(memsaver_lending* lending) noexcept { end(lending); }
+
+memsaver_result memsaver_publish(memsaver_share* share, const char* name, memsaver_saver* saver, const char* tag,
+                                 const memsaver_publish_options* options, uint64_t* hash) noexcept {
+    return guarded(__func__, [&](const char* function) {
+        const Share& of = object_of(share, function);
+        MemorySaver<>& publisher = object_of(saver, function);
+        const auto from = read(options, MEMSAVER_PUBLISH_OPTIONS_INIT, "memsaver_publish_options");
+        PublishOptions wanted;
+        wanted.version = text_of(from.version);
+        for (std::size_t i = 0; i < from.count; ++i) {
+            const char* const* names = not_null(from.names, function, "the list of names");
+            const void* const* data = not_null(from.data, function, "the list of pointers");
+            const std::size_t* bytes = not_null(from.bytes, function, "the list of sizes");
+            const bool copied = from.copied != nullptr && from.copied[i];
+            wanted.names.push_back({not_null(names[i], function, "the name of a range"), data[i], bytes[i],
+                                    copied ? PublishAccess::copied : PublishAccess::shared});
+        }
+        const std::uint64_t made =
+            of.publish(not_null(name, function, "the name"), publisher, not_null(tag, function, "the tag"), wanted);
+        if (hash != nullptr) *hash = made;
+    });
+}
+
+memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) noexcept {
+    return on(__func__, share, [&](const Share& of) { of.withdraw(not_null(name, "memsaver_withdraw", "the name")); });
+}
+
+memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
+                                const memsaver_attach_options* options, memsaver_attached** attached) noexcept {
+    if (attached != nullptr) *attached = nullptr;
+    return guarded(__func__, [&](const char* function) {
+        const Share& of = object_of(share, function);
+        MemorySaver<>& reader = object_of(saver, function);
+        (void)not_null(attached, function, "the output pointer");
+        const auto from = read(options, MEMSAVER_ATTACH_OPTIONS_INIT, "memsaver_attach_options");
+        AttachOptions wanted;
+        wanted.version = text_of(from.version);
+        if (from.hash != nullptr) wanted.hash = *from.hash;
+        auto made = std::make_unique<memsaver_attached>();
+        made->attached = of.attach(not_null(name, function, "the name"), reader, wanted);
+        *attached = made.release();
+    });
+}
+
+void memsaver_release_attached(memsaver_attached* attached) noexcept { end(attached); }
+
+memsaver_result memsaver_get_attached_info(memsaver_attached* attached, memsaver_attached_info* info) noexcept {
+    return guarded(__func__, [&](const char* function) {
+        const Attached& of = object_of(attached, function);
+        const Out<memsaver_attached_info> out{not_null(info, function, "the output pointer"), "memsaver_attached_info"};
+        out.put({sizeof(memsaver_attached_info), of.tag().c_str(), of.hash()});
+    });
+}
+
+memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
+                                     memsaver_attached_range* range) noexcept {
+    return guarded(__func__, [&](const char* function) {
+        const Attached& of = object_of(attached, function);
+        const Out<memsaver_attached_range> out{not_null(range, function, "the output pointer"),
+                                               "memsaver_attached_range"};
+        const AttachedRange found = of.at(not_null(name, function, "the name"));
+        out.put({sizeof(memsaver_attached_range), found.data,
+                 found.access == PublishAccess::copied ? found.writable() : nullptr, found.bytes});
+    });
+}
+
+memsaver_result memsaver_attached_verify(memsaver_attached* attached) noexcept {
+    return on(__func__, attached, [](const Attached& of) { of.verify(); });
+}
 
 // --- PyTorch ---
 

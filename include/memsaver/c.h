@@ -69,7 +69,9 @@ typedef enum memsaver_result {
     MEMSAVER_SOURCE_CHANGED = 11,
     /// The process is out of addresses, or at its limit of mappings; the text names the limit if the system tells.
     /// Nothing changed, and nobody was asked for room: memory may be free.
-    MEMSAVER_OUT_OF_ADDRESSES = 12
+    MEMSAVER_OUT_OF_ADDRESSES = 12,
+    /// Bytes of a publication are not those that were published: somebody wrote them.
+    MEMSAVER_PUBLICATION_DAMAGED = 13
 } memsaver_result;
 
 /// Returns the name of a result, such as "MEMSAVER_OUT_OF_MEMORY", or "unknown result". Static.
@@ -117,6 +119,12 @@ typedef struct memsaver_gate memsaver_gate;
 typedef struct memsaver_use memsaver_use;
 /// A range of addresses in which memory is committed and released in steps.
 typedef struct memsaver_elastic memsaver_elastic;
+/// A membership of the processes that share a device.
+typedef struct memsaver_share memsaver_share;
+/// Lends a saver's idle memory to the other members of a share.
+typedef struct memsaver_lending memsaver_lending;
+/// A publication of another process, as a tag of a saver.
+typedef struct memsaver_attached memsaver_attached;
 
 /// The `count` of a list whose single name is a prefix: every tag whose name begins with it, possibly none.
 #define MEMSAVER_UNDER SIZE_MAX
@@ -286,12 +294,18 @@ typedef struct memsaver_options {
     /// True: allocations and resumes make room as memsaver_use() does: they pause idle tags that were used before or
     /// made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling thread.
     bool evict_for_allocations;
+    /// Host memory: a name of at most 64 characters without '/'. All savers and shares with this name, in any process
+    /// of this user, are on one device, with one capacity and granularity. Null: a device of this saver alone.
+    const char* host_machine;
+    /// Takes the memory as a member of this share; its device is then the saver's, whatever these options select. Null:
+    /// no share. See memsaver_join_share().
+    memsaver_share* share;
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, false                                          \
+            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, false, NULL, NULL                              \
     }
 
 /// Returns MEMSAVER_OK if a saver can be created with MEMSAVER_DRIVER_CUDA on this device, else MEMSAVER_UNAVAILABLE
@@ -908,6 +922,132 @@ MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char
 
 /// Frees a text that the library returned. Null is a no-op.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
+
+// --- Several processes on one device (docs/sharing.md) ---
+
+/// Options of memsaver_join_share(): what this process is in the share.
+typedef struct memsaver_share_options {
+    size_t size;
+    const char* name; ///< for the tables of the others, at most 63 bytes; null: none
+    /// Who lacks room at a higher priority gets it first; who has some at a lower priority is asked for it first.
+    int32_t priority;
+    size_t floor;   ///< device memory that others do not ask this process to give up
+    size_t ceiling; ///< the most device memory that this process takes; 0: no limit
+    /// Pages pass between this process and members that say so too as they were left. Other pages are cleared first.
+    bool trusted;
+    /// How long another process may take to answer before it is passed by; at least 1 ms.
+    int64_t answer_within_ns;
+    /// Where the members meet: a folder of this user with mode 0700, made if it is not there. Null: one for each
+    /// device.
+    const char* folder;
+} memsaver_share_options;
+
+#define MEMSAVER_SHARE_OPTIONS_INIT                                                                                    \
+    { sizeof(memsaver_share_options), NULL, 0, 0, 0, false, 500000000, NULL }
+
+/// Joins the share of a device. `device` selects it as for memsaver_create(), by its `driver`, `device`, `rdma`,
+/// `peers`, `cuda_library` and the fields for host memory. Set `share` in the same options to create savers that take
+/// memory as a member.
+///
+/// Errors: MEMSAVER_UNAVAILABLE (the folder cannot be used, the members use another version, no `host_machine`),
+/// MEMSAVER_MISUSE.
+MEMSAVER_API memsaver_result memsaver_join_share(const memsaver_options* device, const memsaver_share_options* options,
+                                                 memsaver_share** share) MEMSAVER_NOEXCEPT;
+/// Releases the handle. Null is a no-op. The membership ends with the last saver made with it.
+MEMSAVER_API void memsaver_leave_share(memsaver_share* share) MEMSAVER_NOEXCEPT;
+
+/// Returns the members, this process too, as one line of JSON:
+///     [{"name":"rollout","process":4711,"priority":1,"floor":0,"ceiling":0,"held_bytes":0,"lends":true}, ...]
+/// Free the text with memsaver_free_text().
+MEMSAVER_API memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) MEMSAVER_NOEXCEPT;
+
+/// Lends what is idle in a saver of the share to members that lack room, as memsaver_reclaim() would release it, on a
+/// thread of the library; hooks run there.
+MEMSAVER_API memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver,
+                                           memsaver_lending** lending) MEMSAVER_NOEXCEPT;
+/// Ends the lending, and waits for one that runs. Null is a no-op.
+MEMSAVER_API void memsaver_end_lending(memsaver_lending* lending) MEMSAVER_NOEXCEPT;
+
+/// Options of memsaver_publish(): a version, and `count` ranges that readers find by their names.
+typedef struct memsaver_publish_options {
+    size_t size;
+    const char* version;      ///< versions of one name stand side by side; at most 63 bytes; null: none
+    const char* const* names; ///< each at most 199 bytes, and only once
+    const void* const* data;  ///< in live blocks of the tag, or, if copied, of any tag of the saver
+    const size_t* bytes;
+    /// Whether each reader gets a copy of the range that it may write. Null: no range is copied.
+    const bool* copied;
+    size_t count;
+} memsaver_publish_options;
+
+#define MEMSAVER_PUBLISH_OPTIONS_INIT                                                                                  \
+    { sizeof(memsaver_publish_options), NULL, NULL, NULL, NULL, NULL, 0 }
+
+/// Publishes a tag of a saver of the share: other processes may map it for reading. Every live block of the tag must
+/// have a name in it. Waits for the device. Afterwards the tag's pages are read-only here too, except for handles in
+/// which copied ranges lie. They live as long as this process or any that has attached them is a member, or a
+/// memsaver-keeper runs. `hash` (may be null): of the names and their bytes.
+///
+/// Errors: MEMSAVER_MISUSE (a block without a name, a range that is not in live blocks, a paused tag, a name and
+/// version that are published already), MEMSAVER_UNAVAILABLE. After a failure nothing has changed.
+MEMSAVER_API memsaver_result memsaver_publish(memsaver_share* share, const char* name, memsaver_saver* saver,
+                                              const char* tag, const memsaver_publish_options* options,
+                                              uint64_t* hash) MEMSAVER_NOEXCEPT;
+/// Ends a publication, in all its versions, for late readers. Its pages are freed with the last process that has it.
+/// MEMSAVER_UNAVAILABLE if there is none.
+MEMSAVER_API memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) MEMSAVER_NOEXCEPT;
+
+/// Options of memsaver_attach().
+typedef struct memsaver_attach_options {
+    size_t size;
+    const char* version;  ///< null: the version that was published last
+    const uint64_t* hash; ///< refuses a publication of other bytes; null: takes any
+} memsaver_attach_options;
+
+#define MEMSAVER_ATTACH_OPTIONS_INIT                                                                                   \
+    { sizeof(memsaver_attach_options), NULL, NULL }
+
+/// Maps a publication as a new tag of a saver of the share, which is paused, resumed and dropped like any other, and
+/// which lives on when the handle is released. This process keeps the publication from now on.
+///
+/// Errors: MEMSAVER_UNAVAILABLE (not published, or only in other versions, or with another hash; the text says what
+/// is), MEMSAVER_MISUSE (the saver has such a tag).
+MEMSAVER_API memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
+                                             const memsaver_attach_options* options,
+                                             memsaver_attached** attached) MEMSAVER_NOEXCEPT;
+/// Releases the handle; the tag stays. Null is a no-op.
+MEMSAVER_API void memsaver_release_attached(memsaver_attached* attached) MEMSAVER_NOEXCEPT;
+
+/// Describes an attached publication.
+typedef struct memsaver_attached_info {
+    size_t size;
+    const char* tag; ///< its name and version, "llama-70b@2026-11"; valid as long as the handle
+    uint64_t hash;   ///< as memsaver_publish() returned it
+} memsaver_attached_info;
+
+#define MEMSAVER_ATTACHED_INFO_INIT                                                                                    \
+    { sizeof(memsaver_attached_info), NULL, 0 }
+
+MEMSAVER_API memsaver_result memsaver_get_attached_info(memsaver_attached* attached,
+                                                        memsaver_attached_info* info) MEMSAVER_NOEXCEPT;
+
+/// A range of an attached publication. Its addresses never change, and may be used while the tag is resumed.
+typedef struct memsaver_attached_range {
+    size_t size;
+    const void* data;
+    void* writable; ///< the same address if the range is a copy of this process; null if it is shared, for reading
+    size_t bytes;
+} memsaver_attached_range;
+
+#define MEMSAVER_ATTACHED_RANGE_INIT                                                                                   \
+    { sizeof(memsaver_attached_range), NULL, NULL, 0 }
+
+/// Finds a range by its name. MEMSAVER_MISUSE if there is none.
+MEMSAVER_API memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
+                                                  memsaver_attached_range* range) MEMSAVER_NOEXCEPT;
+/// Reads the shared ranges again and compares them with what was published. MEMSAVER_PUBLICATION_DAMAGED names a range
+/// that differs; MEMSAVER_MISUSE if the tag is paused or was dropped.
+MEMSAVER_API memsaver_result memsaver_attached_verify(memsaver_attached* attached) MEMSAVER_NOEXCEPT;
 
 // --- PyTorch ---
 

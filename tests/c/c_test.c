@@ -92,7 +92,7 @@ static void test_version_and_results(void) {
     int major = -1, minor = -1, patch = -1;
     CHECK(sscanf(memsaver_version_text(), "%d.%d.%d", &major, &minor, &patch) == 3);
     CHECK(memsaver_version() == major * 10000 + minor * 100 + patch);
-    for (int result = MEMSAVER_OK; result <= MEMSAVER_OUT_OF_ADDRESSES; ++result) {
+    for (int result = MEMSAVER_OK; result <= MEMSAVER_PUBLICATION_DAMAGED; ++result) {
         CHECK(strncmp(memsaver_result_name(result), "MEMSAVER_", 9) == 0);
     }
     CHECK(strcmp(memsaver_result_name(-1), "unknown result") == 0);

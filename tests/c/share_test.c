@@ -1,0 +1,428 @@
+// The share of the C interface, by processes on one simulated device: each role is a forked child, and this process
+// only starts, hears and kills them. Returns 0 on success.
+#define _GNU_SOURCE
+#include <memsaver/c.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static int failures = 0;
+
+static void check(int line, int holds, const char* what) {
+    if (holds) return;
+    ++failures;
+    fprintf(stderr, "share_test.c:%d: %s (last error: %s)\n", line, what, memsaver_last_error());
+}
+
+#define CHECK(condition) check(__LINE__, (condition), #condition)
+#define OK(call) CHECK((call) == MEMSAVER_OK)
+#define FAILS(result, call, text) CHECK((call) == (result) && strstr(memsaver_last_error(), text) != NULL)
+
+// --- A member ---
+
+static char folder[] = "/tmp/memsaver-c-share-XXXXXX"; // its last part is the machine's name too
+
+struct member {
+    memsaver_options device;
+    memsaver_share* share;
+    memsaver_saver* saver;
+};
+
+static struct member join(const char* name, bool lends) {
+    struct member made = {MEMSAVER_OPTIONS_INIT, NULL, NULL};
+    made.device.driver = MEMSAVER_DRIVER_HOST;
+    made.device.host_capacity = 64 * MIB;
+    made.device.host_granularity = 64 * 1024;
+    made.device.host_machine = strrchr(folder, '/') + 1;
+    memsaver_share_options options = MEMSAVER_SHARE_OPTIONS_INIT;
+    options.name = name;
+    options.folder = folder;
+    options.answer_within_ns = 3000000000; // machines that run tests are busy
+    options.floor = lends ? 0 : MIB;
+    OK(memsaver_join_share(&made.device, &options, &made.share));
+    made.device.share = made.share;
+    OK(memsaver_create(&made.device, &made.saver));
+    return made;
+}
+
+static void leave(struct member* member) {
+    memsaver_destroy(member->saver);
+    memsaver_leave_share(member->share);
+}
+
+static void* block(struct member* member, const char* tag, size_t bytes, int byte) {
+    void* made = NULL;
+    OK(memsaver_allocate(member->saver, tag, bytes, 0, &made));
+    if (made == NULL) _exit(1);
+    memset(made, byte, bytes);
+    return made;
+}
+
+static bool reads(const void* data, int byte, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) {
+        if (((const unsigned char*)data)[i] != byte) return false;
+    }
+    return true;
+}
+
+/// The model of these tests: two shared ranges, and one that is copied from another tag.
+struct model {
+    const char* names[3];
+    const void* data[3];
+    size_t bytes[3];
+    bool copied[3];
+    memsaver_publish_options options;
+};
+
+static void fill(struct model* model, struct member* member) {
+    const struct model made = {
+        {"first", "second", "scales"},
+        {block(member, "weights", MIB, 1), block(member, "weights", 1000, 2), block(member, "state", 100, 3)},
+        {MIB, 1000, 100},
+        {false, false, true},
+        MEMSAVER_PUBLISH_OPTIONS_INIT};
+    *model = made;
+    model->options.version = "1";
+    model->options.names = model->names;
+    model->options.data = model->data;
+    model->options.bytes = model->bytes;
+    model->options.copied = model->copied;
+    model->options.count = 3;
+}
+
+static memsaver_attached_range at(memsaver_attached* attached, const char* name) {
+    memsaver_attached_range range = MEMSAVER_ATTACHED_RANGE_INIT;
+    OK(memsaver_attached_at(attached, name, &range));
+    if (range.data == NULL) _exit(1);
+    return range;
+}
+
+// --- Processes ---
+
+struct child {
+    pid_t process;
+    int from; // what it says
+};
+
+static int said = -1; // where a child says something
+static int go[2];     // where the reader waits
+
+static void say(uint64_t number) { CHECK(write(said, &number, sizeof number) == sizeof number); }
+
+static uint64_t hear(struct child child) {
+    uint64_t number = 0;
+    CHECK(read(child.from, &number, sizeof number) == sizeof number);
+    return number;
+}
+
+static struct child start(void (*act)(uint64_t), uint64_t argument) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    fflush(NULL);
+    const struct child made = {fork(), ends[0]};
+    if (made.process == 0) {
+        alarm(120);
+        failures = 0;
+        said = ends[1];
+        act(argument);
+        _exit(failures != 0);
+    }
+    close(ends[1]);
+    return made;
+}
+
+static void end(struct child child, bool kill_it) {
+    int status = -1;
+    if (kill_it) CHECK(kill(child.process, SIGKILL) == 0);
+    CHECK(waitpid(child.process, &status, 0) == child.process);
+    CHECK(kill_it ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(child.from);
+}
+
+static void wait_to_be_killed(void) {
+    for (;;) (void)pause();
+}
+
+// --- Publishing and attaching ---
+
+static void publish(uint64_t unused) {
+    (void)unused;
+    struct member member = join("engine", true);
+    struct model model;
+    fill(&model, &member);
+    uint64_t hash = 0;
+    OK(memsaver_publish(member.share, "model", member.saver, "weights", &model.options, &hash));
+    say(failures == 0 ? hash : 0);
+    wait_to_be_killed();
+}
+
+static void read_model(uint64_t hash) {
+    struct member member = join("reader", true);
+    memsaver_attach_options options = MEMSAVER_ATTACH_OPTIONS_INIT;
+    options.hash = &hash;
+    memsaver_attached* model = NULL;
+    OK(memsaver_attach(member.share, "model", member.saver, &options, &model));
+    if (model == NULL) _exit(1);
+    say(1);
+    char byte = 0;
+    CHECK(read(go[0], &byte, 1) == 1); // the publisher has been killed
+
+    memsaver_attached_info info = MEMSAVER_ATTACHED_INFO_INIT;
+    OK(memsaver_get_attached_info(model, &info));
+    CHECK(strcmp(info.tag, "model@1") == 0 && info.hash == hash);
+    const memsaver_attached_range first = at(model, "first");
+    const memsaver_attached_range scales = at(model, "scales");
+    CHECK(first.bytes == MIB && first.writable == NULL && reads(first.data, 1, MIB));
+    CHECK(reads(at(model, "second").data, 2, 1000));
+    CHECK(scales.bytes == 100 && scales.writable == scales.data && reads(scales.data, 3, 100));
+    memset(scales.writable, 4, 100);
+    OK(memsaver_attached_verify(model));
+    OK(memsaver_pause(member.saver, &info.tag, 1, NULL, NULL));
+    FAILS(MEMSAVER_MISUSE, memsaver_attached_verify(model), "is paused");
+    OK(memsaver_resume(member.saver, &info.tag, 1, NULL, NULL));
+    CHECK(reads(first.data, 1, MIB) && reads(scales.data, 4, 100));
+
+    char* json = NULL;
+    OK(memsaver_get_members_json(member.share, &json));
+    char self[100];
+    snprintf(self, sizeof self, "{\"name\":\"reader\",\"process\":%ld,\"priority\":0,\"floor\":0,", (long)getpid());
+    CHECK(json != NULL && strstr(json, self) != NULL && json[0] == '[' && json[strlen(json) - 1] == ']');
+    memsaver_free_text(json);
+
+    memsaver_attached* again = NULL;
+    FAILS(MEMSAVER_MISUSE, memsaver_attach(member.share, "model", member.saver, NULL, &again), "model@1");
+    CHECK(again == NULL);
+    OK(memsaver_drop(member.saver, &info.tag, 1));
+    FAILS(MEMSAVER_MISUSE, memsaver_attached_verify(model), "was dropped");
+    memsaver_release_attached(model);
+    OK(memsaver_withdraw(member.share, "model"));
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_attach(member.share, "model", member.saver, NULL, &again), "nothing is");
+    leave(&member);
+}
+
+/// A reader has the model after its publisher was killed.
+static void test_a_publisher_is_killed(void) {
+    CHECK(pipe(go) == 0);
+    const struct child engine = start(publish, 0);
+    const uint64_t hash = hear(engine);
+    CHECK(hash != 0);
+    const struct child reader = start(read_model, hash);
+    CHECK(hear(reader) == 1);
+    end(engine, true);
+    CHECK(write(go[1], "g", 1) == 1);
+    end(reader, false);
+}
+
+// --- Failures ---
+
+static void fail_to_join(uint64_t unused) {
+    (void)unused;
+    memsaver_options device = MEMSAVER_OPTIONS_INIT;
+    device.driver = MEMSAVER_DRIVER_HOST;
+    memsaver_share_options options = MEMSAVER_SHARE_OPTIONS_INIT;
+    options.folder = folder;
+    memsaver_share* share = NULL;
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_join_share(&device, &options, &share), "a device of this process alone");
+    device.host_machine = strrchr(folder, '/') + 1;
+    options.folder = "/proc/none";
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_join_share(&device, &options, &share), "/proc/none");
+    options.folder = folder;
+    CHECK(chmod(folder, 0755) == 0);
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_join_share(&device, &options, &share), folder);
+    CHECK(chmod(folder, 0700) == 0);
+    options.answer_within_ns = 1;
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "answer_within");
+    options.answer_within_ns = 1000000;
+    options.floor = 2;
+    options.ceiling = 1;
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "ceiling");
+    options.ceiling = 0;
+    options.size = 3;
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "memsaver_share_options");
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, NULL, NULL), "the output pointer is null");
+    device.host_machine = "a/b";
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, NULL, &share), "a/b");
+    CHECK(share == NULL);
+}
+
+static void fail_to_publish(uint64_t unused) {
+    (void)unused;
+    struct member member = join("engine", true);
+    memsaver_options alone = MEMSAVER_OPTIONS_INIT;
+    alone.driver = MEMSAVER_DRIVER_HOST;
+    alone.host_capacity = 16 * MIB;
+    memsaver_saver* other = NULL;
+    OK(memsaver_create(&alone, &other));
+    memsaver_lending* lending = NULL;
+    memsaver_attached* attached = NULL;
+    FAILS(MEMSAVER_MISUSE, memsaver_lend(member.share, other, &lending), "not on the driver of this share");
+    FAILS(MEMSAVER_MISUSE, memsaver_attach(member.share, "model", other, NULL, &attached), "not on the driver");
+    memsaver_destroy(other);
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&member.device, NULL, &member.share), "have a share already");
+    member.share = member.device.share;
+
+    struct model model;
+    fill(&model, &member);
+    uint64_t hash = 0;
+#define PUBLISH() memsaver_publish(member.share, "model", member.saver, "weights", &model.options, &hash)
+    model.names[1] = "first";
+    FAILS(MEMSAVER_MISUSE, PUBLISH(), "two ranges have the name \"first\"");
+    model.names[1] = NULL;
+    FAILS(MEMSAVER_MISUSE, PUBLISH(), "the name of a range is null");
+    model.names[1] = "second";
+    void* more = block(&member, "weights", 100, 5);
+    FAILS(MEMSAVER_MISUSE, PUBLISH(), "has no name");
+    OK(memsaver_deallocate(member.saver, more));
+    model.copied[2] = false;
+    FAILS(MEMSAVER_MISUSE, PUBLISH(), "is not in a live block");
+    model.copied[2] = true;
+    const memsaver_publish_options right = model.options;
+    model.options.data = NULL;
+    FAILS(MEMSAVER_MISUSE, PUBLISH(), "the list of pointers is null");
+    model.options = right;
+    FAILS(MEMSAVER_MISUSE, memsaver_publish(NULL, "model", member.saver, "weights", &right, NULL), "share is null");
+    FAILS(MEMSAVER_MISUSE, memsaver_publish(member.share, NULL, member.saver, "weights", &right, NULL), "name is null");
+    FAILS(MEMSAVER_MISUSE, memsaver_publish(member.share, "model", member.saver, NULL, &right, NULL), "tag is null");
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_withdraw(member.share, "model"), "model");
+    CHECK(hash == 0);
+    OK(PUBLISH());
+    CHECK(hash != 0);
+    FAILS(MEMSAVER_MISUSE, PUBLISH(), "model@1");
+
+    memsaver_attach_options options = MEMSAVER_ATTACH_OPTIONS_INIT;
+    options.version = "2";
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_attach(member.share, "model", member.saver, &options, &attached), "model@2");
+    options.version = "1";
+    const uint64_t wrong = hash + 1;
+    options.hash = &wrong;
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_attach(member.share, "model", member.saver, &options, &attached), "hash");
+    FAILS(MEMSAVER_UNAVAILABLE, memsaver_attach(member.share, "other", member.saver, NULL, &attached), "model@1");
+    options.hash = &hash;
+    OK(memsaver_attach(member.share, "model", member.saver, &options, &attached)); // in the same process
+    memsaver_attached_range range = MEMSAVER_ATTACHED_RANGE_INIT;
+    FAILS(MEMSAVER_MISUSE, memsaver_attached_at(attached, "third", &range), "nothing has the name \"third\"");
+    OK(memsaver_attached_at(attached, "second", &range));
+    CHECK(range.data != model.data[1] && reads(range.data, 2, 1000));
+    OK(memsaver_attached_at(attached, "first", &range));
+    CHECK(mprotect((void*)(uintptr_t)range.data, 64 * 1024, PROT_READ | PROT_WRITE) == 0); // a reader that insists
+    *(char*)(uintptr_t)range.data = 9;
+    FAILS(MEMSAVER_PUBLICATION_DAMAGED, memsaver_attached_verify(attached), "\"first\" in \"model@1\"");
+    OK(memsaver_attached_at(attached, "second", &range));
+    memsaver_release_attached(attached);
+    CHECK(reads(range.data, 2, 1000)); // the tag stays
+    leave(&member);
+    memsaver_leave_share(NULL);
+    memsaver_release_attached(NULL);
+    memsaver_end_lending(NULL);
+}
+
+/// A child of a process with a share is refused, and can release what it inherited.
+static void fork_a_member(uint64_t unused) {
+    (void)unused;
+    struct member member = join("parent", true);
+    struct model model;
+    fill(&model, &member);
+    OK(memsaver_publish(member.share, "model", member.saver, "weights", &model.options, NULL));
+    memsaver_attached* attached = NULL;
+    OK(memsaver_attach(member.share, "model", member.saver, NULL, &attached));
+    memsaver_lending* lending = NULL;
+    OK(memsaver_lend(member.share, member.saver, &lending));
+    fflush(NULL);
+    const pid_t process = fork();
+    if (process == 0) {
+        memsaver_attached* other = NULL;
+        memsaver_saver* saver = NULL;
+        memsaver_lending* second = NULL;
+        memsaver_attached_range range = MEMSAVER_ATTACHED_RANGE_INIT;
+        char* json = NULL;
+        FAILS(MEMSAVER_MISUSE, memsaver_attach(member.share, "model", member.saver, NULL, &other), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_publish(member.share, "m", member.saver, "t", NULL, NULL), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_withdraw(member.share, "model"), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_lend(member.share, member.saver, &second), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_get_members_json(member.share, &json), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_create(&member.device, &saver), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_attached_verify(attached), "fork");
+        FAILS(MEMSAVER_MISUSE, memsaver_attached_at(attached, "first", &range), "fork");
+        memsaver_end_lending(lending);
+        memsaver_release_attached(attached);
+        leave(&member);
+        _exit(failures != 0);
+    }
+    int status = -1;
+    CHECK(waitpid(process, &status, 0) == process && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    OK(memsaver_attached_verify(attached));
+    memsaver_end_lending(lending);
+    memsaver_release_attached(attached);
+    leave(&member);
+}
+
+// --- Room ---
+
+static void lend_idle(uint64_t unused) {
+    (void)unused;
+    struct member member = join("lender", true);
+    memsaver_policy keep = MEMSAVER_POLICY_INIT;
+    keep.kind = MEMSAVER_HOST_BACKUP;
+    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
+    options.policy = &keep;
+    options.evictable = true;
+    OK(memsaver_make_tag(member.saver, "idle", &options));
+    (void)block(&member, "idle", 48 * MIB, 1);
+    memsaver_lending* lending = NULL;
+    OK(memsaver_lend(member.share, member.saver, &lending));
+    say(1);
+    wait_to_be_killed();
+}
+
+static void take_room(uint64_t unused) {
+    (void)unused;
+    struct member member = join("taker", false);
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    OK(memsaver_get_info(member.saver, &info));
+    CHECK(info.total_bytes == 64 * MIB && info.free_bytes <= 16 * MIB); // one device
+    (void)block(&member, "cache", 40 * MIB, 2);
+    char* json = NULL;
+    OK(memsaver_get_members_json(member.share, &json));
+    CHECK(json != NULL && strstr(json, "\"name\":\"lender\"") != NULL && strstr(json, "\"lends\":true}") != NULL);
+    memsaver_free_text(json);
+    leave(&member);
+}
+
+static void test_room(void) {
+    const struct child lender = start(lend_idle, 0);
+    CHECK(hear(lender) == 1);
+    end(start(take_room, 0), false);
+    end(lender, true);
+}
+
+/// Whether everything has come back to the machine: nobody is on it any more.
+static void machine_is_free(uint64_t unused) {
+    (void)unused;
+    struct member member = join("last", true);
+    memsaver_info info = MEMSAVER_INFO_INIT;
+    OK(memsaver_get_info(member.saver, &info));
+    CHECK(info.free_bytes == 64 * MIB);
+    leave(&member);
+}
+
+int main(void) {
+    if (mkdtemp(folder) == NULL) return 1;
+    end(start(fail_to_join, 0), false);
+    test_a_publisher_is_killed();
+    end(start(fail_to_publish, 0), false);
+    end(start(fork_a_member, 0), false);
+    test_room();
+    end(start(machine_is_free, 0), false);
+    char command[100];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(system(command) == 0);
+    return failures != 0;
+}
