@@ -1391,7 +1391,9 @@ memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) no
                     ",\"process\":" + std::to_string(row.process) + ",\"priority\":" + std::to_string(row.priority) +
                     ",\"floor\":" + std::to_string(row.floor) + ",\"ceiling\":" + std::to_string(row.ceiling) +
                     ",\"held_bytes\":" + std::to_string(row.held_bytes) +
-                    ",\"lends\":" + (row.lends ? "true}" : "false}");
+                    ",\"lends\":" + (row.lends ? "true" : "false") +
+                    ",\"published_bytes\":" + std::to_string(row.published_bytes) +
+                    ",\"waiting_bytes\":" + std::to_string(row.waiting_bytes) + '}';
         }
         *json = copy_of((text.empty() ? "[" : text) + ']');
     });

@@ -957,7 +957,8 @@ MEMSAVER_API memsaver_result memsaver_join_share(const memsaver_options* device,
 MEMSAVER_API void memsaver_leave_share(memsaver_share* share) MEMSAVER_NOEXCEPT;
 
 /// Returns the members, this process too, as one line of JSON:
-///     [{"name":"rollout","process":4711,"priority":1,"floor":0,"ceiling":0,"held_bytes":0,"lends":true}, ...]
+///     [{"name":"rollout","process":4711,"priority":1,"floor":0,"ceiling":0,"held_bytes":0,"lends":true,
+///       "published_bytes":0,"waiting_bytes":0}, ...]
 /// Free the text with memsaver_free_text().
 MEMSAVER_API memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) MEMSAVER_NOEXCEPT;
 

@@ -15,6 +15,7 @@ from memsaver._library import library_path
 from memsaver._memory import Buffer, View
 from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver._saver import Arena, Hook, Region, Saver, Under, gpu_available, gpu_count, version
+from memsaver._share import Attached, Lending, Share
 from memsaver.errors import (
     BackupDamaged,
     DeviceLost,
@@ -27,17 +28,30 @@ from memsaver.errors import (
     OutOfAddresses,
     OutOfHostMemory,
     OutOfMemory,
+    PublicationDamaged,
     SourceChanged,
     Unavailable,
 )
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.policies import Discard, FileBackup, FileSource, HostBackup, Policy, Zero
-from memsaver.reports import ArenaUsage, DeviceUsage, Info, Reclaimed, Report, Residency, Totals, Usage, format_bytes
+from memsaver.reports import (
+    ArenaUsage,
+    DeviceUsage,
+    Info,
+    Member,
+    Reclaimed,
+    Report,
+    Residency,
+    Totals,
+    Usage,
+    format_bytes,
+)
 
 __all__ = [
     "Arena",
     "ArenaUsage",
     "Arrival",
+    "Attached",
     "BackupDamaged",
     "Buffer",
     "DeviceLost",
@@ -57,6 +71,8 @@ __all__ = [
     "HostBackup",
     "Info",
     "InternalError",
+    "Lending",
+    "Member",
     "Misuse",
     "Moment",
     "NoRoom",
@@ -65,11 +81,13 @@ __all__ = [
     "OutOfHostMemory",
     "OutOfMemory",
     "Policy",
+    "PublicationDamaged",
     "Reclaimed",
     "Region",
     "Report",
     "Residency",
     "Saver",
+    "Share",
     "SourceChanged",
     "Totals",
     "Unavailable",

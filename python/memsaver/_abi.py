@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, c_bool, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 UNDER = c_size_t(-1).value
@@ -116,6 +129,8 @@ class Options(Sized):
         ("on_event_context", c_void_p),
         ("new_tags", c_int32),
         ("evict_for_allocations", c_bool),
+        ("host_machine", c_char_p),
+        ("share", c_void_p),
     )
 
 
@@ -300,6 +315,48 @@ class Usage(Sized):
     )
 
 
+class ShareOptions(Sized):
+    _fields_ = (
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("priority", c_int32),
+        ("floor", c_size_t),
+        ("ceiling", c_size_t),
+        ("trusted", c_bool),
+        ("answer_within_ns", c_int64),
+        ("folder", c_char_p),
+    )
+
+
+class PublishOptions(Sized):
+    _fields_ = (
+        ("size", c_size_t),
+        ("version", c_char_p),
+        ("names", POINTER(c_char_p)),
+        ("data", POINTER(c_void_p)),
+        ("bytes", POINTER(c_size_t)),
+        ("copied", POINTER(c_bool)),
+        ("count", c_size_t),
+    )
+
+
+class AttachOptions(Sized):
+    _fields_ = (("size", c_size_t), ("version", c_char_p), ("hash", POINTER(c_uint64)))
+
+
+class AttachedInfo(Sized):
+    tag: bytes
+    hash: int
+    _fields_ = (("size", c_size_t), ("tag", c_char_p), ("hash", c_uint64))
+
+
+class AttachedRange(Sized):
+    data: int | None
+    writable: int | None
+    bytes: int
+    _fields_ = (("size", c_size_t), ("data", c_void_p), ("writable", c_void_p), ("bytes", c_size_t))
+
+
 STRUCTURES: dict[str, type[Sized]] = {
     "memsaver_error": Error,
     "memsaver_policy": Policy,
@@ -320,6 +377,11 @@ STRUCTURES: dict[str, type[Sized]] = {
     "memsaver_elastic_info": ElasticInfo,
     "memsaver_hook_event": HookEvent,
     "memsaver_usage": Usage,
+    "memsaver_share_options": ShareOptions,
+    "memsaver_publish_options": PublishOptions,
+    "memsaver_attach_options": AttachOptions,
+    "memsaver_attached_info": AttachedInfo,
+    "memsaver_attached_range": AttachedRange,
 }
 
 # Handles are void*. Names are NULL-able arrays of char*.
@@ -404,6 +466,18 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_get_arena_usage": (c_int, (_handle, POINTER(Usage))),
     "memsaver_get_usage_json": (c_int, (_handle, POINTER(c_void_p))),  # not c_char_p: the address must be freed
     "memsaver_free_text": (None, (c_void_p,)),
+    "memsaver_join_share": (c_int, (POINTER(Options), POINTER(ShareOptions), _out_handle)),
+    "memsaver_leave_share": (None, (_handle,)),
+    "memsaver_get_members_json": (c_int, (_handle, POINTER(c_void_p))),
+    "memsaver_lend": (c_int, (_handle, _handle, _out_handle)),
+    "memsaver_end_lending": (None, (_handle,)),
+    "memsaver_publish": (c_int, (_handle, c_char_p, _handle, c_char_p, POINTER(PublishOptions), POINTER(c_uint64))),
+    "memsaver_withdraw": (c_int, (_handle, c_char_p)),
+    "memsaver_attach": (c_int, (_handle, c_char_p, _handle, POINTER(AttachOptions), _out_handle)),
+    "memsaver_release_attached": (None, (_handle,)),
+    "memsaver_get_attached_info": (c_int, (_handle, POINTER(AttachedInfo))),
+    "memsaver_attached_at": (c_int, (_handle, c_char_p, POINTER(AttachedRange))),
+    "memsaver_attached_verify": (c_int, (_handle,)),
 }
 
 # Only in some libraries; PyTorch calls the first two by their addresses.

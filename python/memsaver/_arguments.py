@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Iterable, Sequence
-from ctypes import c_char_p, c_void_p
+from ctypes import c_char_p, c_int, c_void_p
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -79,6 +80,43 @@ def nanoseconds_of(seconds: float | None) -> int:
     if seconds > 2**62 / 1e9:  # about 146 years: for ever
         return 2**63 - 1
     return math.ceil(seconds * 1e9)
+
+
+def int32_of(number: int, what: str) -> int:
+    if not -(2**31) <= number < 2**31:
+        raise Misuse(f"{what} {number} is out of range")
+    return number
+
+
+def device_of(number: int) -> int:
+    if not -(2**31) <= number < 2**31:
+        raise Misuse(f"there is no device {number}")
+    return number
+
+
+def device_options_of(
+    device: int | str | None,
+    host_capacity: int,
+    host_granularity: int,
+    host_machine: str | None,
+    rdma: bool,
+    peers: Sequence[int],
+    cuda_library: str | os.PathLike[str] | None,
+) -> _abi.Options:
+    """The options that select a device; the others are 0."""
+    if device is not None and device != "host" and not isinstance(device, int):
+        raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
+    return _abi.Options(
+        driver=0 if device is None else 2 if device == "host" else 1,
+        device=device_of(device if isinstance(device, int) else 0),
+        rdma=rdma,
+        host_capacity=bytes_of(host_capacity, "host_capacity"),
+        host_granularity=bytes_of(host_granularity, "host_granularity"),
+        host_machine=None if host_machine is None else raw(host_machine, "host_machine"),
+        peers=(c_int * len(peers))(*map(device_of, peers)),
+        peer_count=len(peers),
+        cuda_library=None if cuda_library is None else os.fsencode(cuda_library),
+    )
 
 
 def addresses_of(handles: list[int]) -> Any:

@@ -7,16 +7,18 @@ be destroyed at any time.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from memsaver import _abi
 from memsaver._library import last_error, text
+from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.reports import Report, report_of
 
@@ -51,6 +53,17 @@ class Handle:
         """Marks the end of a call."""
         self._inside.pop()
         self._end_if_left()
+
+    @contextlib.contextmanager
+    def held(self, ended: str) -> Iterator[ctypes.c_void_p]:
+        """The handle, for a call that has it in a structure. `Misuse` with this text after its end."""
+        self.enter()
+        try:
+            if not self._as_parameter_:
+                raise Misuse(ended)
+            yield self._as_parameter_
+        finally:
+            self.leave()
 
     def _end_if_left(self) -> None:
         if self._ended and not self._inside:

@@ -52,6 +52,7 @@ class View:
         dtype: DType,
         on_gpu: bool,
         paused: Callable[[int, int], bool] | None = None,
+        writable: bool = True,
     ) -> None:
         """`paused(pointer, bytes)`: whether any of these bytes are paused."""
         self.typestr, size = _type_of(dtype)
@@ -63,6 +64,8 @@ class View:
         #: The size in bytes.
         self.bytes = math.prod(self.shape) * size
         self.on_gpu = on_gpu
+        #: False: writing it is an access violation. Arrays on the host are then read-only.
+        self.writable = writable
         self._paused = paused
         if not pointer and self.bytes:
             raise Misuse(f"a null pointer cannot hold an array of {self.bytes} bytes")
@@ -72,7 +75,8 @@ class View:
             where = "a GPU" if self.on_gpu else "the host"
             raise AttributeError(f"{attribute}: this memory is on {where}")
         address = self._active() or ctypes.addressof(_nothing)  # older NumPy versions do not accept a null address
-        return {"shape": self.shape, "typestr": self.typestr, "data": (address, False), "version": 3}
+        read_only = not self.writable and not self.on_gpu  # PyTorch takes no memory on a GPU that is read-only
+        return {"shape": self.shape, "typestr": self.typestr, "data": (address, read_only), "version": 3}
 
     def _address(self) -> int:
         return self.pointer
@@ -97,7 +101,8 @@ class View:
             raise Misuse("the host cannot access memory on a GPU")
         array = (ctypes.c_ubyte * self.bytes).from_address(self._active()) if self.bytes else (ctypes.c_ubyte * 0)()
         array.owner = self  # type: ignore[attr-defined] # keeps the view alive with the array
-        return memoryview(array).cast("B")
+        memory = memoryview(array).cast("B")
+        return memory if self.writable else memory.toreadonly()
 
     def __repr__(self) -> str:
         return f"<memsaver.{type(self).__name__} {self.shape} {self.typestr} at {self.pointer:#x}>"

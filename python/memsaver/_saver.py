@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,10 @@ from memsaver._arguments import (
     Stream,
     TagList,
     Under,
+    device_of,
+    device_options_of,
     free_order_of,
+    int32_of,
     names_of,
     nanoseconds_of,
     pause_options_of,
@@ -38,6 +41,8 @@ from memsaver.reports import Info, Reclaimed, Report, Totals, Usage, reclaimed_o
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+    from memsaver._share import Share
 
 __all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
 
@@ -143,8 +148,10 @@ class Saver:
         self,
         device: int | Literal["host"] | None = None,
         *,
+        share: Share | None = None,
         host_capacity: int = 0,
         host_granularity: int = 0,
+        host_machine: str | None = None,
         enabled: bool = True,
         default_policy: Policy | None = None,
         new_tags: Literal["allowed", "with_policy"] = "allowed",
@@ -160,9 +167,12 @@ class Saver:
         """Creates a saver.
 
         device: a GPU's number; "host" for host memory; None for GPU 0 if it is usable, else host memory.
+        share: takes the memory as a member of this share, on the share's device, which must not be given again.
         host_capacity: for host memory, the total capacity in bytes (0: half of the physical memory, at most 8 GiB).
             Physical memory is used only as it is touched.
         host_granularity: for host memory, the page granularity in bytes, a power of two (0: 2 MiB).
+        host_machine: for host memory: a name of at most 64 characters without "/". Savers and shares with this name, in
+            any process of this user, are on one device, with one capacity and granularity.
         enabled: False: plain allocations; pause and resume check their tags and do nothing else.
         default_policy: the policy of tags that do not name one. None: `Discard()`, with a warning event at the first
             pause.
@@ -198,24 +208,15 @@ class Saver:
         made_by = {"allowed": 0, "with_policy": 1}
         if new_tags not in made_by:
             raise Misuse(f"new_tags must be one of {', '.join(map(repr, made_by))}, not {new_tags!r}")
-        if device is not None and device != "host" and not isinstance(device, int):
-            raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
-        number = device if isinstance(device, int) else 0
-        options = _abi.Options(
-            driver=0 if device is None else 2 if device == "host" else 1,
-            device=_device(number),
-            enabled=enabled,
-            rdma=rdma,
-            export_handles=exports[export],
-            margin=bytes_of(margin, "margin"),
-            new_tags=made_by[new_tags],
-            evict_for_allocations=evict_for_allocations,
-            host_capacity=bytes_of(host_capacity, "host_capacity"),
-            host_granularity=bytes_of(host_granularity, "host_granularity"),
-            peers=(c_int * len(peers))(*map(_device, peers)),
-            peer_count=len(peers),
-            cuda_library=None if cuda_library is None else os.fsencode(cuda_library),
-        )
+        where = device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library
+        if share is not None and (device is not None or any(where[1:]) or exports[export]):
+            raise Misuse("with a share, its device is the saver's: do not select one")
+        options = device_options_of(*where)
+        options.enabled = enabled
+        options.export_handles = exports[export]
+        options.margin = bytes_of(margin, "margin")
+        options.new_tags = made_by[new_tags]
+        options.evict_for_allocations = evict_for_allocations
         if default_policy is not None:
             options.default_policy = ctypes.pointer(policy_of(default_policy))
         if on_no_room is not None:
@@ -223,7 +224,9 @@ class Saver:
         if on_event is not None:
             options.on_event, options.on_event_context = _callbacks.on_event, self._context_of(on_event)
         self._handle = Handle(_destroy, self._hooks)
-        call(loaded.memsaver_create, byref(options), self._handle.out)
+        self._share = share  # with what it lends
+        with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options.share:
+            call(loaded.memsaver_create, byref(options), self._handle.out)
         self._on_gpu = self.info().on_gpu
 
     def _context_of(self, function: Callable[[Any], object]) -> int:
@@ -302,9 +305,9 @@ class Saver:
             capacity=bytes_of(capacity, "capacity"),
             reserve=bytes_of(reserve, "reserve"),
             margin=bytes_of(margin, "margin"),
-            device=_abi.ANY_DEVICE if device is None else _device(device),
+            device=_abi.ANY_DEVICE if device is None else device_of(device),
             evictable=evictable,
-            priority=_priority(priority),
+            priority=int32_of(priority, "priority"),
         )
         if policy is not None:
             options.policy = ctypes.pointer(policy_of(policy))
@@ -651,7 +654,7 @@ class Saver:
         device: the number of another GPU; None: the saver's device.
         """
         options = _abi.ReclaimOptions(timeout_ns=nanoseconds_of(timeout))
-        options.device = _abi.ANY_DEVICE if device is None else _device(device)
+        options.device = _abi.ANY_DEVICE if device is None else device_of(device)
         put_order(options, streams, events, idle)
         got, line = _abi.Reclaimed(), c_void_p()
         wanted = bytes_of(bytes, "a size")
@@ -670,7 +673,7 @@ class Saver:
 
     def set_priority(self, tags: TagList, priority: int) -> None:
         """Sets the priority of tags; tags of the lowest priority are paused first."""
-        call(library().memsaver_set_priority, self._handle, *names_of(tags), _priority(priority))
+        call(library().memsaver_set_priority, self._handle, *names_of(tags), int32_of(priority, "priority"))
 
     # --- Around pauses ---
 
@@ -843,22 +846,10 @@ class Arena:
         return totals_of(sums)
 
 
-def _device(number: int) -> int:
-    if not -(2**31) <= number < 2**31:
-        raise Misuse(f"there is no device {number}")
-    return number
-
-
-def _priority(priority: int) -> int:
-    if not -(2**31) <= priority < 2**31:
-        raise Misuse(f"priority {priority} is out of range")
-    return priority
-
-
 def gpu_available(device: int = 0) -> bool:
     """Returns whether `Saver(device)` can be created for that GPU. Creates no context."""
     with contextlib.suppress(Error):
-        call(library().memsaver_gpu_available, _device(device))
+        call(library().memsaver_gpu_available, device_of(device))
         return True
     return False
 

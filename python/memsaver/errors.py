@@ -23,6 +23,7 @@ __all__ = [
     "OutOfAddresses",
     "OutOfHostMemory",
     "OutOfMemory",
+    "PublicationDamaged",
     "SourceChanged",
     "Unavailable",
 ]
@@ -93,6 +94,10 @@ class SourceChanged(Error, RuntimeError):
     """A file that bytes were loaded from has changed. Paused memory stays paused until the original file is back."""
 
 
+class PublicationDamaged(Error, RuntimeError):
+    """Bytes of a publication are not those that were published: somebody wrote them."""
+
+
 class HookFailed(Error, RuntimeError):
     """A hook not written in Python refused. Exceptions of Python hooks are raised unchanged."""
 
@@ -115,4 +120,5 @@ BY_RESULT: dict[int, type[Error]] = {
     10: InternalError,
     11: SourceChanged,
     12: OutOfAddresses,
+    13: PublicationDamaged,
 }

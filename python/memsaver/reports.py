@@ -10,7 +10,18 @@ from typing import Any
 
 from memsaver import _abi
 
-__all__ = ["ArenaUsage", "DeviceUsage", "Info", "Reclaimed", "Report", "Residency", "Totals", "Usage", "format_bytes"]
+__all__ = [
+    "ArenaUsage",
+    "DeviceUsage",
+    "Info",
+    "Member",
+    "Reclaimed",
+    "Report",
+    "Residency",
+    "Totals",
+    "Usage",
+    "format_bytes",
+]
 
 
 def format_bytes(count: int) -> str:
@@ -198,6 +209,30 @@ class Info:
     name: str
 
 
+@dataclass(frozen=True)
+class Member:
+    """A member of a share, in bytes of device memory."""
+
+    name: str
+    process: int  #: its number, as it sees it itself: another one in other containers
+    priority: int = 0
+    floor: int = 0
+    ceiling: int = 0
+    held_bytes: int = 0
+    lends: bool = False
+    published_bytes: int = 0  #: of what it has published, and nobody has withdrawn
+    waiting_bytes: int = 0  #: that it lacks, and waits for
+
+    def __str__(self) -> str:
+        said = f"{self.name or '(no name)'} (process {self.process}): {format_bytes(self.held_bytes)} held"
+        said += f", priority {self.priority}"
+        said += f", floor {format_bytes(self.floor)}" if self.floor else ""
+        said += f", ceiling {format_bytes(self.ceiling)}" if self.ceiling else ""
+        said += ", lends" if self.lends else ""
+        said += f", {format_bytes(self.published_bytes)} published" if self.published_bytes else ""
+        return said + (f", waits for {format_bytes(self.waiting_bytes)}" if self.waiting_bytes else "")
+
+
 def report_of(raw: _abi.Report) -> Report:
     return Report(**{each.name: getattr(raw, each.name) for each in dataclasses.fields(Report)})
 
@@ -216,6 +251,10 @@ def usage_of(text: str) -> Usage:
     data = json.loads(text)
     residency = _row(Residency, data.get("residency", {}))
     return Usage([_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]], residency)
+
+
+def members_of(text: str) -> list[Member]:
+    return [_row(Member, row) for row in json.loads(text)]
 
 
 def reclaimed_of(raw: _abi.Reclaimed, text: str) -> Reclaimed:

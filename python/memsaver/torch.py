@@ -19,16 +19,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_void_p
 from typing import Any
 
 from memsaver._callbacks import Handle, call
 from memsaver._library import library, library_path
 from memsaver._saver import Saver
+from memsaver._share import Attached
 from memsaver.errors import Misuse, OutOfMemory, Unavailable
 
-__all__ = ["region", "release"]
+__all__ = ["region", "release", "tensors"]
 
 
 class _Pools:
@@ -196,6 +197,29 @@ def release(saver: Saver, tag: str | None = None) -> None:
     next `torch.cuda.empty_cache()` after that. Open regions keep their segments.
     """
     _release(saver, lambda name: tag is None or name == tag)
+
+
+def tensors(attached: Attached, like: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the ranges of an attached publication as tensors, with the names, shapes and types of `like`, such as the
+    `state_dict()` of a model on the device "meta":
+
+        with torch.device("meta"):
+            model = Model()
+        model.load_state_dict(memsaver.torch.tensors(attached, model.state_dict()), assign=True)
+
+    They are the published memory itself. Only copied ranges may be written. Raises `Misuse` for a name that was not
+    published, and for one with another size.
+    """
+    torch = _torch()
+    _check(attached.saver)
+    made, device = {}, f"cuda:{attached.saver.info().device}"
+    for name, wanted in like.items():
+        view = attached.view(name)
+        if view.bytes != wanted.numel() * wanted.element_size():
+            asked = f"{wanted.dtype} of {tuple(wanted.shape)}"
+            raise Misuse(f'"{name}" in "{attached.tag}" has {view.bytes} bytes, unlike {asked}')
+        made[name] = torch.as_tensor(view, device=device).view(wanted.dtype).view(wanted.shape)
+    return made
 
 
 def _release(saver: Saver, chosen: Callable[[str], bool]) -> None:

@@ -19,6 +19,7 @@ SCALARS = {
     "int32_t": ctypes.c_int32,
     "uint32_t": ctypes.c_uint32,
     "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
     "int": ctypes.c_int,
     "bool": ctypes.c_bool,
 }

@@ -391,7 +391,7 @@ static void take_room(uint64_t unused) {
     (void)block(&member, "cache", 40 * MIB, 2);
     char* json = NULL;
     OK(memsaver_get_members_json(member.share, &json));
-    CHECK(json != NULL && strstr(json, "\"name\":\"lender\"") != NULL && strstr(json, "\"lends\":true}") != NULL);
+    CHECK(json != NULL && strstr(json, "\"name\":\"lender\"") != NULL && strstr(json, "\"lends\":true,") != NULL);
     memsaver_free_text(json);
     leave(&member);
 }

@@ -1,0 +1,279 @@
+"""Several processes on one device: a share, what it lends, and what it publishes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import byref, c_bool, c_char_p, c_size_t, c_uint64, c_void_p
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from memsaver import _abi
+from memsaver._arguments import device_options_of, int32_of, nanoseconds_of, pointer_of
+from memsaver._callbacks import Handle, call
+from memsaver._library import bytes_of, library, raw, text
+from memsaver._memory import DType, View
+from memsaver.errors import Misuse
+from memsaver.reports import Member, members_of
+
+if TYPE_CHECKING:
+    from memsaver._saver import Saver
+
+__all__ = ["Attached", "Lending", "Share"]
+
+
+class Share:
+    """A membership of the processes that share a device. They meet in a folder; there is no daemon.
+
+        with memsaver.Share(0, name="rollout", priority=1) as share, memsaver.Saver(share=share) as saver:
+            ...
+
+    A saver of a share takes memory that is free and for which nobody with a higher priority waits; members that lend
+    are asked for the rest. Every method is thread-safe. The membership ends with the share and the last of its savers.
+    """
+
+    def __init__(
+        self,
+        device: int | Literal["host"] | None = None,
+        *,
+        name: str = "",
+        priority: int = 0,
+        floor: int = 0,
+        ceiling: int = 0,
+        trusted: bool = False,
+        answer_within: float = 0.5,
+        folder: str | os.PathLike[str] | None = None,
+        host_capacity: int = 0,
+        host_granularity: int = 0,
+        host_machine: str | None = None,
+        rdma: bool = False,
+        peers: Sequence[int] = (),
+        cuda_library: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Joins the share of a device; `device` and the arguments after `folder` select it as for `Saver`.
+
+        name: for the tables of the others, at most 63 bytes.
+        priority: who lacks room at a higher priority gets it first; who has some at a lower priority is asked first.
+        floor: device memory that others do not ask this process to give up.
+        ceiling: the most device memory that this process takes; 0: no limit.
+        trusted: pages pass between this process and members that say so too as they were left; others are cleared.
+        answer_within: seconds that another process may take to answer before it is passed by.
+        folder: where the members meet: a folder of this user with mode 0700, made if it is not there. None: one for
+            each device. Containers meet in a folder that both mount.
+
+        Raises `Unavailable` if the folder cannot be used, the members use another version, or host memory has no
+        `host_machine`; `Misuse` for invalid options.
+        """
+        self._handle = Handle(_leave)
+        self._lendings: list[Lending] = []
+        options = _abi.ShareOptions(
+            name=raw(name, "a name"),
+            priority=int32_of(priority, "priority"),
+            floor=bytes_of(floor, "floor"),
+            ceiling=bytes_of(ceiling, "ceiling"),
+            trusted=trusted,
+            answer_within_ns=nanoseconds_of(answer_within),
+            folder=None if folder is None else os.fsencode(folder),
+        )
+        where = device_options_of(device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library)
+        call(library().memsaver_join_share, byref(where), byref(options), self._handle.out)
+
+    def close(self) -> None:
+        """Ends what the share lends, and the membership unless savers of the share exist. Later calls are `Misuse`.
+        Idempotent.
+        """
+        for lending in self._lendings:
+            lending.end()
+        self._handle.end()
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def members(self) -> list[Member]:
+        """Returns the members, this process too."""
+        json = c_void_p()
+        call(library().memsaver_get_members_json, self._handle, byref(json))
+        assert json.value is not None
+        try:
+            return members_of(text(ctypes.string_at(json.value)))
+        finally:
+            library().memsaver_free_text(json)
+
+    def lend(self, saver: Saver) -> Lending:
+        """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it:
+        unused memory, elastic memory whose owners give some, and tags that `use()` or `evictable` put at the library's
+        disposal, while they are not in use. Hooks then run on a thread of the library.
+
+        Ends with `end()` of the result, its `with` block, or the share.
+        """
+        handle = Handle(_end_lending)
+        call(library().memsaver_lend, self._handle, saver._handle, handle.out)
+        lending = Lending(handle)
+        self._lendings.append(lending)
+        return lending
+
+    def publish(
+        self, name: str, saver: Saver, tag: str, ranges: Mapping[str, Any], *, version: str = "", copied: Iterable[str] = ()
+    ) -> int:
+        """Publishes a tag of a saver of this share: other processes may map its pages for reading.
+
+        ranges: what readers find, by name: arrays of a saver, contiguous tensors (so that `model.state_dict()` does),
+            or pairs of an address and a number of bytes. Every live block of the tag must have a name in it.
+        version: versions of one name stand side by side.
+        copied: the names of ranges that each reader gets a copy of, and may write. They may lie in any tag of the saver.
+
+        Waits for the device, and releases memory that PyTorch caches for the tag: call it outside of regions of the tag.
+        Afterwards the pages are read-only here too, except for handles in which copied ranges lie. They live as long as
+        this process or any that has attached them is a member, or a `memsaver-keeper` runs.
+
+        Returns the hash of the names and their bytes. Raises `Misuse` for a block without a name, a range that is not in
+        live blocks, a paused tag, or a name and version that are published already; `Unavailable` if the device cannot
+        give pages to other processes. After a failure nothing has changed.
+        """
+        copies = {copied} if isinstance(copied, str) else set(copied)
+        if missing := copies - ranges.keys():
+            raise Misuse(f"copied: there is no range {sorted(missing)[0]!r}")
+        count = len(ranges)
+        places = [_place_of(each, value) for each, value in ranges.items()]
+        options = _abi.PublishOptions(
+            version=raw(version, "a version"),
+            names=(c_char_p * count)(*(raw(each, "a name") for each in ranges)),
+            data=(c_void_p * count)(*(pointer for pointer, _ in places)),
+            bytes=(c_size_t * count)(*(size for _, size in places)),
+            copied=(c_bool * count)(*(each in copies for each in ranges)),
+            count=count,
+        )
+        saver._tell_leavers(lambda each: each == tag)
+        made = c_uint64()
+        names = raw(name, "a name"), saver._handle, raw(tag, "a tag")
+        call(library().memsaver_publish, self._handle, *names, byref(options), byref(made))
+        return made.value
+
+    def withdraw(self, name: str) -> None:
+        """Ends a publication, in all its versions, for late readers; its pages are freed with the last process that has
+        it. `Unavailable` if there is none.
+        """
+        call(library().memsaver_withdraw, self._handle, raw(name, "a name"))
+
+    def attach(self, name: str, saver: Saver, *, version: str = "", hash: int | None = None) -> Attached:
+        """Maps a publication as a new tag of a saver of this share. This process keeps the publication from now on.
+
+        version: "": the version that was published last.
+        hash: refuses a publication of other bytes; see `publish()`.
+
+        Raises `Unavailable` if it is not published, or only in other versions or with another hash: the text says what
+        is; `Misuse` if the saver has such a tag.
+        """
+        options = _abi.AttachOptions(version=raw(version, "a version"))
+        if hash is not None:
+            options.hash = ctypes.pointer(c_uint64(bytes_of(hash, "a hash")))
+        handle = Handle(_release_attached)
+        call(library().memsaver_attach, self._handle, raw(name, "a name"), saver._handle, byref(options), handle.out)
+        return Attached(saver, handle)
+
+
+class Lending:
+    """A saver's idle memory at the disposal of other processes. Made by `Share.lend()`. A context manager."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def end(self) -> None:
+        """Ends the lending, and waits for one that runs. Idempotent."""
+        self._handle.end()
+
+    def __enter__(self) -> Lending:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class Attached:
+    """A publication in this process: `model["blk.0.attn_q"]` is a `View` of its bytes. Made by `Share.attach()`.
+
+    It is a tag of the saver, which is paused and resumed like any other, and which stays until `drop()` or the saver's
+    end, even without this object.
+    """
+
+    def __init__(self, saver: Saver, handle: Handle) -> None:
+        self.saver = saver
+        self._handle = handle
+        info = _abi.AttachedInfo()
+        call(library().memsaver_get_attached_info, handle, byref(info))
+        #: The publication's name, and its version: "llama-70b@2026-11".
+        self.tag = text(info.tag)
+        #: As `Share.publish()` returned it.
+        self.hash = info.hash
+
+    def __getitem__(self, name: str) -> View:
+        """Returns the bytes of a range. Raises `KeyError` if there is no such name."""
+        try:
+            return self.view(name)
+        except Misuse as error:
+            raise KeyError(str(error)) from None
+
+    def view(self, name: str, shape: int | Sequence[int] | None = None, dtype: DType = "|u1") -> View:
+        """Returns a range as an array; without a shape, all of it in one dimension. `Misuse` if there is no such name,
+        or the array does not fit.
+
+        Only copied ranges may be written. NumPy refuses to write others; on a GPU it is an illegal access.
+        """
+        range = _abi.AttachedRange()
+        call(library().memsaver_attached_at, self._handle, raw(name, "a name"), byref(range))
+        if shape is None:
+            shape = range.bytes // View(-1, 1, dtype, False).bytes
+        view = View(range.data or 0, shape, dtype, self.saver._on_gpu, self._is_paused, bool(range.writable))
+        if view.bytes > range.bytes:
+            raise Misuse(f'"{name}" in "{self.tag}" has {range.bytes} bytes, not {view.bytes}')
+        return view
+
+    def _is_paused(self, pointer: int, bytes: int) -> bool:
+        if not self.saver.owns(pointer):
+            raise Misuse(f'tag "{self.tag}" was dropped')
+        return self.saver.is_paused(pointer, bytes)
+
+    def verify(self) -> None:
+        """Reads the shared ranges again. Raises `PublicationDamaged` with the name of one that is not what was
+        published, or `Misuse` if the tag is paused or was dropped.
+        """
+        call(library().memsaver_attached_verify, self._handle)
+
+    def drop(self) -> None:
+        """Drops the tag; its arrays must not be used any more."""
+        self.saver.drop(self.tag)
+
+
+def _place_of(name: str, value: Any) -> tuple[int, int]:
+    """Returns the address and the number of bytes of an array, a tensor, or such a pair."""
+    if isinstance(value, View):
+        return value.pointer, value.bytes
+    if hasattr(value, "data_ptr"):
+        if not value.is_contiguous():
+            raise Misuse(f"{name!r} is not contiguous: publish a contiguous copy in memory of the saver")
+        return int(value.data_ptr()), int(value.numel()) * int(value.element_size())
+    pointer, size = value
+    return pointer_of(pointer), bytes_of(size, "a size")
+
+
+# Called by finalizers. They look the library's functions up when they run.
+
+
+def _leave(share: c_void_p) -> None:
+    library().memsaver_leave_share(share)
+
+
+def _end_lending(lending: c_void_p) -> None:
+    library().memsaver_end_lending(lending)
+
+
+def _release_attached(attached: c_void_p) -> None:
+    library().memsaver_release_attached(attached)

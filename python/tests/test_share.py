@@ -1,0 +1,310 @@
+"""Processes that share a simulated device: room, publications, and what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import memsaver
+import memsaver.torch
+from memsaver import Saver, Share
+
+MIB = 1 << 20
+
+
+@dataclasses.dataclass
+class Place:
+    """A folder, and a machine of its name."""
+
+    folder: Path
+
+    @property
+    def where(self) -> dict[str, Any]:
+        machine = f"py-{os.getpid()}-{self.folder.parent.name[:40]}"
+        return {"device": "host", "host_capacity": 64 * MIB, "host_granularity": 1 << 16, "host_machine": machine}
+
+    def share(self, name: str, **options: Any) -> Share:
+        return Share(name=name, folder=self.folder, answer_within=3, **self.where, **options)
+
+    @contextmanager
+    def process(self, program: str) -> Iterator[subprocess.Popen[str]]:
+        """Runs code with `share` and `saver` in another process, which then waits for the end of its input."""
+        code = f"""
+import sys, memsaver
+share = memsaver.Share(name="other", folder={str(self.folder)!r}, answer_within=3, **{self.where!r})
+saver = memsaver.Saver(share=share)
+{program}
+sys.stdout.flush()
+sys.stdin.read()
+"""
+        path = os.pathsep.join(filter(None, [str(Path(memsaver.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, "MEMSAVER_LIBRARY": memsaver.library_path()}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes) as running:
+            yield running
+            running.kill()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    yield Place(tmp_path / "share")
+    gc.collect()  # savers that only cycles keep: the last one removes the machine
+
+
+PUBLISH = """
+q = saver.buffer((256, 256), "<f4", "weights")
+scales = saver.buffer(16, "<f4", "state")
+q.memory()[:] = bytes(range(256)) * 1024
+scales.memory()[:] = bytes(64)
+ranges = {"q": q, "scales": (scales.pointer, 64)}
+print(share.publish("model", saver, "weights", ranges, version="1", copied=["scales"]))
+"""
+
+
+def test_weights_outlive_their_publisher(place: Place) -> None:
+    with place.share("reader") as share, Saver(share=share) as saver:
+        with place.process(PUBLISH) as publisher:
+            assert publisher.stdout is not None
+            hash = int(publisher.stdout.readline())
+            model = share.attach("model", saver, version="1", hash=hash)
+            publisher.kill()
+            publisher.wait()
+        assert (model.tag, model.hash) == ("model@1", hash)
+        q = numpy.asarray(model.view("q", (256, 256), "<f4"))
+        assert q.tobytes() == bytes(range(256)) * 1024
+        assert not q.flags.writeable
+        assert model["q"].memory().readonly
+        assert model["q"].bytes == 256 * 1024
+        scales = numpy.asarray(model.view("scales", dtype="<f4"))
+        assert scales.shape == (16,)
+        scales[:] = 2.5
+        model.verify()
+        saver.pause(model.tag)
+        with pytest.raises(memsaver.Misuse, match="paused"):
+            model["q"].memory()
+        saver.resume(model.tag)
+        assert scales.tolist() == [2.5] * 16
+        assert q[0, 0] != 0
+        late = Saver(share=share)  # from who has it
+        assert share.attach("model", late)["q"].memory() == bytes(range(256)) * 1024
+        share.withdraw("model")
+        with pytest.raises(memsaver.Unavailable, match="nothing is"):
+            share.attach("model", late)
+        late.close()
+        model.drop()
+        with pytest.raises(memsaver.Misuse, match="dropped"):
+            model["q"].memory()
+        with pytest.raises(memsaver.Misuse, match="dropped"):
+            model.verify()
+
+
+def test_room(place: Place) -> None:
+    idle = """
+saver.arena("idle", memsaver.HostBackup(), evictable=True).allocate(48 << 20)
+share.lend(saver)
+print("ready")
+"""
+    with place.share("taker", priority=1, floor=MIB, ceiling=60 * MIB) as share, Saver(share=share) as saver:
+        with place.process(idle) as lender:
+            assert lender.stdout is not None
+            assert lender.stdout.readline() == "ready\n"
+            assert saver.info().total_bytes == 64 * MIB
+            assert saver.info().free_bytes <= 16 * MIB
+            saver.allocate(40 * MIB, "cache")
+            members = {member.name: member for member in share.members()}
+            other = members["other"]
+            assert (other.process, other.lends, other.held_bytes) == (lender.pid, True, 0)
+            own = members["taker"]
+            assert own == memsaver.Member("taker", os.getpid(), 1, MIB, 60 * MIB, own.held_bytes)
+            held = memsaver.format_bytes(own.held_bytes)
+            assert str(own) == (
+                f"taker (process {os.getpid()}): {held} held, priority 1, floor 1.00 MiB, ceiling 60.00 MiB"
+            )
+        with pytest.raises(memsaver.OutOfMemory, match="taker"):
+            saver.allocate(30 * MIB, "cache")
+
+
+def test_a_lending_lives_with_its_share(place: Place) -> None:
+    share = place.share("lender")
+    saver = Saver(share=share)
+    share.lend(saver)
+    assert share.members()[0].lends
+    with share.lend(saver) as lending:
+        gc.collect()
+    lending.end()
+    assert share.members()[0].lends
+    share.close()
+    other = place.share("other")
+    members = {member.name: member for member in other.members()}  # the saver is a member still
+    assert not members["lender"].lends
+    del share, saver
+    gc.collect()
+    assert [member.name for member in other.members()] == ["other"]
+
+
+def test_what_cannot_be_joined(place: Place) -> None:
+    place.folder.mkdir(mode=0o755)
+    with pytest.raises(memsaver.Unavailable, match=str(place.folder)):
+        place.share("a")
+    with pytest.raises(memsaver.Unavailable, match="device of this process alone"):
+        Share("host", folder=place.folder)
+    place.folder.chmod(0o700)
+    for options in ({"ceiling": 1, "floor": 2}, {"priority": 2**31}, {"floor": -1}):
+        with pytest.raises(memsaver.Misuse, match=next(iter(options))):
+            place.share("a", **options)
+    with pytest.raises(memsaver.Misuse, match="63 bytes"):
+        place.share("a" * 64)
+    with pytest.raises(memsaver.Misuse, match="answer_within"):
+        Share(answer_within=1e-6, folder=place.folder, **place.where)
+    with place.share("a") as share:
+        selections: list[dict[str, Any]] = [{"device": 0}, {"host_machine": "b"}, {"export": "fabric"}]
+        for wrong in selections:
+            with pytest.raises(memsaver.Misuse, match="do not select one"):
+                Saver(share=share, **wrong)
+
+
+def test_what_cannot_be_published(place: Place) -> None:
+    with place.share("a") as share, Saver(share=share) as saver, Saver("host", host_capacity=MIB * 16) as alone:
+        w = saver.buffer(1000, tag="weights")
+
+        def publish(ranges: dict[str, Any], **options: Any) -> int:
+            return share.publish("model", saver, "weights", ranges, **options)
+
+        unnamed = saver.allocate(100, "weights")
+        with pytest.raises(memsaver.Misuse, match="has no name"):
+            publish({"w": w})
+        saver.free(unnamed)
+        with pytest.raises(memsaver.Misuse, match="not in a live block"):
+            publish({"w": (w.pointer, 2000)})
+        with pytest.raises(memsaver.Misuse, match="no range 'v'"):
+            publish({"w": w}, copied="v")
+        with pytest.raises(memsaver.Misuse, match="199 bytes"):
+            publish({"w" * 200: w})
+        with pytest.raises(memsaver.Misuse, match="not on the driver of this share"):
+            share.publish("model", alone, "weights", {"w": w})
+        with pytest.raises(memsaver.Unavailable, match="model"):
+            share.withdraw("model")
+        publish({"w": w})
+        with pytest.raises(memsaver.Misuse, match="model"):
+            publish({"w": w})
+
+
+def test_what_cannot_be_attached(place: Place) -> None:
+    with place.share("a") as share, Saver(share=share) as saver:
+        w = saver.buffer(1000, tag="weights")
+        w.memory()[:] = b"7" * 1000
+        hash = share.publish("model", saver, "weights", {"w": w}, version="1")
+        with pytest.raises(memsaver.Unavailable, match="model@1"):
+            share.attach("other", saver)
+        with pytest.raises(memsaver.Unavailable, match='"model@2" is not published'):
+            share.attach("model", saver, version="2")
+        with pytest.raises(memsaver.Unavailable, match="has the hash"):
+            share.attach("model", saver, hash=hash ^ 1)
+        model = share.attach("model", saver, hash=hash)  # in the same process
+        with pytest.raises(memsaver.Misuse, match="model@1"):
+            share.attach("model", saver)
+        with pytest.raises(KeyError, match="nothing has the name"):
+            model["v"]
+        with pytest.raises(memsaver.Misuse, match="has 1000 bytes, not 1004"):
+            model.view("w", 251, "<f4")
+        model.verify()
+        page = ctypes.c_void_p(model["w"].pointer)
+        assert ctypes.CDLL(None).mprotect(page, ctypes.c_size_t(1 << 16), 3) == 0  # a reader that insists
+        ctypes.memset(page, 0, 1)
+        with pytest.raises(memsaver.PublicationDamaged, match='"w" in "model@1"'):
+            model.verify()
+
+
+def test_after_the_end(place: Place) -> None:
+    share = place.share("a")
+    saver = Saver(share=share)
+    w = saver.buffer(1000, tag="weights")
+    share.publish("model", saver, "weights", {"w": w})
+    model = share.attach("model", saver)
+    share.close()
+    share.close()
+    uses: list[Callable[[], object]] = [
+        share.members,
+        lambda: share.lend(saver),
+        lambda: share.attach("model", saver),
+        lambda: share.publish("b", saver, "weights", {"w": w}),
+        lambda: share.withdraw("model"),
+        lambda: Saver(share=share),
+    ]
+    for use in uses:
+        with pytest.raises(memsaver.Misuse, match="share (is null|was closed)"):
+            use()
+    assert model["w"].memory()[0] == 0  # the saver is a member still
+    saver.close()
+    with pytest.raises(memsaver.Misuse, match="dropped"):
+        model["w"].memory()
+
+
+class Tensor:
+    """The part of a PyTorch tensor that is used here, over NumPy."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.dtype, self.shape = array.dtype, array.shape
+
+    def data_ptr(self) -> int:
+        return int(self.array.ctypes.data)
+
+    def numel(self) -> int:
+        return int(self.array.size)
+
+    def element_size(self) -> int:
+        return int(self.array.itemsize)
+
+    def is_contiguous(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
+
+    def view(self, to: Any) -> Tensor:
+        return Tensor(self.array.reshape(to) if isinstance(to, tuple) else self.array.view(to))
+
+
+def test_tensors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_tensor(view: memsaver.View, device: str) -> Tensor:
+        assert device == "cuda:0"
+        address, read_only = view.__cuda_array_interface__["data"]
+        assert not read_only  # PyTorch would refuse it
+        return Tensor(numpy.frombuffer(memoryview((ctypes.c_ubyte * view.bytes).from_address(address)), numpy.uint8))
+
+    torch = types.ModuleType("torch")
+    torch.as_tensor = as_tensor  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with place.share("a") as share, Saver(share=share) as saver:
+        weight = Tensor(numpy.asarray(saver.buffer((4, 8), "<f2", "weights")))
+        weight.array[:] = 1.5
+        with pytest.raises(memsaver.Misuse, match="'w' is not contiguous"):
+            share.publish("model", saver, "weights", {"w": Tensor(weight.array.T)})
+        cached = saver.buffer(100, tag="weights")  # what a framework caches: it is told to let go
+        saver._leavers.append(lambda of, ends: cached.free() if ends("weights") and not ends("other") else None)
+        share.publish("model", saver, "weights", {"w": weight})
+        model = share.attach("model", saver)
+        with pytest.raises(memsaver.Misuse, match="a saver on a GPU"):
+            memsaver.torch.tensors(model, {"w": weight})
+        saver._on_gpu = True
+        found = memsaver.torch.tensors(model, {"w": weight})
+        assert found["w"].array.tolist() == weight.array.tolist()
+        assert found["w"].data_ptr() != weight.data_ptr()
+        with pytest.raises(memsaver.Misuse, match="64 bytes"):
+            memsaver.torch.tensors(model, {"w": Tensor(numpy.zeros(3))})
+        saver._on_gpu = False
+
+
+def test_names_of_members(place: Place) -> None:
+    with place.share('a "name"\n') as share:
+        assert [member.name for member in share.members()] == ['a "name"\n']
