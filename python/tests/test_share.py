@@ -113,6 +113,7 @@ def test_weights_outlive_their_publisher(place: Place) -> None:
 def test_room(place: Place) -> None:
     idle = """
 saver.arena("idle", memsaver.HostBackup(), evictable=True).allocate(48 << 20)
+saver.add_hook(memsaver.Moment.BEFORE_PAUSE, lambda event: print("lends", *event.tags, flush=True))
 share.lend(saver)
 print("ready")
 """
@@ -123,6 +124,7 @@ print("ready")
             assert saver.info().total_bytes == 64 * MIB
             assert saver.info().free_bytes <= 16 * MIB
             saver.allocate(40 * MIB, "cache")
+            assert lender.stdout.readline() == "lends idle\n"
             members = {member.name: member for member in share.members()}
             other = members["other"]
             assert (other.process, other.lends, other.held_bytes) == (lender.pid, True, 0)
@@ -132,6 +134,8 @@ print("ready")
             assert str(own) == (
                 f"taker (process {os.getpid()}): {held} held, priority 1, floor 1.00 MiB, ceiling 60.00 MiB"
             )
+            lender.communicate()  # it ends without closing anything
+            assert lender.returncode == 0
         with pytest.raises(memsaver.OutOfMemory, match="taker"):
             saver.allocate(30 * MIB, "cache")
 
