@@ -29,8 +29,10 @@ struct Desk {
     std::uint64_t free = 0;
     bool held_back = false; // more is heard before the next look
     std::vector<Sent> sent;
+    std::uint64_t asked = 0; // the number of the last question
     ShareRoom::Clock::time_point now{};
     ShareRoom room{[this](int link, const ShareMessage& m, int /*descriptor*/) {
+                       if (m.kind == Kind::lend) asked = m.id;
                        if (m.kind != Kind::welcome && m.kind != Kind::waits)
                            sent.push_back({link, m.kind, m.id, m.bytes});
                        return true;
@@ -58,7 +60,7 @@ struct Desk {
         ShareMessage message;
         message.kind = kind;
         message.bytes = bytes;
-        message.id = id;
+        message.id = kind == Kind::gave && id == 0 ? asked : id;
         message.within = within;
         now += 1ms;
         room.hear(link, message, now);
@@ -203,6 +205,24 @@ TEST_CASE("share room: a lender that does not answer is passed by, and so is one
     CHECK(desk.heard() == "4 lend 8");
     desk.free = 8;
     desk.say(2, Kind::gave, 8); // late: welcome all the same, at the next look
+    CHECK(desk.heard() == "1 grant 8");
+}
+
+TEST_CASE("share room: a late answer is not taken for that to the next question") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.want(1, 8, 11);
+    CHECK(desk.heard() == "2 lend 8");
+    const std::uint64_t first = desk.asked;
+    desk.room.look(*desk.room.next()); // passed by
+    CHECK(desk.heard() == "1 deny 8");
+    desk.want(1, 8, 12);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.say(2, Kind::gave, 0, first);
+    CHECK(desk.heard().empty()); // it may still give
+    desk.free = 8;
+    desk.say(2, Kind::gave, 8);
     CHECK(desk.heard() == "1 grant 8");
 }
 

@@ -68,6 +68,17 @@ inline std::size_t free_bytes(const Place& place) {
     return memory.free_bytes;
 }
 
+/// Whether this process has a socket, or anything in the place's folder, open: for a forked child.
+inline bool has_share_descriptors(const Place& place) {
+    for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        std::error_code gone; // the iterator's own
+        const std::string target = std::filesystem::read_symlink(each.path(), gone).string();
+        const bool usual = std::stoi(each.path().filename().string()) <= STDERR_FILENO;
+        if (!usual && (target.starts_with("socket:") || target.starts_with(place.folder))) return true;
+    }
+    return false;
+}
+
 /// Waits until it holds.
 template <class F>
 bool soon(F holds) {

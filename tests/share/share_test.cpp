@@ -13,8 +13,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -417,6 +419,40 @@ TEST_CASE("share: a leader that ends normally is replaced at once") {
     CHECK(come_to(second, 1));
     const Share third = place.join({.name = "third"});
     CHECK(third.members().size() == 2);
+}
+
+TEST_CASE("share: a child that is forked at any moment has no descriptor of a share") {
+    const Place place;
+    std::vector<pid_t> children;
+    {
+        const detail::ShareFolder folder{"", place.folder};
+        const detail::ShareFd listener = folder.listen("leader");
+        std::atomic<bool> over{false};
+        std::vector<std::thread> threads;
+        for (int kind = 0; kind < 2; ++kind)
+            threads.emplace_back([&, kind] {
+                while (!over) {
+                    if (kind == 0)
+                        (void)folder.lead();
+                    else
+                        (void)folder.connect();
+                }
+            });
+        for (int i = 0; i < 300; ++i) {
+            const pid_t child = ::fork();
+            if (child == 0) ::_exit(share_support::has_share_descriptors(place) ? 1 : 0);
+            children.push_back(child);
+        }
+        over = true;
+        for (std::thread& each : threads) each.join();
+    }
+    int with = 0;
+    for (const pid_t child : children) {
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        with += status != 0 ? 1 : 0;
+    }
+    CHECK(with == 0);
 }
 
 TEST_CASE("share: members that are stopped are skipped") {

@@ -44,12 +44,13 @@ inline ShareFolder::ShareFolder(const std::string& identity, const std::string& 
         }
     }
     make(path_);
-    folder_ = ShareFd{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    folder_ = ShareFd::opened([&] { return ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
     if (!folder_) must(path_, system_status(errno));
 }
 
 inline ShareFd ShareFolder::lead() const {
-    ShareFd file{::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    ShareFd file = ShareFd::opened(
+        [&] { return ::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
     const bool leads = file && SystemLocks::lock(file.get(), F_WRLCK).ok() &&
                        SystemLocks::is_named(file.get(), folder_.get(), "leader.lock");
     if (!leads) return {};
@@ -66,7 +67,7 @@ inline sockaddr_un address_in_folder(int folder, const char* name) noexcept {
 }
 
 inline ShareFd ShareFolder::listen(const char* name) const {
-    ShareFd made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    ShareFd made = ShareFd::opened([&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!made) return {};
     const std::string early = "." + std::to_string(::getpid()) + name;
     (void)::unlinkat(folder_.get(), early.c_str(), 0); // of a process that was killed in the middle
@@ -80,7 +81,7 @@ inline ShareFd ShareFolder::listen(const char* name) const {
 }
 
 inline ShareFd ShareFolder::connect(const char* name) const {
-    ShareFd made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    ShareFd made = ShareFd::opened([&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!made) return {};
     const sockaddr_un address = address_in_folder(folder_.get(), name);
     if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return made;
@@ -112,7 +113,8 @@ inline std::vector<std::string> ShareFolder::names(std::string_view prefix) cons
 inline void ShareFolder::remove(const char* name) const noexcept { (void)::unlinkat(folder_.get(), name, 0); }
 
 inline ShareFd ShareFolder::lock(std::uint64_t number) const {
-    ShareFd file{::openat(folder_.get(), "publishing.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    ShareFd file = ShareFd::opened(
+        [&] { return ::openat(folder_.get(), "publishing.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
     struct flock lock {};
     lock.l_type = F_WRLCK;
     lock.l_start = static_cast<off_t>(number >> 2);

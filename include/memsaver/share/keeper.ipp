@@ -96,34 +96,20 @@ public:
     /// Adds descriptors that came with the message to `all`. False if there will be none: the time has passed, or the
     /// connection has ended.
     bool receive(Message& message, std::vector<ShareFd>* all = nullptr) {
-        iovec data{&message, sizeof message};
         alignas(cmsghdr) std::array<char, CMSG_SPACE(most * sizeof(int))> control{};
-        msghdr header{};
-        header.msg_iov = &data;
-        header.msg_iovlen = 1;
-        header.msg_control = control.data();
-        header.msg_controllen = control.size();
-        ssize_t got = -1;
-        while ((got = ::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
-            if (errno != EINTR && !(errno == EAGAIN && wait(POLLIN))) return false;
-        }
         std::vector<ShareFd> came;
-        for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
-            if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-            const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-            came.reserve(came.size() + count);
-            for (std::size_t i = 0; i < count; ++i) {
-                int each = -1;
-                std::memcpy(&each, CMSG_DATA(part) + i * sizeof each, sizeof each);
-                came.push_back(ShareFd{each});
-            }
+        int flags = 0;
+        ssize_t got = -1;
+        while ((got = receive_with_descriptors(socket_.get(), {&message, sizeof message}, control.data(),
+                                               control.size(), came, flags)) < 0) {
+            if (errno != EINTR && !(errno == EAGAIN && wait(POLLIN))) return false;
         }
         const Message wanted;
         if (got != sizeof message || message.mark != wanted.mark || message.facts.name.back() != '\0' ||
             message.facts.version.back() != '\0')
             return false;
         // Some do not arrive if this process may have no more.
-        missed_ = missed_ || (header.msg_flags & MSG_CTRUNC) != 0 || came.size() < message.count;
+        missed_ = missed_ || (flags & MSG_CTRUNC) != 0 || came.size() < message.count;
         if (all != nullptr)
             for (ShareFd& each : came) all->push_back(std::move(each));
         return true;
@@ -168,7 +154,7 @@ inline void Keeper::open() {
     std::array<char, 32> name{};
     (void)std::snprintf(name.data(), name.size(), "%s-%016llx", takes_all_ ? "keeper" : "keeps",
                         static_cast<unsigned long long>(random_number()));
-    stop_ = ShareFd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    stop_ = ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     ShareFd made = stop_ ? folder_.listen(name.data()) : ShareFd{};
     if (!made) unavailable({"Share: cannot make a socket in ", folder_.path()}, system_status(errno));
     name_ = name.data();
@@ -200,13 +186,14 @@ inline void Keeper::run() noexcept {
         std::array<pollfd, 2> polled{{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}}};
         (void)::poll(polled.data(), polled.size(), -1);
         if (polled[0].revents != 0) return;
-        const int taken = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (taken < 0) {
-            if (errno != EAGAIN) (void)::usleep(10'000); // no descriptor for it
-            continue;
-        }
         try {
-            Link link{ShareFd{taken}, Clock::now() + answer_within_};
+            ShareFd taken = ShareFd::opened(
+                [&] { return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+            if (!taken) {
+                if (errno != EAGAIN) (void)::usleep(10'000); // no descriptor for it
+                continue;
+            }
+            Link link{std::move(taken), Clock::now() + answer_within_};
             answer(link);
         } catch (...) { // no host memory: the other end sees it end, and asks somebody else
         }

@@ -51,7 +51,8 @@ struct Manifest {
 
     /// Written once: nobody can change it any more.
     [[nodiscard]] ShareFd write() const {
-        ShareFd file{::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+        ShareFd file =
+            ShareFd::opened([] { return ::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
         ManifestHead head;
         head.parts = parts.size();
         head.copied = copied;

@@ -60,11 +60,12 @@ public:
     void work() {
         full_until_.reset();
         for (;;) {
-            const int taken = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-            if (taken < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            ShareFd taken = ShareFd::opened(
+                [&] { return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+            if (!taken && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
                 full_until_ = Clock::now() + std::chrono::milliseconds{100}; // no descriptor for it
-            if (taken < 0) break;
-            clients_.push_back({ShareFd{taken}, {}});
+            if (!taken) break;
+            clients_.push_back({std::move(taken), {}});
         }
         // Again until nobody has said anything: what came before a question is heard before its answer.
         constexpr int passes = 8; // no more of them where members never fall silent
@@ -74,6 +75,8 @@ public:
             for (std::size_t i = 0; i < clients_.size(); ++i)
                 while (!clients_[i].ended && !clients_[i].dropped && hear(clients_[i])) heard = true;
         }
+        for (Client& each : clients_) // somebody else has its end of the connection
+            if (!heard && !each.ended && each.process && has_ended(each.process.get())) end(each);
         for (Client& each : clients_) {
             if (!each.dropped) continue;
             each.left = true;
@@ -249,6 +252,7 @@ inline void ShareMemberCore::connect() {
     if (!send_message(made.get(), hello, process_.get())) return;
     link_ = std::move(made);
     for (Asked* const each : asked_) {
+        if (each->state == Asked::State::granted || each->state == Asked::State::denied) continue; // is answered
         each->state = Asked::State::sent;
         each->rows.clear();
         tell(each->message);

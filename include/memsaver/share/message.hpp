@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/status.hpp"
 
 #include <array>
@@ -79,6 +80,9 @@ public:
     /// Takes over an open descriptor, or nothing if it is negative. Closes it and throws std::bad_alloc if there is no
     /// memory.
     explicit ShareFd(int descriptor);
+    /// What `open` returns. It does not wait, and no child is forked meanwhile: one would keep the descriptor. Invalid,
+    /// with errno, if it is negative.
+    static ShareFd opened(FunctionRef<int()> open);
     ShareFd(ShareFd&& other) noexcept : descriptor_{std::exchange(other.descriptor_, -1)} {}
     ShareFd& operator=(ShareFd&& other) noexcept {
         std::swap(descriptor_, other.descriptor_);
@@ -91,6 +95,8 @@ public:
     void reset() noexcept;
 
 private:
+    friend class ShareFds;
+
     int descriptor_ = -1;
 };
 
@@ -99,8 +105,8 @@ enum class ShareReceived { message, nothing, ended };
 
 /// Sends without waiting. False if the other end is gone, or does not read.
 bool send_message(int socket, const ShareMessage& message, int descriptor = -1) noexcept;
-/// Receives without waiting. `descriptor`: what came with it, if anything. A message that cannot be understood ends the
-/// connection like one that is closed.
+/// Receives without waiting. `descriptor`: what came with it, if it is one. A message that cannot be understood ends
+/// the connection like one that is closed.
 ShareReceived receive_message(int socket, ShareMessage& message, ShareFd& descriptor);
 
 } // namespace detail

@@ -30,9 +30,20 @@ public:
         static ShareFds fds;
         return fds;
     }
-    void add(int descriptor) {
-        const std::lock_guard lock{mutex_};
-        fds_.push_back(descriptor);
+    /// While it is held, no child is forked.
+    [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock{mutex_}; }
+    /// Closes it if there is no memory, and throws.
+    [[nodiscard]] ShareFd add(int descriptor, const std::unique_lock<std::mutex>& /*held*/) {
+        ShareFd added;
+        if (descriptor < 0) return added;
+        try {
+            fds_.push_back(descriptor);
+        } catch (...) {
+            (void)::close(descriptor);
+            throw;
+        }
+        added.descriptor_ = descriptor;
+        return added;
     }
     void close(int descriptor) noexcept {
         const std::lock_guard lock{mutex_};
@@ -53,14 +64,12 @@ private:
     std::vector<int> fds_;
 };
 
-inline ShareFd::ShareFd(int descriptor) : descriptor_{descriptor} {
-    if (descriptor < 0) return;
-    try {
-        ShareFds::all().add(descriptor);
-    } catch (...) {
-        (void)::close(descriptor);
-        throw;
-    }
+inline ShareFd::ShareFd(int descriptor) : ShareFd{opened([=] { return descriptor; })} {}
+
+inline ShareFd ShareFd::opened(FunctionRef<int()> open) {
+    ShareFds& all = ShareFds::all();
+    const auto held = all.hold();
+    return all.add(open(), held);
 }
 
 inline void ShareFd::reset() noexcept {
@@ -95,28 +104,44 @@ inline bool send_message(int socket, const ShareMessage& message, int descriptor
     return sent == static_cast<ssize_t>(sizeof message);
 }
 
-inline ShareReceived receive_message(int socket, ShareMessage& message, ShareFd& descriptor) {
-    iovec data{&message, sizeof message};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+/// Receives a message without waiting, with all descriptors that came with it. Returns recvmsg's result, and its flags.
+inline ssize_t receive_with_descriptors(int socket, iovec data, void* control, std::size_t control_bytes,
+                                        std::vector<ShareFd>& came, int& flags) {
     msghdr header{};
     header.msg_iov = &data;
     header.msg_iovlen = 1;
     header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    ssize_t got = 0;
-    do {
-        got = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0 && errno == EAGAIN) return ShareReceived::nothing;
-    descriptor.reset();
+    header.msg_controllen = control_bytes;
+    came.reserve(came.size() + control_bytes / sizeof(int)); // else some would be nobody's
+    ShareFds& all = ShareFds::all();
+    const auto held = all.hold();
+    const ssize_t got = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    flags = header.msg_flags;
     for (cmsghdr* part = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); part != nullptr;
          part = CMSG_NXTHDR(&header, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-        int sent = -1;
-        std::memcpy(&sent, CMSG_DATA(part), sizeof sent);
-        descriptor = ShareFd{sent};
+        const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int each = -1;
+            std::memcpy(&each, CMSG_DATA(part) + i * sizeof each, sizeof each);
+            came.push_back(all.add(each, held));
+        }
     }
-    const bool sound = got > 0 && (header.msg_flags & MSG_TRUNC) == 0 && message.sound(static_cast<std::size_t>(got));
+    return got;
+}
+
+inline ShareReceived receive_message(int socket, ShareMessage& message, ShareFd& descriptor) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{}; // has room for two
+    std::vector<ShareFd> came;
+    int flags = 0;
+    ssize_t got = 0;
+    do {
+        got = receive_with_descriptors(socket, {&message, sizeof message}, control, sizeof control, came, flags);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EAGAIN) return ShareReceived::nothing;
+    descriptor.reset();
+    if (came.size() == 1) descriptor = std::move(came.front());
+    const bool sound = got > 0 && (flags & MSG_TRUNC) == 0 && message.sound(static_cast<std::size_t>(got));
     return sound ? ShareReceived::message : ShareReceived::ended;
 }
 

@@ -52,8 +52,8 @@ public:
     /// how long a member that was asked for room may take before the next one is asked.
     ShareRoom(std::function<bool(Link, const ShareMessage&, int)> send, std::function<std::uint64_t()> free_bytes,
               std::chrono::nanoseconds answer_within, Clock::time_point now)
-        : send_{std::move(send)}, free_bytes_{std::move(free_bytes)},
-          answer_within_{answer_within}, gathered_{now + gathers} {}
+        : send_{std::move(send)}, free_bytes_{std::move(free_bytes)}, answer_within_{answer_within},
+          gathered_{now + gathers}, asked_id_{static_cast<std::uint64_t>(now.time_since_epoch().count())} {}
 
     // Nobody is answered before the next look: what another member has said earlier is heard first, although it came
     // over another connection.
@@ -111,6 +111,7 @@ private:
     std::vector<Page> pages_;
     Clock::time_point pages_until_{}; // when they go to the driver
     Link asked_ = -1;                 // who has been asked for room and has not answered
+    std::uint64_t asked_id_;          // the number of that question; of no other leader's either
     std::optional<Clock::time_point> asked_until_;
 };
 

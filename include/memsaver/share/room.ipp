@@ -72,7 +72,7 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         member->facts.granted += message.bytes;
         break;
     case Kind::gave:
-        if (asked_ == link) answered();
+        if (asked_ == link && message.id == asked_id_) answered();
         break;
     case Kind::list: list(link, message.id); break;
     default: break; // what only a leader says
@@ -127,7 +127,7 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
         asked_until_ = now + answer_within_;
         ShareMessage message;
         message.kind = Kind::lend;
-        message.id = want.id;
+        message.id = ++asked_id_;
         message.bytes = std::min(missing, from->facts.held - from->facts.floor);
         std::uint64_t here = 0;
         for (const Page& each : pages_) here += each.message.bytes;
