@@ -1,0 +1,661 @@
+// Processes that do at random all that members of a share can do, and are killed and stopped at random moments. Every
+// byte is checked against a pattern; afterwards the device is whole again.
+//
+// MEMSAVER_TORTURE_KILLS: how many processes are killed. MEMSAVER_TORTURE_SEED: another run.
+#include "memsaver/memsaver.hpp"
+#include "memsaver/share/share.hpp"
+
+#include "share/share_support.hpp"
+#include "support/sanitized.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace share_torture_test {
+
+using namespace memsaver;
+using namespace std::chrono_literals;
+using share_support::free_bytes;
+using share_support::page;
+using share_support::Place;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t now() { return std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count(); }
+constexpr double in_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : engine_{seed} {}
+    /// Less than `end`.
+    std::uint64_t operator()(std::uint64_t end) { return engine_() % end; }
+    bool one_in(std::uint64_t many) { return (*this)(many) == 0; }
+    /// Mostly short.
+    std::chrono::microseconds time(std::chrono::microseconds longest) {
+        const double part = static_cast<double>((*this)(1000)) / 1000;
+        return std::chrono::microseconds{
+            static_cast<std::int64_t>(part * part * part * static_cast<double>(longest.count()))};
+    }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+/// What the players and their referee both see: memory that they share.
+struct Board {
+    static constexpr std::size_t most = 8;
+    struct Seat {
+        std::atomic<const char*> act{nullptr}; // what its player does
+        std::atomic<std::int64_t> since{0};
+        std::atomic<std::int64_t> stopped{0}; // for so long in all
+        std::atomic<std::int64_t> latest{0};  // beyond what it was willing to wait
+        std::atomic<const char*> latest_act{nullptr};
+        std::atomic<bool> wrong{false};
+        char text[400];
+    };
+    std::array<Seat, most> seats;
+    std::atomic<std::uint64_t> next_number{1};
+    std::atomic<bool> over{false};
+    std::atomic<std::int64_t> served{0}; // when the last one of a round had what it waited for
+    std::atomic<std::uint64_t> acts{0};
+    std::atomic<std::uint64_t> passed{0};
+    std::atomic<std::uint64_t> attached{0};
+    std::atomic<std::uint64_t> forked{0};
+};
+
+/// Kills its process before the call of a number, and counts pages that came from elsewhere.
+class Mortal final : public DeviceAround {
+public:
+    Mortal(const AnyDriver& inner, Board& board, std::uint64_t calls)
+        : DeviceAround{inner}, board_{board}, left_{static_cast<std::int64_t>(calls)} {}
+    Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
+        if (left_.fetch_sub(1) == 1) (void)::kill(::getpid(), SIGKILL);
+        const Status status = forward();
+        if (status.ok() && made.call == Call::import_pages) board_.passed += 1;
+        return status;
+    }
+
+private:
+    Board& board_;
+    std::atomic<std::int64_t> left_;
+};
+
+/// Words that say whose they are, which write of that process they are of, and which page of a block.
+struct Pattern {
+    std::uint64_t owner = 0;
+    std::uint64_t write = 0;
+
+    [[nodiscard]] std::uint64_t word(std::size_t index) const {
+        return owner << 40U | (write & 0xFFFFU) << 24U | index;
+    }
+    void put(void* block, std::size_t bytes) const {
+        auto* const at = static_cast<char*>(block);
+        for (std::size_t i = 0; i < bytes / page; ++i) {
+            const std::uint64_t value = word(i);
+            std::memcpy(at + i * page, &value, sizeof value);
+            for (std::size_t done = sizeof value; done < page; done *= 2)
+                std::memcpy(at + i * page + done, at + i * page, done);
+        }
+    }
+    [[nodiscard]] bool is_in(const void* block, std::size_t bytes) const {
+        const auto* const at = static_cast<const char*>(block);
+        for (std::size_t i = 0; i < bytes / page; ++i) {
+            const std::uint64_t value = word(i);
+            if (std::memcmp(at + i * page, &value, sizeof value) != 0 ||
+                std::memcmp(at + i * page, at + i * page + sizeof value, page - sizeof value) != 0)
+                return false;
+        }
+        return true;
+    }
+    /// The first word that is neither this process's nor 0; 0 if there is none.
+    [[nodiscard]] std::uint64_t stranger_in(const void* block, std::size_t bytes) const {
+        const auto* const at = static_cast<const std::uint64_t*>(block);
+        for (std::size_t i = 0; i < bytes / sizeof *at; ++i)
+            if (at[i] != 0 && at[i] >> 40U != owner) return at[i];
+        return 0;
+    }
+};
+
+/// A process that does something at random, again and again.
+class Player {
+public:
+    Player(const Place& place, Board& board, std::size_t seat, std::uint64_t seed)
+        : place_{place}, board_{board}, seat_{board.seats[seat]}, random_{seed}, mine_{board.next_number++, 0} {}
+
+    int play() {
+        do {
+            Member member{*this};
+            for (bool stays = true; stays && !board_.over;) {
+                stays = act(member);
+                board_.acts += 1;
+            }
+            if (random_.one_in(4)) ::_exit(0); // in the middle
+        } while (!board_.over && random_.one_in(2));
+        return 0;
+    }
+
+private:
+    struct Tag {
+        std::string name;
+        void* block = nullptr;
+        std::size_t bytes = 0;
+        bool kept = false; // its bytes are, by a pause
+        Pattern pattern{};
+        bool sealed = false;
+    };
+    struct Model {
+        Attached attached;
+        Pattern pattern;
+        std::size_t bytes;
+    };
+    struct Member {
+        explicit Member(Player& player)
+            : trusted{player.random_.one_in(2)},
+              share{player.limited("join", 600ms, [&] { return player.join(trusted); })}, saver{share.driver()} {}
+        bool trusted;
+        Share share;
+        MemorySaver<> saver;
+        std::vector<Tag> tags;
+        std::vector<Model> models;
+        std::optional<Lending> lending;
+    };
+
+    [[noreturn]] void wrong(const std::string& text) {
+        if (!seat_.wrong.exchange(true))
+            (void)std::snprintf(seat_.text, sizeof seat_.text, "%s: %s", seat_.act.load(), text.c_str());
+        ::_exit(3);
+    }
+
+    /// Makes a call that may take so long.
+    template <class F>
+    std::invoke_result_t<F> limited(const char* what, std::chrono::nanoseconds limit, F call) {
+        struct Watch {
+            Watch(Board::Seat& watched, const char* act, std::int64_t allowed)
+                : seat{watched}, limit{allowed}, stopped{watched.stopped} {
+                seat.act = act;
+                seat.since = began;
+            }
+            ~Watch() {
+                const std::int64_t late = now() - began - limit - (seat.stopped - stopped);
+                if (late > seat.latest) seat.latest_act = seat.act.load(), seat.latest = late;
+                seat.since = 0;
+            }
+            Board::Seat& seat;
+            std::int64_t limit;
+            std::int64_t stopped;
+            std::int64_t began = now();
+        };
+        const Watch watch{seat_, what, limit.count()};
+        try {
+            return call();
+        } catch (const OutOfMemory&) {
+            throw;
+        } catch (const NotIdle&) {
+            throw;
+        } catch (const std::exception& error) {
+            wrong(error.what());
+        }
+    }
+    /// Likewise, and it may fail for want of room or of time.
+    template <class F>
+    bool tried(const char* what, std::chrono::nanoseconds limit, F call) {
+        try {
+            limited(what, limit, call);
+            return true;
+        } catch (const OutOfMemory&) {
+        } catch (const NotIdle&) {
+        }
+        return false;
+    }
+
+    Share join(bool trusted) {
+        ShareOptions options;
+        options.name = "p" + std::to_string(mine_.owner);
+        options.priority = static_cast<int>(random_(3));
+        options.floor = random_(3) * 2 * page;
+        if (random_.one_in(3)) options.ceiling = 40 * page;
+        options.trusted = trusted;
+        options.answer_within = 300ms;
+        options.folder = place_.folder;
+        const std::uint64_t calls = random_.one_in(3) ? 1 + random_(random_.one_in(2) ? 60 : 1500) : 0;
+        return Share{AnyDriver{std::make_shared<Mortal>(place_.device(), board_, calls)}, options};
+    }
+
+    bool act(Member& m) {
+        switch (random_(24)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3: return add(m), true;
+        case 4:
+        case 5:
+        case 6:
+        case 7:
+        case 8:
+        case 9:
+        case 10: return use(m), true;
+        case 11:
+        case 12: return pause(m), true;
+        case 13: return resume(m), true;
+        case 14: return drop(m), true;
+        case 15: return lend(m), true;
+        case 16:
+        case 17: return publish(m), true;
+        case 18:
+        case 19: return attach(m), true;
+        case 20: return read(m), true;
+        case 21: return withdraw(m), true;
+        case 22: return fork(m), true;
+        default: (void)::usleep(static_cast<useconds_t>(random_.time(5ms).count())); return !random_.one_in(10);
+        }
+    }
+
+    Tag* any(Member& m) { return m.tags.empty() ? nullptr : &m.tags[random_(m.tags.size())]; }
+
+    void add(Member& m) {
+        if (m.tags.size() >= 4) return;
+        static constexpr std::array<std::size_t, 4> sizes{2, 8, 24, 24};
+        Tag tag;
+        tag.name = "t" + std::to_string(names_++);
+        tag.bytes = sizes[random_(sizes.size())] * page;
+        tag.kept = random_.one_in(2);
+        const ArenaOptions options{.evictable = !random_.one_in(4)};
+        Arena arena =
+            tag.kept ? m.saver.arena(tag.name, HostBackup{}, options) : m.saver.arena(tag.name, Discard{}, options);
+        const bool done = tried("allocate", 2s, [&] {
+            tag.block = arena.allocate(tag.bytes);
+            // Before it can be evicted, unless it was already: then its first use writes it.
+        });
+        if (!done) return m.saver.drop(tag.name);
+        m.tags.push_back(tag);
+        write(m, m.tags.back(), true);
+    }
+
+    void write(Member& m, Tag& tag, bool first = false) {
+        (void)tried("write", 4s, [&] {
+            const Use use = m.saver.use(tag.name, {.room_within = 300ms, .timeout = 300ms});
+            check(m, tag, first);
+            if (tag.sealed) return;
+            tag.pattern = {mine_.owner, ++mine_.write};
+            tag.pattern.put(tag.block, tag.bytes);
+            if (random_.one_in(3)) (void)::usleep(static_cast<useconds_t>(random_.time(3ms).count()));
+            if (!tag.pattern.is_in(tag.block, tag.bytes)) wrong("bytes changed while in use, " + tag.name);
+        });
+    }
+    /// While it is in use.
+    void check(Member& m, const Tag& tag, bool first = false) {
+        if (tag.kept && tag.pattern.owner != 0 && !tag.pattern.is_in(tag.block, tag.bytes))
+            wrong("bytes are not what was written, " + tag.name);
+        if (m.trusted || (tag.kept && !first)) return;
+        if (const std::uint64_t word = mine_.stranger_in(tag.block, tag.bytes); word != 0)
+            wrong("bytes of process " + std::to_string(word >> 40U) + " were not cleared");
+    }
+    void use(Member& m) {
+        if (Tag* const tag = any(m)) write(m, *tag);
+    }
+    void pause(Member& m) {
+        Tag* const tag = any(m);
+        if (tag == nullptr) return;
+        (void)tried("pause", 4s, [&] { (void)m.saver.pause(tag->name); });
+    }
+    void resume(Member& m) {
+        Tag* const tag = any(m);
+        if (tag == nullptr) return;
+        const std::chrono::milliseconds within{random_.one_in(3) ? 0 : random_(200)};
+        (void)tried("resume", within + 2s, [&] { (void)m.saver.resume(tag->name, {.room_within = within}); });
+    }
+    void drop(Member& m) {
+        if (m.tags.empty()) return;
+        const auto at = m.tags.begin() + static_cast<std::ptrdiff_t>(random_(m.tags.size()));
+        limited("drop", 2s, [&] { m.saver.drop(at->name); });
+        m.tags.erase(at);
+    }
+    void lend(Member& m) {
+        limited("lend", 4s, [&] {
+            if (m.lending)
+                m.lending.reset();
+            else
+                m.lending.emplace(m.share.lend(m.saver));
+        });
+    }
+    static std::string publication(std::uint64_t number) { return "model" + std::to_string(number); }
+    void publish(Member& m) {
+        Tag* const tag = any(m);
+        if (tag == nullptr || !tag->kept || tag->bytes > 8 * page || tag->sealed || tag->pattern.owner == 0) return;
+        (void)tried("publish", 8s, [&] {
+            const Use use = m.saver.use(tag->name, {.room_within = 300ms, .timeout = 300ms});
+            const std::string version = std::to_string(tag->pattern.owner) + '-' + std::to_string(tag->pattern.write) +
+                                        '-' + std::to_string(tag->bytes);
+            (void)m.share.publish(publication(random_(3)), m.saver, tag->name,
+                                  {version, {{"bytes", tag->block, tag->bytes}}});
+            tag->sealed = true; // for this process until a pause; simply for ever
+        });
+    }
+    void attach(Member& m) {
+        if (m.models.size() >= 3) return;
+        (void)tried("attach", 8s, [&] {
+            try {
+                Attached attached = m.share.attach(publication(random_(3)), m.saver);
+                Model model{std::move(attached), {}, 0};
+                unsigned long long owner = 0;
+                unsigned long long write = 0;
+                const std::string& tag = model.attached.tag();
+                if (std::sscanf(tag.c_str() + tag.find('@'), "@%llu-%llu-%zu", &owner, &write, &model.bytes) != 3)
+                    wrong("a publication with the tag " + tag);
+                model.pattern = {owner, write};
+                m.models.push_back(std::move(model));
+            } catch (const Unavailable&) { // nothing of this name; withdrawn; or its last keeper was killed
+                return;
+            } catch (const Misuse& error) { // has it
+                if (std::string{error.what()}.find("tag") == std::string::npos) throw;
+                return;
+            }
+            board_.attached += 1;
+            look_at(m, m.models.back());
+        });
+    }
+    void look_at(Member& m, const Model& model) {
+        const Use use = m.saver.use(model.attached.tag(), {.room_within = 300ms, .timeout = 300ms});
+        if (!model.pattern.is_in(model.attached.at("bytes").data, model.bytes))
+            wrong("a publication has other bytes, " + model.attached.tag());
+        if (random_.one_in(2)) model.attached.verify();
+    }
+    void read(Member& m) {
+        if (m.models.empty()) return;
+        const std::size_t index = random_(m.models.size());
+        const Model& model = m.models[index];
+        if (random_.one_in(2)) {
+            (void)tried("read", 8s, [&] { look_at(m, model); });
+        } else if (random_.one_in(2)) {
+            (void)tried("pause what is attached", 4s, [&] { (void)m.saver.pause(model.attached.tag()); });
+        } else {
+            limited("drop what is attached", 4s, [&] { m.saver.drop(model.attached.tag()); });
+            m.models.erase(m.models.begin() + static_cast<std::ptrdiff_t>(index));
+        }
+    }
+    void withdraw(Member& m) {
+        limited("withdraw", 8s, [&] {
+            try {
+                m.share.withdraw(publication(random_(3)));
+            } catch (const Unavailable&) { // is not published
+            }
+        });
+    }
+    /// A child that may outlive its parent.
+    void fork(Member& m) {
+        const auto lives = random_.time(30ms);
+        const pid_t child = ::fork();
+        if (child != 0) {
+            board_.forked += 1;
+            return;
+        }
+        if (share_support::has_share_descriptors(place_)) ::_exit(6);
+        try {
+            (void)m.share.members();
+            ::_exit(4);
+        } catch (const Misuse&) {
+        } catch (...) {
+            ::_exit(4);
+        }
+        (void)::usleep(static_cast<useconds_t>(lives.count()));
+        ::_exit(5);
+    }
+
+    const Place& place_;
+    Board& board_;
+    Board::Seat& seat_;
+    Random random_;
+    Pattern mine_;
+    int names_ = 0;
+};
+
+/// Starts players, kills and stops them, and sees that all goes well.
+class Referee {
+public:
+    Referee(Board& board, std::uint64_t seed) : board_{board}, random_{seed} {}
+
+    int kills = 0;
+    int rounds = 0;
+    std::int64_t latest = 0; // beyond what it was willing to wait
+    std::string latest_act;
+    std::int64_t slowest = 0; // from the last holder's end to who waits for most of the device
+
+    /// Returns false if something is wrong, and says what.
+    bool round(int most) {
+        const Place place;
+        place_ = &place;
+        board_.over = false;
+        board_.served = 0;
+        seats_.assign(4 + random_(Board::most - 3), {});
+        for (std::size_t i = 0; i < seats_.size(); ++i) start(i);
+        for (int left = most; left > 0 && good_;) {
+            (void)::usleep(static_cast<useconds_t>(random_.time(60ms).count()));
+            Seat& seat = seats_[random_(seats_.size())];
+            if (random_.one_in(3))
+                stop(seat);
+            else if (!random_.one_in(3))
+                (void)::kill(seat.process, SIGKILL);
+            for (std::size_t i = 0; i < seats_.size(); ++i) {
+                Seat& each = seats_[i];
+                if (each.stopped_since != 0 && now() >= each.stopped_until) go_on(each);
+                left -= ended(each) ? 1 : 0;
+                if (each.process == 0) start(i);
+                stuck(i);
+            }
+        }
+        finish();
+        rounds += 1;
+        place_ = nullptr;
+        return good_;
+    }
+
+private:
+    struct Seat {
+        pid_t process = 0;
+        std::size_t number = 0;
+        std::int64_t stopped_since = 0;
+        std::int64_t stopped_until = 0;
+    };
+
+    void fault(const std::string& text) {
+        if (!std::exchange(good_, false)) return;
+        FAIL_CHECK(text);
+    }
+
+    pid_t start_process(const std::function<int()>& body) {
+        const pid_t process = ::fork();
+        REQUIRE(process >= 0);
+        if (process != 0) return process;
+        for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTERM}) (void)std::signal(signal, SIG_DFL);
+        int code = 125;
+        try {
+            code = body();
+        } catch (const std::exception& error) {
+            (void)std::fprintf(stderr, "torture: %s\n", error.what());
+        }
+        ::_exit(code);
+    }
+
+    void start(std::size_t index) {
+        Seat& seat = seats_[index];
+        seat = {};
+        seat.number = index;
+        Board::Seat& shown = board_.seats[index];
+        shown.act = nullptr;
+        shown.since = shown.stopped = 0;
+        const std::uint64_t seed = random_(~std::uint64_t{0});
+        seat.process = start_process([&] { return Player{*place_, board_, index, seed}.play(); });
+    }
+
+    void stop(Seat& seat) {
+        if (seat.stopped_since != 0 || ::kill(seat.process, SIGSTOP) != 0) return;
+        seat.stopped_since = now();
+        const auto lasts = random_.one_in(10) ? std::chrono::microseconds{500ms} : random_.time(60ms);
+        seat.stopped_until = seat.stopped_since + std::chrono::nanoseconds{lasts}.count();
+    }
+    void go_on(Seat& seat) {
+        board_.seats[seat.number].stopped += now() - seat.stopped_since;
+        seat.stopped_since = 0;
+        (void)::kill(seat.process, SIGCONT);
+    }
+
+    /// Looks after a player that has ended. Whether it was killed.
+    bool ended(Seat& seat) {
+        int status = 0;
+        if (seat.process == 0 || ::waitpid(seat.process, &status, WNOHANG) != seat.process) return false;
+        seat.process = 0;
+        take_note(seat.number);
+        const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        if (killed) kills += 1;
+        if (!killed && !(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3)))
+            fault("a player ended with status " + std::to_string(status) + " in " + act_of(seat.number));
+        return killed;
+    }
+    void take_note(std::size_t index) {
+        Board::Seat& shown = board_.seats[index];
+        if (shown.latest > latest) {
+            latest = shown.latest;
+            latest_act = shown.latest_act.load();
+        }
+        shown.latest = 0;
+        if (shown.wrong.exchange(false)) fault(shown.text);
+    }
+    std::string act_of(std::size_t index) {
+        const char* const act = board_.seats[index].act;
+        return act == nullptr ? "nothing" : act;
+    }
+    void stuck(std::size_t index) {
+        const std::int64_t since = board_.seats[index].since;
+        const std::int64_t lasts = now() - since - board_.seats[index].stopped;
+        const std::int64_t too_long = std::chrono::nanoseconds{30s}.count();
+        if (since != 0 && seats_[index].stopped_since == 0 && lasts > too_long) {
+            fault("process " + std::to_string(seats_[index].process) + " has been in " + act_of(index) + " for " +
+                  std::to_string(in_ms(lasts)) + " ms");
+            if (std::getenv("MEMSAVER_TORTURE_WAITS") != nullptr) (void)::pause(); // for a debugger
+        }
+    }
+
+    /// Ends all, by force or not, while somebody waits for most of the device; then nothing may be left.
+    void finish() {
+        const bool by_force = random_.one_in(2);
+        const bool early = random_.one_in(2);
+        std::optional<pid_t> last;
+        const auto start_last = [&] {
+            last = start_process([&] {
+                const Share share = place_->join({.name = "last", .priority = 9, .answer_within = 300ms});
+                MemorySaver<> saver{share.driver()};
+                void* const block = saver.arena("all", HostBackup{}).allocate(page);
+                saver.pause();
+                saver.drop("all");
+                (void)block;
+                if (!share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{30s}.count()).ok()) return 6;
+                board_.served = now();
+                (void)saver.arena("all").allocate(60 * page);
+                return 0;
+            });
+        };
+        (void)start_last;
+        if (early) {
+            start_last();
+            (void)::usleep(static_cast<useconds_t>(random_.time(60ms).count()));
+        }
+        board_.over = true;
+        for (Seat& each : seats_) {
+            if (by_force && each.process != 0) (void)::kill(each.process, SIGKILL);
+            if (each.stopped_since != 0) go_on(each);
+        }
+        const std::int64_t began = now();
+        for (bool all = false; !all; (void)::usleep(500)) {
+            all = true;
+            for (std::size_t i = 0; i < seats_.size(); ++i) {
+                (void)ended(seats_[i]);
+                all = all && seats_[i].process == 0;
+                if (!good_ && seats_[i].process != 0) (void)::kill(seats_[i].process, SIGKILL);
+                if (seats_[i].process != 0) stuck(i);
+            }
+            if (now() - began > std::chrono::nanoseconds{60s}.count()) fault("players do not end");
+        }
+        std::int64_t gone = now();
+        if (!last) start_last();
+        int status = 0;
+        while (const pid_t process = ::waitpid(-1, &status, 0)) {
+            if (process < 0) break;
+            if (process == *last) {
+                if (status != 0) fault("the last one did not get its room, status " + std::to_string(status));
+                continue;
+            }
+            gone = now(); // a forked child, which keeps pages of the simulated device
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != 5)
+                fault("a forked child ended with status " + std::to_string(status));
+        }
+        if (early && good_) slowest = std::max(slowest, board_.served - gone);
+        if (free_bytes(*place_) != 64 * page)
+            fault("only " + std::to_string(free_bytes(*place_) / page) + " of 64 pages are free in the end");
+    }
+
+    Board& board_;
+    Random random_;
+    const Place* place_ = nullptr;
+    std::vector<Seat> seats_;
+    bool good_ = true;
+};
+
+std::uint64_t number_in(const char* variable, std::uint64_t usual) {
+    const char* const text = std::getenv(variable);
+    return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
+}
+
+} // namespace
+
+TEST_CASE("share torture: processes that do everything at random and are killed at random lose no byte and no page") {
+    const std::uint64_t kills = number_in("MEMSAVER_TORTURE_KILLS", test::sanitized ? 20 : 60);
+    const std::uint64_t seed = number_in("MEMSAVER_TORTURE_SEED", 1);
+    void* const shared = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(shared != MAP_FAILED);
+    auto* const board = new (shared) Board{};
+    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0); // children of those that were killed come here
+    const std::int64_t began = now();
+    Referee referee{*board, seed};
+    while (static_cast<std::uint64_t>(referee.kills) < kills && referee.round(25)) {
+    }
+    (void)::prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
+    const std::string done =
+        std::to_string(referee.kills) + " killed in " + std::to_string(referee.rounds) + " rounds and " +
+        std::to_string(static_cast<int>(in_ms(now() - began))) + " ms with seed " + std::to_string(seed) + "; " +
+        std::to_string(board->acts.load()) + " acts, " + std::to_string(board->passed.load()) + " pages passed, " +
+        std::to_string(board->attached.load()) + " attached, " + std::to_string(board->forked.load()) +
+        " forked; latest by " + std::to_string(in_ms(referee.latest)) + " ms in " + referee.latest_act +
+        "; the last one waited " + std::to_string(in_ms(referee.slowest)) + " ms after the others' end";
+    if (std::getenv("MEMSAVER_TORTURE_KILLS") != nullptr) MESSAGE(done);
+    CHECK_MESSAGE(in_ms(referee.latest) < 5000, done);
+    CHECK_MESSAGE(in_ms(referee.slowest) < 1000, done);
+    (void)::munmap(shared, sizeof(Board));
+}
+
+} // namespace share_torture_test
