@@ -79,7 +79,9 @@ CACHE = "Find where this file allocates its state. Without the edit it has the t
 MEMORY = "Find what allocates and frees GPU memory, and rename both calls. Edit both or none: allocation and deallocation must match."
 
 # Files that not every version has. If one is missing, so is the feature that its edit is for.
-MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/llama-adapter.cpp"}
+SERVER = "tools/server/server"
+MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/llama-adapter.cpp", f"{SERVER}.cpp",
+                  *(f"{SERVER}-{part}" for part in ("queue.h", "queue.cpp", "context.h", "context.cpp"))}
 
 EDITS = [
     # The library behind ggml-base; MEMSAVER_LLAMA_CPP is a CMake option.
@@ -122,6 +124,35 @@ EDITS += [
     Line(LOADER, "        if (ggml_memsaver_load(cur, files.at(weight->idx)->file_id(), weight->offs)) { size_done += n_size; continue; }",
          "size_t n_size = ggml_nbytes(cur);",
          "Find where load_all_data reads a tensor. Without the edit, only GGML_MEMSAVER_WEIGHTS=source does not work."),
+]
+
+# llama-server: a model that sleeps is paused and not freed, and /sleep, /wake and /memory. SERVER.md says more.
+SLEEP = "Find where the server frees the model in order to sleep, and loads it again. Without the edit it still does."
+ASKED = "Find the loop that decides to sleep, and waits. Without the edit, /sleep has no effect."
+EDITS += [
+    Line(f"{SERVER}-context.cpp", INCLUDE, '#include "server-context.h"', "Add the line below the other includes."),
+    Line(f"{SERVER}-context.cpp", "            if (ggml_memsaver_sleep()) { sleeping = true; return; }",
+         '"server is entering sleeping state\\n"', SLEEP),
+    Line(f"{SERVER}-context.cpp",
+         "            if (ggml_memsaver_wake()) { sleeping = false; if (callback_state) { callback_state(SERVER_STATE_READY, {}); } return; }",
+         '"server is exiting sleeping state\\n"', SLEEP),
+    # A server that only sleeps when asked has no --sleep-idle-seconds, and is woken by requests all the same.
+    Call(f"{SERVER}-context.cpp", "bypass_sleep |= sleep_idle_seconds < 0;", "(void) sleep_idle_seconds;", ASKED),
+    Line(f"{SERVER}-queue.h",
+         "    bool want_sleep = false; bool ask_to_sleep(bool ask) { std::lock_guard<std::mutex> lock(mutex_tasks);"
+         " if (ask) { want_sleep = !sleeping; condition_tasks.notify_all(); } return want_sleep; }",
+         "    bool is_sleeping() {", ASKED, after=False),
+    Line(f"{SERVER}-queue.cpp", "        if (want_sleep) { return true; }", "// caller must hold mutex_tasks", ASKED),
+    Line(f"{SERVER}-queue.cpp", "                want_sleep = false;", '"entering sleeping state\\n"', ASKED),
+    Call(f"{SERVER}-queue.cpp", "return (!queue_tasks.empty() || !running);", "return (!queue_tasks.empty() || !running || want_sleep);", ASKED),
+    # A request that arrives just before the server sleeps wakes it.
+    Call(f"{SERVER}-queue.cpp", "return (!running || req_stop_sleeping);", "return (!running || req_stop_sleeping || !queue_tasks.empty());", ASKED),
+    Line(f"{SERVER}-context.h", "    struct server_queue & memsaver_queue();", "    void start_loop();", ASKED),
+    Line(f"{SERVER}-context.cpp", "server_queue & server_context::memsaver_queue() { return impl->queue_tasks; }",
+         "void server_context::start_loop() {", ASKED, after=False),
+    Line(f"{SERVER}.cpp", '#include "ggml_memsaver_server.h"', '#include "server-tools.h"', "Add the line below the other includes."),
+    Line(f"{SERVER}.cpp", "    if (!is_router_server) { ggml_memsaver_routes<server_http_res>(ctx_http, ctx_server.memsaver_queue()); }",
+         'ctx_http.get ("/metrics",', "Find where the server adds its routes. Without the edit, it has no /sleep, /wake and /memory."),
 ]
 
 # Remaining calls of these functions elsewhere are not edited but reported, because they may be new.

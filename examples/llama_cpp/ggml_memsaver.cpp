@@ -91,6 +91,7 @@ bool failed(memsaver_result result, const char* what) {
 // Never destroyed: static objects of the program may still hold buffers. All memory is released when the process ends.
 std::mutex mutex;
 memsaver_saver* made = nullptr;
+bool asleep = false; // by ggml_memsaver_sleep; only the server's loop reads and writes it
 
 // Evicts models that are not in use to make room for the model being loaded. With one model, nothing is ever idle.
 int pause_idle_tags(void*, const memsaver_no_room* need) {
@@ -154,6 +155,24 @@ ggml_backend_buffer_t allocate_tensors(const Usage& of, ggml_context* context, g
 memsaver_saver* ggml_memsaver_saver(void) { return saver_for(0); }
 
 void ggml_memsaver_set_model(const char* name) { model = name == nullptr ? "" : name; }
+
+bool ggml_memsaver_sleep(void) {
+    memsaver_saver* const saver = existing_saver();
+    asleep = saver != nullptr && !failed(memsaver_pause(saver, nullptr, 0, nullptr, nullptr), "could not sleep");
+    return asleep;
+}
+
+bool ggml_memsaver_wake(void) {
+    if (!asleep) return false;
+    // Whoever has the memory may be about to sleep.
+    memsaver_resume_options options = MEMSAVER_RESUME_OPTIONS_INIT;
+    options.room_within_ns = std::strtoll(variable("GGML_MEMSAVER_ROOM_SECONDS", "60"), nullptr, 10) * 1'000'000'000;
+    if (failed(memsaver_resume(existing_saver(), nullptr, 0, &options, nullptr), "could not wake")) {
+        GGML_ABORT("memsaver: the model stays paused"); // the server cannot go on without it
+    }
+    asleep = false;
+    return true;
+}
 
 ggml_backend_buffer_t ggml_memsaver_alloc_weights(ggml_context* context, ggml_backend_buffer_type_t type) {
     return allocate_tensors(weights, context, type);

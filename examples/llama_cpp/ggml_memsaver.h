@@ -21,6 +21,12 @@ GGML_API memsaver_saver* ggml_memsaver_saver(void);
 // Assigns this thread's following allocations (a model, its context, its decoding) to a model. "" is the default.
 GGML_API void ggml_memsaver_set_model(const char* name);
 
+// For the edited llama-server, which is idle. `sleep` pauses all memory; false: memsaver is off or failed, and the
+// server frees the model as without memsaver. `wake` resumes it, at the same addresses; false: it is not this that
+// sleeps.
+GGML_API bool ggml_memsaver_sleep(void);
+GGML_API bool ggml_memsaver_wake(void);
+
 // For the edited places. Allocate tensor buffers for weights or a cache; all other allocations are "compute".
 GGML_API ggml_backend_buffer_t ggml_memsaver_alloc_weights(struct ggml_context* context,
                                                            ggml_backend_buffer_type_t type);

@@ -3,7 +3,8 @@
 
     random_model.py --checkout llama.cpp --out tiny.gguf [--type f32|f16|bf16|q8_0] [--layers 4] [--width 256] ...
 
-The model has no vocabulary: programs pass token numbers. Its output is meaningless, but deterministic.
+The model has no vocabulary: programs pass token numbers. llama-server needs one, so --words makes up words for all
+tokens; the first ones, bytes and control tokens, are never the likeliest. Output is meaningless, but deterministic.
 """
 import argparse
 import sys
@@ -49,6 +50,7 @@ def main():
     parser.add_argument("--type", choices=["f32", "f16", "bf16", "q8_0"], default="f16")
     for name, default in (("layers", 4), ("width", 256), ("heads", 8), ("kv-heads", 4), ("inner", 512), ("vocab", 1024), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--words", action="store_true", help="add a vocabulary; needs --vocab of more than 259")
     about = parser.parse_args()
     constants, gguf_writer, quants = import_gguf(about.checkout)
     import numpy
@@ -64,7 +66,16 @@ def main():
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(about.width // about.heads)
     writer.add_vocab_size(about.vocab)
-    writer.add_tokenizer_model("none")
+    reserved = 3 + 256 if about.words else 0
+    if about.words:
+        kinds = constants.TokenType
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)),
+                               *(f"\u2581w{number}" for number in range(reserved, about.vocab))])
+        writer.add_token_scores([0.0] * about.vocab)
+        writer.add_token_types([kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, *[kinds.BYTE] * 256, *[kinds.NORMAL] * (about.vocab - reserved)])
+    else:
+        writer.add_tokenizer_model("none")
 
     # Rows are slices of a limited number of random ones, so that a model of many GiB is written at the disk's speed.
     random = numpy.random.default_rng(about.seed)
@@ -89,8 +100,11 @@ def main():
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for _, shape, quantized in listed:
-        writer.write_tensor_data(data_of(shape, quantized)[0])
+    for name, shape, quantized in listed:
+        bits = data_of(shape, quantized)[0]
+        if name == "output.weight":
+            bits[:reserved] = 0
+        writer.write_tensor_data(bits)
     writer.close()
     print(f"{about.out}: {about.out.stat().st_size >> 20} MiB")
 

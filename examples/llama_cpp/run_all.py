@@ -69,7 +69,7 @@ def fetch(folder):
     return sorted(folder.glob("*/vendor/llama.cpp/ggml/src"))[0].parents[1]
 
 
-def build(about):
+def build(about, server=False):
     options = {
         "MEMSAVER_LLAMA_CPP": HERE, "GGML_CCACHE": "OFF", "LLAMA_OPENSSL": "OFF", "LLAMA_BUILD_EXAMPLES": "OFF",
         "LLAMA_BUILD_SERVER": "OFF", "LLAMA_BUILD_APP": "OFF",
@@ -84,6 +84,10 @@ def build(about):
     else:
         targets = ["memsaver_cycles", "test-backend-ops", "llama-bench"]
         options |= {"CMAKE_BUILD_TYPE": "Release", "GGML_CUDA": "ON", "GGML_CUDA_NCCL": "OFF", "LLAMA_BUILD_TESTS": "ON", "LLAMA_BUILD_TOOLS": "ON"}
+    if server:
+        targets = ["llama-server"]
+        options |= dict.fromkeys(["LLAMA_BUILD_SERVER", "LLAMA_BUILD_COMMON", "LLAMA_BUILD_TOOLS"], "ON")
+        options |= dict.fromkeys(["LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_TESTS"], "OFF")
     for step in (
         ["cmake", "-S", about.checkout, "-B", about.build, *(f"-D{name}={value}" for name, value in options.items()),
          *about.cmake.split()],
