@@ -507,6 +507,46 @@ def llama_cpp(rows):
     return {}, table(["llama.cpp on memsaver", "result, or with memsaver / without", "passed"], numbers)
 
 
+def llama_server(rows):
+    """The paused and the reloading server, side by side."""
+    names = ("memsaver", "reload")
+    numbers = []
+
+    def line(what, name, *keys, form="{}"):
+        cells = []
+        for side in names:
+            row = rows.get(f"{side}/{name}", {})
+            cells.append(form.format(*(f"{row[key]:,}" if isinstance(row[key], int) else number(row[key]) for key in keys)) if all(key in row for key in keys) else "")
+        if any(cells):
+            numbers.append([what, *cells])
+
+    both = "{} / {}"
+    line("first token, awake: p50 / p99, ms", "awake", "p50_ms", "p99_ms", form=both)
+    line("first token, asleep: p50 / p99, ms", "asleep", "p50_ms", "p99_ms", form=both)
+    line("going to sleep: p50 / p99, ms", "asleep", "sleep_p50_ms", "sleep_p99_ms", form=both)
+    line("prompt tokens still cached after a sleep", "asleep", "prompt_tokens_kept")
+    line("first token of several clients of one sleeping model: p50 / p99, ms", "clients", "p50_ms", "p99_ms", form=both)
+    line("generation, tokens/s", "generation", "tokens_per_second")
+    line("turns: requests/s", "turns", "requests_per_second")
+    line("turns: requests, failed, with other tokens", "turns", "requests", "failed", "different", form="{}, {}, {}")
+    line("turns: first token, hit: p50 / p99, ms", "turns", "hit_p50_ms", "hit_p99_ms", form=both)
+    line("turns: first token, miss: p50 / p99, ms", "turns", "miss_p50_ms", "miss_p99_ms", form=both)
+    for what, name in (("all models asleep", "all asleep"), ("turns, the most", "turns")):
+        for where in ("device", "host"):
+            cells = [rows.get(f"{side}/{name}", {}).get(f"{where}_bytes") for side in names]
+            if any(cell is not None for cell in cells):
+                numbers.append([f"{where} memory, {what}", *("" if cell is None else gib(cell) for cell in cells)])
+    lines = table(["", *names], numbers)
+    copy, asleep, awake = rows.get("plain copy"), rows.get("memsaver/asleep"), rows.get("memsaver/awake")
+    if copy and asleep and awake:
+        most = 1.15 * asleep["bytes"] / copy["gb_per_second"] / 1e6 + awake["p50_ms"] + 10
+        lines.append(f"First token of a sleeping model of {gib(asleep['bytes'])}, p50, relative to 1.15 times a plain copy of its bytes, an awake "
+                     f"model's first token and 10 ms: {verdict(asleep['p50_ms'] / most, 1.0, less=True)}.")
+    if ratio := rows.get("memsaver/of reload"):
+        lines.append(f"Requests/s relative to reloading: {verdict(ratio['requests_ratio'], 5)}.")
+    return {}, lines
+
+
 def cluster(rows):
     numbers = [[f"{int(row['ranks'])} over {row['link']}, {gib(row['bytes'])} each", number(row["update_ms"]), number(row["plain_copy_ms"]),
                 number(row["broadcast_ms"]), verdict(row["ratio"], 1.15, less=True), number(row["update_in_turn_ms"]),
@@ -519,7 +559,8 @@ def cluster(rows):
 
 PARTS = {"pause_resume": pause_resume, "backup": backup, "exchange": exchange, "arrival": arrival, "residency": residency, "elastic": elastic,
          "allocate": allocate, "fragmentation": fragmentation, "devices": devices, "peers": peers, "large": large, "engine": engine, 
-         "compressed": compressed, "neighbour": neighbour, "file_source": file_source, "llama_cpp": llama_cpp, "cluster": cluster}
+         "compressed": compressed, "neighbour": neighbour, "file_source": file_source, "llama_cpp": llama_cpp,
+         "llama_server": llama_server, "cluster": cluster}
 
 
 def weight(folder):
@@ -602,7 +643,8 @@ def headline(results):
 
 # What is shown where the program is described; all else is in docs/benchmarks.md.
 MODELS = ("exchange", "compressed", "neighbour", "file_source", "arrival", "residency")
-ELSEWHERE = {"engine": "docs/engine.md", "cluster": "docs/distributed.md", "llama_cpp": "examples/llama_cpp/README.md"}
+ELSEWHERE = {"engine": "docs/engine.md", "cluster": "docs/distributed.md", "llama_cpp": "examples/llama_cpp/README.md",
+             "llama_server": "examples/llama_cpp/SERVER.md"}
 ELSEWHERE |= dict.fromkeys(MODELS, "docs/benchmarks-models.md")
 
 

@@ -305,9 +305,9 @@ class Run:
         return max(1, min(fit, self.about.models))
 
     def command(self, model, slots):
-        command = [str(self.about.server), "-m", self.files[model % len(self.files)], "-c", str(512 * slots), "-np", str(slots), "-fit", "off",
+        command = [str(self.about.server), "-t", "1", "-m", self.files[model % len(self.files)], "-c", str(512 * slots), "-np", str(slots), "-fit", "off",
                    "--cache-ram", "0", "--rope-freq-base", str(10000 + 1000 * (model // len(self.files))), *self.about.flags.split()]
-        return command + (["-lm", "none", "-t", "1"] if self.about.cpu else ["-ngl", "99"])
+        return command + (["-lm", "none"] if self.about.cpu else ["-ngl", "99"])
 
     def start(self, side, model, slots=1):
         where = "host" if self.about.cpu and side == "memsaver" else SIDES[side]
