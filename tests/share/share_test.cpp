@@ -9,13 +9,16 @@
 
 #include <doctest/doctest.h>
 
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -410,6 +413,78 @@ TEST_CASE("share: when the leader is killed another member leads, and knows what
     CHECK(all_are(block, 5, 40 * page));
 }
 
+TEST_CASE(
+    "share: what a killed leader had is granted by the next one when its process has ended, and not a while after" *
+    doctest::skip(test::sanitized)) {
+    std::vector<double> ms;
+    for (int round = 0; round < 9; ++round) {
+        const Place place;
+        Child old{[&] {
+            const HostDriver device = place.device();
+            PageHandle pages;
+            say(device.create(60 * page, pages).ok() ? 'r' : 'n');
+            wait_to_be_killed();
+            return 0;
+        }};
+        REQUIRE(old.next() == 'r');
+        const detail::ShareFolder folder{"", place.folder};
+        detail::ShareFd lock = folder.lead();
+        detail::ShareFd listener = folder.listen();
+        REQUIRE(listener);
+        std::thread leader{[&] { // in the place of the one that is killed, whose connections end before it does
+            detail::ShareMessage message;
+            detail::ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, old.pid(), 0))};
+            detail::ShareFd link;
+            (void)soon([&] {
+                link = detail::ShareFd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+                return static_cast<bool>(link);
+            });
+            message.kind = detail::ShareMessage::Kind::welcome;
+            CHECK(detail::send_message(link.get(), message, process.get()));
+            listener.reset();
+            lock.reset();
+        }};
+        const Share share = place.join({.name = "next"});
+        leader.join();
+        double served = 0;
+        const auto now = [] {
+            return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now().time_since_epoch()}
+                .count();
+        };
+        std::thread waiting{[&] {
+            CHECK(share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{60s}.count()).ok());
+            served = now();
+        }};
+        std::this_thread::sleep_for(std::chrono::milliseconds{120 + 7 * round});
+        old.kill_now();
+        const double ended = now();
+        waiting.join();
+        ms.push_back(served - ended);
+    }
+    std::sort(ms.begin(), ms.end());
+    CHECK(ms[4] < 12); // without being told, it asks again each 50 ms
+}
+
+TEST_CASE("share: leaders that are killed one after the other are not taken for another version") {
+    const Place place;
+    std::vector<std::unique_ptr<Child>> leaders;
+    for (int i = 0; i < 12; ++i)
+        leaders.push_back(std::make_unique<Child>([&] {
+            const detail::ShareFolder folder{"", place.folder};
+            detail::ShareFd lock;
+            say('r');
+            while (!lock) lock = folder.lead();
+            const detail::ShareFd listener = folder.listen();
+            pollfd polled{listener.get(), POLLIN, 0};
+            (void)::poll(&polled, 1, -1);
+            (void)::kill(::getpid(), SIGKILL); // before it has answered
+            return 0;
+        }));
+    for (const auto& each : leaders) REQUIRE(each->next() == 'r');
+    CHECK_NOTHROW((void)place.join({.name = "patient"}));
+    for (const auto& each : leaders) (void)::kill(each->pid(), SIGKILL);
+}
+
 TEST_CASE("share: a leader that ends normally is replaced at once") {
     const Place place;
     std::optional<Share> first{place.join({.name = "first"})};
@@ -438,7 +513,7 @@ TEST_CASE("share: a child that is forked at any moment has no descriptor of a sh
                         (void)folder.connect();
                 }
             });
-        for (int i = 0; i < 300; ++i) {
+        for (int i = 0; i < (test::sanitized ? 50 : 300); ++i) {
             const pid_t child = ::fork();
             if (child == 0) ::_exit(share_support::has_share_descriptors(place) ? 1 : 0);
             children.push_back(child);

@@ -109,6 +109,7 @@ private:
     void tell(ShareMessage message) noexcept;
     void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0) noexcept;
     void lose_leader() noexcept;
+    void note_refusal() noexcept;
     /// Returns what was granted and not used for a while.
     void return_grant(Clock::time_point now) noexcept;
     /// Sends a question, and waits for its answer until the time. False if there is no answer.
@@ -129,7 +130,8 @@ private:
     bool welcome_ = false;
     bool silent_ = false;      // the leader has not answered, and has said nothing since
     bool broken_ = false;      // the link is to be closed by the thread for messages
-    unsigned turned_away_ = 0; // connections that ended before a welcome, in a row
+    unsigned turned_away_ = 0; // connections that one process ended before a welcome, in a row
+    long turned_by_ = -1;
     bool stop_ = false;
     std::uint64_t next_id_ = 1;
     std::vector<Asked*> asked_;
@@ -149,7 +151,8 @@ private:
     Clock::time_point passing_until_{};
     std::condition_variable lend_changed_;
 
-    std::unique_ptr<Leading> leading_; // of the thread for messages
+    ShareFd leader_process_;           // of the last leader
+    std::unique_ptr<Leading> leading_; // both of the thread for messages
     std::thread thread_;
     std::thread lender_;
 };

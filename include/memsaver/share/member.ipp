@@ -30,18 +30,17 @@ namespace detail {
 /// What a leader has beside its membership: the lock, the socket, and its members' connections.
 class ShareMemberCore::Leading {
 public:
-    Leading(ShareFd lock, ShareFd listener, const AnyDriver& driver, std::chrono::nanoseconds answer_within)
-        : lock_{std::move(lock)}, listener_{std::move(listener)}, room_{[this](int link, const ShareMessage& message,
-                                                                               int descriptor) {
-                                                                            return send(link, message, descriptor);
-                                                                        },
-                                                                        [driver]() -> std::uint64_t {
-                                                                            DeviceMemory memory;
-                                                                            return driver.memory(memory).ok()
-                                                                                       ? memory.free_bytes
-                                                                                       : 0;
-                                                                        },
-                                                                        answer_within, Clock::now()} {}
+    /// `process`: this one's. `before`: that of the last leader, if it may still be ending; what it had is free then.
+    Leading(ShareFd lock, ShareFd listener, int process, ShareFd before, const AnyDriver& driver,
+            std::chrono::nanoseconds answer_within)
+        : process_{process}, before_{std::move(before)}, lock_{std::move(lock)}, listener_{std::move(listener)},
+          room_{
+              [this](int link, const ShareMessage& message, int descriptor) { return send(link, message, descriptor); },
+              [driver]() -> std::uint64_t {
+                  DeviceMemory memory;
+                  return driver.memory(memory).ok() ? memory.free_bytes : 0;
+              },
+              answer_within, Clock::now()} {}
 
     [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
         const auto next = room_.next();
@@ -50,6 +49,7 @@ public:
 
     void add_to(std::vector<pollfd>& polled) const {
         if (!full_until_) polled.push_back({listener_.get(), POLLIN, 0});
+        if (before_) polled.push_back({before_.get(), POLLIN, 0});
         for (const Client& each : clients_) {
             if (!each.ended) polled.push_back({each.socket.get(), POLLIN, 0});
             if (each.process) polled.push_back({each.process.get(), POLLIN, 0});
@@ -59,6 +59,7 @@ public:
     /// Hears what members have said, and sees who has ended.
     void work() {
         full_until_.reset();
+        if (before_ && has_ended(before_.get())) before_.reset();
         for (;;) {
             ShareFd taken = ShareFd::opened(
                 [&] { return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
@@ -84,7 +85,8 @@ public:
         }
         // What a process had is free exactly when it has ended, which is some time after its connection has.
         std::erase_if(clients_, [](const Client& each) {
-            return each.ended && (each.left || !each.process || has_ended(each.process.get()));
+            return each.ended && (each.left || !each.process || has_ended(each.process.get()) ||
+                                  Clock::now() > each.ended_at + dies_within);
         });
         room_.look(Clock::now());
     }
@@ -95,9 +97,13 @@ private:
         ShareFd process{}; // fires when the process has ended
         bool joined = false;
         bool ended = false; // the connection
-        bool left = false;  // and the process goes on
+        Clock::time_point ended_at{};
+        bool left = false; // and the process goes on
         bool dropped = false;
     };
+
+    /// A process whose connection has ended lives on if it lives for so long: it has another one.
+    static constexpr std::chrono::seconds dies_within{10};
 
     static bool has_ended(int process) noexcept {
         pollfd polled{process, POLLIN, 0};
@@ -124,6 +130,12 @@ private:
             room_.hear(client.socket.get(), message, Clock::now(), std::move(descriptor));
             return true;
         }
+        // Without a descriptor, because this process can have no more, all that it has counts as gone with its
+        // connection.
+        if (descriptor && ::syscall(SYS_pidfd_send_signal, descriptor.get(), 0, nullptr, 0) != 0 && errno == EBADF) {
+            end(client); // is none of a process
+            return false;
+        }
         client.joined = true;
         client.process = std::move(descriptor);
         room_.join(client.socket.get(), message.facts, Clock::now());
@@ -131,7 +143,7 @@ private:
     }
 
     bool send(int link, const ShareMessage& message, int descriptor) noexcept {
-        const bool sent = send_message(link, message, descriptor);
+        const bool sent = send_message(link, message, message.kind == Kind::welcome ? process_ : descriptor);
         for (Client& each : clients_) // it is gone, or has not read for long: it comes back when it can
             if (!sent && descriptor < 0 && each.socket.get() == link) each.dropped = true;
         return sent;
@@ -139,9 +151,12 @@ private:
 
     void end(Client& client) {
         if (std::exchange(client.ended, true)) return;
+        client.ended_at = Clock::now();
         if (client.joined) room_.leave(client.socket.get());
     }
 
+    int process_;
+    ShareFd before_;
     ShareFd lock_;
     ShareFd listener_;
     std::optional<Clock::time_point> full_until_; // the process has no more descriptors
@@ -242,7 +257,8 @@ inline void ShareMemberCore::connect() {
         ShareFd lock = folder_.lead();
         ShareFd listener = lock ? folder_.listen() : ShareFd{};
         if (listener)
-            leading_ = std::make_unique<Leading>(std::move(lock), std::move(listener), inner_, answer_within_);
+            leading_ = std::make_unique<Leading>(std::move(lock), std::move(listener), process_.get(),
+                                                 std::move(leader_process_), inner_, answer_within_);
         made = folder_.connect();
     }
     if (!made) return;
@@ -260,12 +276,19 @@ inline void ShareMemberCore::connect() {
 }
 
 inline void ShareMemberCore::lose_leader() noexcept {
-    if (link_ && !welcome_) ++turned_away_;
     if (link_) tell(Kind::leave);
     broken_ = welcome_ = silent_ = false;
     link_.reset();
     wanted_ = wanted_id_ = passing_ = 0;
     changed_.notify_all();
+}
+
+inline void ShareMemberCore::note_refusal() noexcept {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    (void)::getsockopt(link_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    turned_away_ = peer.pid == turned_by_ ? turned_away_ + 1 : 1; // one that is killed does not do it again
+    turned_by_ = peer.pid;
 }
 
 inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
@@ -285,7 +308,10 @@ inline void ShareMemberCore::hear() {
     while (link_) {
         const ShareReceived got = receive_message(link_.get(), message, descriptor);
         if (got == ShareReceived::nothing) return;
-        if (got == ShareReceived::ended) return lose_leader();
+        if (got == ShareReceived::ended) {
+            if (!welcome_) note_refusal();
+            return lose_leader();
+        }
         silent_ = false;
         const auto found = std::find_if(asked_.begin(), asked_.end(),
                                         [&](const Asked* each) { return each->message.id == message.id; });
@@ -293,6 +319,7 @@ inline void ShareMemberCore::hear() {
         switch (message.kind) {
         case Kind::welcome:
             welcome_ = true;
+            leader_process_ = std::move(descriptor);
             turned_away_ = 0;
             break;
         case Kind::waits:
@@ -447,6 +474,7 @@ inline bool ShareMemberCore::answered(std::unique_lock<std::mutex>& lock, Asked&
 }
 
 inline Status ShareMemberCore::ask(std::uint64_t bytes, std::int64_t within, const Status& alone) noexcept {
+    if (bytes > ShareMessage::most_bytes) return no_room;
     try {
         std::unique_lock lock{mutex_};
         Asked asked;
@@ -472,7 +500,7 @@ inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
         const std::lock_guard lock{mutex_};
         // Passed pages of other sizes are in the way.
         const bool enough = facts_.granted + passed_bytes() >= bytes;
-        while (enough && facts_.granted < bytes) {
+        while (enough && facts_.granted < bytes && !passed_.empty()) {
             turn(passed_.back().bytes, passed_.back().pages);
             passed_.pop_back();
         }

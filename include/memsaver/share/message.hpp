@@ -47,16 +47,18 @@ struct ShareMessage {
         list,   ///< asks for the members; also of who is none
         leave,  ///< the connection ends, and not because the process does
         // The leader to a member.
-        welcome,
-        waits, ///< want `id` is in the queue
-        grant, ///< of want `id`
-        deny,  ///< want `id`: nobody has more to give
-        lend,  ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits
-        page,  ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
-        row,   ///< a member's `facts`, in answer to `list` `id`
-        end    ///< after the last row
+        welcome, ///< with a descriptor of the leader's process
+        waits,   ///< want `id` is in the queue
+        grant,   ///< of want `id`
+        deny,    ///< want `id`: nobody has more to give
+        lend,    ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits
+        page,    ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
+        row,     ///< a member's `facts`, in answer to `list` `id`
+        end      ///< after the last row
     };
     static constexpr std::uint32_t this_version = 3;
+    /// More than any device has: sums of a few do not overflow.
+    static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60U;
 
     std::array<char, 8> mark{'m', 'e', 'm', 's', 'h', 'a', 'r', 'e'};
     std::uint32_t version = this_version;
@@ -68,7 +70,7 @@ struct ShareMessage {
     std::int64_t within = 0;
     ShareFacts facts{};
 
-    /// Whether it can be understood: from a member, of this version, of this size.
+    /// Whether it can be understood: from a member, of this version, of this size, with numbers that can be.
     [[nodiscard]] bool sound(std::size_t received) const noexcept;
 };
 

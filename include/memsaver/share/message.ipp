@@ -79,7 +79,8 @@ inline void ShareFd::reset() noexcept {
 inline bool ShareMessage::sound(std::size_t received) const noexcept {
     const ShareMessage wanted;
     return received == sizeof *this && mark == wanted.mark && version == this_version && size == sizeof *this &&
-           kind <= Kind::end && facts.name.back() == '\0';
+           kind <= Kind::end && facts.name.back() == '\0' && bytes <= most_bytes && facts.held <= most_bytes &&
+           facts.granted <= most_bytes;
 }
 
 inline bool send_message(int socket, const ShareMessage& message, int descriptor) noexcept {
