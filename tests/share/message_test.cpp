@@ -1,0 +1,279 @@
+// What no member sends: noise and damaged messages, with and without descriptors, to a leader, a member and a keeper.
+// Nobody ends or hangs, and no descriptor stays open.
+#include "memsaver/memsaver.hpp"
+#include "memsaver/share/share.hpp"
+
+#include "process/process_support.hpp"
+#include "share/share_support.hpp"
+#include "support/sanitized.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace share_message_test {
+
+using namespace memsaver;
+using namespace std::chrono_literals;
+using detail::ShareFd;
+using detail::ShareMessage;
+using process_test::Child;
+using process_test::wait_to_be_killed;
+using share_support::free_bytes;
+using share_support::page;
+using share_support::Place;
+using share_support::soon;
+using Kind = ShareMessage::Kind;
+
+namespace {
+
+std::size_t open_descriptors() {
+    const std::filesystem::directory_iterator all{"/proc/self/fd"};
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// Makes what no member sends, and sends it.
+class Noise {
+public:
+    /// `process`: a descriptor of some other process.
+    explicit Noise(int process) : process_{process} {}
+
+    std::uint64_t operator()(std::uint64_t end) { return engine_() % end; }
+
+    /// A number that somebody may not have thought of.
+    std::uint64_t number() {
+        static constexpr std::array<std::uint64_t, 10> odd{
+            0, 1, page, 20 * page, 64 * page, ShareMessage::most_bytes, std::uint64_t{1} << 63U, ~std::uint64_t{0},
+            2, 3};
+        return (*this)(8) == 0 ? engine_() : odd[(*this)(odd.size())];
+    }
+
+    ShareMessage message() {
+        ShareMessage made;
+        made.kind = static_cast<Kind>((*this)(static_cast<std::uint64_t>(Kind::end) + 1));
+        made.id = (*this)(8);
+        made.bytes = number();
+        made.within = static_cast<std::int64_t>((*this)(2) == 0 ? number() : 0);
+        made.as_left = static_cast<std::uint32_t>((*this)(3));
+        made.facts.held = number();
+        made.facts.granted = number();
+        made.facts.floor = number();
+        made.facts.pages = number();
+        made.facts.lends = static_cast<std::uint32_t>((*this)(2));
+        made.facts.trusted = (*this)(2);
+        made.facts.priority = static_cast<std::int32_t>((*this)(5)) - 2;
+        made.facts.name[0] = 'n';
+        return made;
+    }
+
+    /// Sends bytes: a message's, a damaged one's, others, more or fewer than one has.
+    void send(int socket, const ShareMessage& message) {
+        std::vector<char> bytes(sizeof message + 40);
+        std::memcpy(bytes.data(), &message, sizeof message);
+        std::size_t count = sizeof message;
+        switch ((*this)(8)) {
+        case 0: count = (*this)(bytes.size()); break;
+        case 1:
+            for (char& each : bytes) each = static_cast<char>(engine_());
+            break;
+        case 2: // after the mark, so that it is not rejected at once
+            for (int i = 0; i < 4; ++i) bytes[8 + (*this)(sizeof message - 8)] = static_cast<char>(engine_());
+            break;
+        default: break;
+        }
+        send_bytes(socket, bytes.data(), count);
+    }
+
+    void send_bytes(int socket, char* bytes, std::size_t count) {
+        std::vector<int> sent;
+        std::vector<ShareFd> mine;
+        const std::size_t many = (*this)(3) == 0 ? (*this)(5) : 1;
+        for (std::size_t i = 0; i < many; ++i) {
+            switch ((*this)(6)) {
+            case 0: mine.emplace_back(::eventfd(1, EFD_CLOEXEC)); break;
+            case 1: mine.emplace_back(::memfd_create("noise", MFD_CLOEXEC)); break;
+            case 2: mine.emplace_back(::dup(STDERR_FILENO)); break;
+            default: mine.emplace_back(::dup(process_)); break;
+            }
+            sent.push_back(mine.back().get());
+        }
+        iovec data{bytes, count};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(5 * sizeof(int))> control{};
+        msghdr header{};
+        header.msg_iov = &data;
+        header.msg_iovlen = 1;
+        if (!sent.empty()) {
+            header.msg_control = control.data();
+            header.msg_controllen = CMSG_SPACE(sent.size() * sizeof(int));
+            cmsghdr* const part = CMSG_FIRSTHDR(&header);
+            part->cmsg_level = SOL_SOCKET;
+            part->cmsg_type = SCM_RIGHTS;
+            part->cmsg_len = CMSG_LEN(sent.size() * sizeof(int));
+            std::memcpy(CMSG_DATA(part), sent.data(), sent.size() * sizeof(int));
+        }
+        (void)::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+
+private:
+    std::mt19937_64 engine_{7};
+    int process_;
+};
+
+constexpr int rounds = test::sanitized ? 200 : 800;
+
+} // namespace
+
+TEST_CASE("share messages: a leader survives noise, and serves its members afterwards") {
+    const Place place;
+    Child other{[] {
+        wait_to_be_killed();
+        return 0;
+    }};
+    const std::size_t before = open_descriptors();
+    {
+        const ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, other.pid(), 0))};
+        const Share share = place.join({.name = "leader"});
+        const detail::ShareFolder folder{"", place.folder};
+        Noise noise{process.get()};
+        const std::size_t quiet = open_descriptors();
+        for (int round = 0; round < rounds; ++round) {
+            CAPTURE(round);
+            const ShareFd link = folder.connect();
+            REQUIRE(link);
+            if (noise(3) != 0) { // becomes a member first
+                ShareMessage hello;
+                if (noise(2) == 0) hello.facts = noise.message().facts;
+                (void)detail::send_message(link.get(), hello, noise(4) == 0 ? -1 : process.get());
+            }
+            for (std::uint64_t left = noise(12); left != 0; --left) noise.send(link.get(), noise.message());
+            if (noise(4) == 0) (void)::usleep(200); // it answers
+        }
+        CHECK(soon([&] { return share.members().size() == 1; }));
+        PageHandle pages;
+        CHECK(soon([&] { return share.driver().create(60 * page, pages).ok(); }));
+        CHECK(share.driver().release(pages).ok());
+        // What a member's process has is waited for as long as it lives; with it all are closed.
+        other.kill_now();
+        CHECK(soon([&] { return open_descriptors() == quiet; }));
+    }
+    CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("share messages: a member survives a leader that sends noise, and leads after it") {
+    const Place place;
+    const std::size_t before = open_descriptors();
+    {
+        std::optional<detail::ShareFolder> folder{std::in_place, "", place.folder};
+        const ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))};
+        Noise noise{process.get()};
+        ShareFd lock = folder->lead();
+        ShareFd listener = folder->listen();
+        REQUIRE(listener);
+        const Share share = place.join({.name = "member", .answer_within = 5ms});
+        std::atomic<bool> over{false};
+        std::thread calls{[&] {
+            while (!over) {
+                PageHandle pages;
+                if (share.driver().create(20 * page, pages).ok()) (void)share.driver().release(pages);
+                (void)share.driver().ask_for_room(30 * page, 1'000'000);
+                (void)share.members();
+            }
+        }};
+        const Lending lending = [&] {
+            MemorySaver<> saver{share.driver()};
+            return share.lend(saver);
+        }();
+        for (int round = 0; round < rounds / 4; ++round) {
+            ShareFd link;
+            CHECK(soon([&] {
+                link = ShareFd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+                return static_cast<bool>(link);
+            }));
+            for (std::uint64_t left = noise(30); left != 0; --left) {
+                ShareMessage asked; // answers what it is asked, wrongly
+                ShareFd descriptor;
+                ShareMessage answer = noise.message();
+                if (detail::receive_message(link.get(), asked, descriptor) == detail::ShareReceived::message)
+                    answer.id = asked.id;
+                if (noise(2) == 0) answer.kind = noise(2) == 0 ? Kind::grant : Kind::page;
+                noise.send(link.get(), answer);
+                if (noise(4) == 0) (void)::usleep(100);
+            }
+        }
+        listener.reset();
+        lock.reset();
+        PageHandle pages;
+        over = true;
+        calls.join();
+        CHECK(soon([&] { return share.members().size() == 1 && share.driver().create(60 * page, pages).ok(); }));
+        CHECK(soon([&] { return share.members().at(0).held_bytes == 60 * page; })); // what was passed goes back
+        CHECK(share.driver().release(pages).ok());
+        CHECK(free_bytes(place) == 64 * page);
+    }
+    CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("share messages: a keeper survives noise, and keeps what it has") {
+    const Place place;
+    const std::size_t before = open_descriptors();
+    {
+        const detail::ShareFolder folder{"", place.folder};
+        detail::Keeper keeper{folder, 200ms, true};
+        auto made = std::make_shared<detail::Publication>();
+        std::strncpy(made->facts.name.data(), "model", made->facts.name.size() - 1);
+        made->facts.id = 5;
+        made->descriptors.push_back(ShareFd{::memfd_create("manifest", MFD_CLOEXEC)});
+        made->facts.descriptors = 1;
+        keeper.keep(made);
+        Noise noise{STDERR_FILENO};
+        const std::string name = folder.names("keeper").at(0);
+        constexpr std::size_t size = 248; // of a message
+        for (int round = 0; round < rounds / 2; ++round) {
+            const ShareFd link = folder.connect(name.c_str());
+            if (!link) { // it has not caught up with those before
+                (void)::usleep(1000);
+                continue;
+            }
+            for (std::uint64_t left = 1 + noise(3); left != 0; --left) {
+                std::array<char, size> bytes{'m', 'e', 'm', 'k', 'e', 'e', 'p', '1'};
+                const std::array<std::uint32_t, 2> head{static_cast<std::uint32_t>(noise(8)),
+                                                        static_cast<std::uint32_t>(noise(4))};
+                std::memcpy(&bytes[8], head.data(), sizeof head);
+                for (std::size_t at = size - 40; at < size; at += 8) {
+                    const std::uint64_t value = noise.number();
+                    std::memcpy(&bytes[at], &value, sizeof value);
+                }
+                for (std::uint64_t i = noise(3); i != 0; --i)
+                    bytes[16 + noise(size - 16)] = static_cast<char>(noise(256));
+                noise.send_bytes(link.get(), bytes.data(), noise(8) == 0 ? noise(size) : size);
+            }
+        }
+        const detail::Keeper asks{folder, 2s};
+        CHECK(soon([&] {
+            for (const detail::PublicationFacts& each : asks.list())
+                if (each.id == 5) return true;
+            return false;
+        }));
+        CHECK(asks.get(5) != nullptr);
+    }
+    CHECK(open_descriptors() == before);
+}
+
+} // namespace share_message_test
