@@ -371,6 +371,16 @@ TEST_CASE("Use, reclaim: whatever host memory they lack") {
     CHECK(sweep(evictable, [](World& w) { (void)w.saver->pause("kept", {.order = already_idle}); }) > 30);
 }
 
+TEST_CASE("use: needs no host memory once it has moved tags") {
+    World world;
+    paused(world);
+    const Hook last = world.saver->after_resume([](ResumeEvent&) { no_memory::countdown = 0; });
+    Use used;
+    CHECK_NOTHROW(used = world.saver->use("kept"));
+    no_memory::countdown = -1;
+    CHECK(used);
+}
+
 TEST_CASE("single_handle: whatever host memory it lacks") {
     const ArenaOptions one_handle{.single_handle = true};
     const auto made = [&](World& w) { (void)w.saver->arena("net", w.zero, one_handle).allocate(192_KiB); };

@@ -53,21 +53,26 @@ class Residents;
 /// The record behind a living Use. Created and ended by Residents.
 class UseRecord {
 public:
-    UseRecord() = default;
     UseRecord(const UseRecord&) = delete;
     UseRecord& operator=(const UseRecord&) = delete;
     ~UseRecord() = default;
 
-    std::vector<std::string> lost{};
+    /// Returns the tags whose bytes had been lost when the use began.
+    [[nodiscard]] std::vector<std::string> lost() const;
 
 private:
     friend class Residents;
+    /// Takes all host memory that the use will need. May throw std::bad_alloc.
+    explicit UseRecord(const ResidentList& tags);
+
     struct Of {
         std::shared_ptr<Resident> resident;
-        std::uint64_t losses;
+        std::uint64_t losses = 0;
+        bool lost = false;
     };
     std::vector<Of> of_;
-    ThreadMark holder_; // the thread that made or moved it last
+    ThreadMark holder_;           // the thread that made or moved it last
+    UseRecord* before_ = nullptr; // links of the list of living uses
 };
 
 /// Thread-safe. Its mutex is held only briefly and taken before the arenas' own; the only driver calls made under it
@@ -263,7 +268,15 @@ private:
     /// Waits until none of these tags is in use, and lets no new use of them begin meanwhile; see Claim.
     void await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags, const Deadline& deadline,
                     const char* what);
-    [[nodiscard]] std::unique_ptr<UseRecord> grant(const ResidentList& tags, std::unique_ptr<UseRecord> use);
+    /// Begins the use. Needs no host memory: its tags may have been moved for it.
+    [[nodiscard]] std::unique_ptr<UseRecord> grant(std::unique_ptr<UseRecord> use) noexcept;
+    /// Returns whether any living use fulfills the predicate.
+    template <class Test>
+    [[nodiscard]] bool any_use(const Test& test) const {
+        const UseRecord* use = living_;
+        while (use != nullptr && !test(*use)) use = use->before_;
+        return use != nullptr;
+    }
     [[nodiscard]] static bool all_resident(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] bool blocked(const ResidentList& tags, bool holds) const noexcept;
     [[nodiscard]] bool wanted(const std::shared_ptr<Resident>& tag) const noexcept;
@@ -288,7 +301,7 @@ private:
     bool closed_ = false;
     std::uint32_t evicting_ = 0; // threads that evict for allocations and resumes
     std::vector<Waiter*> queue_;
-    std::vector<UseRecord*> living_;
+    UseRecord* living_ = nullptr; // the newest one
     Pauser* pausing_ = nullptr;
     ResidencyUsage counts_;
 };

@@ -98,18 +98,29 @@ MEMSAVER_INLINE void Residents::close() noexcept {
 
 // --- uses ---
 
+MEMSAVER_INLINE UseRecord::UseRecord(const ResidentList& tags) : holder_{ThreadMark::here()} {
+    of_.reserve(tags.size());
+    for (const auto& tag : tags) of_.push_back({tag});
+}
+
+MEMSAVER_INLINE std::vector<std::string> UseRecord::lost() const {
+    std::vector<std::string> tags;
+    for (const Of& of : of_) {
+        if (of.lost) tags.push_back(of.resident->tag);
+    }
+    return tags;
+}
+
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::try_use(const ResidentList& tags, bool await_bytes,
                                                               bool capture) {
     link_uses();
-    auto use = std::make_unique<UseRecord>();
-    use->of_.reserve(tags.size());
+    std::unique_ptr<UseRecord> use{new UseRecord{tags}};
     const std::lock_guard lock{mutex_};
     require_open(tags);
     if (!all_resident(tags, await_bytes)) return nullptr;
     if (blocked(tags, capture) && (blocked(tags, true) || !held_here())) return nullptr;
-    use = grant(tags, std::move(use));
     counts_.hits += 1;
-    return use;
+    return grant(std::move(use));
 }
 
 MEMSAVER_INLINE void Residents::take_over(UseRecord& use) noexcept {
@@ -122,7 +133,9 @@ MEMSAVER_INLINE void Residents::end(std::unique_ptr<UseRecord> use) noexcept {
     if (use == nullptr) return;
     const auto now = Resident::Clock::now();
     const std::lock_guard lock{mutex_};
-    erase_in(living_, [&](const UseRecord* each) { return each == use.get(); });
+    UseRecord** link = &living_;
+    while (*link != use.get()) link = &(*link)->before_;
+    *link = use->before_;
     for (const UseRecord::Of& of : use->of_) {
         Resident& tag = *of.resident;
         tag.users -= 1;
@@ -180,8 +193,7 @@ MEMSAVER_INLINE Residents::Waiter::~Waiter() {
 }
 
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& room, const Deadline& rest) {
-    auto use = std::make_unique<UseRecord>();
-    use->of_.reserve(tags_.size());
+    std::unique_ptr<UseRecord> use{new UseRecord{tags_}};
     std::unique_lock lock{residents_.mutex_};
     struct Awaiting {
         bool& flag;
@@ -194,7 +206,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
         residents_.require_open(tags_);
         blocked_ = residents_.blocked(tags_, holds_);
         if (!blocked_) {
-            if (all_resident(tags_, await_bytes_)) return residents_.grant(tags_, std::move(use));
+            if (all_resident(tags_, await_bytes_)) return residents_.grant(std::move(use));
             if (residents_.may_move(*this)) {
                 residents_.mover_ = this;
                 residents_.holder_moved_ = holds_;
@@ -232,7 +244,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::settle() {
     const std::lock_guard lock{residents_.mutex_};
     end_move();
     residents_.require_open(tags_);
-    return all_resident(tags_, await_bytes_) ? residents_.grant(tags_, std::move(spare_)) : nullptr;
+    return all_resident(tags_, await_bytes_) ? residents_.grant(std::move(spare_)) : nullptr;
 }
 
 MEMSAVER_INLINE void Residents::Waiter::want(ResidentList tags) noexcept {
@@ -435,19 +447,17 @@ MEMSAVER_INLINE ResidencyUsage Residents::counts() noexcept {
 
 // --- called with the lock held ---
 
-MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(const ResidentList& tags, std::unique_ptr<UseRecord> use) {
-    use->holder_ = ThreadMark::here(); // may throw, as may the next lines; nothing has changed yet
-    for (const auto& tag : tags) {
-        if (tag->losses > tag->told) use->lost.push_back(tag->tag);
-    }
-    living_.push_back(use.get());
+MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(std::unique_ptr<UseRecord> use) noexcept {
     const auto now = Resident::Clock::now();
-    for (const auto& tag : tags) {
-        use->of_.push_back({tag, tag->losses}); // capacity was reserved
-        tag->users += 1;
-        tag->used = true;
-        tag->last_use = now;
+    for (UseRecord::Of& of : use->of_) {
+        Resident& tag = *of.resident;
+        of.losses = tag.losses;
+        of.lost = tag.losses > tag.told;
+        tag.users += 1;
+        tag.used = true;
+        tag.last_use = now;
     }
+    use->before_ = std::exchange(living_, use.get());
     in_play_.store(true, std::memory_order_relaxed);
     return use;
 }
@@ -486,7 +496,7 @@ MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
 }
 
 MEMSAVER_INLINE bool Residents::held_here() const noexcept {
-    return any_in(living_, [](const UseRecord* use) { return !use->of_.empty() && use->holder_.is_here(); });
+    return any_use([](const UseRecord& use) { return !use.of_.empty() && use.holder_.is_here(); });
 }
 
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
@@ -504,9 +514,9 @@ MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thr
         leads_back([&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; })) {
         return true;
     }
-    return any_in(living_, [&](const UseRecord* use) {
-        return any_in(use->of_, [&](const UseRecord::Of& of) { return concerned(of.resident); }) &&
-               leads_back([&](pthread_t each) { return use->holder_.is(each); });
+    return any_use([&](const UseRecord& use) {
+        return any_in(use.of_, [&](const UseRecord::Of& of) { return concerned(of.resident); }) &&
+               leads_back([&](pthread_t each) { return use.holder_.is(each); });
     });
 }
 

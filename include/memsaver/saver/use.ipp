@@ -45,7 +45,7 @@ MEMSAVER_INLINE void Use::until(EventRef event) {
 
 MEMSAVER_INLINE std::vector<std::string> Use::lost() const {
     return record_ == nullptr ? std::vector<std::string>{}
-                              : detail::translated([&] { return record_->lost; }); // copying may run out of host memory
+                              : detail::translated([&] { return record_->lost(); }); // may run out of host memory
 }
 
 MEMSAVER_INLINE void Use::release() noexcept {
