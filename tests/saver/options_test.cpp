@@ -156,6 +156,26 @@ TEST_CASE("options without meaning: the refusal names the option, the value and 
     }
 }
 
+TEST_CASE("set_capacity refuses what the option refuses, and changes no tag then") {
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+    Saver saver{AnyDriver{HostDriver{64_MiB}}};
+    CHECK_THROWS_AS((void)saver.arena("a", ArenaOptions{.capacity = most}), Misuse);
+    const Arena arena = saver.arena("a", ArenaOptions{.capacity = 2_MiB});
+    CHECK_THROWS_AS(saver.set_capacity("a", most), Misuse);
+    (void)arena.allocate(2_MiB);
+    CHECK_THROWS_AS((void)arena.allocate(2_MiB), Misuse);
+}
+
+TEST_CASE("reclaim refuses an unknown device, also if the saver is switched off") {
+    for (const bool enabled : {true, false}) {
+        CAPTURE(enabled);
+        Saver saver{AnyDriver{HostDriver{64_MiB}}, {.enabled = enabled}};
+        (void)saver.arena("a").allocate(1_MiB);
+        CHECK_THROWS_AS((void)saver.reclaim(1_MiB, {.device = 77}), Misuse);
+        CHECK_NOTHROW((void)saver.reclaim(1_MiB, {.device = 0}));
+    }
+}
+
 TEST_CASE("options at the edge of what is valid work") {
     const AnyPolicy policies[] = {
         HostBackup{.threads = 1024},

@@ -376,10 +376,6 @@ struct Residency::Reclaiming {
 
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
     const int device = options.device.value_or(state_.driver_.device());
-    const std::vector<AnyDriver> drivers = state_.tags_.drivers();
-    if (!any_in(drivers, [&](const AnyDriver& d) { return d.device() == device; })) {
-        misuse({"reclaim: this saver has no tag on device ", in_digits(device)});
-    }
     Reclaiming now{bytes, device, options};
     now.got.wanted_bytes = bytes;
     now.got.unused_bytes = state_.release_unused(device, false, {});

@@ -798,7 +798,13 @@ MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
 MEMSAVER_INLINE void SaverCore::set_capacity(const Tags& tags, std::size_t bytes) {
     boundary("set_capacity", tags, [&] {
         state_->tags_.require("set_capacity", tags);
-        state_->tags_.set_capacity(state_->tags_.members(tags), bytes);
+        const TagTable::Members members = state_->tags_.members(tags);
+        for (const auto& member : members) { // before any is set
+            if (!can_align_up(bytes, member->arena->granularity()))
+                misuse_of(member->tag, {"set_capacity of tag ", in_quotes(member->tag), ": ", in_bytes(bytes),
+                                        " is too large; 0 means no limit"});
+        }
+        state_->tags_.set_capacity(members, bytes);
     });
 }
 
@@ -895,6 +901,9 @@ MEMSAVER_INLINE Reclaimed SaverCore::reclaim(std::size_t bytes, const ReclaimOpt
     return boundary("reclaim", [&] {
         state_->refuse_in_any_hook("reclaim", Tags::all());
         state_->tags_.require_open("reclaim");
+        const int device = options.device.value_or(state_->driver_.device());
+        if (!any_in(state_->tags_.drivers(), [&](const AnyDriver& each) { return each.device() == device; }))
+            misuse({"reclaim: this saver has no tag on device ", in_digits(device)});
         if (enabled()) return Residency{*state_}.reclaim(bytes, options);
         Reclaimed none;
         none.wanted_bytes = bytes;
