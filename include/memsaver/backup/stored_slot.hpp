@@ -64,6 +64,8 @@ public:
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
 
 private:
+    class UnderWay;
+
     static std::vector<LiveBlock> sorted(const LiveSet& live);
 
     std::shared_ptr<BackupIndex> index_;

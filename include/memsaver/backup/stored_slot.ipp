@@ -19,11 +19,36 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// A block that is being saved.
-struct BeingSaved {
-    std::uint64_t serial;
-    bool whole; ///< if false, a part of the block was paused already, and may never have been saved
+/// A transfer during which no place is freed. Records what was saved once the bytes have arrived.
+class StoredSlot::UnderWay final : public Transfer::Companion {
+public:
+    struct Saved {
+        std::uint64_t serial;
+        bool whole; ///< if false, a part of the block was paused already, and may never have been saved
+    };
+
+    explicit UnderWay(const std::shared_ptr<BackupIndex>& index) : index_{index}, guard_{index} {}
+    MEMSAVER_INLINE void arrived() override;
+
+    std::vector<Saved> saved;
+
+private:
+    std::shared_ptr<BackupIndex> index_;
+    BackupIndex::OperationGuard guard_;
 };
+
+MEMSAVER_INLINE void StoredSlot::UnderWay::arrived() {
+    const std::lock_guard lock{index_->mutex};
+    for (const auto& [serial, whole] : saved) {
+        const auto entry = index_->entries.find(serial);
+        if (entry == index_->entries.end() || entry->second.forgotten) continue;
+        if (!entry->second.saved) index_->saved_bytes += entry->second.bytes;
+        entry->second.saved = true;
+        entry->second.fresh = whole;
+        entry->second.partly = false;
+    }
+    saved.clear();
+}
 
 MEMSAVER_INLINE StoredSlot::StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
     : index_{std::make_shared<BackupIndex>(std::move(store), options)} {}
@@ -44,14 +69,13 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
-    const auto under_way = std::make_shared<BackupIndex::OperationGuard>(index_);
+    auto under_way = std::make_unique<UnderWay>(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     index_->place(blocks, live);
     std::vector<Unit> units;
     std::vector<Unit> unchanged;
-    std::vector<BeingSaved> saved;
     units.reserve(blocks.size());
-    saved.reserve(blocks.size());
+    under_way->saved.reserve(blocks.size());
     {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
@@ -66,29 +90,18 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
             entry.device = block.address;
             const bool whole = index_->add_mapped(block, live, units) == block.bytes;
             if (whole) index_->unsave(entry);
-            saved.push_back({block.serial, whole});
+            under_way->saved.push_back({block.serial, whole});
         }
     }
     if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
     const std::size_t bytes = bytes_of(units);
     auto moving = index_->store->out(std::move(units), live);
-    moving->when_here([index = index_, under_way, saved = std::move(saved)]() mutable {
-        const std::lock_guard lock{index->mutex};
-        for (const auto& [serial, whole] : saved) {
-            const auto entry = index->entries.find(serial);
-            if (entry == index->entries.end() || entry->second.forgotten) continue;
-            if (!entry->second.saved) index->saved_bytes += entry->second.bytes;
-            entry->second.saved = true;
-            entry->second.fresh = whole;
-            entry->second.partly = false;
-        }
-        saved.clear();
-    });
+    moving->accompany(std::move(under_way));
     return {std::move(moving), bytes};
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
-    const auto under_way = std::make_shared<BackupIndex::OperationGuard>(index_);
+    auto under_way = std::make_unique<UnderWay>(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     std::vector<Unit> units;
     units.reserve(blocks.size());
@@ -101,7 +114,7 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
     }
     const std::size_t bytes = bytes_of(units);
     auto moving = index_->store->in(std::move(units), live);
-    moving->when_here([under_way] {});
+    moving->accompany(std::move(under_way));
     return {std::move(moving), bytes};
 }
 

@@ -66,9 +66,16 @@ public:
     MEMSAVER_INLINE Status wait() override;
     MEMSAVER_INLINE Status follow(StreamRef stream, Range range) noexcept override;
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
-    /// Calls `act` once all bytes have arrived, when that is waited for. It and what it holds live as long as the
-    /// transfer.
-    void when_here(std::function<void()> act) { when_here_ = std::move(act); }
+    /// What lives as long as a transfer.
+    struct Companion {
+        Companion() = default;
+        Companion(const Companion&) = delete;
+        Companion& operator=(const Companion&) = delete;
+        virtual ~Companion() = default;
+        /// Called whenever it is waited for and all bytes have arrived.
+        virtual void arrived() {}
+    };
+    void accompany(std::unique_ptr<Companion> companion) noexcept { companion_ = std::move(companion); }
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
     void help() noexcept override { crew_.help(); }
     MEMSAVER_INLINE void cancel() noexcept override;
@@ -101,7 +108,7 @@ private:
     /// Waits for everything that has a mark, and reports the progress.
     void settle() noexcept;
 
-    std::function<void()> when_here_; // first: destroyed last
+    std::unique_ptr<Companion> companion_; // first: destroyed last
     AnyDriver driver_;
     std::unique_ptr<Way> way_;
     std::vector<Piece> pieces_;

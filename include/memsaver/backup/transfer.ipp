@@ -77,7 +77,7 @@ MEMSAVER_INLINE Status Transfer::wait() {
         if (any_in(states_, [&](State state) { return state < wanted_; }))
             return {StatusKind::other, 0, "the transfer was canceled"};
     }
-    if (when_here_) when_here_();
+    if (companion_) companion_->arrived();
     return {};
 }
 
