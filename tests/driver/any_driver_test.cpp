@@ -156,6 +156,7 @@ TEST_CASE("AnyDriver: features that a machine lacks are unsupported, those of th
                              any.copy_peer(0, 0, 0, {}),
                              any.copy_many(Direction::in, nullptr, 0, {}),
                              any.copy_by_kernel(0, 0, 0, {}),
+                             any.run_kernel({.code = nullptr}, {}),
                              any.allocate_plain(1, address),
                              any.free_plain(address),
                              any.begin_capture({}, CaptureMode::relaxed),

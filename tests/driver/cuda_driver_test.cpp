@@ -393,6 +393,30 @@ TEST_CASE("CudaDriver: copies by a kernel load it once, and are unsupported wher
     CHECK(stub.driver(0).copy_by_kernel(0x20, 0x40, 16, {}).kind == StatusKind::unsupported);
 }
 
+TEST_CASE("CudaDriver: each kernel is loaded once, beside the one that copies") {
+    static constexpr KernelCode codes[] = {
+        {"one", "a", nullptr}, {"two", "b", nullptr}, {"three", "c", nullptr}, {"more", "d", nullptr}};
+    Stub stub;
+    {
+        const CudaDriver driver = stub.driver(0);
+        const auto run = [&](const KernelCode& code) { return driver.run_kernel({.code = &code, .blocks = 2}, {}); };
+        stub.state.fails["cuModuleLoadData"] = CUDA_ERROR_OUT_OF_MEMORY;
+        CHECK(run(codes[0]).kind == StatusKind::unsupported);
+        stub.state.fails["cuModuleLoadData"] = CUDA_ERROR_INVALID_PTX;
+        CHECK(run(codes[1]).kind == StatusKind::unsupported);
+        stub.state.fails.clear();
+        CHECK(run(codes[1]).kind == StatusKind::unsupported); // the failure is permanent
+        for (int i = 0; i < 2; ++i) CHECK(run(codes[0]).ok());
+        CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
+        CHECK(run(codes[2]).ok());
+        CHECK(run(codes[3]).kind == StatusKind::unsupported); // no place is left
+        CHECK(stub.all("cuLaunchKernel").size() == 4);
+        stub.state.fails["cuLaunchKernel"] = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+        CHECK(run(codes[0]).kind == StatusKind::other);
+    }
+    CHECK(stub.all("cuModuleUnload").size() == 3);
+}
+
 TEST_CASE("CudaDriver: peers are granted access with the device itself") {
     Stub stub;
     stub.state.devices = 4;

@@ -1,6 +1,7 @@
 // Progress of the host link on a GPU while streams wait: copies by a kernel, and bytes read from a file while streams
 // and graphs wait at gates. The test's time limit ends a deadlock.
 #include "gpu/gpu_support.hpp"
+#include "memsaver/share/staging.hpp"
 #include "support/bytes.hpp"
 
 #include <unistd.h>
@@ -89,6 +90,21 @@ TEST_CASE("copy_by_kernel: loaded in an open capture, both ways bit-identical, w
         std::memcpy(wanted.data() + 32, expected.data() + 32, bytes);
         CHECK(test::read_bytes(driver, there, 66_MiB) == wanted);
     }
+    REQUIRE(driver.free_plain(device).ok());
+}
+
+TEST_CASE("hashes by a kernel are those of the host") {
+    const Ledgered books;
+    const Watched& driver = books.driver;
+    Address device = 0;
+    constexpr std::size_t bytes = 65_MiB + 4321;
+    REQUIRE(driver.allocate_plain(66_MiB, device).ok());
+    test::write_bytes(driver, reinterpret_cast<void*>(device), test::pattern(66_MiB, 3));
+    const std::vector<Range> ranges{{device, bytes}, {device + 16, 64_KiB}, {device + 8, 1_MiB}, {device, 100}};
+    const auto by_host = detail::hashes_of(AnyDriver{driver}, ranges, 1_GiB);
+    CHECK(driver.calls(Call::run_kernel) == 0);
+    CHECK(detail::hashes_of(AnyDriver{driver}, ranges, 0) == by_host);
+    CHECK(driver.calls(Call::run_kernel) == 2);
     REQUIRE(driver.free_plain(device).ok());
 }
 

@@ -328,6 +328,35 @@ TEST_CASE("publish: large ranges are hashed on several threads, and found wrong 
     CHECK(detail::hashes_of(device, ranges) == right);
 }
 
+TEST_CASE("publish: a kernel of the device makes the same hashes, and the host if there is none") {
+    const std::size_t bytes = 4_MiB;
+    const FaultyDriver device{HostDriver{64_MiB}};
+    detail::OwnedPages pages;
+    REQUIRE(pages.open(device, bytes).ok());
+    {
+        const detail::Window written{device, pages.get().handle, bytes, Rights::read_write};
+        auto* const block = reinterpret_cast<unsigned char*>(written.address());
+        for (std::size_t i = 0; i < bytes; ++i) block[i] = static_cast<unsigned char>(i * i >> 3);
+    }
+    const detail::Window window{device, pages.get().handle, bytes, Rights::read}; // as published pages are
+    const Address at = window.address();
+    const std::vector<Range> ranges{
+        {at, bytes}, {at + 16, 200'000}, {at + 8, 200'000}, {at, 65'535}, {at + 32, 65'536}};
+    const auto right = detail::hashes_of(device, ranges, bytes * 2);
+    CHECK(device.calls(Call::run_kernel) == 0);
+    CHECK(detail::hashes_of(device, ranges, 0) == right);
+    CHECK(device.calls(Call::run_kernel) == 3); // not from an address that is no multiple of 16, nor less than 64 KiB
+    device.fail({.call = Call::run_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
+    CHECK(detail::hashes_of(device, ranges, 0) == right);
+    device.heal();
+    for (const Call call : {Call::run_kernel, Call::open_stream, Call::record, Call::wait, Call::pin_host}) {
+        CAPTURE(call_name(call));
+        device.fail({.call = call});
+        CHECK_THROWS_AS((void)detail::hashes_of(device, ranges, 0), DriverError);
+        device.heal();
+    }
+}
+
 TEST_CASE("publish: the published pages are read-only, and are given to nobody else") {
     const Place place;
     Engine engine{place};

@@ -90,6 +90,10 @@ public:
         return made();
     }
     Status copy_by_kernel(Address, Address, std::size_t, StreamRef) noexcept override { return made(); }
+    Status run_kernel(const KernelRun& run, StreamRef) noexcept override {
+        hear("blocks", run.blocks);
+        return made();
+    }
     Status allocate_plain(std::size_t, Address& address) noexcept override {
         return made([&] { address = fresh() << 40; });
     }
@@ -117,6 +121,7 @@ public:
                 .peers = true,
                 .batch_copies = true,
                 .kernel_copies = true,
+                .kernels = true,
                 .plain = true,
                 .captures = true,
                 .gates = true,
@@ -284,6 +289,7 @@ OneOfEach one_of_each(const D& driver) {
     const CopyPart part{address, address + page, 64};
     made(Call::copy_many, driver.copy_many(Direction::in, &part, 1, stream));
     made(Call::copy_by_kernel, driver.copy_by_kernel(address, address + page, 64, stream));
+    made(Call::run_kernel, driver.run_kernel({.code = nullptr, .blocks = 7, .reads = {address, page}}, stream));
     made(Call::allocate_plain, driver.allocate_plain(64, plain));
     made(Call::free_plain, driver.free_plain(plain));
     made(Call::begin_capture, driver.begin_capture(stream, CaptureMode::relaxed));

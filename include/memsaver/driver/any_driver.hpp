@@ -126,6 +126,9 @@ public:
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
         return device_->copy_by_kernel(to, from, bytes, stream);
     }
+    Status run_kernel(const KernelRun& run, StreamRef stream) const noexcept {
+        return device_->run_kernel(run, stream);
+    }
 
     Status allocate_plain(std::size_t bytes, Address& address) const noexcept {
         return device_->allocate_plain(bytes, address);

@@ -24,7 +24,7 @@ MEMSAVER_INLINE const char* call_name(Call call) noexcept {
         "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
         "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
         "open_source", "file_facts", "file_cached",
-        "owns_stream", "reach_peer", "copy_peer", "copy_many", "copy_by_kernel", "pool_memory", "trim_pool",
+        "owns_stream", "reach_peer", "copy_peer", "copy_many", "copy_by_kernel", "run_kernel", "pool_memory", "trim_pool",
         "take", "ask_for_room", "create_shared", "export_pages", "import_pages",
         // clang-format on
     };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/driver/device.hpp"
 
 namespace memsaver::inline v0_3 {
 
@@ -96,6 +97,8 @@ END:
     ret;
 }
 )";
+
+inline constexpr KernelCode copy_kernel{"memsaver_copy", copy_kernel_ptx, nullptr};
 
 } // namespace detail
 

@@ -9,7 +9,6 @@
 #include "memsaver/driver/neighbours.hpp"
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -101,6 +100,7 @@ public:
     MEMSAVER_INLINE Status copy_many(Direction, const CopyPart* parts, std::size_t count, StreamRef) noexcept override;
     /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported.
     MEMSAVER_INLINE Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef) noexcept override;
+    MEMSAVER_INLINE Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override;
 
     MEMSAVER_INLINE Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
     MEMSAVER_INLINE Status free_plain(Address address) noexcept override;
@@ -135,10 +135,15 @@ private:
                               std::size_t& begun) const noexcept;
     cuda::Result launch_copy(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept;
     cuda::Result unpin_a_page() const noexcept;
+    struct LoadedKernel {
+        const KernelCode* code = nullptr; // null: a free place
+        cuda::Module module = nullptr;
+        cuda::Function function = nullptr; // null: it cannot be loaded
+    };
     /// Returns null if there is none. The driver compiles and loads the kernel, and may wait for the context to do so.
-    cuda::Function copy_kernel() noexcept;
+    cuda::Function kernel(const KernelCode& code) noexcept;
     [[nodiscard]] cuda::Result pinned_at_own_addresses() const noexcept;
-    cuda::Result load_copy_kernel() noexcept;
+    cuda::Result load_kernel(LoadedKernel& kernel, const KernelCode& code) noexcept;
 
     /// Distinguishes a lost context from an invalid handle: a lost context returns the same error for its own handles
     /// (seen on an H200 after an illegal address).
@@ -177,10 +182,8 @@ private:
     std::mutex lanes_mutex_;
     std::array<cuda::Stream, 2> lanes_{};
     cuda::DevicePtr drain_allocation_ = 0;
-    std::mutex copier_mutex_;
-    std::atomic<bool> copier_tried_{false};
-    cuda::Module copier_ = nullptr;
-    cuda::Function copy_kernel_ = nullptr;
+    std::mutex kernels_mutex_;
+    std::array<LoadedKernel, 4> kernels_{}; // in the order of their first runs
 };
 
 } // namespace detail

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -36,14 +35,18 @@ MEMSAVER_INLINE CudaDevice::CudaDevice(int number, CudaDriverOptions options, co
 }
 
 MEMSAVER_INLINE CudaDevice::~CudaDevice() {
-    if (drain_allocation_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr || copier_ != nullptr) {
+    const bool loaded = kernels_.front().code != nullptr;
+    if (drain_allocation_ != 0 || lanes_[0] != nullptr || lanes_[1] != nullptr || loaded) {
         const CudaScope scope{api_, context_};
         for (const cuda::Stream lane : lanes_) {
             if (lane != nullptr && scope.result() == cuda::success) static_cast<void>(api_.stream_destroy(lane));
         }
         if (drain_allocation_ != 0 && scope.result() == cuda::success)
             static_cast<void>(api_.mem_free(drain_allocation_));
-        if (copier_ != nullptr && scope.result() == cuda::success) static_cast<void>(api_.module_unload(copier_));
+        for (const LoadedKernel& each : kernels_) {
+            if (each.module != nullptr && scope.result() == cuda::success)
+                static_cast<void>(api_.module_unload(each.module));
+        }
     }
     static_cast<void>(api_.primary_release(device_));
 }
@@ -181,6 +184,7 @@ MEMSAVER_INLINE Features CudaDevice::features() const noexcept {
             .peers = true,
             .batch_copies = api_.copy_batch != nullptr,
             .kernel_copies = true,
+            .kernels = true,
             .plain = true,
             .captures = true,
             .gates = true,
@@ -455,6 +459,18 @@ MEMSAVER_INLINE Status CudaDevice::copy_by_kernel(Address to, Address from, std:
     return {StatusKind::unsupported, status.code, status.name};
 }
 
+MEMSAVER_INLINE Status CudaDevice::run_kernel(const KernelRun& run, StreamRef stream) noexcept {
+    std::array<std::uint64_t, 3> numbers = run.arguments;
+    void* arguments[] = {&numbers[0], &numbers[1], &numbers[2]};
+    const Status status = call([&](const CudaApi& api) {
+        const cuda::Function found = kernel(*run.code);
+        if (found == nullptr) return cuda::error_not_supported;
+        return api.launch_kernel(found, run.blocks, 1, 1, run.threads, 1, 1, 0, native(stream), arguments, nullptr);
+    });
+    if (status.code != cuda::error_not_supported) return status;
+    return {StatusKind::unsupported, status.code, status.name};
+}
+
 MEMSAVER_INLINE Status CudaDevice::pin_host(void* pages, std::size_t bytes) noexcept {
     const Status status =
         call([&](const CudaApi& api) { return api.host_register(pages, bytes, cuda::host_register_portable); });
@@ -575,39 +591,43 @@ MEMSAVER_INLINE cuda::Result CudaDevice::pinned_at_own_addresses() const noexcep
 MEMSAVER_INLINE cuda::Result CudaDevice::launch_copy(Address to, Address from, std::size_t bytes,
                                                      StreamRef stream) noexcept {
     if (((to | from) % copy_vector) != 0) return cuda::error_not_supported;
-    const cuda::Function kernel = copy_kernel();
-    if (kernel == nullptr) return cuda::error_not_supported;
+    const cuda::Function copier = kernel(copy_kernel);
+    if (copier == nullptr) return cuda::error_not_supported;
     if (bytes == 0) return cuda::success;
     unsigned long long vectors = bytes / copy_vector;
     unsigned tail = static_cast<unsigned>(bytes % copy_vector);
     const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(vectors / copy_threads, 1, copy_blocks));
     void* arguments[] = {&to, &from, &vectors, &tail};
-    return api_.launch_kernel(kernel, blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
+    return api_.launch_kernel(copier, blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
 }
 
-MEMSAVER_INLINE cuda::Function CudaDevice::copy_kernel() noexcept {
-    if (copier_tried_.load()) return copy_kernel_;
-    const std::lock_guard lock{copier_mutex_};
-    // On a full device there may be no memory for the kernel: then a later call retries.
-    if (!copier_tried_.load()) copier_tried_.store(load_copy_kernel() != cuda::error_out_of_memory);
-    return copy_kernel_;
+MEMSAVER_INLINE cuda::Function CudaDevice::kernel(const KernelCode& code) noexcept {
+    const std::lock_guard lock{kernels_mutex_};
+    for (LoadedKernel& each : kernels_) {
+        if (each.code == &code) return each.function;
+        if (each.code != nullptr) continue;
+        // On a full device there may be no memory for the kernel: then a later call retries.
+        if (load_kernel(each, code) != cuda::error_out_of_memory) each.code = &code;
+        return each.function;
+    }
+    return nullptr;
 }
 
-MEMSAVER_INLINE cuda::Result CudaDevice::load_copy_kernel() noexcept {
+MEMSAVER_INLINE cuda::Result CudaDevice::load_kernel(LoadedKernel& kernel, const KernelCode& code) noexcept {
     cuda::Result result = pinned_at_own_addresses();
     cuda::Module loaded = nullptr;
-    if (result == cuda::success) result = api_.module_load(&loaded, copy_kernel_ptx);
+    if (result == cuda::success) result = api_.module_load(&loaded, code.ptx);
     if (result != cuda::success) return result;
     cuda::Function found = nullptr;
-    result = api_.module_function(&found, loaded, "memsaver_copy");
+    result = api_.module_function(&found, loaded, code.name);
     // Load everything now rather than at the first launch: CUDA loads kernels lazily.
     if (result == cuda::success && api_.function_load != nullptr) result = api_.function_load(found);
     if (result != cuda::success) {
         static_cast<void>(api_.module_unload(loaded));
         return result;
     }
-    copier_ = loaded;
-    copy_kernel_ = found;
+    kernel.module = loaded;
+    kernel.function = found;
     return result;
 }
 

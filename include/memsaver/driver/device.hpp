@@ -8,6 +8,7 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -27,6 +28,7 @@ struct Features {
     bool peers = false;            ///< reach_peer, copy_peer
     bool batch_copies = false;     ///< copy_many
     bool kernel_copies = false;    ///< copy_by_kernel
+    bool kernels = false;          ///< run_kernel
     bool plain = false;            ///< allocate_plain, free_plain
     bool captures = false;         ///< begin_capture, end_capture, update_graph, launch, close_graph
     bool gates = false;            ///< follow_outside
@@ -37,6 +39,23 @@ struct Features {
     bool rdma = false;             ///< pages that network cards may use: fixed when they are created
 
     friend constexpr bool operator==(const Features&, const Features&) = default;
+};
+
+/// A kernel of three 64-bit numbers: for a GPU, whose driver compiles the PTX, and for machines that the host
+/// simulates.
+struct KernelCode {
+    const char* name; ///< of the entry
+    const char* ptx;
+    void (*on_host)(const std::array<std::uint64_t, 3>& arguments); ///< all threads of it
+};
+
+/// One run of a kernel.
+struct KernelRun {
+    const KernelCode* code; ///< lives as long as the machine
+    std::array<std::uint64_t, 3> arguments{};
+    unsigned blocks = 1;
+    unsigned threads = 1; ///< of a block
+    Range reads{};        ///< the device memory that it uses; it writes to pinned host pages only
 };
 
 /// A machine with addresses, pages, streams and copies. Derive from it to port memsaver to another accelerator; derive
@@ -170,6 +189,8 @@ public:
     virtual Status copy_by_kernel(Address /*to*/, Address /*from*/, std::size_t /*bytes*/, StreamRef) noexcept {
         return unsupported;
     }
+    /// Runs a kernel. The first run compiles and loads it, which takes a while and may wait for the device.
+    virtual Status run_kernel(const KernelRun& /*run*/, StreamRef /*stream*/) noexcept { return unsupported; }
 
     // --- Ordinary device memory, never paused ---
 

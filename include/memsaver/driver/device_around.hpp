@@ -67,6 +67,7 @@ public:
     MEMSAVER_INLINE Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override;
     MEMSAVER_INLINE Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) noexcept override;
     MEMSAVER_INLINE Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override;
+    MEMSAVER_INLINE Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override;
 
     MEMSAVER_INLINE Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
     MEMSAVER_INLINE Status free_plain(Address address) noexcept override;

@@ -254,6 +254,11 @@ MEMSAVER_INLINE Status DeviceAround::copy_by_kernel(Address to, Address from, st
     return around(made, [&] { return inner_.copy_by_kernel(to, from, bytes, stream); });
 }
 
+MEMSAVER_INLINE Status DeviceAround::run_kernel(const KernelRun& run, StreamRef stream) noexcept {
+    CallRecord made{.call = Call::run_kernel, .address = run.reads.address, .bytes = run.reads.bytes, .stream = stream};
+    return around(made, [&] { return inner_.run_kernel(run, stream); });
+}
+
 MEMSAVER_INLINE Status DeviceAround::allocate_plain(std::size_t bytes, Address& address) noexcept {
     CallRecord made{.call = Call::allocate_plain, .bytes = bytes};
     return around(made, [&] {

@@ -40,6 +40,7 @@ struct HostWork {
     Kind kind = Kind::kernel;
     unsigned char byte = 0;
     bool doomed = false;    // its memory was unmapped before it ran
+    bool reads = false;     // a kernel that writes no device memory
     bool by_engine = false; // a copy that waits while the copy engines are stalled
     HostRange range;
     void* to_host = nullptr;

@@ -28,7 +28,7 @@ MEMSAVER_INLINE HostWork HostWork::on(HostRange range, Kind kind) noexcept {
 }
 
 MEMSAVER_INLINE HostAccess HostWork::access() const noexcept {
-    return kind == Kind::copy_to_host ? HostAccess::read : HostAccess::write;
+    return reads || kind == Kind::copy_to_host ? HostAccess::read : HostAccess::write;
 }
 
 MEMSAVER_INLINE bool HostWork::run() const noexcept {

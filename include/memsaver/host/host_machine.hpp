@@ -78,6 +78,7 @@ public:
     /// One end must be accessible device memory and the other pinned, else HOST_ERROR_INVALID_VALUE. The first call
     /// loads the kernel, which waits while the copy engines are stalled.
     MEMSAVER_INLINE Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef) noexcept override;
+    MEMSAVER_INLINE Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override;
 
     MEMSAVER_INLINE Status allocate_plain(std::size_t bytes, Address& out) noexcept override;
     MEMSAVER_INLINE Status free_plain(Address address) noexcept override;

@@ -49,6 +49,7 @@ MEMSAVER_INLINE Features HostMachine::features() const noexcept {
             .peers = true,
             .batch_copies = true,
             .kernel_copies = true,
+            .kernels = true,
             .plain = true,
             .captures = true,
             .gates = true,
@@ -480,6 +481,19 @@ MEMSAVER_INLINE Status HostMachine::copy_by_kernel(Address to, Address from, std
     if (out) work.to_host = reinterpret_cast<void*>(to);            // NOLINT(performance-no-int-to-ptr)
     if (!out) work.from_host = reinterpret_cast<const void*>(from); // NOLINT(performance-no-int-to-ptr)
     return submit(stream, std::move(work), true);
+}
+
+MEMSAVER_INLINE Status HostMachine::run_kernel(const KernelRun& run, StreamRef stream) noexcept {
+    load_kernel();
+    try {
+        HostWork work = HostWork::on({run.reads.address, run.reads.bytes}, HostWork::Kind::kernel);
+        work.reads = true;
+        work.kernel = std::make_shared<std::function<void()>>(
+            [act = run.code->on_host, arguments = run.arguments] { act(arguments); });
+        return submit(stream, std::move(work), true);
+    } catch (...) {
+        return HostStatus::out_of_host_memory;
+    }
 }
 
 MEMSAVER_INLINE Status HostMachine::fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept {

@@ -1,18 +1,22 @@
-// Bytes of the device through a buffer of the host, and their hashes. Works on any device, at the speed of the link.
+// Bytes of the device through a buffer of the host, and their hashes: by a kernel, or by the host at the speed of the
+// link.
 #pragma once
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/owned.hpp"
+#include "memsaver/share/hash_kernel.hpp"
 #include "memsaver/share/xxh64.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,7 +43,6 @@ struct Window {
 class Staging {
 public:
     static constexpr std::size_t bytes = 4_MiB;
-    static constexpr std::size_t hashed_at_once = 64_KiB;
     static constexpr std::size_t unpinned = 1_MiB; ///< pinning costs more than it gains for so little
 
     /// `at_most`: what is copied at once, if that is less.
@@ -85,6 +88,27 @@ public:
                 *hashes++ = xxh64(static_cast<const char*>(buffer_) + i, std::min(hashed_at_once, count - i));
         });
     }
+    /// Writes the hashes of so many parts of 64 KiB. False, and nothing has happened, if the device has no kernel for
+    /// it.
+    bool hash_by_kernel(Address from, std::size_t parts, std::uint64_t* hashes) {
+        const std::size_t most = size_ / sizeof(std::uint64_t);
+        for (std::size_t done = 0; done < parts; done += most) {
+            const std::size_t count = std::min(most, parts - done);
+            const Range range{from + done * hashed_at_once, count * hashed_at_once};
+            const Status status =
+                driver_.run_kernel({.code = &hash_kernel,
+                                    .arguments = {range.address, reinterpret_cast<Address>(buffer_), count},
+                                    .blocks = static_cast<unsigned>((count + hash_threads - 1) / hash_threads),
+                                    .threads = hash_threads,
+                                    .reads = range},
+                                   stream_.get());
+            if (status.kind == StatusKind::unsupported && done == 0) return false;
+            check(status, "hash", range.bytes, range.address);
+            check(wait(), "hash", range.bytes, range.address);
+            std::memcpy(hashes + done, buffer_, count * sizeof(std::uint64_t));
+        }
+        return true;
+    }
 
 private:
     void each_part(Range range, FunctionRef<void(std::size_t, std::size_t)> act) {
@@ -112,27 +136,40 @@ private:
     void* buffer_ = nullptr;
 };
 
-/// XXH64 of each 64 KiB of a range, then of those; of several ranges, on several threads.
-inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::vector<Range>& ranges) {
+/// XXH64 of each 64 KiB of a range, then of those; of several ranges. From `kernel_from` bytes on by a kernel, which is
+/// loaded first, and otherwise on several threads.
+inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::vector<Range>& ranges,
+                                            std::size_t kernel_from = 512_MiB) {
     struct Part {
         Range range;
         std::uint64_t* to;
     };
     std::vector<std::vector<std::uint64_t>> hashes;
     std::vector<Part> parts;
+    std::size_t all_bytes = 0;
+    for (const Range& each : ranges) all_bytes += each.bytes;
+    std::optional<Staging> staging; // of the kernel
+    if (driver.features().kernels && all_bytes >= kernel_from) staging.emplace(driver);
     for (const Range& each : ranges) {
-        hashes.emplace_back((each.bytes + Staging::hashed_at_once - 1) / Staging::hashed_at_once);
-        for (std::size_t done = 0; done < each.bytes; done += Staging::bytes)
+        hashes.emplace_back((each.bytes + hashed_at_once - 1) / hashed_at_once);
+        std::size_t done = 0; // by the kernel: whole parts
+        if (staging && each.address % 16 == 0) {
+            const std::size_t whole = each.bytes / hashed_at_once;
+            if (whole != 0 && staging->hash_by_kernel(each.address, whole, hashes.back().data()))
+                done = whole * hashed_at_once;
+        }
+        for (; done < each.bytes; done += Staging::bytes)
             parts.push_back({{each.address + done, std::min(Staging::bytes, each.bytes - done)},
-                             hashes.back().data() + done / Staging::hashed_at_once});
+                             hashes.back().data() + done / hashed_at_once});
     }
+    staging.reset();
     std::atomic<std::size_t> next{0};
     std::mutex mutex;
     std::exception_ptr failure;
     const auto work = [&] {
         try {
-            Staging staging{driver};
-            for (std::size_t i = next++; i < parts.size(); i = next++) staging.hash(parts[i].range, parts[i].to);
+            Staging own{driver};
+            for (std::size_t i = next++; i < parts.size(); i = next++) own.hash(parts[i].range, parts[i].to);
         } catch (...) {
             const std::lock_guard lock{mutex};
             if (failure == nullptr) failure = std::current_exception();
@@ -147,7 +184,7 @@ inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::
         while (threads.size() + 1 < useful) threads.emplace_back(work);
     } catch (const std::exception&) { // fewer threads do it too
     }
-    work();
+    if (!parts.empty()) work();
     for (std::thread& each : threads) each.join();
     if (failure != nullptr) std::rethrow_exception(failure);
     std::vector<std::uint64_t> all;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -197,6 +198,8 @@ private:
         if (!has.peers) as_told("reach_peer", false, driver_.reach_peer(0, unit_));
         if (!has.peers) as_told("copy_peer", false, driver_.copy_peer(0, 0, 0, stream));
         if (!has.batch_copies) as_told("copy_many", false, driver_.copy_many(Direction::out, nullptr, 0, stream));
+        static constexpr KernelCode nothing{"nothing", "", [](const std::array<std::uint64_t, 3>&) {}};
+        if (!has.kernels) as_told("run_kernel", false, driver_.run_kernel({.code = &nothing}, stream));
         if (!has.kernel_copies) as_told("copy_by_kernel", false, driver_.copy_by_kernel(0, 0, 0, stream));
         PageHandle taken;
         if (has.takes) {
