@@ -463,7 +463,7 @@ TEST_CASE("many cycles that keep bytes leave nothing behind" * on_quick) {
         std::size_t host_bytes = 0;
         Random random{11};
         for (int cycle = 0; cycle < 150; ++cycle) {
-            if (cycle == 50) {
+            if (cycle == 100) {
                 warm.emplace();
                 host_bytes = machine.driver.host_bytes();
             }

@@ -412,12 +412,10 @@ TEST_CASE("share: when the leader is killed another member leads, and knows what
     CHECK(all_are(block, 5, 40 * page));
 }
 
-TEST_CASE(
-    "share: what a killed leader had is granted by the next one when its process has ended, and not a while after" *
-    doctest::skip(test::sanitized)) {
-    int quick = 0; // without being told, it asks again each 50 ms
-    int rounds = 0;
-    for (; rounds < 7 || (rounds < 40 && 2 * quick <= rounds); ++rounds) { // more on a busy machine
+// bench/waits measures how soon.
+TEST_CASE("share: what a killed leader had is granted by the next one when its process has ended" *
+          doctest::skip(test::sanitized)) {
+    for (int round = 0; round < 3; ++round) {
         const Place place;
         Child old{[&] {
             const HostDriver device = place.device();
@@ -446,22 +444,12 @@ TEST_CASE(
         }};
         const Share share = place.join({.name = "next"});
         leader.join();
-        double served = 0;
-        const auto now = [] {
-            return std::chrono::duration<double, std::milli>{std::chrono::steady_clock::now().time_since_epoch()}
-                .count();
-        };
-        std::thread waiting{[&] {
-            CHECK(share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{60s}.count()).ok());
-            served = now();
-        }};
-        std::this_thread::sleep_for(std::chrono::milliseconds{120 + 7 * (rounds % 9)});
+        std::thread waiting{
+            [&] { CHECK(share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{60s}.count()).ok()); }};
+        std::this_thread::sleep_for(std::chrono::milliseconds{120 + 7 * round});
         old.kill_now();
-        const double ended = now();
         waiting.join();
-        quick += served - ended < 15 ? 1 : 0;
     }
-    CHECK(2 * quick > rounds);
 }
 
 TEST_CASE("share: leaders that are killed one after the other are not taken for another version") {

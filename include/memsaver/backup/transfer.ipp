@@ -374,7 +374,7 @@ private:
     std::shared_ptr<Ring> ring_;
     std::string error_prefix_;
     std::size_t most_bytes_;          ///< of a buffer
-    std::atomic<unsigned> moving_{0}; ///< threads that have a buffer
+    std::atomic<unsigned> movers_{0}; ///< threads that have a buffer, or are getting one
 };
 
 MEMSAVER_INLINE void StagedWay::work(Transfer& transfer) {
@@ -382,11 +382,12 @@ MEMSAVER_INLINE void StagedWay::work(Transfer& transfer) {
     std::array<InFlight, 2> in_flight;
     const auto take_buffer = [&](std::size_t which) {
         if (in_flight[which].buffer != nullptr) return true;
+        const unsigned one = which == 0 ? 1U : 0U;
+        movers_ += one;
         try {
             in_flight[which].buffer = &loan.buffer(which, most_bytes_, error_prefix_);
-            moving_ += which == 0 ? 1U : 0U;
-        } catch (const OutOfHostMemory&) { // those who have a buffer do the work
-            if (moving_.load() == 0) throw;
+        } catch (const OutOfHostMemory&) { // those who have a buffer, or may still get one, do the work
+            if (movers_.fetch_sub(one) == one) throw;
         }
         return in_flight[which].buffer != nullptr;
     };

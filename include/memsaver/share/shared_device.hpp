@@ -3,11 +3,13 @@
 
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/share/member.hpp"
+#include "memsaver/share/staging.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -57,6 +59,8 @@ private:
 
     std::shared_ptr<ShareMemberCore> member_;
     std::size_t ceiling_;
+    std::mutex clearing_mutex_;
+    std::optional<Staging> clearing_; ///< opened by the first pages that are cleared
     std::mutex mutex_;
     Sizes handles_;
     Sizes plain_;

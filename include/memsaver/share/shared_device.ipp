@@ -4,7 +4,6 @@
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/shared_device.hpp"
-#include "memsaver/share/staging.hpp"
 
 #include <fcntl.h>
 
@@ -86,7 +85,9 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) no
         if (!descriptor && DeviceAround::export_pages(pages, exported).ok()) descriptor = ShareFd{exported};
         if (descriptor && !as_left) {
             const Window window{inner(), pages, held.bytes, Rights::read_write};
-            Staging{inner(), 0}.zero({window.address(), held.bytes});
+            const std::lock_guard lock{clearing_mutex_};
+            if (!clearing_) clearing_.emplace(inner(), 0);
+            clearing_->zero({window.address(), held.bytes});
         }
         return descriptor;
     } catch (...) {
