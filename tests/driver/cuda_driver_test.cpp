@@ -399,7 +399,9 @@ TEST_CASE("CudaDriver: each kernel is loaded once, beside the one that copies") 
     Stub stub;
     {
         const CudaDriver driver = stub.driver(0);
-        const auto run = [&](const KernelCode& code) { return driver.run_kernel({.code = &code, .blocks = 2}, {}); };
+        const auto run = [&](const KernelCode& code) {
+            return driver.run_kernel({.code = &code, .arguments = {1, 2, 3}, .blocks = 2, .threads = 64}, {});
+        };
         stub.state.fails["cuModuleLoadData"] = CUDA_ERROR_OUT_OF_MEMORY;
         CHECK(run(codes[0]).kind == StatusKind::unsupported);
         stub.state.fails["cuModuleLoadData"] = CUDA_ERROR_INVALID_PTX;
@@ -407,6 +409,7 @@ TEST_CASE("CudaDriver: each kernel is loaded once, beside the one that copies") 
         stub.state.fails.clear();
         CHECK(run(codes[1]).kind == StatusKind::unsupported); // the failure is permanent
         for (int i = 0; i < 2; ++i) CHECK(run(codes[0]).ok());
+        CHECK(stub.last("cuLaunchKernel") == "0x920 2 x 64 0x0: 0x1 0x2 3");
         CHECK(driver.copy_by_kernel(0x20, 0x40, 16, {}).ok());
         CHECK(run(codes[2]).ok());
         CHECK(run(codes[3]).kind == StatusKind::unsupported); // no place is left

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 namespace {
 
@@ -294,6 +295,8 @@ CUresult graph_launch(CUgraphExec graph, CUstream stream) {
 }
 CUresult graph_exec_destroy(CUgraphExec graph) { return note("cuGraphExecDestroy", hex(graph)); }
 
+const auto the_copy = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
+const auto another = reinterpret_cast<CUfunction>(std::uintptr_t{0x920});
 CUresult module_load(CUmodule* module, const void* image) {
     const bool ptx = std::strstr(static_cast<const char*>(image), ".visible .entry memsaver_copy(") != nullptr;
     const CUresult result = note("cuModuleLoadData", ptx ? "the copy" : "something else");
@@ -303,17 +306,18 @@ CUresult module_load(CUmodule* module, const void* image) {
 CUresult module_unload(CUmodule module) { return note("cuModuleUnload", hex(module)); }
 CUresult module_function(CUfunction* function, CUmodule module, const char* name) {
     const CUresult result = note("cuModuleGetFunction", hex(module) + " " + name);
-    if (result == CUDA_SUCCESS) *function = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
+    if (result == CUDA_SUCCESS) *function = std::string_view{name} == "memsaver_copy" ? the_copy : another;
     return result;
 }
 CUresult function_load(CUfunction function) { return note("cuFuncLoad", hex(function)); }
 CUresult launch_kernel(CUfunction function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                        unsigned, CUstream stream, void** arguments, void**) {
     const auto number = [&](int i) { return *static_cast<const unsigned long long*>(arguments[i]); };
-    return note("cuLaunchKernel", hex(function) + " " + std::to_string(x) + " x " + std::to_string(threads) + " " +
-                                      hex(stream) + ": " + hex(number(0)) + " " + hex(number(1)) + " " +
-                                      std::to_string(number(2)) + " " +
-                                      std::to_string(*static_cast<const unsigned*>(arguments[3])));
+    const bool copies = function == the_copy; // with the number of its last bytes
+    return note("cuLaunchKernel",
+                hex(function) + " " + std::to_string(x) + " x " + std::to_string(threads) + " " + hex(stream) + ": " +
+                    hex(number(0)) + " " + hex(number(1)) + " " + std::to_string(number(2)) +
+                    (copies ? " " + std::to_string(*static_cast<const unsigned*>(arguments[3])) : ""));
 }
 
 struct Entry {
