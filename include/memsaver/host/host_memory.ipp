@@ -268,13 +268,12 @@ MEMSAVER_INLINE Status HostMemory::allocate_plain(std::size_t bytes, Address& ou
     constexpr std::size_t unit = 512;
     if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
     const std::size_t rounded = align_up(bytes, unit);
+    const auto entry = pages_.try_emplace(next_handle_).first; // may throw, so before the memory
     void* const at = std::aligned_alloc(unit, rounded);
-    if (at == nullptr) return HostStatus::out_of_host_memory;
     const auto address = reinterpret_cast<Address>(at);
-    const auto entry = pages_.try_emplace(next_handle_).first;
-    Status status;
+    Status status = at != nullptr ? HostStatus::ok : HostStatus::out_of_host_memory;
     try {
-        status = source_->take_room(rounded, entry->second);
+        if (status.ok()) status = source_->take_room(rounded, entry->second);
         if (status.ok())
             mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write).room = next_handle_;
     } catch (const std::bad_alloc&) {
