@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import memsaver
-from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _library
-from memsaver._callbacks import Handle, call
+from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _callbacks
 
 MIB = 1 << 20
 
@@ -55,16 +54,12 @@ def test_hooks_run_around(saver: Saver) -> None:
         hook.remove()
     saver.pause()
     assert len(seen) == 4
-
-
-def test_a_hook_for_a_while(saver: Saver) -> None:
-    saver.allocate(1, "a")
-    seen: list[HookEvent] = []
+    saver.resume()
     with saver.add_hook(Moment.BEFORE_PAUSE, seen.append):
         saver.pause()
     saver.resume()
     saver.pause()
-    assert len(seen) == 1
+    assert len(seen) == 5
 
 
 @pytest.mark.parametrize("exception", [KeyError("no"), KeyboardInterrupt(), SystemExit(3)])
@@ -95,19 +90,6 @@ def test_a_hook_after(saver: Saver) -> None:
     assert saver.totals("a").paused_bytes >= MIB  # done
 
 
-def test_a_hook_may_allocate_but_not_pause(saver: Saver) -> None:
-    saver.allocate(MIB, "a")
-
-    def hook(event: HookEvent) -> None:
-        saver.free(saver.allocate(100, "b"))
-        saver.pause("b")
-
-    saver.add_hook(Moment.BEFORE_PAUSE, hook)
-    with pytest.raises(memsaver.Misuse):
-        saver.pause("a")
-    assert saver.totals("a").paused_bytes == 0
-
-
 def test_a_hook_may_use_another_saver(saver: Saver) -> None:
     saver.allocate(MIB, "a")
     with Saver("host", host_capacity=8 * MIB) as other:
@@ -126,14 +108,6 @@ def test_a_hook_may_use_another_saver(saver: Saver) -> None:
         assert seen == ["inner"]
 
 
-def test_a_hook_of_c(saver: Saver) -> None:
-    saver.allocate(1, "a")
-    refuse = _abi.HookFunction(lambda context, event: 42)
-    call(_library.library().memsaver_add_hook, saver._handle, 0, refuse, None, None)
-    with pytest.raises(memsaver.HookFailed, match="42"):
-        saver.pause()
-
-
 def test_hooks_that_cannot_be(saver: Saver) -> None:
     with pytest.raises(TypeError, match="7"):
         saver.add_hook(7, print)  # type: ignore[arg-type]
@@ -148,7 +122,8 @@ def test_events() -> None:
     with Saver("host", host_capacity=64 * MIB, on_event=seen.append) as saver:
         saver.arena("a", memsaver.HostBackup())
         saver.allocate(8 * MIB, "a")
-        saver.pause("a")
+        saver.allocate(1, "no policy")
+        saver.pause()
     kinds = [event.kind for event in seen]
     assert EventKind.BEGAN in kinds
     assert kinds.count(EventKind.BEGAN) == kinds.count(EventKind.ENDED)
@@ -156,14 +131,7 @@ def test_events() -> None:
     assert progress[-1].tag == "a"
     assert progress[-1].bytes_done == progress[-1].bytes_total >= 8 * MIB
     assert all(isinstance(event.kind, EventKind) for event in seen)
-
-
-def test_a_tag_without_a_policy_warns() -> None:
-    seen: list[Event] = []
-    with Saver("host", host_capacity=8 * MIB, on_event=seen.append) as saver:
-        saver.allocate(1, "a")
-        saver.pause()
-    assert [event.tag for event in seen if event.kind == EventKind.WARNED] == ["a"]
+    assert [event.tag for event in seen if event.kind == EventKind.WARNED] == ["no policy"]
 
 
 def test_an_event_that_raises_stops_nothing() -> None:
@@ -200,6 +168,9 @@ def test_no_room() -> None:
         return holder[0].pause("cache").released_bytes > 0
 
     with Saver("host", host_capacity=64 * MIB, on_no_room=make_room) as saver:
+        with pytest.raises(IndexError, match="out of range"):  # it has no saver yet
+            saver.allocate(100 * MIB, "a")
+        asked.clear()
         holder.append(saver)
         saver.allocate(40 * MIB, "cache")
         saver.allocate(40 * MIB, "weights")
@@ -210,15 +181,6 @@ def test_no_room() -> None:
             saver.allocate(40 * MIB, "more")
         assert asked[-1].tag == "more"
         holder.clear()
-
-
-def test_no_room_that_raises() -> None:
-    failure = KeyError("no")
-    with Saver("host", host_capacity=8 * MIB, on_no_room=raising(failure)) as saver:
-        with pytest.raises(KeyError) as raised:
-            saver.allocate(40 * MIB, "a")
-        assert raised.value is failure
-        saver.allocate(MIB, "a")
 
 
 def test_hooks_go_with_their_saver() -> None:
@@ -287,9 +249,7 @@ def test_garbage_is_collected_in_an_event() -> None:
 
 
 def test_a_callback_that_c_still_has() -> None:
-    """The Python saver may already be destroyed while C closes it."""
-    from memsaver import _callbacks
-
+    """The Python saver may already be destroyed while C closes it; an exception goes to nobody's call."""
     event = _abi.Event(kind=99, tag=b"t", text=b"x")
     _callbacks.on_event(123456789, ctypes.pointer(event))
     assert _callbacks.on_hook(123456789, None) == 0
@@ -298,40 +258,7 @@ def test_a_callback_that_c_still_has() -> None:
     callback = _callbacks.Callback(seen.append)
     _callbacks.on_event(callback.context, ctypes.pointer(event))
     assert seen == [Event(99, 0, "t", "x")]
-
-
-def test_a_hook_that_nobody_called() -> None:
-    from memsaver import _callbacks
-
-    failure = KeyError("no")
-    callback = _callbacks.Callback(raising(failure))
-    event = _abi.HookEvent(moment=0)
+    callback.function = raising(failure := KeyError("no"))
     with unraisable() as told:
-        assert _callbacks.on_hook(callback.context, ctypes.pointer(event)) == 1
+        assert _callbacks.on_hook(callback.context, ctypes.pointer(_abi.HookEvent(moment=0))) == 1
     assert told == [failure]
-
-
-def test_a_handle_that_ends_in_a_call_of_it() -> None:
-    """The last call in progress releases the handle; later calls get null."""
-    ended: list[int | None] = []
-    handle = Handle(lambda given: ended.append(given.value))
-    handle._as_parameter_.value = 7
-
-    def inner(given: Handle) -> int:
-        assert given._as_parameter_.value == 7
-        given.end()
-        assert given._as_parameter_.value is None
-        given.end()
-        return 0
-
-    def outer(given: Handle) -> int:
-        call(inner, given)
-        assert ended == []
-        raise KeyError("outer")
-
-    with pytest.raises(KeyError, match="outer"):
-        call(outer, handle)
-    assert ended == [7]
-    handle.end()
-    del handle
-    assert ended == [7]

@@ -271,11 +271,6 @@ def test_read_backup(saver: Saver) -> None:
         saver.read_backup(buffer.pointer, 10)
     saver.pause("a")
     assert list(saver.read_backup(buffer.pointer + 5, 3)) == [5, 6, 7]
-    with pytest.raises(memsaver.Misuse):
-        saver.read_backup(buffer.pointer, 1 << 20)
-    saver.forget_backup("a")
-    with pytest.raises(memsaver.Misuse):
-        saver.read_backup(buffer.pointer, 10)
 
 
 READ_ONLY = numpy.arange(6, dtype="<f4").reshape(2, 3)
@@ -309,8 +304,6 @@ def test_what_new_bytes_can_be(saver: Saver, data: Any) -> None:
 def test_new_bytes_that_cannot_be(saver: Saver) -> None:
     saver.arena("a", memsaver.HostBackup())
     buffer = saver.buffer(1024, tag="a")
-    numpy.asarray(buffer)[:] = 7
-    lost = saver.allocate(1000, "lost")
     with pytest.raises(memsaver.Misuse, match="it is not paused"):
         saver.write_backup(buffer.pointer, b"0")
     saver.pause()
@@ -318,14 +311,6 @@ def test_new_bytes_that_cannot_be(saver: Saver) -> None:
     for nothing in without:
         with pytest.raises(memsaver.Misuse, match="the size is 0"):
             saver.write_backup(buffer.pointer, nothing)
-    with pytest.raises(memsaver.Misuse, match="past the end"):
-        saver.write_backup(buffer.pointer + 1023, b"01")
-    with pytest.raises(memsaver.Misuse, match="keeps no bytes") as raised:
-        saver.write_backup(lost, b"0")
-    assert raised.value.tag == "lost"
-    for pointer in (0, 4096):
-        with pytest.raises(memsaver.Misuse, match="no tag of this saver"):
-            saver.write_backup(pointer, b"0")
     with pytest.raises(memsaver.Misuse):
         saver.write_backup(-1, b"0")
     scattered: list[Any] = [numpy.zeros(10)[::2], memoryview(b"0123")[::2]]
@@ -334,15 +319,6 @@ def test_new_bytes_that_cannot_be(saver: Saver) -> None:
             saver.write_backup(buffer.pointer, data)
     with pytest.raises(TypeError):
         saver.write_backup(buffer.pointer, "0")  # type: ignore[arg-type]
-    saver.resume("a")
-    assert (numpy.asarray(buffer) == 7).all()
-    saver.pause("a")
-    saver.forget_backup("a")
-    with pytest.raises(memsaver.Misuse, match="keeps no bytes"):
-        saver.write_backup(buffer.pointer, b"0")
-    saver.close()
-    with pytest.raises(memsaver.Misuse):
-        saver.write_backup(buffer.pointer, b"0")
 
 
 def test_no_view_of_paused_memory(saver: Saver) -> None:
@@ -370,7 +346,6 @@ def test_no_view_of_paused_memory(saver: Saver) -> None:
 
 
 def test_for_ever(saver: Saver) -> None:
-    saver.arena("w", policy=memsaver.HostBackup())
     saver.allocate(200 << 20, "w")
     saver.pause("w")
     for within in (math.inf, 1e300, threading.TIMEOUT_MAX, 2.0**62 / 1e9):
@@ -392,6 +367,12 @@ def test_options_without_meaning(saver: Saver) -> None:
         (memsaver.HostBackup(refresh="once", retain=False), "retain"),
         (memsaver.HostBackup(check=True), "check"),
         (memsaver.FileBackup("/tmp", threads=10**6), "FileBackup::threads"),
+        (memsaver.Discard(poison=256), "poison"),
+        (memsaver.Discard(poison=-1), "poison"),
+        (memsaver.HostBackup(refresh="never"), "refresh"),  # type: ignore[arg-type]
+        (memsaver.HostBackup(storage="tape"), "storage"),  # type: ignore[arg-type]
+        (memsaver.HostBackup(threads=-1), "threads cannot be -1"),
+        (memsaver.HostBackup(ring_bytes=-1), "ring_bytes cannot be -1"),
         (memsaver.FileSource(ring_bytes=1 << 60), "FileSource::ring_bytes"),
     )
     for policy, text in refused:

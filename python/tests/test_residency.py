@@ -36,43 +36,34 @@ def small() -> Iterator[Saver]:
 
 def test_uses_of_more_than_there_is_room(small: Saver) -> None:
     arrays = []
-    for number in range(3):
+    for number in range(2):
         arrays.append(filled(small, f"model.{number}", number, 40 * MIB))
         small.pause()
-    for round in range(6):
-        number = round % 3
+    for number in (0, 1):
         with small.use(f"model.{number}", timeout=60, room_within=60) as use:
             assert use.lost == ()
             assert (arrays[number] == number).all()
             use.until(0)
             with pytest.raises(OutOfMemory, match="in use by 1"):
-                small.use(f"model.{(number + 1) % 3}")
+                small.use(f"model.{1 - number}")
     usage = small.usage()
-    assert usage.residency.evictions >= 5
-    assert usage.residency.misses >= 6
-    assert usage.residency.evicted_bytes >= 5 * 40 * MIB
-    assert usage.as_dict()["residency"]["misses"] == usage.residency.misses
-    assert all(row.evictable for row in usage if row.tag.startswith("model"))
+    residency = usage.residency
+    assert (residency.evictions, residency.misses, residency.evicted_bytes) == (1, 4, 40 * MIB)
+    assert usage.as_dict()["residency"]["misses"] == residency.misses
+    assert all(row.evictable for row in usage)
 
 
-def test_allocations_evict_if_they_may() -> None:
-    for evicts in (False, True):
-        with Saver("host", host_capacity=64 * MIB, evict_for_allocations=evicts) as saver:
-            saver.arena("idle", HostBackup(), evictable=True)
-            idle = numpy.asarray(saver.buffer(40 * MIB, tag="idle"))
-            idle[:] = 7
-            if not evicts:
-                with pytest.raises(OutOfMemory, match="set evict_for_allocations"):
-                    saver.buffer(40 * MIB, tag="new")
-                continue
-            new = saver.buffer(40 * MIB, tag="new")
-            assert {row.tag: row.state for row in saver.usage()} == {"idle": "paused", "new": "active"}
-            assert saver.usage().residency.evictions == 1
-            with pytest.raises(OutOfMemory, match="not evictable"):
-                saver.resume("idle")
-            new.free()
-            saver.resume("idle")
-            assert (idle == 7).all()
+@pytest.mark.parametrize("evicts", [False, True])
+def test_allocations_evict_if_they_may(evicts: bool) -> None:
+    with Saver("host", host_capacity=64 * MIB, evict_for_allocations=evicts) as saver:
+        saver.arena("idle", Discard(), evictable=True)
+        saver.allocate(40 * MIB, "idle")
+        if not evicts:
+            with pytest.raises(OutOfMemory, match="set evict_for_allocations"):
+                saver.allocate(40 * MIB, "new")
+            return
+        saver.allocate(40 * MIB, "new")
+        assert {row.tag: row.state for row in saver.usage()} == {"idle": "paused", "new": "active"}
 
 
 def test_a_use_keeps_its_tags(saver: Saver) -> None:
@@ -126,20 +117,6 @@ def test_misused_uses(saver: Saver) -> None:
             use.until()
         with pytest.raises(Misuse, match="event is null"):
             use.until(event=0)
-    raised: list[BaseException] = []
-
-    def in_a_hook(event: memsaver.HookEvent) -> None:
-        try:
-            saver.use("a")
-        except Misuse as why:
-            raised.append(why)
-
-    with saver.add_hook(memsaver.Moment.BEFORE_PAUSE, in_a_hook):
-        saver.pause("a")
-    assert raised
-    saver.close()
-    with pytest.raises(Misuse):
-        saver.use("a")
 
 
 def test_reclaim(saver: Saver) -> None:
@@ -206,8 +183,7 @@ def test_saving_ahead(saver: Saver) -> None:
 
 
 def test_misused_arrivals(saver: Saver) -> None:
-    array = filled(saver, "a", 7)
-    pointer = array.ctypes.data
+    pointer = filled(saver, "a", 7).ctypes.data
     other = filled(saver, "b", 7).ctypes.data
     with pytest.raises(Misuse, match="not in live blocks"):
         saver.resume_async("a", first=[(other, 1)])
@@ -218,12 +194,6 @@ def test_misused_arrivals(saver: Saver) -> None:
         coming.wait(other, 1)
     with pytest.raises(Misuse):
         saver.gate(pointer, 1 << 30)
-    gate = saver.gate(pointer, 1)
-    saver.close()
-    with pytest.raises(Misuse, match="closed"):
-        coming.wait()
-    with pytest.raises(Misuse, match="closed"):
-        gate.before(0)
 
 
 # --- Elastic memory ---
@@ -346,10 +316,7 @@ def test_bytes_that_a_file_has(saver: Saver, tmp_path: Path) -> None:
     array = numpy.asarray(saver.buffer(3 * MIB, tag="model"))
     pointer = array.ctypes.data
     saver.load(pointer, 3 * MIB, path, 6)
-    for _ in range(2):
-        assert (array == content).all()
-        assert saver.pause("model").saved_bytes == 0
-        saver.resume("model")
+    assert (array == content).all()
     array[:1000] = 3
     saver.invalidate_range(pointer, 1000)
     assert saver.pause("model").saved_bytes == 1000
@@ -357,31 +324,7 @@ def test_bytes_that_a_file_has(saver: Saver, tmp_path: Path) -> None:
     with pytest.raises(SourceChanged, match="model"):
         saver.resume("model")
     saver.resume("model", policy=Discard())
-    with pytest.raises(Misuse, match="model"):
-        saver.load(pointer, 6, path)
     with pytest.raises(memsaver.DriverError, match="nobody"):
         saver.load(pointer, 6, str(tmp_path / "nobody"))
     saver.load(pointer, 5, path)
     assert array[:5].tobytes() == b"other"
-    block = saver.allocate(100, "plain")
-    with pytest.raises(Misuse, match="FileSource"):
-        saver.load(block, 5, path)
-    with pytest.raises(Misuse):
-        saver.invalidate_range(pointer, 1 << 30)
-
-
-def test_switched_off(tmp_path: Path) -> None:
-    path = tmp_path / "model"
-    path.write_bytes(b"12345")
-    with Saver("host", host_capacity=64 * MIB, enabled=False) as off:
-        arena = off.arena("a", FileSource())
-        pointer = off.allocate(MIB, "a")
-        off.load(pointer, 5, path)
-        with off.use("a") as use:
-            use.until(0)
-        off.resume_async("a").wait()
-        off.gate(pointer, 10).before(0)
-        with arena.elastic(4 * MIB, granularity=MIB) as kv:
-            kv.commit(0, MIB)
-            kv.release(0, MIB)
-        assert bytes(numpy.asarray(off.view(pointer, 5))) == b"12345"
