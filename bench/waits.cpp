@@ -111,7 +111,8 @@ double round(What what, double& kernel) {
         while (board.served == 0 || board.released == 0) (void)::usleep(200);
         took = board.served - board.released;
     } else if (what != What::leader) {
-        const detail::ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, holder, 0))};
+        const detail::ShareFd process =
+            detail::ShareFd::opened([&] { return static_cast<int>(::syscall(SYS_pidfd_open, holder, 0)); });
         const double from = milliseconds();
         (void)::kill(holder, SIGKILL);
         const double ended = heard(process.get());

@@ -37,6 +37,7 @@ using detail::ShareMessage;
 using process_test::Child;
 using process_test::wait_to_be_killed;
 using share_support::free_bytes;
+using share_support::owned;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
@@ -107,10 +108,10 @@ public:
         const std::size_t many = (*this)(3) == 0 ? (*this)(5) : 1;
         for (std::size_t i = 0; i < many; ++i) {
             switch ((*this)(6)) {
-            case 0: mine.emplace_back(::eventfd(1, EFD_CLOEXEC)); break;
-            case 1: mine.emplace_back(::memfd_create("noise", MFD_CLOEXEC)); break;
-            case 2: mine.emplace_back(::dup(STDERR_FILENO)); break;
-            default: mine.emplace_back(::dup(process_)); break;
+            case 0: mine.push_back(owned(::eventfd(1, EFD_CLOEXEC))); break;
+            case 1: mine.push_back(owned(::memfd_create("noise", MFD_CLOEXEC))); break;
+            case 2: mine.push_back(owned(::dup(STDERR_FILENO))); break;
+            default: mine.push_back(owned(::dup(process_))); break;
             }
             sent.push_back(mine.back().get());
         }
@@ -148,7 +149,7 @@ TEST_CASE("share messages: a leader survives noise, and serves its members after
     }};
     const std::size_t before = open_descriptors();
     {
-        const ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, other.pid(), 0))};
+        const ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, other.pid(), 0)));
         const Share share = place.join({.name = "leader"});
         const detail::ShareFolder folder{"", place.folder};
         Noise noise{process.get()};
@@ -181,7 +182,7 @@ TEST_CASE("share messages: a member survives a leader that sends noise, and lead
     const std::size_t before = open_descriptors();
     {
         std::optional<detail::ShareFolder> folder{std::in_place, "", place.folder};
-        const ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))};
+        const ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
         Noise noise{process.get()};
         ShareFd lock = folder->lead();
         ShareFd listener = folder->listen();
@@ -203,7 +204,7 @@ TEST_CASE("share messages: a member survives a leader that sends noise, and lead
         for (int round = 0; round < rounds / 4; ++round) {
             ShareFd link;
             CHECK(soon([&] {
-                link = ShareFd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+                link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
                 return static_cast<bool>(link);
             }));
             for (std::uint64_t left = noise(30); left != 0; --left) {
@@ -239,7 +240,7 @@ TEST_CASE("share messages: a keeper survives noise, and keeps what it has") {
         auto made = std::make_shared<detail::Publication>();
         std::strncpy(made->facts.name.data(), "model", made->facts.name.size() - 1);
         made->facts.id = 5;
-        made->descriptors.push_back(ShareFd{::memfd_create("manifest", MFD_CLOEXEC)});
+        made->descriptors.push_back(owned(::memfd_create("manifest", MFD_CLOEXEC)));
         made->facts.descriptors = 1;
         keeper.keep(made);
         Noise noise{STDERR_FILENO};

@@ -35,6 +35,7 @@ using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
 using share_support::free_bytes;
+using share_support::owned;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
@@ -733,9 +734,9 @@ TEST_CASE("publish: strangers on a keeper's socket do no harm, and what they pub
         manifest.rows.emplace_back();
         manifest.rows[0].name[0] = 'a';
         manifest.rows[0].bytes = kind == 4 ? page : page + 1; // the last: sound, but its descriptor names no pages
-        if (kind == 1) made->descriptors.emplace_back(::memfd_create("noise", MFD_CLOEXEC));
+        if (kind == 1) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
         if (kind >= 2) made->descriptors.push_back(manifest.write());
-        if (kind >= 3) made->descriptors.emplace_back(::memfd_create("noise", MFD_CLOEXEC));
+        if (kind >= 3) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
         made->facts.descriptors = made->descriptors.size();
         stranger.keep(made);
         Reader reader{place};

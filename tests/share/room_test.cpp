@@ -73,7 +73,7 @@ struct Desk {
         message.bytes = bytes;
         message.as_left = as_left ? 1 : 0;
         message.facts.pages = kind;
-        room.hear(link, message, now, lost ? ShareFd{} : ShareFd{::eventfd(0, EFD_CLOEXEC)});
+        room.hear(link, message, now, lost ? ShareFd{} : ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC); }));
     }
     void want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
         say(link, Kind::want, bytes, id, within);

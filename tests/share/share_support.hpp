@@ -68,6 +68,11 @@ inline std::size_t free_bytes(const Place& place) {
     return memory.free_bytes;
 }
 
+/// Of an open descriptor, or invalid if it is negative.
+inline detail::ShareFd owned(int descriptor) {
+    return detail::ShareFd::opened([=] { return descriptor; });
+}
+
 /// Whether this process has a socket, or anything in the place's folder, open: for a forked child.
 inline bool has_share_descriptors(const Place& place) {
     for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {

@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -41,6 +43,7 @@ using process_test::Child;
 using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
+using share_support::owned;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
@@ -71,6 +74,35 @@ public:
 
     std::function<void()> freed;
 };
+
+/// Takes long to return a descriptor of pages.
+class SlowExport final : public DeviceAround {
+public:
+    using DeviceAround::DeviceAround;
+    Status export_pages(PageHandle pages, int& descriptor) noexcept override {
+        const Status status = DeviceAround::export_pages(pages, descriptor);
+        exported = true;
+        std::this_thread::sleep_for(100ms);
+        return status;
+    }
+
+    std::atomic<bool> exported{false};
+};
+
+/// Whether this process has a file of a machine open twice: a simulated device keeps one descriptor of each.
+bool has_pages_twice() {
+    std::vector<std::string> found;
+    for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        std::error_code gone; // the iterator's own
+        const std::string target = std::filesystem::read_symlink(each.path(), gone).string();
+        if (!contains(target, "/dev/shm/memsaver-") || !contains(target, "/p")) continue;
+        if (std::find(found.begin(), found.end(), target) != found.end()) return true;
+        found.push_back(target);
+    }
+    return false;
+}
+
+std::optional<Share> until_exit; // NOLINT(cert-err58-cpp): ends with the program
 
 /// Waits until the share's table has so many rows.
 bool come_to(const Share& share, std::size_t members) {
@@ -431,10 +463,10 @@ TEST_CASE("share: what a killed leader had is granted by the next one when its p
         REQUIRE(listener);
         std::thread leader{[&] { // in the place of the one that is killed, whose connections end before it does
             detail::ShareMessage message;
-            detail::ShareFd process{static_cast<int>(::syscall(SYS_pidfd_open, old.pid(), 0))};
+            const detail::ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, old.pid(), 0)));
             detail::ShareFd link;
             (void)soon([&] {
-                link = detail::ShareFd{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+                link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
                 return static_cast<bool>(link);
             });
             message.kind = detail::ShareMessage::Kind::welcome;
@@ -515,6 +547,42 @@ TEST_CASE("share: a child that is forked at any moment has no descriptor of a sh
         with += status != 0 ? 1 : 0;
     }
     CHECK(with == 0);
+}
+
+TEST_CASE("share: a child that is forked while pages are exported has no descriptor of them") {
+    const Place place;
+    const auto machine = std::make_shared<SlowExport>(place.device());
+    const Share share{AnyDriver{machine}, {.folder = place.folder}};
+    MemorySaver<> saver{share.driver()};
+    void* const block = saver.arena("weights").allocate(page);
+    std::thread publishing{[&] { (void)share.publish("model", saver, "weights", {.names = {{"w", block, page}}}); }};
+    CHECK(soon([&] { return machine->exported.load(); }));
+    Child child{[] { return has_pages_twice() ? 1 : 0; }};
+    CHECK(child.wait() == 0);
+    publishing.join();
+}
+
+TEST_CASE("share: a forked child keeps its own files, whatever number they have") {
+    detail::ShareFd parents = owned(::dup(STDIN_FILENO));
+    Child child{[&] {
+        const int number = parents.get();
+        if (::dup2(STDERR_FILENO, number) != number) return 2;
+        const detail::ShareFd mine = owned(number);
+        parents.reset();
+        return ::fcntl(number, F_GETFD) >= 0 ? 0 : 1;
+    }};
+    CHECK(child.wait() == 0);
+}
+
+// The sanitizers see what is used after its end.
+TEST_CASE("share: a share may end after main, with the static objects of the program") {
+    const Place place;
+    Child child{[&] {
+        until_exit.emplace(place.join({.name = "static"}));
+        std::exit(3);
+        return 0;
+    }};
+    CHECK(child.wait() == 3);
 }
 
 TEST_CASE("share: members that are stopped are skipped") {

@@ -167,8 +167,8 @@ private:
 inline ShareMemberCore::ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
                                         std::chrono::nanoseconds answer_within)
     : inner_{std::move(inner)}, folder_{std::move(folder)},
-      answer_within_{answer_within}, process_{static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))},
-      wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, facts_{facts} {
+      answer_within_{answer_within}, process_{ShareFd::opened([] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); })},
+      wake_{ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })}, facts_{facts} {
     if (!wake_) unavailable({"Share: eventfd failed: ", to_string(system_status(errno))}, system_status(errno));
     if (!process_)
         unavailable({"Share: pidfd_open failed: ", to_string(system_status(errno)), " (Linux 5.3 has it)"},

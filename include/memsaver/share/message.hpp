@@ -79,15 +79,13 @@ struct ShareMessage {
 class ShareFd {
 public:
     ShareFd() noexcept = default;
-    /// Takes over an open descriptor, or nothing if it is negative. Closes it and throws std::bad_alloc if there is no
-    /// memory.
-    explicit ShareFd(int descriptor);
     /// What `open` returns. It does not wait, and no child is forked meanwhile: one would keep the descriptor. Invalid,
-    /// with errno, if it is negative.
+    /// with errno, if it is negative. Closes it and throws std::bad_alloc if there is no memory.
     static ShareFd opened(FunctionRef<int()> open);
-    ShareFd(ShareFd&& other) noexcept : descriptor_{std::exchange(other.descriptor_, -1)} {}
+    ShareFd(ShareFd&& other) noexcept : descriptor_{std::exchange(other.descriptor_, -1)}, forks_{other.forks_} {}
     ShareFd& operator=(ShareFd&& other) noexcept {
         std::swap(descriptor_, other.descriptor_);
+        std::swap(forks_, other.forks_);
         return *this;
     }
     ~ShareFd() { reset(); }
@@ -100,6 +98,7 @@ private:
     friend class ShareFds;
 
     int descriptor_ = -1;
+    unsigned forks_ = 0; // how often the process had been forked: in a child, the number may be another file's
 };
 
 /// What a receive came to.

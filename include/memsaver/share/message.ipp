@@ -27,7 +27,7 @@ static_assert(std::is_trivially_copyable_v<ShareMessage>);
 class ShareFds {
 public:
     static ShareFds& all() {
-        static ShareFds fds;
+        static ShareFds& fds = *new ShareFds; // never destroyed: a share may end later than any other object
         return fds;
     }
     /// While it is held, no child is forked.
@@ -43,10 +43,12 @@ public:
             throw;
         }
         added.descriptor_ = descriptor;
+        added.forks_ = forks_;
         return added;
     }
-    void close(int descriptor) noexcept {
+    void close(int descriptor, unsigned forks) noexcept {
         const std::lock_guard lock{mutex_};
+        if (forks != forks_) return; // closed in this child
         std::erase(fds_, descriptor);
         (void)::close(descriptor);
     }
@@ -57,14 +59,14 @@ private:
                                [] {
                                    for (int& each : all().fds_) (void)::close(std::exchange(each, -1));
                                    all().fds_.clear();
+                                   all().forks_ += 1;
                                    all().mutex_.unlock();
                                });
     }
     std::mutex mutex_;
     std::vector<int> fds_;
+    unsigned forks_ = 0;
 };
-
-inline ShareFd::ShareFd(int descriptor) : ShareFd{opened([=] { return descriptor; })} {}
 
 inline ShareFd ShareFd::opened(FunctionRef<int()> open) {
     ShareFds& all = ShareFds::all();
@@ -73,7 +75,7 @@ inline ShareFd ShareFd::opened(FunctionRef<int()> open) {
 }
 
 inline void ShareFd::reset() noexcept {
-    if (descriptor_ >= 0) ShareFds::all().close(std::exchange(descriptor_, -1));
+    if (descriptor_ >= 0) ShareFds::all().close(std::exchange(descriptor_, -1), forks_);
 }
 
 inline bool ShareMessage::sound(std::size_t received) const noexcept {

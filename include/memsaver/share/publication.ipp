@@ -199,9 +199,13 @@ private:
         }
     }
     void add_export(Publication& publication, PageHandle pages) const {
-        int descriptor = -1;
-        check(driver_.export_pages(pages, descriptor), "export pages");
-        publication.descriptors.push_back(ShareFd{descriptor});
+        Status status;
+        publication.descriptors.push_back(ShareFd::opened([&] {
+            int descriptor = -1;
+            status = driver_.export_pages(pages, descriptor);
+            return status.ok() ? descriptor : -1;
+        }));
+        check(status, "export pages");
     }
 
     const AnyDriver& driver_;

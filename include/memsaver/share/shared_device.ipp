@@ -81,8 +81,11 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) no
         DeviceMemory memory;
         if (!inner().memory(memory).ok() || held.bytes < memory.total_bytes / most_descriptors) return {};
         ShareFd descriptor = std::move(held.descriptor);
-        int exported = -1;
-        if (!descriptor && DeviceAround::export_pages(pages, exported).ok()) descriptor = ShareFd{exported};
+        if (!descriptor)
+            descriptor = ShareFd::opened([&] {
+                int exported = -1;
+                return DeviceAround::export_pages(pages, exported).ok() ? exported : -1;
+            });
         if (descriptor && !as_left) {
             const Window window{inner(), pages, held.bytes, Rights::read_write};
             const std::lock_guard lock{clearing_mutex_};
