@@ -75,6 +75,20 @@ public:
     std::function<void()> freed;
 };
 
+/// Takes long to create pages, and plain memory.
+class SlowCreate final : public DeviceAround {
+public:
+    using DeviceAround::DeviceAround;
+    Status create_shared(std::size_t bytes, PageHandle& pages) noexcept override {
+        std::this_thread::sleep_for(60ms);
+        return DeviceAround::create_shared(bytes, pages);
+    }
+    Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
+        std::this_thread::sleep_for(60ms);
+        return DeviceAround::allocate_plain(bytes, address);
+    }
+};
+
 /// Takes long to return a descriptor of pages.
 class SlowExport final : public DeviceAround {
 public:
@@ -199,6 +213,40 @@ TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
     CHECK(contains(text_of<OutOfMemory>([&] { (void)saver.arena("b").allocate(4 * page); }), "ceiling"));
     saver.deallocate(block);
     (void)saver.arena("b").allocate(10 * page); // its own unused memory is released first
+}
+
+TEST_CASE("share: threads that allocate at the same time stay below the ceiling of their member") {
+    const Place place;
+    const auto machine = std::make_shared<SlowCreate>(place.device());
+    const Share share{AnyDriver{machine}, {.ceiling = 10 * page, .folder = place.folder}};
+    std::atomic<int> taken{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+        threads.emplace_back([&] {
+            PageHandle pages;
+            Address plain = 0;
+            const Status status =
+                i % 2 == 0 ? share.driver().create(4 * page, pages) : share.driver().allocate_plain(4 * page, plain);
+            taken += status.ok() ? 1 : 0;
+        });
+    for (std::thread& each : threads) each.join();
+    CHECK(taken == 2);
+    CHECK(share.members().at(0).held_bytes == 8 * page);
+}
+
+TEST_CASE("share: a grant that is used slowly stays") {
+    const Place place;
+    const auto machine = std::make_shared<SlowCreate>(place.device());
+    const Share share{AnyDriver{machine}, {.folder = place.folder}};
+    const Share other = place.join({.name = "other", .priority = 1});
+    MemorySaver<> saver{other.driver()};
+    REQUIRE(share.driver().ask_for_room(50 * page, 0).ok());
+    std::thread waiting{[&] { (void)other.driver().ask_for_room(60 * page, 3'000'000'000); }}; // comes first
+    CHECK(soon([&] { return share.members().at(1).waiting_bytes + share.members().at(0).waiting_bytes != 0; }));
+    PageHandle pages;
+    for (int i = 0; i < 5; ++i) CHECK(share.driver().create(10 * page, pages).ok()); // 60 ms each
+    CHECK(share.members().at(0).held_bytes + share.members().at(1).held_bytes == 50 * page);
+    waiting.join();
 }
 
 TEST_CASE("share: a member that can wait gets memory that is freed later") {

@@ -32,7 +32,7 @@ public:
 
     static constexpr Status no_room{StatusKind::out_of_memory, 0, "no member of the share gives so much"};
     static constexpr Status no_host_memory{StatusKind::out_of_host_memory, 0, "no host memory"};
-    /// A grant that is not used for so long goes back.
+    /// A grant of which nothing is used for so long goes back.
     static constexpr std::chrono::milliseconds grant_lasts{100};
     /// A leader that still wants pages says so again within this time.
     static constexpr std::chrono::milliseconds passes_for = 4 * ShareRoom::ask_again;
@@ -135,7 +135,7 @@ private:
     bool stop_ = false;
     std::uint64_t next_id_ = 1;
     std::vector<Asked*> asked_;
-    Clock::time_point granted_at_{};
+    Clock::time_point granted_at_{}; // when it was last granted something, or used some of it
     std::vector<Passed> passed_;
 
     struct Lender {

@@ -166,8 +166,9 @@ private:
 
 inline ShareMemberCore::ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
                                         std::chrono::nanoseconds answer_within)
-    : inner_{std::move(inner)}, folder_{std::move(folder)},
-      answer_within_{answer_within}, process_{ShareFd::opened([] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); })},
+    : inner_{std::move(inner)}, folder_{std::move(folder)}, answer_within_{answer_within}, process_{ShareFd::opened([] {
+          return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
+      })},
       wake_{ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })}, facts_{facts} {
     if (!wake_) unavailable({"Share: eventfd failed: ", to_string(system_status(errno))}, system_status(errno));
     if (!process_)
@@ -506,6 +507,7 @@ inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
         }
         if (facts_.granted >= bytes) {
             facts_.granted -= bytes;
+            granted_at_ = Clock::now();
             return {};
         }
     }
@@ -550,6 +552,7 @@ inline ShareFd ShareMemberCore::take_pages(std::uint64_t bytes) noexcept {
     if (found == passed_.end()) return {};
     ShareFd pages = std::move(found->pages);
     passed_.erase(found);
+    granted_at_ = Clock::now();
     tell(Kind::took); // is active
     return pages;
 }

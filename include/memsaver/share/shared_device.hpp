@@ -48,6 +48,8 @@ private:
     };
     using Sizes = std::unordered_map<std::uint64_t, Held>;
 
+    /// Whether the ceiling lets this member take so much more.
+    [[nodiscard]] Status allowed(std::size_t bytes) const noexcept;
     /// Makes `take`, which gives an entry of `sizes` its number, as far as the ceiling and the other members let it.
     Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept;
     /// Takes pages that were passed on, and enters them. Not ok if there are none.
@@ -61,6 +63,7 @@ private:
     std::size_t ceiling_;
     std::mutex clearing_mutex_;
     std::optional<Staging> clearing_; ///< opened by the first pages that are cleared
+    std::mutex counting_;             ///< from a look at the ceiling until what is taken counts
     std::mutex mutex_;
     Sizes handles_;
     Sizes plain_;

@@ -34,28 +34,38 @@ inline std::string SharedDevice::holders() const {
     return text;
 }
 
+inline Status SharedDevice::allowed(std::size_t bytes) const noexcept {
+    if (ceiling_ == 0 || (bytes <= ceiling_ && member_->held() <= ceiling_ - bytes)) return {};
+    return {StatusKind::out_of_memory, 0, "the ceiling of this member of the share"};
+}
+
 inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept {
     if (member_->forked()) return {StatusKind::other, 0, "a share in a forked child"};
-    if (ceiling_ != 0 && (bytes > ceiling_ || member_->held() > ceiling_ - bytes))
-        return {StatusKind::out_of_memory, 0, "the ceiling of this member of the share"};
+    if (const Status status = allowed(bytes); !status.ok()) return status;
     if (const Status status = member_->cover(bytes); !status.ok()) return status;
-    Status status = ShareMemberCore::no_host_memory;
-    try {
-        const std::lock_guard lock{mutex_};
-        sizes.reserve(sizes.size() + 1);
-        Sizes entry; // its node: nothing can fail once the memory is there
-        entry[0].bytes = bytes;
-        Sizes::node_type node = entry.extract(entry.begin());
-        status = take(node.key());
-        if (status.ok()) sizes.insert(std::move(node));
-    } catch (...) {
-    }
+    const std::lock_guard counting{counting_};
+    Status status = allowed(bytes); // another thread may have taken some meanwhile
+    if (status.ok()) try {
+            const std::lock_guard lock{mutex_};
+            status = ShareMemberCore::no_host_memory;
+            sizes.reserve(sizes.size() + 1);
+            Sizes entry; // its node: nothing can fail once the memory is there
+            entry[0].bytes = bytes;
+            Sizes::node_type node = entry.extract(entry.begin());
+            status = take(node.key());
+            if (status.ok()) sizes.insert(std::move(node));
+        } catch (...) {
+        }
     member_->created(bytes, status.ok());
     return status;
 }
 
 inline Status SharedDevice::take_passed(std::size_t bytes, PageHandle& pages) noexcept {
-    ShareFd descriptor = member_->take_pages(bytes);
+    ShareFd descriptor;
+    {
+        const std::lock_guard counting{counting_};
+        if (allowed(bytes).ok()) descriptor = member_->take_pages(bytes);
+    }
     if (!descriptor) return unsupported;
     Status status = ShareMemberCore::no_host_memory;
     try {
@@ -161,8 +171,7 @@ inline Status SharedDevice::free_plain(Address address) noexcept {
 
 inline Status SharedDevice::ask_for_room(std::size_t bytes, std::int64_t within) noexcept {
     if (member_->forked()) return ShareMemberCore::no_room;
-    if (ceiling_ != 0 && (bytes > ceiling_ || member_->held() > ceiling_ - bytes))
-        return {StatusKind::out_of_memory, 0, "the ceiling of this member of the share"};
+    if (const Status status = allowed(bytes); !status.ok()) return status;
     return member_->ask(bytes, within < 0 ? ShareRoom::without_limit : within);
 }
 
