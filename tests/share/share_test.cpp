@@ -390,6 +390,23 @@ TEST_CASE("share: impossible options, devices, folders and savers are refused") 
     CHECK_THROWS_AS((void)share.lend(stranger), Misuse);
 }
 
+TEST_CASE("share: handles that were moved from, assigned and given long times") {
+    const Place place;
+    Share share{place.device(), {.answer_within = std::chrono::milliseconds::max(), .folder = place.folder}};
+    const Share moved = std::move(share);
+    CHECK(share.members().size() == 1); // NOLINT(bugprone-use-after-move): a move copies
+    MemorySaver<> saver{moved.driver()};
+    void* const block = fill(saver, "weights", page, 1);
+    Lending first = moved.lend(saver);
+    Lending second;
+    first = std::move(second); // ends it, although `second` lives
+    CHECK(!moved.members().at(0).lends);
+    (void)moved.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+    Attached model = moved.attach("model", saver);
+    const Attached other = std::move(model);
+    CHECK(model.tag() == other.tag()); // NOLINT(bugprone-use-after-move)
+}
+
 TEST_CASE("share: a folder with a long name works") {
     const Place place;
     std::string deep = place.folder;

@@ -80,6 +80,10 @@ public:
     /// range, or Misuse if the tag is paused.
     inline void verify() const;
 
+    Attached(const Attached&) = default; // a move copies
+    Attached& operator=(const Attached&) = default;
+    ~Attached() = default;
+
 private:
     friend class Share;
     explicit Attached(std::shared_ptr<const detail::AttachedModel> model) noexcept : model_{std::move(model)} {}

@@ -86,9 +86,12 @@ private:
 /// whatever way, leaves nothing behind; one that is stopped is passed by. Without anybody who answers, a saver goes on
 /// alone. In a forked child a share is not usable, and keeps nothing of its parent's.
 ///
-/// Thread-safe. The membership ends with the share and the last saver on its driver.
+/// A handle (a move copies). Thread-safe. The membership ends with the last copy and the last saver on its driver.
 class Share {
 public:
+    Share(const Share&) = default;
+    Share& operator=(const Share&) = default;
+    ~Share() = default;
     /// Joins the share of the driver's device. Throws Misuse for options that cannot be, and Unavailable if the device
     /// has no identity, the folder cannot be used or the members use another version.
     explicit Share(const AnyDriver& driver, const ShareOptions& options = {});

@@ -30,6 +30,7 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
     if (options.ceiling != 0 && options.ceiling < options.floor)
         refuse_option("ShareOptions::ceiling", format_bytes(options.ceiling),
                       "0, or at least the floor, " + format_bytes(options.floor));
+    constexpr std::chrono::milliseconds longest = std::chrono::hours{24};
     if (options.answer_within.count() <= 0)
         refuse_option("ShareOptions::answer_within", std::to_string(options.answer_within.count()) + " ms",
                       "times of at least 1 ms");
@@ -49,8 +50,9 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
     const auto leave = [](ShareMemberCore* member) { // a forked child has no threads to end, and locks in any state
         if (!member->forked()) delete member;
     };
-    std::shared_ptr<ShareMemberCore> member{
-        new ShareMemberCore{driver, ShareFolder{identity, options.folder}, facts, options.answer_within}, leave};
+    std::shared_ptr<ShareMemberCore> member{new ShareMemberCore{driver, ShareFolder{identity, options.folder}, facts,
+                                                                std::min(options.answer_within, longest)},
+                                            leave};
     member->meet();
     return member;
 }
@@ -85,7 +87,6 @@ inline void Share::withdraw(std::string_view name) const {
 }
 
 inline Lending Share::lend(detail::ShareMemberCore::Lend lend) const {
-    member_->require_parent("Share::lend");
     return detail::translated([&] { return Lending{member_, member_->start_lending(std::move(lend))}; });
 }
 
@@ -104,8 +105,10 @@ inline Lending::Lending(Lending&& other) noexcept
     : member_{std::move(other.member_)}, number_{std::exchange(other.number_, 0)} {}
 
 inline Lending& Lending::operator=(Lending&& other) noexcept {
-    std::swap(member_, other.member_);
-    std::swap(number_, other.number_);
+    if (this == &other) return *this;
+    const Lending ending{std::move(*this)};
+    member_ = std::move(other.member_);
+    number_ = std::exchange(other.number_, 0);
     return *this;
 }
 
