@@ -29,10 +29,12 @@ struct Desk {
     std::uint64_t free = 0;
     bool held_back = false; // more is heard before the next look
     std::vector<Sent> sent;
+    int waits = 0;           // how often somebody was told that it waits
     std::uint64_t asked = 0; // the number of the last question
     ShareRoom::Clock::time_point now{};
     ShareRoom room{[this](int link, const ShareMessage& m, int /*descriptor*/) {
                        if (m.kind == Kind::lend) asked = m.id;
+                       if (m.kind == Kind::waits) ++waits;
                        if (m.kind != Kind::welcome && m.kind != Kind::waits)
                            sent.push_back({link, m.kind, m.id, m.bytes});
                        return true;
@@ -184,8 +186,14 @@ TEST_CASE("share room: a cancelled request gives its room to those behind it") {
     desk.want(1, 5, 11, ShareRoom::without_limit);
     desk.want(2, 3, 21, long_time);
     CHECK(desk.heard().empty());
+    desk.waits = 0;
+    desk.say(1, Kind::still, 0, 11);
+    CHECK(desk.waits == 1);
     desk.say(1, Kind::cancel, 0, 11);
     CHECK(desk.heard() == "2 grant 3");
+    desk.say(1, Kind::still, 0, 11);
+    desk.say(2, Kind::still, 0, 21); // the answer is on its way
+    CHECK(desk.waits == 1);
 }
 
 TEST_CASE("share room: a lender that does not answer is passed by, and so is one that leaves") {

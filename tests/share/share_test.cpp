@@ -123,6 +123,12 @@ bool come_to(const Share& share, std::size_t members) {
     return soon([&] { return share.members().size() == members; });
 }
 
+std::string table_of(const std::vector<ShareMember>& members) {
+    std::ostringstream text;
+    for (const ShareMember& each : members) text << each << '\n';
+    return text.str();
+}
+
 /// Whether there is room for an allocation, now.
 bool served(MemorySaver<>& saver, const char* tag, std::size_t bytes) {
     try {
@@ -675,6 +681,26 @@ TEST_CASE("share: members that are stopped are skipped") {
         leader.kill(SIGCONT);
         CHECK(come_to(share, 2));
         CHECK(soon([&] { return served(saver, "b", 30 * page); })); // unless it takes too long to answer
+        leader.kill(SIGKILL);
+    }
+    SUBCASE("a leader while others wait: they go on alone") {
+        Child leader{stopped_one("leader")};
+        REQUIRE(leader.next() == 'r');
+        const Share holder = place.join({.name = "holder"});
+        const Share share = place.join({.name = "other", .answer_within = 50ms});
+        PageHandle pages;
+        MemorySaver<> saver{share.driver()};
+        void* const block = saver.arena("weights", HostBackup{}).allocate(40 * page);
+        std::memset(block, 7, 40 * page);
+        saver.pause();
+        REQUIRE(holder.driver().create(40 * page, pages).ok());
+        std::thread waiting{[&] { CHECK_NOTHROW((void)saver.resume("weights", {.room_within = 5s})); }};
+        CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
+        leader.stop();
+        std::this_thread::sleep_for(200ms);
+        CHECK(holder.driver().release(pages).ok());
+        waiting.join();
+        CHECK(all_are(block, 7, 40 * page));
         leader.kill(SIGKILL);
     }
     SUBCASE("one that is asked for room: the next one is asked") {

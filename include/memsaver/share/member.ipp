@@ -459,18 +459,17 @@ inline bool ShareMemberCore::answered(std::unique_lock<std::mutex>& lock, Asked&
     asked_.push_back(&asked);
     tell(asked.message);
     const auto over = [&] { return asked.state == Asked::State::granted || asked.state == Asked::State::denied; };
-    // Once the leader has said that it waits, as long as the caller likes; before, as long as a leader may take.
+    // As long as the caller likes, and as long as a leader may take to say that it waits, now and again.
     for (auto patience = Clock::now() + answer_within_; !over();) {
-        const bool waits = asked.state == Asked::State::waits;
-        if (waits) patience = Clock::now() + answer_within_;
-        if (waits && !until) {
-            changed_.wait(lock);
-        } else if (changed_.wait_until(lock, waits ? *until : patience) == std::cv_status::timeout && !over()) {
-            break;
-        }
+        const bool ends = until && *until < patience;
+        if (changed_.wait_until(lock, ends ? *until : patience) == std::cv_status::no_timeout || over()) continue;
+        silent_ = silent_ || (!ends && asked.state == Asked::State::sent);
+        if (ends || silent_) break;
+        asked.state = Asked::State::sent;
+        tell(Kind::still, 0, asked.message.id);
+        patience = Clock::now() + answer_within_;
     }
     std::erase(asked_, &asked);
-    silent_ = silent_ || asked.state == Asked::State::sent;
     return over();
 }
 
@@ -490,7 +489,7 @@ inline Status ShareMemberCore::ask(std::uint64_t bytes, std::int64_t within, con
             until = Clock::now() + std::chrono::nanoseconds{within};
         if (answered(lock, asked, until)) return asked.state == Asked::State::granted ? Status{} : no_room;
         tell(Kind::cancel, 0, asked.message.id);
-        return asked.state == Asked::State::waits ? no_room : alone;
+        return silent_ ? alone : no_room;
     } catch (...) {
         return no_host_memory;
     }

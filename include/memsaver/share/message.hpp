@@ -38,6 +38,7 @@ struct ShareMessage {
         facts,  ///< new `facts`
         want,   ///< `bytes` in one go; `within`: see ShareRoom::want
         cancel, ///< no longer waits for want `id`
+        still,  ///< asks for `waits` again, if want `id` is still in the queue: whether the leader lives
         took,   ///< `bytes` that had been granted were created
         unused, ///< `bytes` that had been granted will not be
         freed,  ///< `bytes` were released
@@ -56,7 +57,7 @@ struct ShareMessage {
         row,     ///< a member's `facts`, in answer to `list` `id`
         end      ///< after the last row
     };
-    static constexpr std::uint32_t this_version = 3;
+    static constexpr std::uint32_t this_version = 4;
     /// More than any device has: sums of a few do not overflow.
     static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60U;
 

@@ -55,6 +55,11 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::cancel:
         std::erase_if(wants_, [&](const Want& each) { return each.link == link && each.id == message.id; });
         break;
+    case Kind::still:
+        if (std::any_of(wants_.begin(), wants_.end(),
+                        [&](const Want& each) { return each.link == link && each.id == message.id; }))
+            send(link, Kind::waits, message.id);
+        break;
     case Kind::took:
         less(member->facts.granted);
         member->facts.held += message.bytes;
