@@ -8,10 +8,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string_view>
-#include <utility>
 
 using namespace memsaver::detail;
 
@@ -49,8 +49,9 @@ int main(int count, char** arguments) {
         }
         keeper.open(); // first: what is published from now on comes by itself
         for (const PublicationFacts& each : keeper.list()) {
-            Keeper::Kept kept = keeper.get(each.id);
-            if (kept != nullptr) keeper.keep(std::move(kept));
+            const std::uint64_t heard = keeper.heard();
+            const Keeper::Kept kept = keeper.get(each.id);
+            if (kept != nullptr) keeper.keep_got(kept, heard);
         }
         std::printf("memsaver-keeper: keeps what is published in %s\n", folder.path().c_str());
         (void)std::fflush(stdout); // who has started it may wait for this line

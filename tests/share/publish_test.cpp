@@ -16,14 +16,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace share_publish_test {
@@ -90,6 +93,23 @@ bool right(const Attached& model) {
     return all_are(model.at("first").data, 1, 3 * page) && all_are(model.at("second").data, 2, page + 300) &&
            all_are(model.at("scales").data, 3, 1000);
 }
+
+/// Counts the host's memory that is taken for transfers, and does something at the next import of pages.
+class Watched final : public DeviceAround {
+public:
+    using DeviceAround::DeviceAround;
+    Status map_host(std::size_t bytes, void*& pages) noexcept override {
+        ++mapped;
+        return DeviceAround::map_host(bytes, pages);
+    }
+    Status import_pages(int descriptor, PageHandle& pages) noexcept override {
+        if (const auto act = std::exchange(at_import, {})) act();
+        return DeviceAround::import_pages(descriptor, pages);
+    }
+
+    std::atomic<int> mapped{0};
+    std::function<void()> at_import;
+};
 
 /// A process that publishes the model, says 'p', and stays. Before the test itself has a share: with the thread
 /// sanitizer a process that has threads cannot fork one that makes some.
@@ -548,6 +568,28 @@ TEST_CASE("publish: a withdrawal frees the pages once the last reader has gone")
         CHECK(right(reader.attach()));
     }
     CHECK(free_bytes(place) == 64 * page);
+}
+
+TEST_CASE("publish: what is withdrawn while a reader attaches it is not published again by the reader") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    const auto machine = std::make_shared<Watched>(place.device());
+    Reader reader{place, AnyDriver{machine}};
+    machine->at_import = [&] { engine.share.withdraw("model"); };
+    const Attached model = reader.attach();
+    CHECK(right(model));
+    CHECK_THROWS_AS((void)engine.share.attach("model", engine.saver), Unavailable);
+    Engine other{place}; // the withdrawal of another one does not count
+    (void)other.publish();
+    (void)other.share.publish("other", other.saver, "state", {.names = {{"scales", other.scales, 1000}}});
+    reader.saver.drop(model.tag());
+    machine->at_import = [&] { other.share.withdraw("other"); };
+    (void)reader.attach();
+    const detail::ShareFolder folder{"", place.folder};
+    CHECK(detail::Keeper{folder, 200ms}.list().size() == 1);
+    other.share.withdraw("model");
+    CHECK(detail::Keeper{folder, 200ms}.list().empty());
 }
 
 TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdrawal later") {

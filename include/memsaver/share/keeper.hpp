@@ -57,7 +57,11 @@ public:
     /// Begins to answer, if it did not before. Throws Unavailable.
     void open();
     /// Keeps a publication until it is withdrawn. `own`: this process publishes it.
-    void keep(Kept kept, bool own = false);
+    void keep(const Kept& kept, bool own = false);
+    /// Keeps a publication of another process, unless it was withdrawn since this keeper was open and had `heard()`.
+    void keep_got(const Kept& kept, std::uint64_t heard);
+    /// Of how many withdrawals it has heard.
+    [[nodiscard]] std::uint64_t heard() const;
     /// Device memory of what this process has published and nobody has withdrawn.
     [[nodiscard]] std::uint64_t published_bytes() const noexcept { return published_bytes_.load(); }
 
@@ -78,7 +82,9 @@ private:
 
     void run() noexcept;
     void answer(Link& link);
-    /// Counts what is published. Requires the mutex.
+    /// These require the mutex.
+    void add(const Kept& kept, bool own);
+    /// Counts what is published.
     void count() noexcept;
     /// Calls `ask(link)` for a connection to each keeper until it returns true.
     template <class Ask>
@@ -91,6 +97,7 @@ private:
     mutable std::mutex mutex_;
     std::vector<Kept> kept_;
     std::vector<Kept> own_; // of these
+    std::uint64_t heard_ = 0;
     std::atomic<std::uint64_t> published_bytes_{0};
     std::string name_; // of its socket
     ShareFd listener_;

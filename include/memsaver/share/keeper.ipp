@@ -162,13 +162,34 @@ inline void Keeper::open() {
     thread_ = std::thread{[this] { run(); }};
 }
 
-inline void Keeper::keep(Kept kept, bool own) {
+inline void Keeper::keep(const Kept& kept, bool own) {
     open();
     const std::lock_guard lock{mutex_};
+    add(kept, own);
+}
+
+inline void Keeper::keep_got(const Kept& kept, std::uint64_t heard) {
+    const auto same = [&](const PublicationFacts& each) { return each.id == kept->facts.id; };
+    for (bool published = true; published;) {
+        {
+            const std::lock_guard lock{mutex_};
+            if (std::exchange(heard, heard_) == heard_) return add(kept, false);
+        }
+        const std::vector<PublicationFacts> rows = list(); // it may have been that, or another one
+        published = std::any_of(rows.begin(), rows.end(), same);
+    }
+}
+
+inline std::uint64_t Keeper::heard() const {
+    const std::lock_guard lock{mutex_};
+    return heard_;
+}
+
+inline void Keeper::add(const Kept& kept, bool own) {
     for (const Kept& each : kept_)
         if (each->facts.id == kept->facts.id) return;
     if (own) own_.push_back(kept);
-    kept_.push_back(std::move(kept));
+    kept_.push_back(kept);
     count();
 }
 
@@ -208,6 +229,7 @@ inline void Keeper::answer(Link& link) {
     {
         const std::lock_guard lock{mutex_};
         if (asked.kind == Kind::withdraw) {
+            heard_ += 1;
             for (std::vector<Kept>* const all : {&kept_, &own_})
                 std::erase_if(*all, [&](const Kept& each) { return each->facts.name == asked.facts.name; });
             count();
@@ -294,11 +316,12 @@ inline void Keeper::offer(const Publication& publication) const {
 inline void Keeper::withdraw(std::string_view name) const {
     PublicationFacts facts;
     std::copy(name.begin(), name.end(), facts.name.begin());
-    each_keeper("keep", [&](Link& link) {
-        Message end;
-        if (link.send(Message::Kind::withdraw, facts)) (void)link.receive(end);
-        return false;
-    });
+    for (int round = 0; round < 2; ++round) // who gets it from one that has not heard of it is open by the second one
+        each_keeper("keep", [&](Link& link) {
+            Message end;
+            if (link.send(Message::Kind::withdraw, facts)) (void)link.receive(end);
+            return false;
+        });
 }
 
 } // namespace detail

@@ -302,6 +302,8 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
                                                        const AttachOptions& options) {
     if (!saver.enabled()) misuse({"attach: the saver is switched off"});
     const PublicationFacts facts = chosen(keeper.list(), name, options);
+    keeper.open();
+    const std::uint64_t heard = keeper.heard();
     const Keeper::Kept kept = keeper.get(facts.id);
     if (kept == nullptr) unavailable({"attach: ", in_quotes(full_name(facts)), " has been withdrawn"});
     Manifest manifest = Manifest::read(*kept);
@@ -333,7 +335,7 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
                 if (each.copied != 0) used = std::max(used, std::size_t{each.offset + each.bytes});
             Staging{inner, used}.copy(model->copied, window.address(), used);
         }
-        keeper.keep(kept);
+        keeper.keep_got(kept, heard);
     } catch (...) {
         saver.drop(model->name);
         throw;
