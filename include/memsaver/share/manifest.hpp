@@ -45,7 +45,8 @@ struct Manifest {
     /// The hash of all names and bytes.
     [[nodiscard]] std::uint64_t hash() const {
         std::vector<ManifestRow> only = rows;
-        for (ManifestRow& each : only) each.offset = 0; // of no matter to a reader
+        std::sort(only.begin(), only.end(), [](const ManifestRow& a, const ManifestRow& b) { return a.name < b.name; });
+        for (ManifestRow& each : only) each.copied = each.offset = 0; // neither name nor bytes
         return xxh64(only.data(), only.size() * sizeof(ManifestRow));
     }
 

@@ -129,13 +129,14 @@ public:
             add_export(publication, copies.get().handle);
             const Window window{driver_, copies.get().handle, manifest_.copied, Rights::read_write};
             staging.zero({window.address(), manifest_.copied});
+            std::vector<Range> made;
             for (std::size_t i = 0; i < names.size(); ++i) {
-                ManifestRow& row = manifest_.rows[i];
+                const ManifestRow& row = manifest_.rows[i];
                 if (row.copied == 0) continue;
-                const Address copy = window.address() + row.offset;
-                staging.copy(copy, as_address(names[i].data), row.bytes);
-                row.hash = hashes_of(driver_, {{copy, row.bytes}}).front();
+                made.push_back({window.address() + row.offset, row.bytes});
+                staging.copy(made.back().address, as_address(names[i].data), row.bytes);
             }
+            put_hashes(1, made);
         }
         for (const Extent& each : contents_.extents) {
             if (each.sealed || is_written(each, names)) continue;
@@ -146,10 +147,7 @@ public:
         for (const PublishedRange& each : names) {
             if (each.access == PublishAccess::shared) ranges.push_back({as_address(each.data), each.bytes});
         }
-        const std::vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
-        auto hash = hashes.begin();
-        for (ManifestRow& row : manifest_.rows)
-            if (row.copied == 0) row.hash = *hash++;
+        put_hashes(0, ranges);
         publication.facts.hash = manifest_.hash();
         publication.facts.descriptors = publication.descriptors.size();
         publication.descriptors.front() = manifest_.write();
@@ -197,6 +195,13 @@ private:
             }
             if (at < each.end()) staging.zero({at, each.end() - at});
         }
+    }
+    /// Of the rows that are copied, or not, which lie there.
+    void put_hashes(std::uint64_t copied, const std::vector<Range>& ranges) {
+        const std::vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
+        auto hash = hashes.begin();
+        for (ManifestRow& row : manifest_.rows)
+            if (row.copied == copied) row.hash = *hash++;
     }
     void add_export(Publication& publication, PageHandle pages) const {
         Status status;
