@@ -109,6 +109,7 @@ struct memsaver_lending {
 
 struct memsaver_attached {
     std::optional<Attached> attached{}; // always, once the handle is given out
+    std::vector<AttachedRange> ranges{};
     detail::ForkCheck fork{};
 };
 
@@ -1450,6 +1451,7 @@ memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsave
         if (from.hash != nullptr) wanted.hash = *from.hash;
         auto made = std::make_unique<memsaver_attached>();
         made->attached = of.attach(not_null(name, function, "the name"), reader, wanted);
+        made->ranges = made->attached->ranges();
         *attached = made.release();
     });
 }
@@ -1473,6 +1475,14 @@ memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* na
         const AttachedRange found = of.at(not_null(name, function, "the name"));
         out.put({sizeof(memsaver_attached_range), found.data,
                  found.access == PublishAccess::copied ? found.writable() : nullptr, found.bytes});
+    });
+}
+
+memsaver_result memsaver_attached_name(memsaver_attached* attached, size_t index, const char** name) noexcept {
+    return guarded(__func__, [&](const char* function) {
+        (void)object_of(attached, function);
+        const std::vector<AttachedRange>& all = attached->ranges;
+        *not_null(name, function, "the output pointer") = index < all.size() ? all[index].name.c_str() : nullptr;
     });
 }
 

@@ -1046,6 +1046,10 @@ typedef struct memsaver_attached_range {
 /// Finds a range by its name. MEMSAVER_MISUSE if there is none.
 MEMSAVER_API memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
                                                   memsaver_attached_range* range) MEMSAVER_NOEXCEPT;
+/// Returns the names of the ranges one by one, in order: `index` counts from 0. Null after the last. Valid as long as
+/// the handle.
+MEMSAVER_API memsaver_result memsaver_attached_name(memsaver_attached* attached, size_t index,
+                                                    const char** name) MEMSAVER_NOEXCEPT;
 /// Reads the shared ranges again and compares them with what was published. MEMSAVER_PUBLICATION_DAMAGED names a range
 /// that differs; MEMSAVER_MISUSE if the tag is paused or was dropped.
 MEMSAVER_API memsaver_result memsaver_attached_verify(memsaver_attached* attached) MEMSAVER_NOEXCEPT;

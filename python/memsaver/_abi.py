@@ -477,6 +477,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_release_attached": (None, (_handle,)),
     "memsaver_get_attached_info": (c_int, (_handle, POINTER(AttachedInfo))),
     "memsaver_attached_at": (c_int, (_handle, c_char_p, POINTER(AttachedRange))),
+    "memsaver_attached_name": (c_int, (_handle, c_size_t, POINTER(c_char_p))),
     "memsaver_attached_verify": (c_int, (_handle,)),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_bool, c_char_p, c_size_t, c_uint64, c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -198,7 +198,8 @@ class Lending:
 
 
 class Attached:
-    """A publication in this process: `model["blk.0.attn_q"]` is a `View` of its bytes. Made by `Share.attach()`.
+    """A publication in this process: `model["blk.0.attn_q"]` is a `View` of its bytes, `list(model)` are the names, and
+    `dict(model)` is all of it. Made by `Share.attach()`.
 
     It is a tag of the saver, which is paused and resumed like any other, and which stays until `drop()` or the saver's
     end, even without this object.
@@ -220,6 +221,20 @@ class Attached:
             return self.view(name)
         except Misuse as error:
             raise KeyError(str(error)) from None
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the names of the ranges, in order."""
+        return iter(self.keys())
+
+    def keys(self) -> list[str]:
+        """Returns the names of the ranges, in order."""
+        names: list[str] = []
+        name = c_char_p()
+        while True:
+            call(library().memsaver_attached_name, self._handle, len(names), byref(name))
+            if name.value is None:
+                return names
+            names.append(text(name.value))
 
     def view(self, name: str, shape: int | Sequence[int] | None = None, dtype: DType = "|u1") -> View:
         """Returns a range as an array; without a shape, all of it in one dimension. `Misuse` if there is no such name,

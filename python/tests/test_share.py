@@ -90,6 +90,8 @@ def test_weights_outlive_their_publisher(place: Place) -> None:
         scales = numpy.asarray(model.view("scales", dtype="<f4"))
         assert scales.shape == (16,)
         scales[:] = 2.5
+        assert list(model) == model.keys() == ["q", "scales"]
+        assert dict(model)["q"].bytes == 256 * 1024
         model.verify()
         saver.pause(model.tag)
         with pytest.raises(memsaver.Misuse, match="paused"):

@@ -184,6 +184,11 @@ static void read_model(uint64_t hash) {
     CHECK(reads(at(model, "second").data, 2, 1000));
     CHECK(scales.bytes == 100 && scales.writable == scales.data && reads(scales.data, 3, 100));
     memset(scales.writable, 4, 100);
+    const char* names[4];
+    for (size_t i = 0; i < 4; ++i) OK(memsaver_attached_name(model, i, &names[i]));
+    CHECK(strcmp(names[0], "first") == 0 && strcmp(names[1], "scales") == 0 && strcmp(names[2], "second") == 0);
+    CHECK(names[3] == NULL);
+    FAILS(MEMSAVER_MISUSE, memsaver_attached_name(model, 0, NULL), "the output pointer is null");
     OK(memsaver_attached_verify(model));
     OK(memsaver_pause(member.saver, &info.tag, 1, NULL, NULL));
     FAILS(MEMSAVER_MISUSE, memsaver_attached_verify(model), "is paused");

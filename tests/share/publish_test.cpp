@@ -325,7 +325,35 @@ TEST_CASE("publish: the hash is of names and bytes, wherever they lie") {
     const Place place;
     Engine engine{place};
     Engine same{place};
-    CHECK(engine.publish("1") == same.publish("2"));
+    const std::uint64_t hash = engine.publish("1");
+    CHECK(hash == same.publish("2"));
+    Engine again{place};
+    PublishOptions options = again.options("3");
+    std::reverse(options.names.begin(), options.names.end());
+    CHECK(hash == again.share.publish("model", again.saver, "weights", options));
+}
+
+TEST_CASE("publish: many copied ranges are hashed together") {
+    const Place place;
+    const auto machine = std::make_shared<Watched>(place.device());
+    Engine engine{place, AnyDriver{machine}};
+    PublishOptions options = engine.options();
+    for (int i = 0; i < 20; ++i) {
+        const std::string name = "more " + std::to_string(i);
+        options.names.push_back({name, engine.block("state", 100, i), 100, PublishAccess::copied});
+    }
+    const int before = machine->mapped;
+    (void)engine.share.publish("model", engine.saver, "weights", options);
+    CHECK(machine->mapped - before < 5);
+    Reader reader{place};
+    const Attached model = reader.attach();
+    CHECK(all_are(model.at("more 19").data, 19, 100));
+    const std::vector<AttachedRange> ranges = model.ranges();
+    REQUIRE(ranges.size() == 23);
+    CHECK(ranges.front().name == "first");
+    CHECK(ranges.front().bytes == 3 * page);
+    CHECK(ranges.back().name == "second");
+    CHECK(ranges.back().data == model.at("second").data);
 }
 
 TEST_CASE("publish: large ranges are hashed on several threads, and found wrong in each place") {

@@ -74,6 +74,8 @@ public:
     [[nodiscard]] inline const std::string& tag() const noexcept;
     /// Throws Misuse if there is no such name. The address does not change, and may be used while the tag is resumed.
     [[nodiscard]] inline AttachedRange at(std::string_view name) const;
+    /// All of them, in the order of their names.
+    [[nodiscard]] inline std::vector<AttachedRange> ranges() const;
     /// Of the named bytes: the same for the same names and bytes, wherever they were published.
     [[nodiscard]] inline std::uint64_t hash() const noexcept;
     /// Reads the shared ranges again and compares them with what was published. Throws PublicationDamaged, naming the

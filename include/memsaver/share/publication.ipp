@@ -373,6 +373,12 @@ inline AttachedRange Attached::at(std::string_view name) const {
     return model_->range(*found);
 }
 
+inline std::vector<AttachedRange> Attached::ranges() const {
+    std::vector<AttachedRange> all;
+    for (const detail::ManifestRow& row : model_->rows) all.push_back(model_->range(row));
+    return all;
+}
+
 inline void Attached::verify() const {
     detail::translated([&] {
         const auto core = model_->arena.lock();
