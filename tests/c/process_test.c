@@ -1,7 +1,7 @@
 // How the C interface behaves in processes that fork, end and cancel threads. Each case runs in a forked child, so that
 // one that hangs or crashes is a failure. Returns 0 on success.
 #define _GNU_SOURCE
-#include <memsaver/c.h>
+#include "checks.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,19 +12,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define MIB ((size_t)1 << 20)
-
-static int failures = 0;
-
-static void check(int line, int holds, const char* what) {
-    if (holds) return;
-    ++failures;
-    fprintf(stderr, "process_test.c:%d: %s (last error: %s)\n", line, what, memsaver_last_error());
-}
-
-#define CHECK(condition) check(__LINE__, (condition), #condition)
-#define OK(call) CHECK((call) == MEMSAVER_OK)
 
 static memsaver_saver* made(void) {
     memsaver_options options = MEMSAVER_OPTIONS_INIT;

@@ -1,7 +1,7 @@
 // The share of the C interface, by processes on one simulated device: each role is a forked child, and this process
 // only starts, hears and kills them. Returns 0 on success.
 #define _GNU_SOURCE
-#include <memsaver/c.h>
+#include "checks.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -12,18 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
-
-static int failures = 0;
-
-static void check(int line, int holds, const char* what) {
-    if (holds) return;
-    ++failures;
-    fprintf(stderr, "share_test.c:%d: %s (last error: %s)\n", line, what, memsaver_last_error());
-}
-
-#define CHECK(condition) check(__LINE__, (condition), #condition)
-#define OK(call) CHECK((call) == MEMSAVER_OK)
 #define FAILS(result, call, text) CHECK((call) == (result) && strstr(memsaver_last_error(), text) != NULL)
 
 // --- A member ---
