@@ -211,6 +211,21 @@ TEST_CASE("share: memory in use, below the floor or of a saver that is not lent 
     CHECK_THROWS_AS((void)b.arena("more").allocate(30 * page), OutOfMemory);
 }
 
+TEST_CASE("share: a tag that reaches below the floor of its member stays") {
+    const Place place;
+    const Share one = place.join({.name = "one", .floor = 20 * page});
+    const Share two = place.join({.name = "two"});
+    MemorySaver<> a{one.driver()};
+    MemorySaver<> b{two.driver()};
+    (void)fill(a, "large", 32 * page, 1);
+    (void)fill(a, "small", 8 * page, 2);
+    const Lending lent = one.lend(a);
+    CHECK(!served(b, "big", 40 * page));
+    CHECK(served(b, "big", 30 * page));
+    CHECK(mapped(a, "large") == 32 * page);
+    CHECK(mapped(a, "small") == 0);
+}
+
 TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
     const Place place;
     const Share share = place.join({.name = "small", .ceiling = 10 * page});

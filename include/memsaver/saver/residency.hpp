@@ -85,7 +85,8 @@ private:
     SaverState& state_;
     Residents& residents_;
     ResidentList passed_by_;
-    ResidentList asked_; ///< tags whose before-hooks have run, and no after-pause hooks since
+    std::size_t at_most_ = ~std::size_t{0}; // tags that would release more in all stay
+    ResidentList asked_;                    ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
     bool moving_ = false; ///< an exception comes from a move, which `rest` limits

@@ -269,7 +269,7 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
         bool of_use = false;
         for (std::size_t i = 0; i < shortages.size(); ++i)
             of_use = of_use || (each.bytes[i] != 0 && got[i] < shortages[i].bytes);
-        if (!of_use) continue;
+        if (!of_use || got[0] + each.bytes[0] > at_most_) continue;
         for (std::size_t i = 0; i < shortages.size(); ++i) got[i] += each.bytes[i];
         chosen.push_back(&each);
     }
@@ -385,8 +385,9 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
         if (!now.enough() && !state_.elastic_.empty())
             now.in_the_way = "owners of elastic memory keep the rest of it; ";
     }
-    while (!now.enough() && evict_some(now)) {
-    }
+    do {
+        at_most_ = options.at_most - std::min(options.at_most, now.got.bytes());
+    } while (!now.enough() && evict_some(now));
     now.got.report.elapsed = Reclaiming::Clock::now() - now.counted_from;
     for (Holder& row : state_.holders()) {
         if (row.device == device) now.got.holders.push_back(std::move(row));

@@ -39,6 +39,8 @@ struct ReclaimOptions {
     /// How long to wait, per tag, for work marked by its uses and for other operations on it; then the tag is skipped.
     /// Empty: no limit.
     TimeLimit timeout{};
+    /// Pauses no tag with which more than so much would be released in all, because tags are released whole.
+    std::size_t at_most = ~std::size_t{0};
 };
 
 /// The result of MemorySaver::reclaim. Bytes of physical memory. Printable.

@@ -27,8 +27,9 @@ namespace detail {
 /// it: whoever gets the leader's lock. Without a leader that answers, a member acts alone.
 class ShareMemberCore {
 public:
-    /// Releases up to so many bytes of device memory; returns how many it released. May throw.
-    using Lend = std::function<std::size_t(std::size_t)>;
+    /// Releases so many bytes of device memory, and not more than the second number; returns how many it released. May
+    /// throw.
+    using Lend = std::function<std::size_t(std::size_t, std::size_t)>;
 
     static constexpr Status no_room{StatusKind::out_of_memory, 0, "no member of the share gives so much"};
     static constexpr Status no_host_memory{StatusKind::out_of_host_memory, 0, "no host memory"};
@@ -106,6 +107,7 @@ private:
     // These require the mutex.
     [[nodiscard]] std::uint64_t passed_bytes() const noexcept;
     void turn(std::uint64_t bytes, ShareFd& pages) noexcept;
+    std::uint64_t turn_all() noexcept;
     void tell(ShareMessage message) noexcept;
     void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0) noexcept;
     void lose_leader() noexcept;

@@ -294,8 +294,7 @@ inline void ShareMemberCore::note_refusal() noexcept {
 
 inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
     if (now < granted_at_ + grant_lasts) return;
-    for (Passed& each : passed_) turn(each.bytes, each.pages);
-    passed_.clear();
+    (void)turn_all();
     if (facts_.granted != 0) tell(Kind::unused, std::exchange(facts_.granted, 0));
 }
 
@@ -388,8 +387,9 @@ inline void ShareMemberCore::lend_out() noexcept {
             last = lending_ = next->number;
             try {
                 const Lend lend = next->lend;
+                const std::uint64_t at_most = facts_.held - std::min(facts_.held, facts_.floor);
                 lock.unlock();
-                given += lend(wanted - given);
+                given += lend(wanted - given, at_most);
                 lock.lock();
             } catch (...) { // a hook that refuses: the next one may give
                 if (!lock.owns_lock()) lock.lock();
@@ -510,8 +510,16 @@ inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
             return {};
         }
     }
-    const Status status = ask(bytes, ShareRoom::only_free, {});
-    if (!status.ok()) return status;
+    Status status = ask(bytes, ShareRoom::only_free, {});
+    if (!status.ok()) { // what was passed here, and has other sizes, may be what is lacking
+        std::uint64_t turned = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            turned = turn_all();
+        }
+        if (turned != 0) status = turned < bytes ? ask(bytes - turned, ShareRoom::only_free, {}) : Status{};
+        if (!status.ok()) return status;
+    }
     const std::lock_guard lock{mutex_};
     facts_.granted -= std::min(facts_.granted, bytes); // nothing, without a leader
     return {};
@@ -566,6 +574,13 @@ inline void ShareMemberCore::turn(std::uint64_t bytes, ShareFd& pages) noexcept 
     facts_.granted += bytes;
     tell(Kind::turned, bytes); // before the device has it: nobody else is granted it
     pages.reset();
+}
+
+inline std::uint64_t ShareMemberCore::turn_all() noexcept {
+    const std::uint64_t bytes = passed_bytes();
+    for (Passed& each : passed_) turn(each.bytes, each.pages);
+    passed_.clear();
+    return bytes;
 }
 
 inline std::uint64_t ShareMemberCore::passed_bytes() const noexcept {

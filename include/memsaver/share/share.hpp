@@ -26,7 +26,8 @@ struct ShareOptions {
     std::string name{};
     /// Who lacks room at a higher priority gets it first; who has some at a lower priority is asked for it first.
     int priority = 0;
-    /// Device memory that others do not ask this process to give up.
+    /// Device memory that others do not get from this process, except for what it does not use. Tags are lent whole:
+    /// one that reaches below the floor stays.
     std::size_t floor = 0;
     /// The most device memory that this process takes; 0: no limit.
     std::size_t ceiling = 0;
@@ -106,9 +107,9 @@ public:
     Lending lend(MemorySaver<D>& saver) const {
         (void)saver.used(); // not moved from
         require_own(saver.driver(), "lend");
-        return lend([weak = saver.core_->weak_from_this()](std::size_t bytes) {
+        return lend([weak = saver.core_->weak_from_this()](std::size_t bytes, std::size_t at_most) {
             const auto core = weak.lock();
-            return core == nullptr ? 0 : core->reclaim(bytes, {}).bytes();
+            return core == nullptr ? 0 : core->reclaim(bytes, {.at_most = at_most}).bytes();
         });
     }
 
