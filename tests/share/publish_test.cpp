@@ -94,7 +94,7 @@ bool right(const Attached& model) {
            all_are(model.at("scales").data, 3, 1000);
 }
 
-/// Counts the host's memory that is taken for transfers, and does something at the next import of pages.
+/// Counts the host's memory that is taken for transfers, and does something at the next import of pages or copy.
 class Watched final : public DeviceAround {
 public:
     using DeviceAround::DeviceAround;
@@ -107,8 +107,14 @@ public:
         return DeviceAround::import_pages(descriptor, pages);
     }
 
+    Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        if (const auto act = std::exchange(at_copy, {})) act();
+        return DeviceAround::copy_to_host(to, from, bytes, stream);
+    }
+
     std::atomic<int> mapped{0};
     std::function<void()> at_import;
+    std::function<void()> at_copy;
 };
 
 /// A process that publishes the model, says 'p', and stays. Before the test itself has a share: with the thread
@@ -331,6 +337,49 @@ TEST_CASE("publish: the hash is of names and bytes, wherever they lie") {
     PublishOptions options = again.options("3");
     std::reverse(options.names.begin(), options.names.end());
     CHECK(hash == again.share.publish("model", again.saver, "weights", options));
+}
+
+TEST_CASE("publish: a tag is not paused while ranges in it are copied for readers") {
+    const Place place;
+    const auto machine = std::make_shared<Watched>(place.device());
+    Engine engine{place, AnyDriver{machine}};
+    std::thread pausing;
+    machine->at_copy = [&] {
+        pausing = std::thread{[&] { (void)engine.saver.pause("state"); }};
+        std::this_thread::sleep_for(100ms);
+    };
+    CHECK_NOTHROW((void)engine.publish());
+    pausing.join();
+    Reader reader{place};
+    CHECK(right(reader.attach()));
+    engine.share.withdraw("model");
+    std::thread resuming{[&] { // many times: neither waits for the other for ever
+        for (int i = 0; i < 50; ++i) {
+            (void)engine.saver.resume({"state", "weights"});
+            (void)engine.saver.pause({"state", "weights"});
+        }
+    }};
+    for (int i = 0; i < 50; ++i) {
+        try {
+            (void)engine.publish(std::to_string(i));
+            engine.share.withdraw("model");
+        } catch (const Misuse&) { // it is paused
+        }
+    }
+    resuming.join();
+}
+
+TEST_CASE("publish: a keeper that does not take a publication is reported") {
+    const Place place;
+    const detail::ShareFolder folder{"", place.folder};
+    const detail::ShareFd silent = folder.listen("keeper-silent");
+    const Share share{place.device(), {.answer_within = 100ms, .folder = place.folder}};
+    std::string told;
+    MemorySaver<> saver{share.driver(), {.events = [&](const Event& event) { told += event.text + '\n'; }}};
+    void* const block = saver.arena("weights").allocate(page);
+    (void)share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+    CHECK_MESSAGE(contains(told, "has not taken it"), told);
+    CHECK(contains(text_of<Unavailable>([&] { (void)share.attach("other", saver); }), "do not answer"));
 }
 
 TEST_CASE("publish: many copied ranges are hashed together") {

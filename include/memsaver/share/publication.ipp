@@ -59,8 +59,8 @@ inline std::string full_name(const PublicationFacts& facts) {
 /// A tag about to be published. Takes everything back unless it is done.
 class Publishing {
 public:
-    Publishing(const AnyDriver& driver, Arena arena)
-        : driver_{driver}, arena_{std::move(arena)}, turn_{core().take_turn({}, "publish")}, contents_{core().seal()} {}
+    Publishing(const AnyDriver& driver, Arena arena, const std::vector<PublishedRange>& names)
+        : driver_{driver}, arena_{std::move(arena)}, turns_{turns_for(names)}, contents_{core().seal()} {}
     Publishing(const Publishing&) = delete;
     Publishing& operator=(const Publishing&) = delete;
     ~Publishing() {
@@ -158,6 +158,28 @@ public:
 private:
     [[nodiscard]] ArenaCore& core() const { return arena_.base(); }
 
+    /// The turns of the tag and of those in which copied ranges lie: none of them is paused meanwhile.
+    [[nodiscard]] std::vector<Turn::Hold> turns_for(const std::vector<PublishedRange>& names) const {
+        std::vector<std::shared_ptr<ArenaCore>> others;
+        for (const PublishedRange& each : names) {
+            if (each.access != PublishAccess::copied) continue;
+            auto holder = arena_.saver().holder("publish", each.data, each.bytes);
+            if (holder.get() != &core() && !is_in(others, holder)) others.push_back(std::move(holder));
+        }
+        for (;;) {
+            std::vector<Turn::Hold> turns;
+            turns.push_back(core().take_turn({}, "publish"));
+            for (const auto& each : others) {
+                auto turn = each->try_turn(); // not in the order of other operations, and so without a wait
+                if (!turn) break;
+                turns.push_back(std::move(*turn));
+            }
+            if (turns.size() == others.size() + 1) return turns;
+            ArenaCore& busy = *others[turns.size() - 1];
+            turns.clear();
+            (void)busy.take_turn({}, "publish"); // waits until it is free
+        }
+    }
     /// The block that holds the whole range; their number if none does.
     [[nodiscard]] std::size_t block_with(Range range) const {
         const auto after = std::upper_bound(contents_.blocks.begin(), contents_.blocks.end(), range.address,
@@ -215,7 +237,7 @@ private:
 
     const AnyDriver& driver_;
     Arena arena_;
-    Turn::Hold turn_;
+    std::vector<Turn::Hold> turns_;
     ArenaCore::Contents contents_;
     Manifest manifest_;
     bool done_ = false;
@@ -245,7 +267,7 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
     }
     Keeper::Kept kept;
     {
-        Publishing publishing{driver, saver.arena(tag)};
+        Publishing publishing{driver, saver.arena(tag), options.names};
         publishing.plan(options.names);
         publishing.make(options.names, publication);
         facts.id = random_number();
@@ -253,7 +275,8 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
         keeper.keep(kept, true);
         publishing.done();
     }
-    keeper.offer(*kept);
+    if (const Status status = keeper.offer(*kept); !status.ok())
+        saver.ignore(saver.arena(tag).base(), status, "give the publication to all keepers");
     return kept->facts.hash;
 }
 
