@@ -37,8 +37,11 @@ public:
     /// The names that begin so.
     [[nodiscard]] std::vector<std::string> names(std::string_view prefix) const;
     void remove(const char* name) const noexcept;
-    /// One of many locks, by number, if nobody has it. Ends with the descriptor, or with the process.
+    /// One of many locks, by number, if nobody has it. Ends with the descriptor, or with the process. Throws
+    /// Unavailable if it cannot be asked for.
     [[nodiscard]] ShareFd lock(std::uint64_t number) const;
+    /// Throws Unavailable: "Share: cannot read the folder /tmp/...: EMFILE".
+    [[noreturn]] void refuse(const char* what, const Status& status) const;
 
 private:
     std::string path_;

@@ -48,6 +48,10 @@ inline ShareFolder::ShareFolder(const std::string& identity, const std::string& 
     if (!folder_) must(path_, system_status(errno));
 }
 
+inline void ShareFolder::refuse(const char* what, const Status& status) const {
+    unavailable({"Share: ", what, " the folder ", path_, ": ", to_string(status)}, status);
+}
+
 inline ShareFd ShareFolder::lead() const {
     ShareFd file = ShareFd::opened(
         [&] { return ::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
@@ -96,8 +100,9 @@ inline std::vector<std::string> ShareFolder::names(std::string_view prefix) cons
     const int again = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); // which readdir closes
     DIR* const folder = again < 0 ? nullptr : ::fdopendir(again);
     if (folder == nullptr) {
+        const Status status = system_status(errno);
         if (again >= 0) (void)::close(again);
-        unavailable({"Share: cannot read the folder ", path_}, system_status(errno));
+        refuse("cannot read", status);
     }
     try {
         while (const dirent* const entry = ::readdir(folder)) // NOLINT(concurrency-mt-unsafe): its own stream
@@ -119,8 +124,10 @@ inline ShareFd ShareFolder::lock(std::uint64_t number) const {
     lock.l_type = F_WRLCK;
     lock.l_start = static_cast<off_t>(number >> 2);
     lock.l_len = 1;
-    if (!file || ::fcntl(file.get(), F_OFD_SETLK, &lock) != 0) return {};
-    return file;
+    const bool locked = file && ::fcntl(file.get(), F_OFD_SETLK, &lock) == 0;
+    if (!locked && (!file || (errno != EAGAIN && errno != EACCES)))
+        refuse("cannot lock a file in", system_status(errno));
+    return locked ? std::move(file) : ShareFd{};
 }
 
 } // namespace detail

@@ -65,13 +65,13 @@ public:
     /// Device memory of what this process has published and nobody has withdrawn.
     [[nodiscard]] std::uint64_t published_bytes() const noexcept { return published_bytes_.load(); }
 
-    /// What is published, each once, of all keepers of the folder.
-    [[nodiscard]] std::vector<PublicationFacts> list() const;
+    /// What is published, each once, of all keepers of the folder. Adds how many of them do not answer to `silent`.
+    [[nodiscard]] std::vector<PublicationFacts> list(std::size_t* silent = nullptr) const;
     /// Gets a publication from whoever keeps it; null if nobody has it any more. Throws Unavailable if this process
     /// cannot have so many descriptors.
     [[nodiscard]] Kept get(std::uint64_t id) const;
-    /// Gives it to all keepers that take every publication.
-    void offer(const Publication& publication) const;
+    /// Gives it to all keepers that take every publication. Not ok if one of them has not taken it.
+    Status offer(const Publication& publication) const noexcept;
     /// Asks all keepers to give up all versions of a name. Those who have its pages mapped keep them.
     void withdraw(std::string_view name) const;
 

@@ -156,7 +156,7 @@ inline void Keeper::open() {
                         static_cast<unsigned long long>(random_number()));
     stop_ = ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     ShareFd made = stop_ ? folder_.listen(name.data()) : ShareFd{};
-    if (!made) unavailable({"Share: cannot make a socket in ", folder_.path()}, system_status(errno));
+    if (!made) folder_.refuse("cannot make a socket in", system_status(errno));
     name_ = name.data();
     listener_ = std::move(made);
     thread_ = std::thread{[this] { run(); }};
@@ -256,23 +256,28 @@ template <class Ask>
 void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
     for (const std::string& name : folder_.names(prefix)) {
         ShareFd made = folder_.connect(name.c_str());
-        if (!made && errno == ECONNREFUSED) folder_.remove(name.c_str()); // its process was killed
-        if (!made) continue;
+        if (!made) {
+            if (errno == ECONNREFUSED) folder_.remove(name.c_str()); // its process was killed
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+                folder_.refuse("cannot connect to who keeps publications in", system_status(errno));
+            continue;
+        }
         Link link{std::move(made), Clock::now() + answer_within_};
         if (ask(link)) return;
     }
 }
 
-inline std::vector<PublicationFacts> Keeper::list() const {
+inline std::vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
     std::vector<PublicationFacts> rows;
     each_keeper("keep", [&](Link& link) {
         Message row;
-        if (!link.send(Message::Kind::list)) return false;
-        while (link.receive(row) && row.kind == Message::Kind::row) {
+        bool answers = link.send(Message::Kind::list);
+        while (answers && (answers = link.receive(row)) && row.kind == Message::Kind::row) {
             const bool known = std::any_of(rows.begin(), rows.end(),
                                            [&](const PublicationFacts& each) { return each.id == row.facts.id; });
             if (!known) rows.push_back(row.facts);
         }
+        if (!answers && silent != nullptr) *silent += 1;
         return false;
     });
     return rows;
@@ -305,12 +310,20 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
     return got;
 }
 
-inline void Keeper::offer(const Publication& publication) const {
-    each_keeper("keeper", [&](Link& link) {
-        Message end;
-        if (link.send(Message::Kind::take, publication.facts) && link.send_all(publication)) (void)link.receive(end);
-        return false;
-    });
+inline Status Keeper::offer(const Publication& publication) const noexcept {
+    Status status;
+    try {
+        each_keeper("keeper", [&](Link& link) {
+            Message end;
+            const bool taken =
+                link.send(Message::Kind::take, publication.facts) && link.send_all(publication) && link.receive(end);
+            if (!taken) status = {StatusKind::other, 0, "a memsaver-keeper has not taken it"};
+            return false;
+        });
+    } catch (...) {
+        return {StatusKind::other, 0, "this process cannot reach them"};
+    }
+    return status;
 }
 
 inline void Keeper::withdraw(std::string_view name) const {

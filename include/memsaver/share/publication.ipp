@@ -306,8 +306,9 @@ struct AttachedModel {
 };
 
 /// The publication that is meant. Throws Unavailable with those that are there.
-inline PublicationFacts chosen(const std::vector<PublicationFacts>& rows, std::string_view name,
-                               const AttachOptions& options) {
+inline PublicationFacts chosen(const Keeper& keeper, std::string_view name, const AttachOptions& options) {
+    std::size_t silent = 0;
+    const std::vector<PublicationFacts> rows = keeper.list(&silent);
     const PublicationFacts* best = nullptr;
     std::string others;
     for (const PublicationFacts& each : rows) {
@@ -318,7 +319,8 @@ inline PublicationFacts chosen(const std::vector<PublicationFacts>& rows, std::s
     }
     if (best == nullptr)
         unavailable({"attach: ", in_quotes(full_name(name, options.version)), " is not published; ",
-                     others.empty() ? std::string_view{"nothing is"} : std::string_view{others}, " in this share"});
+                     others.empty() ? std::string_view{"nothing is"} : std::string_view{others}, " in this share",
+                     silent == 0 ? "" : "; some that may keep it do not answer"});
     if (options.hash && *options.hash != best->hash)
         unavailable({"attach: ", in_quotes(full_name(*best)), " has the hash ", in_hex(best->hash), ", not ",
                      in_hex(*options.hash)});
@@ -329,11 +331,12 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
                                                        const AnyDriver& inner, Keeper& keeper, std::string_view name,
                                                        const AttachOptions& options) {
     if (!saver.enabled()) misuse({"attach: the saver is switched off"});
-    const PublicationFacts facts = chosen(keeper.list(), name, options);
+    const PublicationFacts facts = chosen(keeper, name, options);
     keeper.open();
     const std::uint64_t heard = keeper.heard();
     const Keeper::Kept kept = keeper.get(facts.id);
-    if (kept == nullptr) unavailable({"attach: ", in_quotes(full_name(facts)), " has been withdrawn"});
+    if (kept == nullptr)
+        unavailable({"attach: ", in_quotes(full_name(facts)), " has been withdrawn, or none that keeps it answers"});
     Manifest manifest = Manifest::read(*kept);
     auto model = std::make_shared<AttachedModel>();
     model->name = full_name(facts);
