@@ -107,10 +107,10 @@ struct Watched {
     /// Flips a bit of the i-th chunk's backup; a second call restores it.
     void damage(std::size_t i) const {
         const Unit unit = parts->seen->units.at(i);
-        std::byte* host = nullptr;
+        BackupStore::Reached host;
         REQUIRE(parts->inside->reach(unit.location, unit.bytes, host).ok());
-        if (host != nullptr) {
-            host[unit.bytes / 2] ^= std::byte{0x10};
+        if (host.at != nullptr) {
+            host.at[unit.bytes / 2] ^= std::byte{0x10};
             return;
         }
         const std::size_t whole = align_up(unit.bytes, parts->inside->alignment());
@@ -321,6 +321,28 @@ TEST_CASE("compressed: a codec that fails loses nothing" * on_machines) {
     }
     (void)saver.resume("packed");
     CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
+}
+
+TEST_CASE("compressed: memory for one buffer is enough" * doctest::skip(no_lz4())) {
+    const Checked machine{host_machine};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("packed", compressed(in_file()));
+    void* const block = arena.allocate(8_MiB);
+    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    const std::uint64_t before = machine.driver.calls(Call::map_host);
+    machine.driver.on_call([&](const CallRecord& call) { // one thread copies while the other one asks for its buffer
+        if (call.call != Call::copy_to_host && call.call != Call::copy_many) return;
+        for (int i = 0; i < 10'000 && machine.driver.calls(Call::map_host) < before + 2; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    });
+    machine.driver.fail(
+        {.call = Call::map_host, .nth = 2, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+    (void)saver.pause("packed");
+    machine.driver.on_call({});
+    (void)saver.resume("packed");
+    CHECK(machine.driver.calls(Call::map_host) >= before + 2);
+    machine.driver.heal();
+    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
 }
 
 TEST_CASE("compressed: exchange, streamed resume and saving ahead" * on_machines) {

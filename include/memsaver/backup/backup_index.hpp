@@ -62,7 +62,6 @@ public:
     StoredSlotOptions options;
     LocationSpace space;
     std::vector<Place> freed_places; ///< of blocks that are gone; not free yet
-    Room made;                       ///< storage that could not be added to `space` for lack of memory
     std::mutex mutex;                // guards the members below
     Entries entries;
     std::size_t forgotten = 0; ///< entries whose block is gone

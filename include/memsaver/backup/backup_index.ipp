@@ -49,11 +49,7 @@ MEMSAVER_INLINE void BackupIndex::unsave(Entry& entry) noexcept {
 }
 
 MEMSAVER_INLINE void BackupIndex::place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
-    while (const std::size_t missing = place_in_free_room(blocks)) {
-        if (made.bytes == 0) made = store->grow(missing, live);
-        space.add(made.location, made.bytes);
-        made = {};
-    }
+    while (const std::size_t missing = place_in_free_room(blocks)) space.grow(*store, missing, live);
 }
 
 MEMSAVER_INLINE std::size_t BackupIndex::place_in_free_room(const std::vector<LiveBlock>& blocks) {
@@ -106,7 +102,6 @@ MEMSAVER_INLINE Status BackupIndex::clear() noexcept {
         saved_bytes = 0;
     }
     freed_places.clear();
-    made = {};
     space.clear();
     return store->clear();
 }

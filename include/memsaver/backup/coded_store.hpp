@@ -4,17 +4,16 @@
 
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/device_scratch.hpp"
-#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/store.hpp"
 
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -43,7 +42,7 @@ struct CodedOptions {
 /// scratch, and takes piece after piece: coding, copying and decoding by different workers overlap. While host memory
 /// is being allocated, other threads touch it ahead of the workers. Pinning is left to the workers: it delays their
 /// driver calls whichever thread does it, and more threads do not make it faster.
-class CodedStore final : public BackupStore {
+class CodedStore final : public KeptStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
 
@@ -54,11 +53,10 @@ public:
     inline void shrink(LocationSpace& names) override;
     inline Status clear() noexcept override;
     inline Status retry() noexcept override;
+    inline void about(const LiveSet& live) override;
 
     /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
     inline void prepare(std::vector<Unit> units) override;
-    inline std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) override;
-    inline std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) override;
     inline void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
     /// Changed chunks are kept uncoded until they are saved again.
     inline void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override;
@@ -76,7 +74,6 @@ public:
     Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
 
 private:
-    class Loan;
     class CodedWay;
     class Worker;
 
@@ -84,6 +81,7 @@ private:
     /// Smaller chunks are not worth coding.
     static constexpr std::size_t least_coded = 4096;
     static constexpr std::size_t largest_chunk = 1_MiB;
+    static constexpr std::size_t page = 4096;
 
     struct Record {
         std::uint64_t location = 0; ///< in the inner store
@@ -96,73 +94,65 @@ private:
     };
     using Records = std::map<std::uint64_t, Record>; // by name
 
-    /// Layout of the scratch: `parts` parts, each with the codec's work memory and an area for coded chunks.
+    /// Layout of the scratch: `parts` parts of equal size, each with the codec's work memory and an area for coded
+    /// chunks.
     struct Plan {
         std::size_t parts = 0;
-        std::size_t area = 0;
-        std::size_t work = 0;
-        [[nodiscard]] std::size_t bytes() const noexcept { return parts * (work + area); }
+        std::size_t each = 0;
+        [[nodiscard]] std::size_t bytes() const noexcept { return parts * each; }
     };
 
     [[nodiscard]] std::size_t stride(std::size_t bytes) const noexcept { return align_up(bytes, inside_->alignment()); }
-    /// Returns the largest size of a coded chunk in an area, in bytes.
-    [[nodiscard]] std::size_t area_of(std::size_t bytes) const noexcept { return align_up(bytes + overhead_, 256); }
+    /// Returns the area that coding a chunk needs, in bytes; 0 if it is not coded.
+    [[nodiscard]] std::size_t area_of(std::size_t bytes) const noexcept {
+        return bytes < least_coded ? 0 : align_up(bytes + overhead_, 256);
+    }
     [[nodiscard]] std::size_t most_area() const noexcept {
-        return std::max<std::size_t>(1, coding_.piece_bytes / chunk_bytes_) * area_of(chunk_bytes_);
+        return coding_.piece_bytes / chunk_bytes_ * area_of(chunk_bytes_);
     }
     [[nodiscard]] std::size_t most_chunks() const noexcept { return 4 * (coding_.piece_bytes / chunk_bytes_) + 64; }
+    /// Returns the bytes of a buffer that are for the codec's arrays.
+    [[nodiscard]] std::size_t row_bytes() const noexcept {
+        return align_up(coding_.codec->row_bytes(most_chunks()), page);
+    }
+    /// Returns the size of a buffer of the ring, for the codec's arrays and, unless copies reach the inner store, the
+    /// bytes of a transfer of `bytes` bytes.
+    [[nodiscard]] std::size_t buffer_bytes(std::size_t bytes) const noexcept {
+        return inside_->reachable() ? row_bytes()
+                                    : std::min(share_.buffer_bytes(), row_bytes() + align_up(bytes, 64_KiB));
+    }
     /// Returns the plan for chunks that need `area` bytes of area in all.
     [[nodiscard]] inline Plan plan(std::size_t area) const noexcept;
 
     /// Queries the chunk size and the codec's sizes, once. Throws the exception for a failing call.
     inline void measure();
-    inline void remember(const LiveSet& live);
     /// Returns the chunks in the order in which they are moved, grouped into pieces.
     [[nodiscard]] inline std::vector<Piece> pieces_of(const std::vector<Unit>& units,
                                                       const std::vector<Range>& first) const;
-
-    /// Returns the area that all coded chunks may need, in bytes.
-    [[nodiscard]] inline std::size_t coded_bytes() const;
-    /// Returns the bytes of a transfer of `bytes` bytes that pass through one buffer of the ring.
-    [[nodiscard]] std::size_t room_of(std::size_t bytes) const noexcept {
-        return std::min(share_.buffer_bytes(), align_up(bytes, 64_KiB));
-    }
+    /// Allocates scratch and storage for saving chunks. Returns a plan without parts, and tells so once, if the device
+    /// has too little memory.
+    inline Plan allocate(const std::vector<Unit>& chunks, const std::function<void(const std::string&)>& tell);
+    inline std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                           const std::vector<Range>& first) override;
 
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
     inline void free_location(const Record& record);
     inline Records::iterator erase(Records::iterator record);
-    inline void sweep();
+    /// Erases records that are no longer needed, those of some chunks among them.
+    inline void sweep(const std::vector<Unit>& unneeded);
     inline void count(const Record& record, bool more) noexcept;
 
-    inline void forget(const std::vector<Unit>& chunks);
     [[nodiscard]] inline Record record_of(const Unit& chunk) const;
     /// Returns a location in the inner store, which grows if needed.
-    inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) const;
-    inline void grow_inside(std::size_t bytes) const;
-    /// For all parts that are not lent: allocates pinned memory for the codec's arrays; or, if `settled`, waits for the
-    /// device where work may still touch that memory.
-    inline void ready_rows(std::size_t parts, bool settled) noexcept;
-    inline void give_part(std::size_t part) noexcept;
-    /// Allocates pinned host memory for the codec's arrays of a part that this thread has borrowed. Returns null if the
-    /// codec needs none, or if work may still touch it.
-    inline PinnedBuffer* take_rows(std::size_t part) noexcept;
-    /// Returns the unpinned parts of the inner store's Rooms, cut at cell borders: what the inner store pins at once.
-    [[nodiscard]] inline std::vector<Room> cells() const;
+    inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by);
 
     /// Decodes a chunk. `space` has the inner store's alignment and room for a stride of the record.
     inline void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const;
-    inline Status read(std::byte* to, const Record& record) const;
     inline Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const;
-    inline std::unique_ptr<Transfer> start(Direction direction, const std::vector<Unit>& units, const Plan& plan,
-                                           const LiveSet& live);
-    inline void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const;
     [[noreturn]] inline void raise_damaged(Address device, std::size_t bytes) const;
 
-    AnyDriver driver_;
     std::shared_ptr<BackupStore> inside_;
-    StoreOptions options_;
     CodedOptions coding_;
-    HostShare share_; ///< its ring is for inner stores that copies cannot reach
     std::shared_ptr<DeviceScratch> scratch_;
     std::size_t chunk_bytes_ = 0;
     std::size_t overhead_ = 0;
@@ -170,18 +160,14 @@ private:
     std::size_t granularity_ = 0;
     bool reported_ = false;
     std::uint64_t next_name_ = 1_MiB;
-    LiveSet last_live_; ///< tag and host budget of the last operation
-    std::string tag_text_;
+    LiveSet last_live_;      ///< tag and host budget of the last operation
     std::mutex parts_mutex_; ///< guards lent_; parts of concurrent transfers have equal sizes
     std::condition_variable part_free_;
     std::vector<char> lent_;
-    std::vector<PinnedBuffer> rows_;         ///< of each part, for the codec; kept until `clear`
     std::atomic<bool> unsettled_{false};     ///< work that could not be waited for may still run on a closed stream
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the inner store grows
-    mutable std::optional<Room> made_;       ///< storage that could not be recorded for lack of memory
     mutable std::mutex mutex_;               // guards the members below
-    mutable LocationSpace packed_;
-    mutable std::vector<Room> slabs_;
+    LocationSpace packed_;
     Records records_;
     std::size_t coded_area_ = 0; ///< of coded chunks
     std::atomic<std::size_t> kept_bytes_{0};

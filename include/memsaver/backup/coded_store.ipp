@@ -12,10 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -26,17 +27,56 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// A thread that moves pieces: a stream, and a part of the scratch if there is one.
+class CodedStore::CodedWay final : public Transfer::Way {
+public:
+    CodedWay(CodedStore& store, Direction direction, std::size_t bytes, const Plan& plan, const LiveSet& live,
+             std::size_t movers)
+        : store_{store}, direction_{direction}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
+          in_use_{*store.scratch_}, bytes_{bytes}, ring_{store.share_.ring()},
+          before_write_{live.before_write}, movers_{movers} {
+        if (direction == Direction::out) cells_ = store.inside_->unpinned_cells();
+    }
+
+    std::size_t start(Transfer&) override { return movers_ + cells_.size(); }
+    inline void work(Transfer& transfer) override;
+
+private:
+    friend class Worker;
+
+    CodedStore& store_;
+    Direction direction_;
+    Plan plan_;
+    Range scratch_;
+    DeviceScratch::UseGuard in_use_;
+    std::size_t bytes_;
+    std::shared_ptr<Ring> ring_;
+    std::function<Status(Range)> before_write_;
+    std::size_t movers_;
+    std::vector<Room> cells_;
+    std::atomic<std::size_t> begun_{0};
+    std::atomic<std::size_t> next_cell_{0};
+    std::atomic<unsigned> buffered_{0}; ///< movers that have what they need, or are getting it
+};
+
+/// A thread that moves pieces: a stream, and a part of the scratch if there is one. Borrows the part, and waits if all
+/// are lent: a tag that was paused in several steps is resumed by several concurrent transfers.
 class CodedStore::Worker {
 public:
-    inline Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan, std::size_t bytes, Ring& ring);
+    inline explicit Worker(CodedWay& way);
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     /// Not inlined: g++ 12 would warn that members which the constructor always sets may be uninitialized.
-    [[gnu::noinline]] ~Worker() = default;
+    [[gnu::noinline]] ~Worker() {
+        if (part_.bytes == 0) return;
+        const std::lock_guard lock{store_.parts_mutex_};
+        store_.lent_[number_] = 0;
+        store_.part_free_.notify_all();
+    }
 
+    /// Allocates what moving pieces needs. Returns false if other workers can do without this one.
+    inline bool open();
     inline void out(const std::vector<Unit>& chunks);
-    inline void in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write);
+    inline void in(const std::vector<Unit>& chunks);
     /// After a failure: waits until nothing is in flight. If that fails, marks the memory in use as unsettled.
     inline void drain() noexcept;
 
@@ -48,121 +88,67 @@ private:
         Address at = 0;
         std::size_t bytes = 0; ///< to copy
     };
+    /// Chunks that are adjacent in the inner store, and their host memory: its own, or the buffer.
+    struct Row {
+        std::span<const StoredChunk> chunks;
+        std::size_t bytes = 0;
+        BackupStore::Reached host{};
+        bool direct = false;
+
+        [[nodiscard]] std::uint64_t location() const noexcept { return chunks.front().record.location; }
+        [[nodiscard]] std::byte* at(const StoredChunk& one) const noexcept {
+            return host.at + (one.record.location - location());
+        }
+        [[nodiscard]] static Unit unit(const StoredChunk& one) noexcept {
+            return {one.chunk.device, one.record.location, one.record.stored};
+        }
+    };
 
     inline std::vector<StoredChunk> encoded(const std::vector<Unit>& chunks);
     /// Gives the records locations, and stores the records.
     inline void place(std::vector<StoredChunk>& cargo);
     inline void note_whole(const std::vector<StoredChunk>& cargo);
     inline void put(const std::vector<StoredChunk>& cargo);
-    inline void get(const std::vector<StoredChunk>& cargo, const std::function<Status(Range)>& before_write);
-    inline void decode(const std::vector<StoredChunk>& cargo, const std::function<Status(Range)>& before_write);
-    /// Calls `act(first, last, host)` for each run of cargo that is adjacent in the inner store. `host` is its memory,
-    /// or null.
+    inline void get(const std::vector<StoredChunk>& cargo);
+    inline void decode(const std::vector<StoredChunk>& cargo);
     template <class Act>
     void each_row(const std::vector<StoredChunk>& cargo, const Act& act);
-    /// Enqueues the copies of a run to or from `host`, where the run begins.
-    inline void copy(const StoredChunk* first, const StoredChunk* last, std::byte* host, bool pinned,
-                     Direction direction);
-    [[nodiscard]] inline Status copy_each(Direction direction, std::span<const CopyPart> parts,
-                                          bool pinned) const noexcept;
-    inline void may_write(const StoredChunk& cargo, const std::function<Status(Range)>& before_write) const;
+    inline void copy(const Row& row);
+    inline void may_write(const StoredChunk& cargo) const;
     [[nodiscard]] Codec::Place codec_place() const noexcept {
         return {stream_.get(),
                 mark_.get(),
-                {part_.address, plan_.work},
-                rows_ != nullptr && rows_->pinned() ? rows_->data() : nullptr};
+                {part_.address, store_.work_bytes_},
+                rows_ != 0 && buffer_ != nullptr && buffer_->pinned() ? buffer_->data() : nullptr};
     }
-    inline PinnedBuffer& buffer();
     inline void pass() const;
     [[nodiscard]] std::size_t stride(const StoredChunk& cargo) const noexcept {
         return store_.stride(cargo.record.stored);
     }
 
+    CodedWay& way_;
     CodedStore& store_;
+    std::size_t number_ = 0; // of the part
     Range part_;
-    Plan plan_;
     std::size_t grow_by_;
-    Ring& ring_;
-    std::size_t room_; // of its buffer
+    std::size_t rows_; // bytes of the buffer that are the codec's
+    std::size_t room_; // of the rest
     OwnedStream stream_;
     OwnedEvent mark_;
     std::optional<Ring::Loan> loan_;
     PinnedBuffer* buffer_ = nullptr;
-    PinnedBuffer* rows_ = nullptr;       // the codec's
-    std::vector<std::uint64_t> reached_; // in the current piece
-    bool reached_pinned_ = false;        // of the last of them
-};
-
-/// Borrows a part of the scratch. Waits if all are lent: a tag that was paused in several steps is resumed by several
-/// concurrent transfers.
-class CodedStore::Loan {
-public:
-    Loan(CodedStore& store, std::size_t parts) : store_{store}, part_{parts} {
-        if (parts == 0) return;
-        std::unique_lock lock{store_.parts_mutex_};
-        const auto end = store_.lent_.begin() + static_cast<std::ptrdiff_t>(parts);
-        auto free = end;
-        store_.part_free_.wait(lock, [&] { return (free = std::find(store_.lent_.begin(), end, false)) != end; });
-        *free = true;
-        part_ = static_cast<std::size_t>(free - store_.lent_.begin());
-        lent_ = true;
-    }
-    Loan(const Loan&) = delete;
-    Loan& operator=(const Loan&) = delete;
-    ~Loan() {
-        if (!lent_) return;
-        store_.give_part(part_);
-    }
-    [[nodiscard]] std::size_t part() const noexcept { return part_; }
-
-private:
-    CodedStore& store_;
-    std::size_t part_;
-    bool lent_ = false;
-};
-
-class CodedStore::CodedWay final : public Transfer::Way {
-public:
-    CodedWay(CodedStore& store, Direction direction, std::size_t bytes, const Plan& plan, const LiveSet& live,
-             std::size_t movers)
-        : store_{store}, direction_{direction}, cells_{direction == Direction::out ? store.cells()
-                                                                                   : std::vector<Room>{}},
-          plan_{plan}, scratch_{store.scratch_->range(plan.bytes())}, in_use_{*store.scratch_}, bytes_{bytes},
-          ring_{store.share_.ring()}, before_write_{live.before_write}, movers_{movers} {}
-
-    std::size_t start(Transfer&) override { return movers_ + cells_.size(); }
-    inline void work(Transfer& transfer) override;
-
-private:
-    /// Allocates host pages for the bytes while other threads move bytes.
-    inline void take_ahead(const Transfer& transfer) noexcept;
-
-    CodedStore& store_;
-    Direction direction_;
-    std::vector<Room> cells_;
-    std::atomic<std::size_t> begun_{0};
-    std::atomic<std::size_t> next_cell_{0};
-    Plan plan_;
-    Range scratch_;
-    DeviceScratch::UseGuard in_use_;
-    std::size_t bytes_;
-    std::shared_ptr<Ring> ring_;
-    std::function<Status(Range)> before_write_;
-    std::size_t movers_;
 };
 
 // --- the store ---
 
 inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options,
                               CodedOptions coding)
-    : driver_{driver}, inside_{std::move(inside)}, options_{std::move(options)}, coding_{std::move(coding)},
-      share_{driver, options_.ring_bytes, std::max(1U, coding_.pieces), 8_MiB}, scratch_{
-                                                                                    std::make_shared<DeviceScratch>(
-                                                                                        driver)} {
+    : KeptStore{driver, std::move(options), 8_MiB, "read bytes from the backup"}, inside_{std::move(inside)},
+      coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)} {
     coding_.pieces = std::max(1U, coding_.pieces);
-    lent_.resize(coding_.pieces);
-    rows_.resize(coding_.pieces);
     coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
+    lent_.resize(coding_.pieces);
+    share_ = HostShare{std::move(driver), options_.ring_bytes, coding_.pieces, 8_MiB};
 }
 
 inline void CodedStore::measure() {
@@ -178,18 +164,15 @@ inline void CodedStore::measure() {
     work_bytes_ = align_up(sizes.work, 256);
 }
 
-inline void CodedStore::remember(const LiveSet& live) {
-    if (last_live_.tag != live.tag) { // only once: running transfers read it
-        last_live_.tag = live.tag;
-        tag_text_ = of_tag(live.tag);
-    }
-    if (last_live_.host_budget != live.host_budget) last_live_.host_budget = live.host_budget;
-    share_.join(live.host_budget);
-    if (options_.observer) options_.observer->about(live.tag);
+inline void CodedStore::about(const LiveSet& live) {
+    if (last_live_.tag == live.tag && last_live_.host_budget == live.host_budget) return; // running transfers read it
+    last_live_.tag = live.tag;
+    last_live_.host_budget = live.host_budget;
+    KeptStore::about(live);
 }
 
 inline Room CodedStore::grow(std::size_t bytes, const LiveSet& live) {
-    remember(live);
+    about(live);
     const Room names{next_name_, bytes};
     next_name_ += align_up(bytes, 256);
     return names;
@@ -198,29 +181,20 @@ inline Room CodedStore::grow(std::size_t bytes, const LiveSet& live) {
 inline CodedStore::Plan CodedStore::plan(std::size_t area) const noexcept {
     if (area == 0) return {};
     const std::size_t most = most_area();
-    const std::size_t parts = std::min<std::size_t>((area + most - 1) / most, coding_.pieces);
-    return {parts, std::min(area, most), work_bytes_};
+    return {std::min<std::size_t>((area + most - 1) / most, coding_.pieces), work_bytes_ + std::min(area, most)};
 }
 
 inline std::vector<Piece> CodedStore::pieces_of(const std::vector<Unit>& units, const std::vector<Range>& first) const {
     std::vector<Piece> pieces;
     for (const std::vector<Unit>& group : in_wanted_order(cut_at_addresses(units, chunk_bytes_), first, false)) {
-        std::size_t area = 0;
-        std::size_t bytes = 0;
-        bool begun = false; // bytes that are needed first wait for nothing else
+        std::size_t area = most_area() + 1; // bytes that are needed first wait for nothing else
         for (const Unit& chunk : group) {
-            const std::size_t more = chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
-            const bool full = begun && (area + more > most_area() || bytes + chunk.bytes > coding_.piece_bytes ||
-                                        pieces.back().units.size() == most_chunks());
-            if (!begun || full) {
+            area += area_of(chunk.bytes);
+            if (area > most_area() || pieces.back().units.size() == most_chunks()) {
                 pieces.emplace_back();
-                area = 0;
-                bytes = 0;
+                area = area_of(chunk.bytes);
             }
-            begun = true;
             pieces.back().units.push_back(chunk);
-            area += more;
-            bytes += chunk.bytes;
         }
     }
     return pieces;
@@ -250,15 +224,11 @@ inline CodedStore::Records::iterator CodedStore::erase(Records::iterator record)
     return records_.erase(record);
 }
 
-inline void CodedStore::sweep() {
+inline void CodedStore::sweep(const std::vector<Unit>& unneeded) {
     const std::lock_guard lock{mutex_};
     for (auto record = records_.begin(); record != records_.end();)
         record = record->second.discarded ? erase(record) : std::next(record);
-}
-
-inline void CodedStore::forget(const std::vector<Unit>& chunks) {
-    const std::lock_guard lock{mutex_};
-    for (const Unit& chunk : chunks) {
+    for (const Unit& chunk : unneeded) {
         if (const auto record = records_.find(chunk.location); record != records_.end()) erase(record);
     }
 }
@@ -282,7 +252,6 @@ inline void CodedStore::shrink(LocationSpace&) { // names cost nothing
     const std::unique_lock growing{inside_mutex_};
     const std::lock_guard lock{mutex_};
     inside_->shrink(packed_);
-    erase_in(slabs_, [&](const Room& slab) { return !packed_.has_room(slab.location); });
 }
 
 inline Status CodedStore::clear() noexcept {
@@ -290,17 +259,13 @@ inline Status CodedStore::clear() noexcept {
         const std::lock_guard lock{mutex_};
         records_.clear();
         packed_.clear();
-        slabs_.clear();
-        made_.reset();
         coded_area_ = 0;
         kept_bytes_ = 0;
         scratch_->want(0);
     }
     const Status scratch = scratch_->give();
-    Status rows;
-    for (PinnedBuffer& one : rows_) rows = first_failure({rows, one.release()});
     const Status inside = inside_->clear();
-    return first_failure({scratch, rows, inside, share_.leave()});
+    return first_failure({scratch, inside, share_.leave()});
 }
 
 inline Status CodedStore::retry() noexcept {
@@ -308,179 +273,91 @@ inline Status CodedStore::retry() noexcept {
     return first_failure({inside, share_.retry()});
 }
 
-inline void CodedStore::grow_inside(std::size_t bytes) const {
-    if (!made_) made_ = inside_->grow(align_up(bytes, 4096), last_live_);
-    const std::lock_guard lock{mutex_};
-    slabs_.reserve(slabs_.size() + 1);
-    packed_.add(made_->location, made_->bytes);
-    slabs_.push_back(*made_);
-    made_.reset();
-}
-
-inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_by) const {
-    const auto take = [&] {
+inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_by) {
+    {
         const std::lock_guard lock{mutex_};
-        return packed_.take(bytes);
-    };
-    if (const std::uint64_t location = take()) return location;
+        if (const std::uint64_t location = packed_.take(bytes)) return location;
+    }
     const std::unique_lock growing{inside_mutex_};
-    for (;;) {
-        if (const std::uint64_t location = take()) return location; // another thread may have grown it
-        grow_inside(std::max(bytes, grow_by));
-    }
-}
-
-inline void CodedStore::give_part(std::size_t part) noexcept {
-    const std::lock_guard lock{parts_mutex_};
-    lent_[part] = 0;
-    part_free_.notify_all();
-}
-
-inline void CodedStore::ready_rows(std::size_t parts, bool settled) noexcept {
-    for (std::size_t part = 0; part < parts; ++part) {
-        {
-            const std::lock_guard lock{parts_mutex_};
-            if (lent_[part]) continue;
-            lent_[part] = 1;
-        }
-        if (settled) (void)rows_[part].settle(); // if it fails, the rows are not used
-        if (!settled) (void)take_rows(part);
-        give_part(part);
-    }
-}
-
-inline PinnedBuffer* CodedStore::take_rows(std::size_t part) noexcept {
-    const std::size_t bytes = coding_.codec->row_bytes(most_chunks());
-    if (bytes == 0 || rows_[part].unsettled()) return nullptr;
-    (void)share_.take(rows_[part], bytes); // without them it is slower
-    return &rows_[part];
-}
-
-inline std::vector<Room> CodedStore::cells() const {
-    std::vector<Room> cells;
-    const std::shared_lock steady{inside_mutex_};
     const std::lock_guard lock{mutex_};
-    for (const Room& slab : slabs_) {
-        for (std::uint64_t at = slab.location; at < slab.location + slab.bytes;) {
-            const std::uint64_t end =
-                std::min(slab.location + slab.bytes, align_down(at, HostCells::cell_bytes) + HostCells::cell_bytes);
-            const Room cell{at, static_cast<std::size_t>(end - at)};
-            if (!inside_->pinned(cell.location, cell.bytes)) cells.push_back(cell);
-            at = end;
-        }
+    for (;;) {
+        if (const std::uint64_t location = packed_.take(bytes)) return location; // another thread may have grown it
+        packed_.grow(*inside_, align_up(std::max(bytes, grow_by), page), last_live_);
     }
-    return cells;
+}
+
+inline CodedStore::Plan CodedStore::allocate(const std::vector<Unit>& chunks,
+                                             const std::function<void(const std::string&)>& tell) {
+    std::size_t area = 0;
+    std::size_t wanted = 0;
+    for (const Unit& chunk : chunks) {
+        area += area_of(chunk.bytes);
+        wanted += stride(chunk.bytes);
+    }
+    Plan scratch = plan(area);
+    const Status status = scratch_->take(scratch.bytes());
+    if (status.kind != StatusKind::out_of_memory) {
+        check_of(status, "allocate memory for compression", scratch.bytes());
+        wanted = wanted / 10 * 7;
+    } else {
+        if (tell && !std::exchange(reported_, true)) {
+            tell("the device lacks " + format_bytes(scratch.bytes()) +
+                 " for compression: bytes are saved uncompressed; `prepare` allocates it in advance");
+        }
+        scratch = {};
+    }
+    const std::unique_lock growing{inside_mutex_};
+    const std::lock_guard lock{mutex_};
+    std::size_t there = packed_.free_bytes();
+    for (const Unit& chunk : chunks) {
+        if (const auto record = records_.find(chunk.location); record != records_.end())
+            there += stride(record->second.stored);
+    }
+    if (there < wanted) packed_.grow(*inside_, align_up(wanted - there, page), last_live_);
+    return scratch;
 }
 
 inline void CodedStore::prepare(std::vector<Unit> units) {
     measure();
-    sweep();
-    const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
-    std::size_t area = 0;
-    std::size_t wanted = 0;
-    std::size_t there = 0;
-    {
-        const std::lock_guard lock{mutex_};
-        there = packed_.free_bytes();
-        for (const Unit& chunk : chunks) {
-            area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
-            wanted += stride(chunk.bytes);
-            if (const auto record = records_.find(chunk.location); record != records_.end())
-                there += stride(record->second.stored);
-        }
-    }
-    const Status status = scratch_->take(plan(area).bytes());
-    if (status.kind != StatusKind::out_of_memory)
-        check_of(status, "allocate memory for compression", plan(area).bytes());
-    ready_rows(plan(area).parts, false);
-    const std::size_t room = room_of(wanted);
-    wanted = wanted / 10 * 7;
-    {
-        const std::unique_lock growing{inside_mutex_};
-        if (there < wanted) grow_inside(wanted - there);
-    }
-    const std::vector<Room> cells = this->cells();
-    std::atomic<std::size_t> next{0};
-    std::atomic<bool> through_ring{false};
-    Crew crew{options_.crew};
-    crew.start(cells.size(), [&] {
-        for (std::size_t i = next++; i < cells.size() && !through_ring.load(); i = next++) {
-            std::byte* host = nullptr;
-            const std::shared_lock steady{inside_mutex_};
-            check_of(inside_->reach(cells[i].location, cells[i].bytes, host), "allocate host pages", cells[i].bytes);
-            if (host == nullptr) through_ring = true;
-        }
-    });
-    crew.join();
-    if (const auto failure = crew.failure()) std::rethrow_exception(failure);
-    if (!through_ring.load()) return;
-    const std::shared_ptr<Ring>& ring = share_.ring();
-    ring->prepare(std::min(pieces_of(units, {}).size(), ring->pairs()), room, tag_text_);
+    sweep({});
+    (void)allocate(cut_at_addresses(units, chunk_bytes_), {});
+    std::vector<Unit> cells;
+    for (const Room& cell : inside_->unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
+    inside_->prepare(std::move(cells));
+    const std::size_t buffer = buffer_bytes(bytes_of(units));
+    if (buffer != 0)
+        share_.ring()->prepare(std::min(pieces_of(units, {}).size(), share_.ring()->pairs()), buffer, error_prefix_);
 }
 
-inline std::unique_ptr<Transfer> CodedStore::out(std::vector<Unit> units, const LiveSet& live) {
+inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                                   const std::vector<Range>& first) {
     measure();
-    remember(live);
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
-    ready_rows(rows_.size(), true);
-    sweep();
-    const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
-    forget(chunks);
-    std::size_t area = 0;
-    std::size_t bytes = 0;
-    for (const Unit& chunk : chunks) {
-        area += chunk.bytes < least_coded ? 0 : area_of(chunk.bytes);
-        bytes += stride(chunk.bytes);
-    }
-    const std::size_t scratch = plan(area).bytes();
-    const Status status = scratch_->take(scratch);
-    if (status.kind != StatusKind::out_of_memory) check_of(status, "allocate memory for compression", scratch);
-    if (!status.ok() && live.tell && !std::exchange(reported_, true)) {
-        live.tell("the device lacks " + format_bytes(scratch) +
-                  " for compression: bytes are saved uncompressed; `prepare` allocates it in advance");
-    }
-    const std::size_t wanted = status.ok() ? bytes / 10 * 7 : bytes;
-    {
-        const std::unique_lock growing{inside_mutex_};
-        std::size_t there = 0;
+    share_.ring()->settle(error_prefix_); // here: the crew must not wait for the device
+    Plan scratch;
+    if (direction == Direction::out) {
+        const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
+        sweep(chunks);
+        scratch = allocate(chunks, live.tell);
+    } else {
         {
             const std::lock_guard lock{mutex_};
-            there = packed_.free_bytes();
+            scratch = plan(coded_area_);
         }
-        if (there < wanted) grow_inside(wanted - there);
+        if (scratch.parts != 0)
+            check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
     }
-    return start(Direction::out, units, status.ok() ? plan(area) : Plan{}, live);
-}
-
-inline std::unique_ptr<Transfer> CodedStore::in(std::vector<Unit> units, const LiveSet& live) {
-    remember(live);
-    check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
-    share_.ring()->settle(tag_text_); // here: the crew must not wait for the device
-    ready_rows(rows_.size(), true);
-    const Plan decoding = plan(coded_bytes());
-    if (decoding.parts != 0) check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
-    return start(Direction::in, units, decoding, live);
-}
-
-inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, const std::vector<Unit>& units,
-                                                   const Plan& plan, const LiveSet& live) {
     inside_->about(live);
-    const std::vector<Range> none;
-    std::vector<Piece> pieces = pieces_of(units, direction == Direction::in ? live.first : none);
+    std::vector<Piece> pieces = pieces_of(units, first);
     CrewOptions crew = options_.crew;
-    const std::size_t movers = std::min({plan.parts != 0 ? plan.parts : std::size_t{coding_.pieces}, pieces.size(),
-                                         std::max<std::size_t>(1, crew.threads)});
+    const std::size_t movers = std::min({scratch.parts != 0 ? scratch.parts : std::size_t{coding_.pieces},
+                                         pieces.size(), std::max<std::size_t>(1, crew.threads)});
     // In addition to the movers, the policy's threads allocate host memory. A crew of one stays one.
     if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers);
-    auto way = std::make_unique<CodedWay>(*this, direction, bytes_of(pieces), plan, live, movers);
+    auto way = std::make_unique<CodedWay>(*this, direction, bytes_of(units), scratch, live, movers);
     auto work = std::make_unique<Transfer>(driver_, std::move(pieces), crew, live.progress, std::move(way));
     work->start();
     return work;
-}
-
-inline std::size_t CodedStore::coded_bytes() const {
-    const std::lock_guard lock{mutex_};
-    return coded_area_;
 }
 
 inline CodedStore::Record CodedStore::record_of(const Unit& chunk) const {
@@ -492,37 +369,26 @@ inline CodedStore::Record CodedStore::record_of(const Unit& chunk) const {
 }
 
 inline void CodedStore::raise_damaged(Address device, std::size_t bytes) const {
-    throw BackupDamaged{tag_text_ + "the compressed backup of " + format_bytes(bytes) + " at " +
+    throw BackupDamaged{error_prefix_ + "the compressed backup of " + format_bytes(bytes) + " at " +
                         format_address(device) + " differs from the saved bytes and is not restored"};
-}
-
-inline void CodedStore::check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const {
-    if (!status.ok()) raise_of(status, attempt, {tag_text_, in_bytes(bytes)}, bytes);
 }
 
 // --- access to single chunks ---
 
-inline Status CodedStore::read(std::byte* to, const Record& record) const {
-    std::byte* host = nullptr;
-    const std::size_t bytes = stride(record.stored);
-    const std::shared_lock steady{inside_mutex_};
-    if (const Status status = inside_->reach(record.location, bytes, host); !status.ok()) return status;
-    if (host == nullptr) return inside_->get(to, record.location, bytes);
-    std::memcpy(to, host, bytes);
-    return {};
-}
-
 inline Status CodedStore::write(const std::byte* from, std::uint64_t location, std::size_t bytes) const {
-    std::byte* host = nullptr;
+    Reached host;
     const std::shared_lock steady{inside_mutex_};
     if (const Status status = inside_->reach(location, bytes, host); !status.ok()) return status;
-    if (host == nullptr) return inside_->put(from, location, bytes);
-    std::memcpy(host, from, bytes);
+    if (host.at == nullptr) return inside_->put(from, location, bytes);
+    std::memcpy(host.at, from, bytes);
     return {};
 }
 
 inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
-    check_of(read(space, record), "read bytes from the backup", record.stored);
+    {
+        const std::shared_lock steady{inside_mutex_};
+        check_of(inside_->get(space, record.location, stride(record.stored)), reading_, record.stored);
+    }
     if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
     bool wrong = false;
     const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
@@ -550,9 +416,9 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
     const Range coded{plain.address + room, record.stored};
     std::uint32_t sum = 0;
     Status status = driver_.copy_to_device(coded.address, space, coded.bytes, stream.get());
-    if (status.ok()) status = coding_.codec->sum(place, {&coded, 1}, {&sum, 1});
+    if (status.ok())
+        status = coding_.codec->sum_and_decode(place, {&coded, 1}, {&record.sum, 1}, {&sum, 1}, {&plain, 1});
     const bool damaged = status.ok() && sum != record.sum;
-    if (status.ok() && !damaged) status = coding_.codec->decode(place, {&coded, 1}, {&plain, 1});
     if (status.ok() && !damaged) status = driver_.copy_to_host(to, plain.address, record.bytes, stream.get());
     if (status.ok()) status = pass(driver_, place);
     if (!status.ok()) {
@@ -574,12 +440,10 @@ inline BackupView CodedStore::view(std::uint64_t location, std::size_t bytes) co
         }
     }
     const std::size_t step = stride(largest_chunk);
-    const auto copy = share_.copy(std::max<std::size_t>(bytes, 1), tag_text_);
-    const auto space = share_.copy(2 * step, tag_text_);
-    // NOLINTBEGIN(performance-no-int-to-ptr): host addresses
-    auto* const to = reinterpret_cast<std::byte*>(copy->address());
-    auto* const packed = reinterpret_cast<std::byte*>(space->address());
-    // NOLINTEND(performance-no-int-to-ptr)
+    const auto copy = share_.copy(std::max<std::size_t>(bytes, 1), error_prefix_);
+    const auto space = share_.copy(2 * step, error_prefix_);
+    std::byte* const to = copy->data();
+    std::byte* const packed = space->data();
     std::byte* const plain = packed + step;
     std::size_t found = 0;
     for (const auto& [name, record] : some) {
@@ -598,8 +462,8 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
     const std::uint64_t begin = unit.location + offset;
     const std::uint64_t end = begin + bytes;
     const std::size_t step = stride(largest_chunk);
-    const auto space = share_.copy(2 * step, tag_text_);
-    auto* const packed = reinterpret_cast<std::byte*>(space->address()); // NOLINT(performance-no-int-to-ptr)
+    const auto space = share_.copy(2 * step, error_prefix_);
+    std::byte* const packed = space->data();
     std::byte* const plain = packed + step;
     for (const Unit& chunk : cut_at_addresses({unit}, chunk_bytes_)) {
         const std::uint64_t first = std::max(begin, chunk.location);
@@ -613,36 +477,30 @@ inline void CodedStore::change(const Unit& unit, std::size_t offset, const std::
                 options_.observer->restoring({chunk.device, old.location, old.stored}, plain);
         }
         std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
-        Record changed = old;
-        changed.coded = false;
-        changed.stored = chunk.bytes;
-        const bool moves = old.coded || options_.observer != nullptr; // checksummed bytes are never half changed
-        if (moves) changed.location = take_room(stride(chunk.bytes), 0);
-        try {
+        Record changed{take_room(stride(chunk.bytes), 0), chunk.bytes, chunk.bytes};
+        changed.whole = true;
+        try { // at another location: no bytes are ever half changed
             check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to the backup", chunk.bytes);
             if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
-        } catch (...) {
             const std::lock_guard lock{mutex_};
-            if (moves) free_location(changed);
-            throw;
-        }
-        const std::lock_guard lock{mutex_};
-        Record& record = records_.at(chunk.location);
-        if (moves) {
+            free_location(old);
             count(old, false);
             count(changed, true);
-            record = changed;
-            free_location(old);
+            records_.at(chunk.location) = changed;
+        } catch (...) {
+            const std::lock_guard lock{mutex_};
+            free_location(changed);
+            throw;
         }
     }
 }
 
 inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live, CompareWith /*compare_with*/) {
     measure();
-    remember(live);
+    about(live);
     const std::size_t step = stride(largest_chunk);
-    const auto space = share_.copy(3 * step, tag_text_);
-    auto* const packed = reinterpret_cast<std::byte*>(space->address()); // NOLINT(performance-no-int-to-ptr)
+    const auto space = share_.copy(3 * step, error_prefix_);
+    std::byte* const packed = space->data();
     std::byte* const plain = packed + step;
     std::byte* const now = plain + step;
     OwnedStream stream;
@@ -663,13 +521,35 @@ inline void CodedStore::compare(std::vector<Unit> units, const LiveSet& live, Co
 
 // --- workers ---
 
-inline CodedStore::Worker::Worker(CodedStore& store, std::size_t number, Range part, const Plan& plan,
-                                  std::size_t bytes, Ring& ring)
-    : store_{store}, part_{part}, plan_{plan}, grow_by_{std::min<std::size_t>(64_MiB, bytes / 16)}, ring_{ring},
-      room_{store.room_of(bytes)} {
+inline CodedStore::Worker::Worker(CodedWay& way)
+    : way_{way}, store_{way.store_}, grow_by_{std::min<std::size_t>(64_MiB, way.bytes_ / 16)},
+      rows_{way.plan_.parts != 0 ? store_.row_bytes() : 0}, room_{store_.buffer_bytes(way.bytes_) -
+                                                                  store_.row_bytes()} {
+    if (way.plan_.parts == 0) return;
+    std::unique_lock lock{store_.parts_mutex_};
+    const auto end = store_.lent_.begin() + static_cast<std::ptrdiff_t>(way.plan_.parts);
+    auto free = end;
+    store_.part_free_.wait(lock, [&] { return (free = std::find(store_.lent_.begin(), end, false)) != end; });
+    *free = true;
+    number_ = static_cast<std::size_t>(free - store_.lent_.begin());
+    part_ = {way.scratch_.address + number_ * way.plan_.each, way.plan_.each};
+}
+
+inline bool CodedStore::Worker::open() {
     store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
     store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
-    if (plan.parts != 0) rows_ = store.take_rows(number);
+    if (rows_ + room_ == 0) return true;
+    way_.buffered_ += 1;
+    try {
+        loan_.emplace(*way_.ring_);
+        buffer_ = &loan_->buffer(0, rows_ + room_, store_.error_prefix_);
+    } catch (const OutOfHostMemory&) {
+        loan_.reset();
+        if (room_ == 0) return true; // only slower
+        if (way_.buffered_.fetch_sub(1) == 1) throw;
+        return false;
+    }
+    return true;
 }
 
 inline void CodedStore::Worker::drain() noexcept {
@@ -678,54 +558,37 @@ inline void CodedStore::Worker::drain() noexcept {
     store_.unsettled_ = true;
     store_.scratch_->unsettle();
     if (buffer_ != nullptr) buffer_->unsettle();
-    if (rows_ != nullptr) rows_->unsettle();
     const std::shared_lock steady{store_.inside_mutex_};
-    for (const std::uint64_t location : reached_) store_.inside_->unsettle(location);
+    store_.inside_->unsettle();
 }
 
 inline void CodedStore::Worker::pass() const {
     store_.check_of(detail::pass(store_.driver_, codec_place()), "wait for a copy", 0);
 }
 
-inline PinnedBuffer& CodedStore::Worker::buffer() {
-    if (!loan_) loan_.emplace(ring_);
-    buffer_ = &loan_->buffer(0, room_, store_.tag_text_);
-    return *buffer_;
-}
-
 inline std::vector<CodedStore::Worker::StoredChunk> CodedStore::Worker::encoded(const std::vector<Unit>& chunks) {
     std::vector<StoredChunk> cargo;
-    cargo.reserve(chunks.size());
-    for (const Unit& chunk : chunks) {
-        Record record;
-        record.bytes = chunk.bytes;
-        record.stored = chunk.bytes;
-        cargo.push_back({chunk, record, chunk.device, chunk.bytes});
-    }
-    if (part_.bytes == 0) return cargo;
     std::vector<std::size_t> tried;
     std::vector<Range> plain;
     std::vector<Range> coded;
-    Address at = part_.address + plan_.work;
-    for (std::size_t i = 0; i < chunks.size(); ++i) {
-        if (chunks[i].bytes < least_coded) continue;
-        tried.push_back(i);
-        plain.push_back({chunks[i].device, chunks[i].bytes});
-        coded.push_back({at, chunks[i].bytes + store_.overhead_});
-        at += store_.area_of(chunks[i].bytes);
+    Address at = part_.address + store_.work_bytes_;
+    for (const Unit& chunk : chunks) {
+        cargo.push_back({chunk, {0, chunk.bytes, chunk.bytes}, chunk.device, chunk.bytes});
+        const std::size_t area = store_.area_of(chunk.bytes);
+        if (part_.bytes == 0 || area == 0) continue;
+        tried.push_back(cargo.size() - 1);
+        plain.push_back({chunk.device, chunk.bytes});
+        coded.push_back({at, chunk.bytes + store_.overhead_});
+        at += area;
     }
     if (tried.empty()) return cargo;
-    const Codec& codec = *store_.coding_.codec;
     std::vector<std::uint32_t> sums(tried.size());
-    store_.check_of(codec.encode_and_sum(codec_place(), plain, coded, sums), "compress bytes", plain.front().bytes);
+    store_.check_of(store_.coding_.codec->encode_and_sum(codec_place(), plain, coded, sums), "compress bytes",
+                    plain.front().bytes);
     for (std::size_t i = 0; i < tried.size(); ++i) {
         if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
         StoredChunk& one = cargo[tried[i]];
-        one.record.coded = true;
-        one.record.sum = sums[i];
-        one.record.stored = coded[i].bytes;
-        one.at = coded[i].address;
-        one.bytes = coded[i].bytes;
+        one = {one.chunk, {0, plain[i].bytes, coded[i].bytes, sums[i], true}, coded[i].address, coded[i].bytes};
     }
     return cargo;
 }
@@ -766,172 +629,124 @@ inline void CodedStore::Worker::out(const std::vector<Unit>& chunks) {
 
 template <class Act>
 void CodedStore::Worker::each_row(const std::vector<StoredChunk>& cargo, const Act& act) {
-    reached_.clear();
     const auto begins_room = [&](std::uint64_t location) { // Rooms may be adjacent, but each is pinned separately
         const std::lock_guard lock{store_.mutex_};
         return store_.packed_.has_room(location);
     };
     for (std::size_t i = 0; i < cargo.size();) {
+        Row row;
         const std::size_t first = i;
-        std::uint64_t end = cargo[i].record.location;
-        for (; i < cargo.size() && cargo[i].record.location == end; ++i) {
-            if (i != first && begins_room(end)) break;
-            end += stride(cargo[i]);
-        }
         const std::uint64_t location = cargo[first].record.location;
-        std::byte* host = nullptr;
+        do {
+            row.bytes += stride(cargo[i++]);
+        } while (i < cargo.size() && cargo[i].record.location == location + row.bytes &&
+                 (room_ == 0 || row.bytes + stride(cargo[i]) <= room_) && !begins_room(location + row.bytes));
+        row.chunks = {&cargo[first], i - first};
         {
             const std::shared_lock steady{store_.inside_mutex_};
-            store_.check_of(store_.inside_->reach(location, static_cast<std::size_t>(end - location), host),
-                            "allocate host pages", static_cast<std::size_t>(end - location));
+            store_.check_of(store_.inside_->reach(location, row.bytes, row.host), "allocate host pages", row.bytes);
         }
-        if (host != nullptr) {
-            reached_.push_back(location);
-            {
-                const std::shared_lock steady{store_.inside_mutex_};
-                reached_pinned_ = store_.inside_->pinned(location, static_cast<std::size_t>(end - location));
-            }
-            act(&cargo[first], cargo.data() + i, host);
-            continue;
-        }
-        for (const StoredChunk *begin = &cargo[first], *const last = cargo.data() + i; begin != last;) {
-            const StoredChunk* until = begin;
-            for (std::size_t bytes = 0; until != last && bytes + stride(*until) <= room_; ++until)
-                bytes += stride(*until);
-            act(begin, until, nullptr);
-            begin = until;
-        }
+        row.direct = row.host.at != nullptr;
+        if (!row.direct) row.host = {buffer_->data() + rows_, buffer_->pinned()};
+        act(row);
     }
 }
 
-inline void CodedStore::Worker::copy(const StoredChunk* first, const StoredChunk* last, std::byte* host, bool pinned,
-                                     Direction direction) {
-    const bool out = direction == Direction::out;
-    std::vector<CopyPart> parts;
-    std::size_t bytes = 0;
-    Address device = 0; // behind the last part, as is `location`
-    std::uint64_t location = first->record.location;
-    const auto base = reinterpret_cast<Address>(host) - location;
-    for (const StoredChunk* one = first; one != last; ++one) {
-        for (std::size_t done = 0; done < one->bytes;) { // a copy must not span two cells
-            const std::uint64_t next = one->record.location + done;
-            const std::size_t room = HostCells::cell_bytes - static_cast<std::size_t>(next % HostCells::cell_bytes);
-            const std::size_t more = std::min(one->bytes - done, room);
-            const bool joins = device == one->at + done && location == next && next % HostCells::cell_bytes != 0;
-            if (!joins) parts.push_back({out ? base + next : one->at + done, out ? one->at + done : base + next, 0});
-            parts.back().bytes += more;
-            device = one->at + done + more;
-            location = next + more;
-            bytes += more;
-            done += more;
-        }
-    }
-    store_.check_of(copy_each(direction, parts, pinned), "copy bytes", bytes);
-}
-
-inline Status CodedStore::Worker::copy_each(Direction direction, std::span<const CopyPart> parts,
-                                            bool pinned) const noexcept {
+inline void CodedStore::Worker::copy(const Row& row) {
     const AnyDriver& driver = store_.driver_;
-    if (parts.size() > 1 && pinned) {
-        const Status status = driver.copy_many(direction, parts.data(), parts.size(), stream_.get());
-        if (status.kind != StatusKind::unsupported) return status;
+    const bool out = way_.direction_ == Direction::out;
+    std::vector<Unit> units;
+    for (const StoredChunk& one : row.chunks) units.push_back({one.at, one.record.location, one.bytes});
+    std::vector<CopyPart> parts; // a copy must not span two cells
+    for (const Piece& piece : cut_into_pieces(units, HostCells::cell_bytes, [](auto&, auto&) { return false; })) {
+        (void)piece.each_copy([&](const Unit& unit) {
+            const auto host = reinterpret_cast<Address>(row.host.at) + (unit.location - row.location());
+            parts.push_back({out ? host : unit.device, out ? unit.device : host, unit.bytes});
+            return Status{};
+        });
     }
-    for (const CopyPart& part : parts) {
+    Status status;
+    if (parts.size() > 1 && row.host.pinned) {
+        status = driver.copy_many(way_.direction_, parts.data(), parts.size(), stream_.get());
+        if (status.kind != StatusKind::unsupported) return store_.check_of(status, "copy bytes", bytes_of(units));
+        status = {};
+    }
+    for (std::size_t i = 0; i < parts.size() && status.ok(); ++i) {
         // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
-        auto* const host = reinterpret_cast<std::byte*>(direction == Direction::out ? part.to : part.from);
-        const Status status = direction == Direction::out
-                                  ? driver.copy_to_host(host, part.from, part.bytes, stream_.get())
-                                  : driver.copy_to_device(part.to, host, part.bytes, stream_.get());
-        if (!status.ok()) return status;
+        auto* const host = reinterpret_cast<std::byte*>(out ? parts[i].to : parts[i].from);
+        status = out ? driver.copy_to_host(host, parts[i].from, parts[i].bytes, stream_.get())
+                     : driver.copy_to_device(parts[i].to, host, parts[i].bytes, stream_.get());
     }
-    return {};
+    store_.check_of(status, "copy bytes", bytes_of(units));
 }
 
 inline void CodedStore::Worker::put(const std::vector<StoredChunk>& cargo) {
     PieceObserver* const observer = store_.options_.observer.get();
-    each_row(cargo, [&](const StoredChunk* first, const StoredChunk* last, std::byte* host) {
-        std::byte* const to = host != nullptr ? host : buffer().data();
-        const std::uint64_t origin = first->record.location;
-        copy(first, last, to, host != nullptr ? reached_pinned_ : buffer().pinned(), Direction::out);
+    each_row(cargo, [&](const Row& row) {
+        copy(row);
         pass();
-        for (const StoredChunk* one = first; one != last; ++one) {
-            std::byte* const at = to + (one->record.location - origin);
-            std::memset(at + one->bytes, 0, stride(*one) - one->bytes); // zero the padding: always the same bytes
-            if (observer != nullptr) observer->saved({one->chunk.device, one->record.location, one->record.stored}, at);
+        for (const StoredChunk& one : row.chunks) { // zero the padding: always the same bytes
+            std::memset(row.at(one) + one.bytes, 0, stride(one) - one.bytes);
+            if (observer != nullptr) observer->saved(Row::unit(one), row.at(one));
         }
-        if (host != nullptr) return;
-        const std::size_t bytes = static_cast<std::size_t>((last - 1)->record.location + stride(*(last - 1)) - origin);
+        if (row.direct) return;
         const std::shared_lock steady{store_.inside_mutex_};
-        store_.check_of(store_.inside_->put(to, origin, bytes), "write bytes to the backup", bytes);
+        store_.check_of(store_.inside_->put(row.host.at, row.location(), row.bytes), "write bytes to the backup",
+                        row.bytes);
     });
 }
 
-inline void CodedStore::Worker::may_write(const StoredChunk& cargo,
-                                          const std::function<Status(Range)>& before_write) const {
-    if (!before_write) return;
-    store_.check_of(before_write({cargo.chunk.device, cargo.chunk.bytes}), "wait for the save of the previous bytes",
-                    cargo.chunk.bytes);
+inline void CodedStore::Worker::may_write(const StoredChunk& cargo) const {
+    if (!way_.before_write_) return;
+    store_.check_of(way_.before_write_({cargo.chunk.device, cargo.chunk.bytes}),
+                    "wait for the save of the previous bytes", cargo.chunk.bytes);
 }
 
-inline void CodedStore::Worker::in(const std::vector<Unit>& chunks, const std::function<Status(Range)>& before_write) {
+inline void CodedStore::Worker::in(const std::vector<Unit>& chunks) {
     std::vector<StoredChunk> cargo;
     cargo.reserve(chunks.size());
-    Address at = part_.address + plan_.work;
+    Address at = part_.address + store_.work_bytes_;
     for (const Unit& chunk : chunks) {
         const Record record = store_.record_of(chunk);
         const std::size_t bytes = record.coded ? store_.stride(record.stored) : record.bytes;
         cargo.push_back({chunk, record, record.coded ? at : chunk.device, bytes});
         if (record.coded) at += bytes;
     }
-    get(cargo, before_write);
-    decode(cargo, before_write);
+    get(cargo);
+    decode(cargo);
 }
 
-inline void CodedStore::Worker::get(const std::vector<StoredChunk>& cargo,
-                                    const std::function<Status(Range)>& before_write) {
+inline void CodedStore::Worker::get(const std::vector<StoredChunk>& cargo) {
     PieceObserver* const observer = store_.options_.observer.get();
-    each_row(cargo, [&](const StoredChunk* first, const StoredChunk* last, std::byte* host) {
-        std::byte* const from = host != nullptr ? host : buffer().data();
-        const std::uint64_t origin = first->record.location;
-        if (host == nullptr) {
-            const std::size_t bytes =
-                static_cast<std::size_t>((last - 1)->record.location + stride(*(last - 1)) - origin);
+    each_row(cargo, [&](const Row& row) {
+        if (!row.direct) {
             const std::shared_lock steady{store_.inside_mutex_};
-            store_.check_of(store_.inside_->get(from, origin, bytes), "read bytes from the backup", bytes);
+            store_.check_of(store_.inside_->get(row.host.at, row.location(), row.bytes), store_.reading_, row.bytes);
         }
-        for (const StoredChunk* one = first; one != last; ++one) {
-            if (observer != nullptr) {
-                observer->restoring({one->chunk.device, one->record.location, one->record.stored},
-                                    from + (one->record.location - origin));
-            }
-            if (!one->record.coded) may_write(*one, before_write);
+        for (const StoredChunk& one : row.chunks) {
+            if (observer != nullptr) observer->restoring(Row::unit(one), row.at(one));
+            if (!one.record.coded) may_write(one);
         }
-        copy(first, last, from, host != nullptr ? reached_pinned_ : buffer().pinned(), Direction::in);
-        if (host == nullptr) pass();
+        copy(row);
+        if (!row.direct) pass();
     });
 }
 
-inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo,
-                                       const std::function<Status(Range)>& before_write) {
-    std::vector<const StoredChunk*> which;
+inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo) {
     std::vector<Range> coded;
     std::vector<Range> plain;
+    std::vector<std::uint32_t> expected;
     for (const StoredChunk& one : cargo) {
         if (!one.record.coded) continue;
-        which.push_back(&one);
         coded.push_back({one.at, one.record.stored});
         plain.push_back({one.chunk.device, one.chunk.bytes});
-    }
-    if (coded.empty()) return pass();
-    std::vector<std::uint32_t> expected;
-    std::vector<std::uint32_t> sums(coded.size());
-    for (const StoredChunk* const one : which) {
-        expected.push_back(one->record.sum);
-        may_write(*one, before_write);
+        expected.push_back(one.record.sum);
+        may_write(one);
     }
     pass(); // a kernel launched behind a copy slows down all copies (decision 25)
-    const Codec& codec = *store_.coding_.codec;
-    const Status decoded = codec.sum_and_decode(codec_place(), coded, expected, sums, plain);
+    if (coded.empty()) return;
+    std::vector<std::uint32_t> sums(coded.size());
+    const Status decoded = store_.coding_.codec->sum_and_decode(codec_place(), coded, expected, sums, plain);
     for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
         if (sums[i] != expected[i]) store_.raise_damaged(plain[i].address, plain[i].bytes);
     }
@@ -941,27 +756,22 @@ inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo,
 
 // --- transfers ---
 
-inline void CodedStore::CodedWay::take_ahead(const Transfer& transfer) noexcept {
-    // Movers take the rest.
-    for (std::size_t i = next_cell_++; i < cells_.size() && !transfer.all_taken(); i = next_cell_++) {
-        const std::shared_lock steady{store_.inside_mutex_};
-        if (!store_.inside_->take_ahead(cells_[i].location, cells_[i].bytes)) return;
-    }
-}
-
 inline void CodedStore::CodedWay::work(Transfer& transfer) {
-    if (begun_++ >= movers_) return take_ahead(transfer);
-    const Loan loan{store_, plan_.parts};
-    if (transfer.all_taken()) return;
-    const std::size_t each = plan_.work + plan_.area;
-    const Range scratch = plan_.parts != 0 ? Range{scratch_.address + loan.part() * each, each} : Range{};
-    Worker worker{store_, loan.part(), scratch, plan_, bytes_, *ring_};
+    if (begun_++ >= movers_) { // allocates host pages while the movers move bytes; they allocate the rest
+        for (std::size_t i = next_cell_++; i < cells_.size() && !transfer.all_taken(); i = next_cell_++) {
+            const std::shared_lock steady{store_.inside_mutex_};
+            if (!store_.inside_->take_ahead(cells_[i].location)) return;
+        }
+        return;
+    }
+    Worker worker{*this};
+    if (transfer.all_taken() || !worker.open()) return;
     for (std::size_t i = 0; transfer.take(i);) {
         try {
             if (direction_ == Direction::out) {
                 worker.out(transfer.pieces()[i].units);
             } else {
-                worker.in(transfer.pieces()[i].units, before_write_);
+                worker.in(transfer.pieces()[i].units);
             }
         } catch (...) {
             worker.drain();

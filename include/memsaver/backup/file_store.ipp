@@ -75,8 +75,7 @@ MEMSAVER_INLINE void FileStore::change(const Unit& unit, std::size_t offset, con
     const std::uint64_t first = unit.location + offset;
     const auto copy =
         share_.copy(std::min(options_.observer ? unit.bytes : bytes, share_.buffer_bytes()) + 2 * page, error_prefix_);
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
-    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    std::byte* const data = copy->data();
     each_unit_in(cut({unit}, share_.buffer_bytes()), first, bytes, [&](const Unit& part) {
         const std::uint64_t begin = std::max(part.location, first);
         const std::uint64_t end = std::min(part.location + part.bytes, first + bytes);

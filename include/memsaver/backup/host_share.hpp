@@ -30,8 +30,6 @@ public:
     [[nodiscard]] HostPart part(std::size_t bytes, bool pinned, const std::string& whose) const;
     /// Allocates pages for a copy of kept bytes: aligned to pages, and not in core dumps. Throws OutOfHostMemory.
     [[nodiscard]] std::shared_ptr<HostCells> copy(std::size_t bytes, const std::string& whose) const;
-    /// Allocates pinned pages, or continues after a failure. If the budget has none, the buffer stays as it is.
-    Status take(PinnedBuffer& buffer, std::size_t bytes) const noexcept;
 
     /// Closes `what`, or keeps it.
     Status add(std::shared_ptr<Closable> what) const noexcept { return pool_->add(std::move(what)); }

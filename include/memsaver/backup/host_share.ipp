@@ -6,7 +6,6 @@
 #include "memsaver/core/error.hpp"
 
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,15 +40,6 @@ MEMSAVER_INLINE std::shared_ptr<HostCells> HostShare::copy(std::size_t bytes, co
     const Status status = pages->take();
     if (!status.ok()) raise_of(status, "allocate host pages", {whose, in_bytes(bytes)}, bytes);
     return pages;
-}
-
-MEMSAVER_INLINE Status HostShare::take(PinnedBuffer& buffer, std::size_t bytes) const noexcept {
-    try {
-        if (!buffer.lacks(bytes)) return buffer.take(driver_, bytes);
-        return buffer.take(driver_, bytes, HostBudget::take(budget_, driver_, bytes));
-    } catch (const std::exception&) {
-        return {StatusKind::out_of_host_memory, 0, "no host memory for a buffer"};
-    }
 }
 
 MEMSAVER_INLINE Status HostShare::leave() noexcept {

@@ -36,11 +36,12 @@ public:
 
     [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
 
-    MEMSAVER_INLINE Status reach(std::uint64_t location, std::size_t bytes, std::byte*& at) override;
-    MEMSAVER_INLINE bool take_ahead(std::uint64_t location, std::size_t bytes) noexcept override;
-    [[nodiscard]] MEMSAVER_INLINE bool pinned(std::uint64_t location, std::size_t bytes) const override;
+    [[nodiscard]] bool reachable() const noexcept override { return pinned_; }
+    MEMSAVER_INLINE Status reach(std::uint64_t location, std::size_t bytes, Reached& host) override;
+    [[nodiscard]] MEMSAVER_INLINE std::vector<Room> unpinned_cells() const override;
+    MEMSAVER_INLINE bool take_ahead(std::uint64_t cell) noexcept override;
     MEMSAVER_INLINE void about(const LiveSet& live) override;
-    MEMSAVER_INLINE void unsettle(std::uint64_t location) noexcept override;
+    MEMSAVER_INLINE void unsettle() noexcept override;
 
     // ByteStore, for bytes that pass through the ring
     MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
@@ -53,6 +54,9 @@ private:
     static constexpr std::size_t in_caches = Ring::least_buffer;
 
     static std::byte* at(std::uint64_t location) noexcept;
+    static std::uint64_t next_cell(std::uint64_t at) noexcept {
+        return align_down(at, HostCells::cell_bytes) + HostCells::cell_bytes;
+    }
     [[nodiscard]] std::shared_ptr<HostCells> mapping_of(std::uint64_t location) const;
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return mapping_of(a.location) != mapping_of(b.location);

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/host_store.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -89,36 +90,36 @@ MEMSAVER_INLINE BackupView HostStore::view(std::uint64_t location, std::size_t b
     return {mapping_of(location), at(location), bytes};
 }
 
-MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t bytes, std::byte*& host) {
-    host = nullptr;
+MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t bytes, Reached& host) {
+    host = {};
     if (!pinned_) return {};
     const auto mapping = mapping_of(location);
-    for (std::uint64_t cell = location; cell < location + bytes;
-         cell = align_down(cell, HostCells::cell_bytes) + HostCells::cell_bytes) {
+    bool pinned = true;
+    for (std::uint64_t cell = location; cell < location + bytes; cell = next_cell(cell)) {
         const Status status = mapping->prepare(cell, true);
         if (!status.ok() && !mapping->ready(cell, false)) return status;
         if (!status.ok()) report_refused(tell_);
+        pinned = pinned && status.ok();
     }
-    host = at(location);
+    host = {at(location), pinned};
     return {};
 }
 
-MEMSAVER_INLINE bool HostStore::take_ahead(std::uint64_t location, std::size_t bytes) noexcept {
-    if (!pinned_) return false;
-    const auto mapping = mapping_of(location);
-    for (std::uint64_t cell = location; cell < location + bytes;
-         cell = align_down(cell, HostCells::cell_bytes) + HostCells::cell_bytes)
-        if (!mapping->prepare(cell, false).ok()) return false;
-    return true;
+MEMSAVER_INLINE std::vector<Room> HostStore::unpinned_cells() const {
+    std::vector<Room> cells;
+    if (!pinned_) return cells;
+    for (const HostPart& mapping : mappings_) {
+        const std::uint64_t end = mapping.address + mapping.bytes;
+        for (std::uint64_t cell = mapping.address; cell < end; cell = next_cell(cell)) {
+            if (!mapping.cells->ready(cell, true))
+                cells.push_back({cell, static_cast<std::size_t>(std::min(end, next_cell(cell)) - cell)});
+        }
+    }
+    return cells;
 }
 
-MEMSAVER_INLINE bool HostStore::pinned(std::uint64_t location, std::size_t bytes) const {
-    const auto mapping = mapping_of(location);
-    bool all = true;
-    for (std::uint64_t cell = location; all && cell < location + bytes;
-         cell = align_down(cell, HostCells::cell_bytes) + HostCells::cell_bytes)
-        all = mapping->ready(cell, true);
-    return all;
+MEMSAVER_INLINE bool HostStore::take_ahead(std::uint64_t cell) noexcept {
+    return mapping_of(cell)->prepare(cell, false).ok();
 }
 
 MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
@@ -127,8 +128,8 @@ MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
     if (std::exchange(fell_back_, false)) report_refused(tell_);
 }
 
-MEMSAVER_INLINE void HostStore::unsettle(std::uint64_t location) noexcept {
-    if (const auto mapping = mapping_of(location)) mapping->unsettle();
+MEMSAVER_INLINE void HostStore::unsettle() noexcept {
+    for (const HostPart& mapping : mappings_) mapping.cells->unsettle();
 }
 
 MEMSAVER_INLINE Status HostStore::put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept {

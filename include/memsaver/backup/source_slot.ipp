@@ -192,8 +192,7 @@ MEMSAVER_INLINE BackupView SourceSlot::view(std::uint64_t serial, std::size_t of
     }
     SourceReader reader{index_->driver, of_tag(index_->last.tag)};
     const auto copy = index_->share.copy(bytes, of_tag(index_->last.tag));
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
-    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    std::byte* const data = copy->data();
     for (const SourceIndex::Part& part : parts) {
         const std::size_t begin = std::max(part.offset, offset);
         const std::size_t count = std::min(part.end(), offset + bytes) - begin;

@@ -48,12 +48,17 @@ Status first_failure(std::initializer_list<Status> all) noexcept;
 /// units.
 std::vector<Unit> cut_for_observer(std::vector<Unit> units, const StoreOptions& options, const AnyDriver& driver);
 
+class BackupStore;
+
 /// Keeps the free locations of a store. Allocates best fit, from the front of a free range, so that blocks placed one
 /// after the other into fresh storage are adjacent. No allocation spans two Rooms, even adjacent ones, because each
 /// Room is pinned and freed separately. Locations are not 0. Not thread-safe. Strong exception guarantee: a function
 /// that throws bad_alloc has changed nothing; `take` and `clear` never throw.
 class LocationSpace {
 public:
+    /// Adds a Room that the store allocates. If the Room cannot be recorded for lack of memory, the next call adds it.
+    void grow(BackupStore& store, std::size_t bytes, const LiveSet& live);
+
     /// Adds a Room, all of it free.
     void add(std::uint64_t location, std::size_t bytes);
 
@@ -81,6 +86,7 @@ private:
     std::set<std::pair<std::size_t, std::uint64_t>> by_size_;
     std::set<std::uint64_t> starts_; // of Rooms
     std::size_t free_ = 0;
+    Room made_; // storage that could not be recorded
 };
 
 using CompareWith = decltype(&compare_with);
@@ -112,23 +118,28 @@ public:
 
     // Optional: not all stores implement these.
 
-    /// Sets `at` to the host memory of these bytes, ready for copies, or to null if bytes can only pass through `put`
-    /// and `get`. One copy must not span two cells of HostCells. Like `put` and `get`, callable from several threads
-    /// at once for different bytes.
-    virtual Status reach(std::uint64_t /*location*/, std::size_t /*bytes*/, std::byte*& at) {
-        at = nullptr;
+    /// Returns whether `reach` reaches anything. Does not change once there is a Room.
+    [[nodiscard]] virtual bool reachable() const noexcept { return false; }
+    /// Host memory, ready for copies.
+    struct Reached {
+        std::byte* at = nullptr; ///< null: bytes can only pass through `put` and `get`
+        bool pinned = false;
+    };
+    /// Sets `host` to the memory of these bytes. One copy must not span two cells of HostCells. Like `put` and `get`,
+    /// callable from several threads at once for different bytes.
+    virtual Status reach(std::uint64_t /*location*/, std::size_t /*bytes*/, Reached& host) {
+        host = {};
         return {};
     }
-    /// Allocates the host memory that `reach` would allocate, without pinning it. Returns false if there is none to
-    /// allocate; `reach` reports failures. Callable from several threads at once, also while others reach the same
-    /// bytes.
-    virtual bool take_ahead(std::uint64_t /*location*/, std::size_t /*bytes*/) noexcept { return false; }
-    /// Returns whether the reached memory there is pinned.
-    [[nodiscard]] virtual bool pinned(std::uint64_t /*location*/, std::size_t /*bytes*/) const { return false; }
+    /// Returns the memory that `reach` would pin, cell by cell.
+    [[nodiscard]] virtual std::vector<Room> unpinned_cells() const { return {}; }
+    /// Allocates the memory of such a cell, without pinning it. Returns false if that fails; `reach` reports failures.
+    /// Callable from several threads at once, also while others reach the same bytes.
+    virtual bool take_ahead(std::uint64_t /*cell*/) noexcept { return false; }
     /// Announces a save or restore that uses `reach`, `put` and `get`.
     virtual void about(const LiveSet& /*live*/) {}
-    /// Marks reached memory as possibly still in use by work that could not be waited for.
-    virtual void unsettle(std::uint64_t /*location*/) noexcept {}
+    /// Marks all memory as possibly still in use by work that could not be waited for.
+    virtual void unsettle() noexcept {}
     /// Returns the storage in use, in bytes, when `saved` bytes are kept in all.
     [[nodiscard]] virtual std::size_t taken_by(std::size_t saved) const noexcept { return saved; }
     /// Returns the device memory that transfers use. May be null.

@@ -34,6 +34,12 @@ MEMSAVER_INLINE std::vector<Unit> cut_for_observer(std::vector<Unit> units, cons
     return cut_at_addresses(units, granularity);
 }
 
+MEMSAVER_INLINE void LocationSpace::grow(BackupStore& store, std::size_t bytes, const LiveSet& live) {
+    if (made_.bytes == 0) made_ = store.grow(bytes, live);
+    add(made_.location, made_.bytes);
+    made_ = {};
+}
+
 MEMSAVER_INLINE void LocationSpace::add(std::uint64_t location, std::size_t bytes) {
     const auto start = starts_.insert(location).first;
     try {
@@ -93,6 +99,7 @@ MEMSAVER_INLINE bool LocationSpace::remove(std::uint64_t location, std::size_t b
 
 MEMSAVER_INLINE void LocationSpace::clear() noexcept {
     free_ = 0;
+    made_ = {};
     by_location_.clear();
     by_size_.clear();
     starts_.clear();
@@ -151,8 +158,7 @@ MEMSAVER_INLINE BackupView KeptStore::view(std::uint64_t location, std::size_t b
     const std::uint64_t begin = align_down(location, alignment());
     const auto span = static_cast<std::size_t>(align_up(location + bytes, alignment()) - begin);
     const auto copy = share_.copy(span, error_prefix_);
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
-    auto* const data = reinterpret_cast<std::byte*>(copy->address());
+    std::byte* const data = copy->data();
     check_of(get(data, begin, span), reading_, bytes);
     return {copy, data + (location - begin), bytes};
 }

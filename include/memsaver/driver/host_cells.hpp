@@ -145,6 +145,7 @@ public:
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(pages_); }
     [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
+    [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
     /// Allocates all pages, and pins none.
