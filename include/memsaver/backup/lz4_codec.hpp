@@ -3,7 +3,6 @@
 
 #include "memsaver/backup/codec.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,8 +43,8 @@ private:
     Lz4Library lz4_;
 };
 
-/// CRC-32 as in zlib and Ethernet.
-inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept;
+/// Differs for chunks that differ in one word.
+inline std::uint32_t checksum(const void* data, std::size_t bytes) noexcept;
 
 } // namespace detail
 

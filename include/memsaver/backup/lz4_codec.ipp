@@ -6,9 +6,10 @@
 
 #include <dlfcn.h>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -80,14 +81,14 @@ inline Status Lz4Codec::sum(const Place& place, std::span<const Range> chunks,
     if (const Status status = pass(driver_, place); !status.ok()) return status;
     for (std::size_t i = 0; i < chunks.size(); ++i) {
         // NOLINTNEXTLINE(performance-no-int-to-ptr): the host can address the device's memory
-        sums[i] = crc32(reinterpret_cast<const void*>(chunks[i].address), chunks[i].bytes);
+        sums[i] = checksum(reinterpret_cast<const void*>(chunks[i].address), chunks[i].bytes);
     }
     return {};
 }
 
 inline Status Lz4Codec::decode_here(std::span<const std::byte> coded, std::uint32_t sum, std::span<std::byte> plain,
                                     bool& damaged) const noexcept {
-    damaged = crc32(coded.data(), coded.size()) != sum;
+    damaged = checksum(coded.data(), coded.size()) != sum;
     if (damaged) return {};
     const int bytes =
         lz4_.decompress(reinterpret_cast<const char*>(coded.data()), reinterpret_cast<char*>(plain.data()),
@@ -96,36 +97,17 @@ inline Status Lz4Codec::decode_here(std::span<const std::byte> coded, std::uint3
     return {StatusKind::other, bytes, "LZ4 cannot decompress it"};
 }
 
-/// `of[k][b]`: the contribution of byte b, k bytes before the end of a group of eight. Plain arrays, because they are
-/// fast without optimization too.
-struct CrcTables {
-    std::uint32_t of[8][256]{};
-    constexpr CrcTables() noexcept {
-        for (std::uint32_t byte = 0; byte < 256; ++byte) {
-            std::uint32_t value = byte;
-            for (int bit = 0; bit < 8; ++bit) value = (value >> 1U) ^ ((value & 1U) != 0 ? 0xEDB88320U : 0U);
-            of[0][byte] = value;
-        }
-        for (int k = 1; k < 8; ++k) {
-            for (int byte = 0; byte < 256; ++byte)
-                of[k][byte] = (of[k - 1][byte] >> 8U) ^ of[0][of[k - 1][byte] & 0xFFU];
-        }
+inline std::uint32_t checksum(const void* data, std::size_t bytes) noexcept {
+    std::uint64_t sum = bytes;
+    const auto* at = static_cast<const unsigned char*>(data);
+    for (std::size_t step = 8; bytes != 0; bytes -= step, at += step) {
+        std::uint64_t word = 0;
+        step = std::min<std::size_t>(step, bytes);
+        std::memcpy(&word, at, step);
+        sum = (sum ^ word) * 0x9E3779B97F4A7C15U;
+        sum ^= sum >> 32U;
     }
-};
-
-inline std::uint32_t crc32(const void* data, std::size_t bytes) noexcept {
-    static constexpr CrcTables tables;
-    const auto& of = tables.of;
-    const auto* each = static_cast<const unsigned char*>(data);
-    std::uint32_t sum = 0xFFFFFFFFU;
-    for (; bytes >= 8; bytes -= 8, each += 8) {
-        const std::uint32_t low = sum ^ (std::uint32_t{each[0]} | std::uint32_t{each[1]} << 8U |
-                                         std::uint32_t{each[2]} << 16U | std::uint32_t{each[3]} << 24U);
-        sum = of[7][low & 0xFFU] ^ of[6][(low >> 8U) & 0xFFU] ^ of[5][(low >> 16U) & 0xFFU] ^ of[4][low >> 24U] ^
-              of[3][each[4]] ^ of[2][each[5]] ^ of[1][each[6]] ^ of[0][each[7]];
-    }
-    for (; bytes != 0; --bytes, ++each) sum = (sum >> 8U) ^ of[0][(sum ^ *each) & 0xFFU];
-    return ~sum;
+    return static_cast<std::uint32_t>(sum);
 }
 
 } // namespace detail
