@@ -33,11 +33,6 @@ public:
         bool partly = false;     ///< only the paused parts of the block were saved
         bool forgotten = false;  ///< the block is gone, but its place is not free yet
     };
-    /// A block's part of the storage.
-    struct Place {
-        std::uint64_t location = 0;
-        std::size_t bytes = 0;
-    };
     using Entries = std::unordered_map<std::uint64_t, Entry>;
 
     BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how) : store{std::move(place)}, options{how} {}
@@ -61,8 +56,8 @@ public:
     std::shared_ptr<BackupStore> store;
     StoredSlotOptions options;
     LocationSpace space;
-    std::vector<Place> freed_places; ///< of blocks that are gone; not free yet
-    std::mutex mutex;                // guards the members below
+    std::vector<Room> freed_places; ///< of blocks that are gone; not free yet
+    std::mutex mutex;               // guards the members below
     Entries entries;
     std::size_t forgotten = 0; ///< entries whose block is gone
     std::size_t under_way = 0; ///< running transfers and preparations; while there are any, no place is freed
