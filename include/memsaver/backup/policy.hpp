@@ -245,10 +245,7 @@ private:
         }
         void forget(std::uint64_t serial) noexcept override { slot.forget(serial); }
         bool drop(std::uint64_t serial) noexcept override {
-            if constexpr (requires {
-                              { slot.drop(serial) }
-                              noexcept;
-                          }) {
+            if constexpr (requires { requires noexcept(slot.drop(serial)); }) {
                 slot.drop(serial);
                 return true;
             } else {
@@ -272,10 +269,7 @@ private:
             }
         }
         bool set_retain(bool yes) noexcept override {
-            if constexpr (requires {
-                              { slot.set_retain(yes) }
-                              noexcept;
-                          }) {
+            if constexpr (requires { requires noexcept(slot.set_retain(yes)); }) {
                 slot.set_retain(yes);
                 return true;
             } else {
@@ -316,30 +310,21 @@ private:
             }
         }
         void outdated() noexcept override {
-            if constexpr (requires {
-                              { slot.outdated() }
-                              noexcept->std::same_as<void>;
-                          }) {
+            if constexpr (requires { requires noexcept(slot.outdated()); }) {
                 slot.outdated();
             } else {
                 slot.invalidate();
             }
         }
         [[nodiscard]] std::shared_ptr<detail::DeviceScratch> scratch() const noexcept override {
-            if constexpr (requires {
-                              { slot.scratch() }
-                              noexcept->std::same_as<std::shared_ptr<detail::DeviceScratch>>;
-                          }) {
+            if constexpr (requires { requires noexcept(slot.scratch()); }) {
                 return slot.scratch();
             } else {
                 return {};
             }
         }
         Status close() noexcept override {
-            if constexpr (requires {
-                              { slot.close() }
-                              noexcept->std::same_as<Status>;
-                          }) {
+            if constexpr (requires { requires noexcept(Status{slot.close()}); }) {
                 return slot.close();
             } else {
                 return {};
