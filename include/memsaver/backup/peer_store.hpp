@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/store.hpp"
+#include "memsaver/driver/owned.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -29,7 +30,7 @@ public:
     /// Releases everything. What fails stays owned, and the next call retries it. Returns the first failure.
     MEMSAVER_INLINE Status close() noexcept override;
 
-    [[nodiscard]] std::uintptr_t address() const noexcept override { return address_; }
+    [[nodiscard]] std::uintptr_t address() const noexcept override { return addresses_.get().address; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
     [[nodiscard]] bool ready(std::uintptr_t, bool) const noexcept override { return true; }
     MEMSAVER_INLINE Status prepare(std::uintptr_t, bool) noexcept override { return {}; }
@@ -39,16 +40,15 @@ private:
     /// Large, because each handle has a cost in the driver that does not depend on its size.
     static constexpr std::size_t largest_handle = 1_GiB;
     struct Part {
-        PageHandle handle{};
-        std::size_t bytes = 0;
-        bool mapped = false;
+        OwnedPages pages;
+        Mapping mapping;
     };
 
     Status try_take() noexcept;
 
     AnyDriver driver_;
     AnyDriver peer_;
-    Address address_ = 0; ///< 0: nothing is reserved
+    Reservation addresses_;
     std::size_t bytes_ = 0;
     std::vector<Part> parts_; ///< from the front of the range
     std::atomic<bool> unsettled_{false};

@@ -3,8 +3,6 @@
 
 #include "memsaver/backup/peer_store.hpp"
 
-#include "memsaver/driver/owned.hpp"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -37,38 +35,29 @@ MEMSAVER_INLINE void PeerPages::take(const std::string& whose) {
 }
 
 MEMSAVER_INLINE Status PeerPages::try_take() noexcept {
-    Status status = peer_.reserve(bytes_, 2_MiB, address_);
-    for (std::size_t at = 0; status.ok() && at < bytes_;) {
-        Part part{{}, std::min(bytes_ - at, largest_handle), false};
-        status = peer_.create(part.bytes, part.handle);
-        if (!status.ok()) break;
-        parts_.push_back(part);
-        status = peer_.map(address_ + at, part.bytes, part.handle);
-        parts_.back().mapped = status.ok();
-        at += part.bytes;
+    Status status = addresses_.open(peer_, bytes_, 2_MiB);
+    for (std::size_t at = 0; status.ok() && at < bytes_; at += largest_handle) {
+        Part& part = parts_.emplace_back(); // reserved
+        status = part.pages.open(peer_, std::min(bytes_ - at, largest_handle));
+        const auto [handle, bytes] = part.pages.get();
+        if (status.ok()) status = part.mapping.open(peer_, Range{address() + at, bytes}, handle);
     }
-    if (status.ok()) status = peer_.allow_access(address_, bytes_);
-    if (status.ok()) status = driver_.reach_peer(address_, bytes_);
+    if (status.ok()) status = peer_.allow_access(address(), bytes_);
+    if (status.ok()) status = driver_.reach_peer(address(), bytes_);
     return status;
 }
 
 MEMSAVER_INLINE Status PeerPages::close() noexcept {
     Status first = settle(driver_, unsettled_);
     if (!first.ok()) return first;
-    Address at = address_;
     for (Part& part : parts_) {
-        Status status = part.mapped ? peer_.unmap(at, part.bytes) : Status{};
-        at += part.bytes;
-        if (status.ok()) part.mapped = false;
-        if (status.ok() && part.handle.value != 0) status = peer_.release(part.handle);
-        if (status.ok()) part.handle = {};
-        if (!status.ok() && first.ok()) first = status;
+        Status status = part.mapping.close();
+        if (status.ok()) status = part.pages.close();
+        if (first.ok()) first = status;
     }
     if (!first.ok()) return first;
     parts_.clear();
-    if (address_ != 0) first = peer_.unreserve(address_, bytes_);
-    if (first.ok()) address_ = 0;
-    return first;
+    return addresses_.close();
 }
 
 MEMSAVER_INLINE PeerStore::PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options)
