@@ -99,6 +99,7 @@ TEST_CASE("Ticket: work that only implements wait is done once a wait has return
     bool done = true;
     CHECK(ticket.query(done).ok());
     CHECK_FALSE(done);
+    CHECK(ticket.wait_for({}).ok());
     CHECK(waits == 0);
     CHECK(ticket.follow({}, {1, 2}).code == 5);
     CHECK(waits == 1);

@@ -223,7 +223,7 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range ra
 
 MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
     if (const Use use{*this}) {
-        for (Ticket& ticket : tickets()) ticket.help();
+        for (Ticket& ticket : tickets()) (void)ticket.wait_for({}); // its executor may wait for this thread
     }
     for (auto pause = std::chrono::microseconds{5}; !done();
          pause = std::min(2 * pause, std::chrono::microseconds{500})) {

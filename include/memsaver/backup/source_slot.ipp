@@ -62,10 +62,6 @@ public:
         return status.ok() ? files_.wait_for(range) : status;
     }
     [[nodiscard]] bool enqueued() const noexcept override { return kept_.enqueued() && files_.enqueued(); }
-    void help() noexcept override {
-        kept_.help();
-        files_.help();
-    }
     void cancel() noexcept override {
         kept_.cancel();
         files_.cancel();

@@ -64,15 +64,13 @@ public:
                 return {StatusKind::other, 0, "the bytes did not arrive"};
             }
         }
-        /// Waits until the bytes of `range` have arrived. Unless overridden, it waits for all bytes. May throw as
-        /// `wait` does.
-        virtual Status wait_for(Range) { return wait_in_turn(); }
+        /// Waits until the bytes of `range` have arrived; for nothing if it is empty. Runs on the calling thread the
+        /// work that a program's executor has not started: the executor's threads may all be waiting for the caller.
+        /// Unless overridden, it waits for all bytes. May throw as `wait` does.
+        virtual Status wait_for(Range range) { return range.bytes == 0 ? Status{} : wait_in_turn(); }
         /// Returns whether all of the work is already on its streams, so that only the device can keep it from
         /// completing.
         [[nodiscard]] virtual bool enqueued() const noexcept { return false; }
-        /// Runs on the calling thread the work that a program's executor has not started. The executor's threads may
-        /// all be waiting for the caller.
-        virtual void help() noexcept {}
         /// Cancels the work: the parts that are not on a stream yet may be skipped, and `wait` then returns a failure.
         /// Callable at any time from any thread. Does not wait.
         virtual void cancel() noexcept {}
@@ -103,10 +101,6 @@ public:
     /// Returns whether only the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
-    /// See Work::help.
-    void help() noexcept {
-        if (work_) work_->help();
-    }
     /// See Work::cancel.
     void cancel() noexcept {
         if (work_) work_->cancel();

@@ -77,7 +77,6 @@ public:
     };
     void accompany(std::unique_ptr<Companion> companion) noexcept { companion_ = std::move(companion); }
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
-    void help() noexcept override { crew_.help(); }
     MEMSAVER_INLINE void cancel() noexcept override;
 
     // For the way.
