@@ -114,11 +114,4 @@ TEST_CASE("AnyPolicy: a slot's report of a failed release is passed on") {
     CHECK(slot->close().code == 4);
 }
 
-TEST_CASE("AnyPolicy: the slot of a real policy does its work") {
-    const Pages memory;
-    const auto slot = Any{Zero{}}.open(memory.driver);
-    CHECK(slot->restore(memory.live()).wait().ok());
-    CHECK(memory.count(0) == Pages::bytes);
-}
-
 } // namespace backup_any_backup_test

@@ -101,36 +101,6 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
     }
 }
 
-TEST_CASE("FileBackup: a failed read leaves the memory paused, and the bytes whole" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    void* const block = saver.arena("cold", in_file()).allocate(40_MiB + 1);
-    write_pattern(machine.driver, block, 40_MiB + 1, 1);
-    (void)saver.pause("cold");
-    machine.driver.fail({.call = Call::read_file, .nth = 3, .lasting = Lasting::onwards});
-    CHECK_THROWS_AS((void)saver.resume("cold"), DriverError);
-    CHECK_THROWS_AS((void)saver.backup_view(block, 100), DriverError);
-    machine.driver.heal();
-    CHECK(row_of(saver, "cold").state == "paused");
-    CHECK(machine.driver.handle_bytes() == 0);
-    (void)saver.resume("cold");
-    CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
-}
-
-TEST_CASE("FileBackup: pinned memory stays within the ring" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    FileBackup policy = in_file();
-    policy.threads = 8;
-    void* const block = saver.arena("cold", policy).allocate(40_MiB);
-    write_pattern(machine.driver, block, 40_MiB, 1);
-    (void)saver.pause("cold");
-    CHECK(machine.driver.host_bytes() <= 8_MiB);
-    (void)saver.resume("cold");
-    CHECK(machine.driver.host_bytes() <= 8_MiB);
-    CHECK(has_pattern(machine.driver, block, 40_MiB, 1));
-}
-
 TEST_CASE("FileBackup: a directory that is not there, or is not named" * on_machines) {
     const Checked machine;
     MemorySaver saver{machine.driver};

@@ -117,26 +117,4 @@ TEST_CASE("FileStore: errors name the tag") {
     }
 }
 
-TEST_CASE("FileStore: a failed write or read is the transfer's failure") {
-    Place place;
-    const Room room = place.store.grow(Place::bytes, {});
-    place.driver.fail({.call = Call::write_file});
-    CHECK_THROWS_AS((void)place.store.out(place.all(room), {})->wait(), Error);
-    CHECK(place.store.out(place.all(room), {})->wait().ok());
-    place.driver.fail({.call = Call::read_file});
-    CHECK_THROWS_AS((void)place.store.in(place.all(room), {})->wait(), Error);
-    place.driver.fail({.call = Call::read_file});
-    CHECK_THROWS_AS((void)place.store.view(room.location, 10), Error);
-    CHECK(place.store.in(place.all(room), {})->wait().ok());
-}
-
-TEST_CASE("FileStore: a comparison finds a single byte") {
-    Place place;
-    const Room room = place.store.grow(Place::bytes, {});
-    CHECK(place.store.out(place.all(room), {})->wait().ok());
-    CHECK_NOTHROW(place.store.compare(place.all(room), {}, &compare_with));
-    place.data()[70'000] = 2;
-    CHECK_THROWS_AS(place.store.compare(place.all(room), {}, &compare_with), Misuse);
-}
-
 } // namespace backup_file_store_test

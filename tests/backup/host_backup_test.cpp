@@ -480,25 +480,28 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
     }
 }
 
-TEST_CASE("pageable: pinned memory stays within the ring" * on_quick) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    HostBackup policy = pageable();
-    policy.threads = 8;
-    Blocks blocks{machine.driver, saver.arena("weights", policy), {100_MiB}};
-    std::atomic<std::size_t> most{0};
-    machine.driver.on_call([&](const CallRecord& call) {
-        if (call.call != Call::copy_to_host && call.call != Call::copy_to_device) return;
-        most = std::max(most.load(), machine.driver.pinned_bytes());
-    });
-    blocks.write(1);
-    most = 0;
-    (void)saver.pause("weights");
-    (void)saver.resume("weights");
-    machine.driver.on_call({});
-    CHECK(most > 0);
-    CHECK(most <= 8_MiB);
-    CHECK(blocks.whole());
+TEST_CASE("pageable, file: pinned memory stays within the ring" * on_quick) {
+    HostBackup host = pageable();
+    FileBackup file = in_file();
+    host.threads = file.threads = 8;
+    for (const AnyPolicy& policy : {AnyPolicy{host}, AnyPolicy{file}}) {
+        const Checked machine;
+        MemorySaver saver{machine.driver};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), {100_MiB}};
+        std::atomic<std::size_t> most{0};
+        machine.driver.on_call([&](const CallRecord& call) {
+            if (call.call != Call::copy_to_host && call.call != Call::copy_to_device) return;
+            most = std::max(most.load(), machine.driver.pinned_bytes());
+        });
+        blocks.write(1);
+        most = 0;
+        (void)saver.pause("weights");
+        (void)saver.resume("weights");
+        machine.driver.on_call({});
+        CHECK(most > 0);
+        CHECK(most <= 8_MiB);
+        CHECK(blocks.whole());
+    }
 }
 
 namespace {

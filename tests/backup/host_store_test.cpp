@@ -179,23 +179,6 @@ TEST_CASE("HostStore: prepare allocates and pins the same memory as a save") {
     CHECK_THROWS_AS(place.store.prepare({{place.addresses.get().address, more.location, 4096}}), Error);
 }
 
-TEST_CASE("HostStore: a comparison finds a single byte") {
-    Place place{true};
-    const Room room = place.store.grow(Place::bytes, place.live());
-    const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
-    std::memset(place.data(), 3, Place::bytes);
-    CHECK(place.store.out(units, place.live())->wait().ok());
-    CHECK_NOTHROW(place.store.compare(units, place.live(), &compare_with));
-    place.data()[Place::bytes - 1] = 4;
-    try {
-        place.store.compare(units, place.live(), &compare_with);
-        FAIL_CHECK("nothing was thrown");
-    } catch (const Misuse& error) {
-        const std::string last = format_address(place.addresses.get().address + Place::bytes - 1);
-        CHECK(std::string{error.what()}.find("for example at " + last) != std::string::npos);
-    }
-}
-
 TEST_CASE("HostStore: pages that were written are counted by the system, and no longer in the budget") {
     for (const bool refused : {false, true}) { // pageable by choice, or because pinning is refused
         CAPTURE(refused);

@@ -173,15 +173,6 @@ TEST_CASE("StoredSlot: once saves blocks that are new, invalid, or whose save fa
     CHECK(f.place->saved.size() == 3);
 }
 
-TEST_CASE("StoredSlot: a check compares blocks that are not saved again") {
-    Fixture f{{.refresh = Refresh::once, .check = true}};
-    REQUIRE(f.save().ok());
-    CHECK(f.place->compared.empty());
-    REQUIRE(f.save().ok());
-    CHECK(f.place->compared.size() == 2);
-    CHECK(f.place->saved.empty());
-}
-
 TEST_CASE("StoredSlot: bytes that are not retained are freed after the resume") {
     Fixture f{{.retain = false}};
     REQUIRE(f.save().ok());
@@ -191,19 +182,6 @@ TEST_CASE("StoredSlot: bytes that are not retained are freed after the resume") 
     CHECK(f.place->clears == 1);
     CHECK(f.slot.backed_up_bytes() == 0);
     CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
-}
-
-TEST_CASE("StoredSlot: bytes that are saved once are kept, retained or not: later pauses need them") {
-    Fixture f{{.refresh = Refresh::once, .retain = false}};
-    REQUIRE(f.save().ok());
-    REQUIRE(f.restore().ok());
-    CHECK(f.slot.resumed().ok());
-    CHECK(f.place->clears == 0);
-    CHECK(f.slot.backed_up_bytes() == 768);
-    REQUIRE(f.save().ok());
-    CHECK(f.place->saved.empty());
-    REQUIRE(f.restore().ok());
-    CHECK(f.place->restored.size() == 2);
 }
 
 TEST_CASE("StoredSlot: a failed release is reported, after a resume and at close") {
