@@ -14,7 +14,6 @@
 #include "memsaver/backup/file_store.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/backup/host_store.hpp"
-#include "memsaver/backup/lane.hpp"
 #include "memsaver/backup/peer_backup.hpp"
 #include "memsaver/backup/peer_store.hpp"
 #include "memsaver/backup/pieces.hpp"

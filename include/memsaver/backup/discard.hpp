@@ -8,12 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-
-class Lane;
 
 /// Saves nothing. `restore` fills all of the resumed extents, or none of them. Filling whole extents is cheaper than
 /// looking up the live blocks in them and has no side effects.
@@ -31,6 +30,13 @@ public:
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return 0; }
 
 private:
+    struct Lane;
+    struct Mark;
+
+    /// Enqueues a fill of every range. Throws the exception for a failing call; the fills enqueued before it have
+    /// completed by then.
+    [[nodiscard]] Ticket fill(const std::vector<Range>& ranges) const;
+
     std::shared_ptr<Lane> lane_; // shared because Lane is only declared here; there is no other owner
     std::optional<unsigned char> byte_;
     bool poison_;

@@ -15,7 +15,6 @@
 #include "memsaver/backup/host_backup.ipp"
 #include "memsaver/backup/host_share.ipp"
 #include "memsaver/backup/host_store.ipp"
-#include "memsaver/backup/lane.ipp"
 #include "memsaver/backup/peer_backup.ipp"
 #include "memsaver/backup/peer_store.ipp"
 #include "memsaver/backup/pieces.ipp"
