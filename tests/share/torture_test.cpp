@@ -453,6 +453,7 @@ public:
         board_.over = false;
         board_.served = 0;
         seats_.assign(4 + random_(Board::most - 3), {});
+        if (random_.one_in(2)) start_onlooker();
         for (std::size_t i = 0; i < seats_.size(); ++i) start(i);
         for (int left = most; left > 0 && good_;) {
             (void)::usleep(static_cast<useconds_t>(random_.time(60ms).count()));
@@ -500,6 +501,23 @@ private:
             (void)std::fprintf(stderr, "torture: %s\n", error.what());
         }
         ::_exit(code);
+    }
+
+    /// A member that only leads, and lives to the end: what passes through it must not stay there.
+    void start_onlooker() {
+        int ends[2];
+        REQUIRE(::pipe(ends) == 0);
+        onlooker_ = start_process([&] {
+            const Share share = place_->join({.name = "onlooker"});
+            (void)::close(ends[1]);
+            (void)::close(ends[0]);
+            for (;;) (void)::pause();
+            return 0;
+        });
+        (void)::close(ends[1]);
+        char byte = 0;
+        (void)!::read(ends[0], &byte, 1); // it leads
+        (void)::close(ends[0]);
     }
 
     void start(std::size_t index) {
@@ -561,6 +579,13 @@ private:
         }
     }
 
+    void end_onlooker() {
+        const auto all_free = [&] { return free_bytes(*place_) == 64 * page; };
+        if (good_ && !share_support::soon(all_free)) fault("a leader that lives keeps pages");
+        (void)::kill(onlooker_, SIGKILL);
+        onlooker_ended_ = std::exchange(onlooker_, 0);
+    }
+
     /// Ends all, by force or not, while somebody waits for most of the device; then nothing may be left.
     void finish() {
         const bool by_force = random_.one_in(2);
@@ -610,8 +635,10 @@ private:
             if (process < 0) break;
             if (process == *last) {
                 if (status != 0) fault("the last one did not get its room, status " + std::to_string(status));
+                if (onlooker_ != 0) end_onlooker();
                 continue;
             }
+            if (process == onlooker_ended_) continue;
             gone = now(); // a forked child, which keeps pages of the simulated device
             if (!WIFEXITED(status) || WEXITSTATUS(status) != 5)
                 fault("a forked child ended with status " + std::to_string(status));
@@ -625,6 +652,8 @@ private:
     Random random_;
     const Place* place_ = nullptr;
     std::vector<Seat> seats_;
+    pid_t onlooker_ = 0;
+    pid_t onlooker_ended_ = 0;
     bool good_ = true;
 };
 
