@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <new>
 
@@ -45,6 +46,56 @@ std::size_t blocks(memsaver_saver* saver) {
     memsaver_usage usage = MEMSAVER_USAGE_INIT;
     CHECK(memsaver_get_usage(saver, nullptr, 0, &usage) == MEMSAVER_OK);
     return usage.blocks;
+}
+
+/// A share and what is made with it.
+void in_a_share() {
+    char folder[] = "/tmp/memsaver-no-memory-XXXXXX"; // its last part is the machine's name too
+    CHECK(mkdtemp(folder) != nullptr);
+    memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    options.driver = MEMSAVER_DRIVER_HOST;
+    options.host_capacity = std::size_t{64} << 20U;
+    options.host_machine = folder + 5;
+    memsaver_share_options member = MEMSAVER_SHARE_OPTIONS_INIT;
+    member.folder = folder;
+    member.answer_within_ns = 3'000'000'000;
+    SWEEP([&] { return memsaver_join_share(&options, &member, &options.share); },
+          [&] { CHECK(options.share == nullptr); });
+    memsaver_saver* saver = nullptr;
+    SWEEP([&] { return memsaver_create(&options, &saver); }, [&] { CHECK(saver == nullptr); });
+    memsaver_lending* lending = nullptr;
+    SWEEP([&] { return memsaver_lend(options.share, saver, &lending); }, [&] { CHECK(lending == nullptr); });
+    memsaver_end_lending(lending);
+    char* text = nullptr;
+    SWEEP([&] { return memsaver_get_members_json(options.share, &text); }, [&] { CHECK(text == nullptr); });
+    memsaver_free_text(text);
+    void* block = nullptr;
+    CHECK(memsaver_allocate(saver, "weights", 4096, 0, &block) == MEMSAVER_OK);
+    const char* const name = "w";
+    const void* const data = block;
+    const std::size_t bytes = 4096;
+    memsaver_publish_options names = MEMSAVER_PUBLISH_OPTIONS_INIT;
+    names.names = &name;
+    names.data = &data;
+    names.bytes = &bytes;
+    names.count = 1;
+    SWEEP([&] { return memsaver_publish(options.share, "model", saver, "weights", &names, nullptr); },
+          [&] { *static_cast<char*>(block) = 1; }); // still writable
+    memsaver_attached* attached = nullptr;
+    SWEEP([&] { return memsaver_attach(options.share, "model", saver, nullptr, &attached); },
+          [&] { CHECK(attached == nullptr); });
+    memsaver_attached_range range = MEMSAVER_ATTACHED_RANGE_INIT;
+    SWEEP([&] { return memsaver_attached_at(attached, "w", &range); });
+    CHECK(range.bytes == bytes && *static_cast<const char*>(range.data) == 1);
+    SWEEP([&] { return memsaver_attached_verify(attached); });
+    memsaver_release_attached(attached);
+    SWEEP([&] { // one that failed may have been heard
+        const memsaver_result result = memsaver_withdraw(options.share, "model");
+        return result == MEMSAVER_UNAVAILABLE ? MEMSAVER_OK : result;
+    });
+    memsaver_destroy(saver);
+    memsaver_leave_share(options.share);
+    std::filesystem::remove_all(folder);
 }
 
 } // namespace
@@ -111,5 +162,6 @@ int main() {
     memsaver_release_arena(arena);
     SWEEP([&] { return memsaver_close(saver); });
     memsaver_destroy(saver);
+    in_a_share();
     return failures != 0 ? 1 : 0;
 }

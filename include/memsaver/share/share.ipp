@@ -41,11 +41,13 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
     facts.ceiling = options.ceiling;
     facts.trusted = options.trusted ? 1 : 0;
     std::string identity;
-    if (const Status status = driver.identity(identity); !status.ok())
+    const Status status = driver.identity(identity);
+    if (status.kind == StatusKind::unsupported)
         unavailable({"Share: ", driver.name(),
                      " is a device of this process alone, without an identity that others could know it by"
                      " (HostDriverOptions::machine names one)"},
                     status);
+    check(status, "identify the device");
     facts.pages = xxh64(identity.data(), identity.size()) + (driver.features().rdma ? 1 : 0);
     const auto leave = [](ShareMemberCore* member) { // a forked child has no threads to end, and locks in any state
         if (!member->forked()) delete member;
