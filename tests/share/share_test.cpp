@@ -25,11 +25,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -781,6 +783,36 @@ TEST_CASE("share: a leader without descriptors for more members goes on, and tak
     (void)saver.arena("a").allocate(4 * page); // alone
     CHECK(come_to(share, 2));
     leader.kill_now();
+}
+
+TEST_CASE("share: a process that can have no more threads is told so" * doctest::skip(test::sanitized)) {
+    const Place place;
+    Child child{[&] {
+        const Share share = place.join({.name = "before"});
+        MemorySaver<> saver{share.driver()};
+        void* const block = saver.arena("weights").allocate(page);
+        std::size_t pages = 0;
+        std::ifstream{"/proc/self/statm"} >> pages;
+        rlimit limit{};
+        (void)::getrlimit(RLIMIT_AS, &limit);
+        std::string room(2_MiB, '\0'); // for all but stacks
+        limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + 4_MiB;
+        (void)::setrlimit(RLIMIT_AS, &limit);
+        try {
+            for (;;) std::thread{[] { wait_to_be_killed(); }}.detach();
+        } catch (const std::system_error&) {
+        }
+        std::string{}.swap(room);
+        for (const std::function<void()>& act :
+             {std::function<void()>{[&] { (void)place.join({}); }},
+              std::function<void()>{[&] { (void)share.lend(saver); }}, std::function<void()>{[&] {
+                  (void)share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+              }}})
+            say(contains(text_of<Unavailable>(act), "no more threads") ? 'y' : 'n');
+        return 0;
+    }};
+    CHECK(child.rest() == "yyy");
+    CHECK(child.wait() == 0);
 }
 
 TEST_CASE("share: many threads of many members ask at once, and everything is released") {

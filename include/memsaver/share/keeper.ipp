@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_limits.hpp"
 #include "memsaver/share/keeper.hpp"
 
 #include <poll.h>
@@ -15,6 +16,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -26,6 +29,16 @@ inline std::uint64_t random_number() noexcept {
     while (::getrandom(&number, sizeof number, 0) != sizeof number) {
     }
     return number;
+}
+
+/// A thread of a share. Throws Unavailable if the process can have no more.
+template <class Run>
+std::thread started(Run run) {
+    try {
+        return std::thread{std::move(run)};
+    } catch (const std::system_error&) {
+        unavailable({"Share: ", to_string(SystemLimits::no_thread)}, SystemLimits::no_thread);
+    }
 }
 
 struct Keeper::Message {
@@ -159,7 +172,7 @@ inline void Keeper::open() {
     if (!made) folder_.refuse("cannot make a socket in", system_status(errno));
     name_ = name.data();
     listener_ = std::move(made);
-    thread_ = std::thread{[this] { run(); }};
+    thread_ = started([this] { run(); });
 }
 
 inline void Keeper::keep(const Kept& kept, bool own) {

@@ -174,7 +174,7 @@ inline ShareMemberCore::ShareMemberCore(AnyDriver inner, ShareFolder folder, con
     if (!process_)
         unavailable({"Share: pidfd_open failed: ", to_string(system_status(errno)), " (Linux 5.3 has it)"},
                     system_status(errno));
-    thread_ = std::thread{[this] { run(); }};
+    thread_ = started([this] { run(); });
 }
 
 inline ShareMemberCore::~ShareMemberCore() {
@@ -408,7 +408,7 @@ inline std::uint64_t ShareMemberCore::start_lending(Lend lend) {
     const std::uint64_t number = next_id_++;
     lenders_.push_back({number, std::move(lend)});
     try {
-        if (!lender_.joinable()) lender_ = std::thread{[this] { lend_out(); }};
+        if (!lender_.joinable()) lender_ = started([this] { lend_out(); });
     } catch (...) {
         lenders_.pop_back();
         throw;

@@ -102,7 +102,8 @@ public:
 
     /// Lets others have what is idle in a saver on `driver()`: its unused memory, elastic memory whose owners give
     /// some, and tags that `use` or `.evictable` put at the library's disposal, while they are not in use. That is
-    /// `reclaim`, called on a thread of the share; hooks run there. Throws Misuse if the saver is on another driver.
+    /// `reclaim`, called on a thread of the share; hooks run there. Throws Misuse if the saver is on another driver,
+    /// and Unavailable if the process can have no more threads.
     template <class D>
     Lending lend(MemorySaver<D>& saver) const {
         (void)saver.used(); // not moved from
