@@ -565,6 +565,28 @@ TEST_CASE("use: the text of a timeout after an eviction does not say that nothin
     busy.reset();
 }
 
+TEST_CASE("use: an error reports what all of its attempts have paused") {
+    bool asked = false;
+    const auto once = [&](const NoRoom&) { // for another attempt, which finds nothing more to pause
+        return !std::exchange(asked, true);
+    };
+    World world{{"a"}, SaverOptions{.on_no_room = once}};
+    (void)world.saver->arena("out", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(30_MiB);
+    world.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
+    try {
+        (void)world.saver->use("a");
+        FAIL("there is no room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.report().released_bytes >= 30_MiB);
+        REQUIRE(!error.report().tags.empty());
+        CHECK(error.report().tags.front().tag == "out");
+    }
+    CHECK(asked);
+    world.driver.heal();
+    const Use use = world.saver->use("a");
+    CHECK(world.whole("a"));
+}
+
 TEST_CASE("use: a pause that waits for a use is refused once the saver is closed, also if that fails") {
     World world{{"a"}};
     auto& saver = *world.saver;

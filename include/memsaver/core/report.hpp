@@ -38,6 +38,8 @@ struct Report {
 
     /// Appends a row and adds its bytes to the sums. Does not change `elapsed`.
     void add(TagReport row);
+    /// Appends the rows of an earlier attempt, and its time. Without host memory, only their bytes count.
+    void add(const Report& earlier) noexcept;
 
     /// Prints "released 1.00 GiB, saved 0 B, still held 0 B, 0.6 ms". A resume prints mapped and restored bytes
     /// instead; an exchange prints both, and the bytes handed over.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <new>
 #include <ostream>
 #include <utility>
 
@@ -19,6 +20,14 @@ MEMSAVER_INLINE void Report::add(TagReport row) {
     handed_bytes += row.handed_bytes;
     held_bytes += row.held_bytes;
     tags.push_back(std::move(row));
+}
+
+MEMSAVER_INLINE void Report::add(const Report& earlier) noexcept {
+    elapsed += earlier.elapsed;
+    try {
+        for (const TagReport& row : earlier.tags) add(row);
+    } catch (const std::bad_alloc&) { // what the attempt did stays done
+    }
 }
 
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Report& report) {

@@ -90,7 +90,7 @@ private:
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
     bool moving_ = false; ///< an exception comes from a move, which `rest` limits
-    bool moved_ = false;  ///< a move has paused or resumed something
+    Report done_;         ///< of all moves
     int refused_by_ = 0;
     std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };

@@ -85,15 +85,17 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 throw *refused;
             }
             asked += 1;
-        } catch (NotIdle& error) {
+        } catch (Error& error) {
             waiter.stop_moving();
-            if (moved_) error.append(" since tags were paused or resumed for it");
-            if (over(room) && !waiter.blocked() && !moving_) throw no_room(in, error.what());
-            state_.say_who_holds(error, in);
-            throw;
-        } catch (OutOfMemory& error) {
-            waiter.stop_moving();
-            if (error.holders().empty()) state_.say_who_holds(error, in);
+            auto* const busy = dynamic_cast<NotIdle*>(&error);
+            if (busy != nullptr && done_.released_bytes + done_.handed_bytes + done_.mapped_bytes != 0)
+                busy->append(" since tags were paused or resumed for it");
+            std::optional<OutOfMemory> late;
+            if (busy != nullptr && over(room) && !waiter.blocked() && !moving_) late = no_room(in, busy->what());
+            if (!done_.tags.empty()) (late ? *late : error).attach(std::move(done_));
+            if (late) throw *late;
+            const bool lacks_room = dynamic_cast<OutOfMemory*>(&error) != nullptr;
+            if (busy != nullptr || (lacks_room && error.holders().empty())) state_.say_who_holds(error, in);
             throw;
         }
     }
@@ -185,7 +187,10 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         first = std::current_exception();
     }
     moving_ = first != nullptr;
-    moved_ = moved_ || gone.report.released_bytes + gone.report.handed_bytes + come.report.mapped_bytes != 0;
+    for (TagReport& row : done_.tags) row.held_bytes = 0; // this move reports what is held now
+    done_.held_bytes = 0;
+    done_.add(gone.report);
+    done_.add(come.report);
     residents_.count_eviction(gone.report);
     residents_.count_arrival(come.report);
     let_go();

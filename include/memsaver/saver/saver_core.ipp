@@ -552,13 +552,6 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             state_->run_hooks(state_->before_pause_, going, false);
             state_->run_hooks(state_->before_resume_, arriving, false);
             Report tried; // report of tries that failed later for lack of room
-            const auto append = [](Report& to, const Report& from) noexcept {
-                try {
-                    for (const TagReport& row : from.tags) to.add(row);
-                    to.elapsed += from.elapsed;
-                } catch (const std::bad_alloc&) { // the operation itself stays done
-                }
-            };
             try {
                 going.report = state_->with_patience({&out, in, RoomWithin{options.room_within}}, [&](int& refused_by) {
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
@@ -566,11 +559,11 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
                     try {
                         return translated([&] { return state_->exchange_now(leaving, entering, options, refused_by); });
                     } catch (const Error& error) {
-                        append(tried, error.report());
+                        tried.add(error.report());
                         throw;
                     }
                 });
-                append(going.report, tried);
+                going.report.add(tried);
             } catch (Error& error) { // including exceptions of on_reclaim
                 if (!tried.tags.empty()) error.attach(std::move(tried));
                 if (auto* const busy = dynamic_cast<NotIdle*>(&error)) {
