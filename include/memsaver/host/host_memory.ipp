@@ -268,28 +268,30 @@ MEMSAVER_INLINE Status HostMemory::allocate_plain(std::size_t bytes, Address& ou
     constexpr std::size_t unit = 512;
     if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
     const std::size_t rounded = align_up(bytes, unit);
-    const auto entry = pages_.try_emplace(next_handle_).first; // may throw, so before the memory
-    void* const at = std::aligned_alloc(unit, rounded);
-    const auto address = reinterpret_cast<Address>(at);
-    Status status = at != nullptr ? HostStatus::ok : HostStatus::out_of_host_memory;
-    try {
-        if (status.ok()) status = source_->take_room(rounded, entry->second);
-        if (status.ok())
-            mappings_.add({address, rounded}, HostMapping::no_handle, HostAccess::write).room = next_handle_;
-    } catch (const std::bad_alloc&) {
-        if (entry->second.bytes != 0) source_->give_back(entry->second);
-        status = HostStatus::out_of_host_memory;
+    const auto entry = pages_.try_emplace(next_handle_).first; // before the memory, which would be lost
+    void* at = nullptr;
+    Status status = source_->take_room(rounded, entry->second);
+    if (status.ok()) {
+        at = std::aligned_alloc(unit, rounded);
+        try {
+            if (at == nullptr) throw std::bad_alloc{};
+            mappings_.add({reinterpret_cast<Address>(at), rounded}, HostMapping::no_handle, HostAccess::write).room =
+                next_handle_;
+        } catch (const std::bad_alloc&) {
+            std::free(at);
+            source_->give_back(entry->second);
+            status = HostStatus::out_of_host_memory;
+        }
     }
     if (!status.ok()) {
         pages_.erase(entry);
-        std::free(at);
         return status;
     }
     entry->second.released = true; // it is no handle
     ++next_handle_;
     ++plain_count_;
     if (poison_) std::memset(at, host_poison, rounded);
-    out = address;
+    out = reinterpret_cast<Address>(at);
     return HostStatus::ok;
 }
 
