@@ -23,8 +23,7 @@ using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE("blocks are aligned, disjoint and usable" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "blocks are aligned, disjoint and usable" * on_machines) {
     ArenaOf arena{machine.driver, "blocks"};
     std::vector<std::pair<Address, std::size_t>> blocks;
     const std::vector<std::pair<std::size_t, std::size_t>> wanted{
@@ -51,8 +50,7 @@ TEST_CASE("blocks are aligned, disjoint and usable" * on_machines) {
     CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
 }
 
-TEST_CASE("small blocks share pages" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "small blocks share pages" * on_machines) {
     ArenaOf arena{machine.driver, "small"};
     for (int i = 0; i < 4096; ++i) (void)arena.allocate(4_KiB);
     CHECK(arena.usage().used_bytes == 16_MiB);
@@ -60,16 +58,14 @@ TEST_CASE("small blocks share pages" * on_machines) {
     CHECK(machine.driver.outstanding().handles <= 8);
 }
 
-TEST_CASE("a large block takes what it needs in few handles" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a large block takes what it needs in few handles" * on_machines) {
     ArenaOf arena{machine.driver, "large"};
     (void)arena.allocate(301_MiB);
     CHECK(machine.driver.outstanding().handles == 1);
     CHECK(arena.usage().mapped_bytes == 302_MiB);
 }
 
-TEST_CASE("reserve takes memory at once" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "reserve takes memory at once" * on_machines) {
     ArenaOf arena{machine.driver, "reserved", {}, {.reserve = 100_MiB}};
     CHECK(arena.usage().mapped_bytes == 100_MiB);
     const auto creates = machine.driver.calls(Call::create);
@@ -77,8 +73,7 @@ TEST_CASE("reserve takes memory at once" * on_machines) {
     CHECK(machine.driver.calls(Call::create) == creates);
 }
 
-TEST_CASE("misuse is refused, and the arena stays usable" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "misuse is refused, and the arena stays usable" * on_machines) {
     ArenaOf arena{machine.driver, "strict", {}, {.capacity = 64_MiB}};
     const auto refused = [&](std::size_t bytes, std::size_t alignment) {
         const std::string text = text_of<Misuse>([&] { (void)arena.allocate(bytes, alignment); });
@@ -100,8 +95,7 @@ TEST_CASE("misuse is refused, and the arena stays usable" * on_machines) {
     CHECK(arena.allocate(8_MiB) != nullptr);
 }
 
-TEST_CASE("freed addresses count as capacity again" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "freed addresses count as capacity again" * on_machines) {
     ArenaOf arena{machine.driver, "cycle", {}, {.capacity = 64_MiB}};
     for (int i = 0; i < 8; ++i) {
         void* const block = arena.allocate(48_MiB + static_cast<std::size_t>(i) * 2_MiB);
@@ -111,8 +105,7 @@ TEST_CASE("freed addresses count as capacity again" * on_machines) {
     }
 }
 
-TEST_CASE("out of memory names the bytes needed and free, and is temporary" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "out of memory names the bytes needed and free, and is temporary" * on_machines) {
     ArenaOf arena{machine.driver, "full"};
     void* const first = arena.allocate(8_MiB);
     write_pattern(machine.driver, first, 8_MiB, 1);
@@ -134,8 +127,7 @@ TEST_CASE("out of memory names the bytes needed and free, and is temporary" * on
     CHECK(arena.allocate(128_MiB) != nullptr);
 }
 
-TEST_CASE("growth falls back to the exact need" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "growth falls back to the exact need" * on_machines) {
     ArenaOf arena{machine.driver, "tight"};
     (void)arena.allocate(64_MiB); // the next step would be 32 MiB
     machine.driver.fail({.call = Call::create, .nth = 1, .kind = StatusKind::out_of_memory});
@@ -145,8 +137,7 @@ TEST_CASE("growth falls back to the exact need" * on_machines) {
     CHECK(machine.driver.handle_bytes() == 68_MiB);
 }
 
-TEST_CASE("the margin stays free" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "the margin stays free" * on_machines) {
     const std::size_t free = machine.free_bytes();
     ArenaOf arena{machine.driver, "modest", {}, {.margin = free - 40_MiB}};
     (void)arena.allocate(8_MiB);
@@ -158,8 +149,7 @@ TEST_CASE("the margin stays free" * on_machines) {
     CHECK(none.usage().mapped_bytes == 0);
 }
 
-TEST_CASE("allocating from many threads gives disjoint blocks" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "allocating from many threads gives disjoint blocks" * on_machines) {
     ArenaOf arena{machine.driver, "threads"};
     std::vector<std::vector<std::pair<Address, std::size_t>>> mine(4);
     std::vector<std::thread> threads;
@@ -183,8 +173,7 @@ TEST_CASE("allocating from many threads gives disjoint blocks" * on_machines) {
     CHECK(arena.usage().blocks == all.size());
 }
 
-TEST_CASE("a large block does not wait over small ones that others free meanwhile" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a large block does not wait over small ones that others free meanwhile" * on_machines) {
     ArenaOf arena{machine.driver, "small frees"};
     std::vector<void*> small;
     for (int i = 0; i < 1024; ++i) small.push_back(arena.allocate(64_KiB));
@@ -224,8 +213,7 @@ TEST_CASE("a large block waits for the device once, however much others free mea
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
 
-TEST_CASE("a small block waits once, however much other threads free" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a small block waits once, however much other threads free" * on_machines) {
     ArenaOf arena{machine.driver, "another shard"};
     std::vector<void*> small;
     const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;

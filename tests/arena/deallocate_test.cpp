@@ -21,8 +21,7 @@ using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE("a block freed as idle is reused at once" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a block freed as idle is reused at once" * on_machines) {
     ArenaOf arena{machine.driver, "idle"};
     for (const std::size_t bytes : {std::size_t{256}, std::size_t{70'000}, std::size_t{2_MiB}, std::size_t{40_MiB}}) {
         void* const first = arena.allocate(bytes);
@@ -35,8 +34,7 @@ TEST_CASE("a block freed as idle is reused at once" * on_machines) {
     CHECK(arena.usage().used_bytes == 0);
 }
 
-TEST_CASE("neighbours grow together, in whatever order they are freed" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "neighbours grow together, in whatever order they are freed" * on_machines) {
     for (const std::vector<std::size_t>& order :
          std::vector<std::vector<std::size_t>>{{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 0, 2}, {2, 0, 3, 1}}) {
         ArenaOf arena{machine.driver, "merge", {}, {.capacity = 32_MiB, .reserve = 32_MiB}};
@@ -47,8 +45,7 @@ TEST_CASE("neighbours grow together, in whatever order they are freed" * on_mach
     }
 }
 
-TEST_CASE("a block freed without a stream waits for the whole device") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a block freed without a stream waits for the whole device") {
     HeldStream busy{host_of(machine.driver)};
     {
         // Enough free memory, so that waiting is not worthwhile.
@@ -61,8 +58,7 @@ TEST_CASE("a block freed without a stream waits for the whole device") {
     }
 }
 
-TEST_CASE("a block freed with a stream waits for that stream alone") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a block freed with a stream waits for that stream alone") {
     HeldStream mine{host_of(machine.driver)};
     HeldStream other{host_of(machine.driver)};
     {
@@ -78,8 +74,7 @@ TEST_CASE("a block freed with a stream waits for that stream alone") {
     }
 }
 
-TEST_CASE("a stream that cannot be marked leaves the block as it is, and says why") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a stream that cannot be marked leaves the block as it is, and says why") {
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());
     ArenaOf arena{machine.driver, "unmarked"};
@@ -96,8 +91,7 @@ TEST_CASE("a stream that cannot be marked leaves the block as it is, and says wh
     CHECK(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("memory that waits for the device is used before the arena says that it is full") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "memory that waits for the device is used before the arena says that it is full") {
     ArenaOf arena{machine.driver, "fenced", {}, {.capacity = 8_MiB}};
     void* const block = arena.allocate(8_MiB);
     arena.deallocate(block);
@@ -105,16 +99,14 @@ TEST_CASE("memory that waits for the device is used before the arena says that i
     CHECK(machine.driver.calls(Call::drain) >= 1);
 }
 
-TEST_CASE("freeing over and over does not grow the arena" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "freeing over and over does not grow the arena" * on_machines) {
     ArenaOf arena{machine.driver, "churn"};
     for (int i = 0; i < 2000; ++i) arena.deallocate(arena.allocate(100'000));
     for (int i = 0; i < 200; ++i) arena.deallocate(arena.allocate(3_MiB));
     CHECK(arena.usage().mapped_bytes <= 96_MiB + small_change(machine.driver));
 }
 
-TEST_CASE("deallocating null does nothing" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "deallocating null does nothing" * on_machines) {
     ArenaOf arena{machine.driver, "null"};
     arena.deallocate(nullptr);
     arena.deallocate(nullptr, already_idle);
@@ -122,8 +114,7 @@ TEST_CASE("deallocating null does nothing" * on_machines) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("foreign, interior and freed pointers are told apart" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "foreign, interior and freed pointers are told apart" * on_machines) {
     ArenaOf arena{machine.driver, "mine"};
     ArenaOf other{machine.driver, "other"};
     auto* const large = static_cast<unsigned char*>(arena.allocate(3_MiB));
@@ -152,8 +143,7 @@ TEST_CASE("foreign, interior and freed pointers are told apart" * on_machines) {
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE("the first byte of a chunk that small blocks share is not a block" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "the first byte of a chunk that small blocks share is not a block" * on_machines) {
     ArenaOf arena{machine.driver, "chunk"};
     void* const first = arena.allocate(256);
     void* const second = arena.allocate(256);
@@ -163,8 +153,7 @@ TEST_CASE("the first byte of a chunk that small blocks share is not a block" * o
     CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
 }
 
-TEST_CASE("blocks may be freed by another thread" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "blocks may be freed by another thread" * on_machines) {
     ArenaOf arena{machine.driver, "elsewhere"};
     std::vector<void*> blocks;
     for (int i = 0; i < 200; ++i) blocks.push_back(arena.allocate(i % 2 == 0 ? 1000 : 300'000));

@@ -51,8 +51,7 @@ TEST_CASE("already_idle makes no driver call, and an operation that releases not
     CHECK(arena.trim({.order = already_idle, .timeout = none}).released_bytes == 0);
 }
 
-TEST_CASE("a wait is one driver call, with and without a timeout") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a wait is one driver call, with and without a timeout") {
     ArenaOn arena{machine.driver, "waits"};
     (void)arena.allocate(2_MiB);
     HeldStream work{host_of(machine.driver)};
@@ -69,8 +68,7 @@ TEST_CASE("a wait is one driver call, with and without a timeout") {
     machine.driver.on_call({});
 }
 
-TEST_CASE("a time limit that ended before the wait began does not wait, however long ago it ended") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a time limit that ended before the wait began does not wait, however long ago it ended") {
     ArenaOn arena{machine.driver, "hurried"};
     (void)arena.allocate(2_MiB);
     HeldStream work{host_of(machine.driver)};
@@ -82,8 +80,7 @@ TEST_CASE("a time limit that ended before the wait began does not wait, however 
     CHECK(arena.pause({.order = after(work.get()), .timeout = far}).released_bytes == 2_MiB);
 }
 
-TEST_CASE("after(...) waits for the streams and events that it names, and for no other") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "after(...) waits for the streams and events that it names, and for no other") {
     ArenaOn arena{machine.driver, "ordered"};
     (void)arena.allocate(2_MiB);
     HeldStream named{host_of(machine.driver)};
@@ -102,8 +99,7 @@ TEST_CASE("after(...) waits for the streams and events that it names, and for no
     CHECK(machine.driver.close_event(event).ok());
 }
 
-TEST_CASE("the default stream is a stream as well") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "the default stream is a stream as well") {
     const HostDriver host = host_of(machine.driver);
     ArenaOn arena{machine.driver, "default"};
     (void)arena.allocate(2_MiB);

@@ -22,8 +22,7 @@ using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
 
-TEST_CASE("pages go and come back; the table of an extent's states" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "pages go and come back; the table of an extent's states" * on_machines) {
     const std::size_t before = machine.free_bytes();
     ArenaOf<Zero> arena{machine.driver, "table"};
     CHECK(arena.usage().state == "empty");
@@ -81,8 +80,7 @@ TEST_CASE("pages go and come back; the table of an extent's states" * on_machine
     CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
 }
 
-TEST_CASE("an arena without memory pauses and resumes" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "an arena without memory pauses and resumes" * on_machines) {
     ArenaOf<> arena{machine.driver, "nothing"};
     CHECK(arena.pause().released_bytes == 0);
     CHECK(arena.resume().mapped_bytes == 0);
@@ -90,8 +88,7 @@ TEST_CASE("an arena without memory pauses and resumes" * on_machines) {
     CHECK(arena.bytes_to_resume() == 0);
 }
 
-TEST_CASE("the bytes of paused memory cannot be accessed" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "the bytes of paused memory cannot be accessed" * on_machines) {
     ArenaOf<> arena{machine.driver, "gone"};
     void* const block = arena.allocate(2_MiB);
     (void)arena.pause();
@@ -105,8 +102,7 @@ TEST_CASE("the bytes of paused memory cannot be accessed" * on_machines) {
     CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
 }
 
-TEST_CASE("a policy for a single pause" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a policy for a single pause" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "once"};
     void* const block = arena.allocate(2_MiB);
     (void)arena.pause({.bytes = Discard{.poison = static_cast<unsigned char>(0xEE)}});
@@ -117,8 +113,7 @@ TEST_CASE("a policy for a single pause" * on_machines) {
     CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
-TEST_CASE("batches that were paused under different policies are restored by each" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "batches that were paused under different policies are restored by each" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "mixed"};
     void* const first = arena.allocate(2_MiB);
     (void)arena.pause();
@@ -132,8 +127,7 @@ TEST_CASE("batches that were paused under different policies are restored by eac
     CHECK(all_are(machine.driver, third, 2_MiB, 0x22));
 }
 
-TEST_CASE("poison shows that bytes were discarded" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "poison shows that bytes were discarded" * on_machines) {
     ArenaOf<> arena{machine.driver, "poisoned", Discard{.poison = static_cast<unsigned char>(0xA5)}};
     void* const block = arena.allocate(3_MiB);
     write_pattern(machine.driver, block, 3_MiB, 9);
@@ -144,8 +138,7 @@ TEST_CASE("poison shows that bytes were discarded" * on_machines) {
 
 // --- What a pause waits for: on host memory, where a stream can be held ---
 
-TEST_CASE("a pause that times out changes nothing") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a pause that times out changes nothing") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "patient"};
     void* const block = arena.allocate(2_MiB);
@@ -172,8 +165,7 @@ TEST_CASE("a pause that times out changes nothing") {
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE("after(stream) waits for that stream only") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "after(stream) waits for that stream only") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "ordered"};
     void* const block = arena.allocate(2_MiB);
@@ -205,8 +197,7 @@ TEST_CASE("after(stream) waits for that stream only") {
     REQUIRE(host.close_stream(other).ok());
 }
 
-TEST_CASE("a pause after one that failed keeps its timeout") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") {
     ArenaOf<HostBackup> arena{machine.driver, "again", HostBackup{.threads = 1}};
     (void)arena.allocate(2_MiB);
     machine.driver.fail({.call = Call::copy_to_host});
@@ -262,8 +253,7 @@ TEST_CASE("a pause does not hold up allocations, which come from fresh memory") 
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE("one operation at a time: another one can time out") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "one operation at a time: another one can time out") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "turns"};
     (void)arena.allocate(2_MiB);
@@ -281,8 +271,7 @@ TEST_CASE("one operation at a time: another one can time out") {
     REQUIRE(host.close_stream(stream).ok());
 }
 
-TEST_CASE("a stream that is being captured cannot be waited for") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a stream that is being captured cannot be waited for") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "captured"};
     (void)arena.allocate(2_MiB);

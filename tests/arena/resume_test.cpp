@@ -19,8 +19,7 @@ using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
 
-TEST_CASE("addresses and bytes over many cycles, odd sizes among them" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "addresses and bytes over many cycles, odd sizes among them" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "cycles"};
     const std::vector<std::size_t> sizes{1, 6'912, 256, 100'001, 2_MiB, 3_MiB + 5, 9_MiB, 70'000};
     std::vector<void*> blocks;
@@ -40,8 +39,7 @@ TEST_CASE("addresses and bytes over many cycles, odd sizes among them" * on_mach
     }
 }
 
-TEST_CASE("neighbours are resumed behind one handle" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "neighbours are resumed behind one handle" * on_machines) {
     ArenaOf<> arena{machine.driver, "joined"};
     for (int i = 0; i < 32; ++i) (void)arena.allocate(2_MiB);
     CHECK(machine.driver.outstanding().handles > 1);
@@ -50,8 +48,7 @@ TEST_CASE("neighbours are resumed behind one handle" * on_machines) {
     CHECK(machine.driver.outstanding().handles == 1);
 }
 
-TEST_CASE("extents without live blocks are not resumed" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "extents without live blocks are not resumed" * on_machines) {
     ArenaOf<> arena{machine.driver, "dropped"};
     void* const kept = arena.allocate(32_MiB);
     void* const freed = arena.allocate(32_MiB);
@@ -68,8 +65,7 @@ TEST_CASE("extents without live blocks are not resumed" * on_machines) {
     CHECK(has_pattern(machine.driver, kept, 32_MiB, 1));
 }
 
-TEST_CASE("freeing everything while paused leaves nothing to resume" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "freeing everything while paused leaves nothing to resume" * on_machines) {
     ArenaOf<> arena{machine.driver, "all freed"};
     std::vector<void*> blocks;
     for (std::size_t i = 0; i < 100; ++i) blocks.push_back(arena.allocate(1000 * (i + 1)));
@@ -82,8 +78,7 @@ TEST_CASE("freeing everything while paused leaves nothing to resume" * on_machin
     CHECK(arena.usage().paused_bytes == 0);
 }
 
-TEST_CASE("freeing one of two while paused, then resuming, keeps the other" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "freeing one of two while paused, then resuming, keeps the other" * on_machines) {
     for (const std::size_t bytes : {std::size_t{4'000}, std::size_t{1_MiB}, std::size_t{20_MiB}}) {
         ArenaOf<Zero> arena{machine.driver, "pair"};
         void* const first = arena.allocate(bytes);
@@ -101,8 +96,7 @@ TEST_CASE("freeing one of two while paused, then resuming, keeps the other" * on
     }
 }
 
-TEST_CASE("no memory: nothing changes, and with memory the call succeeds" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "no memory: nothing changes, and with memory the call succeeds" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "no room"};
     void* const first = arena.allocate(100_MiB);
     void* const second = arena.allocate(100_MiB);
@@ -135,8 +129,7 @@ TEST_CASE("no memory: nothing changes, and with memory the call succeeds" * on_m
     CHECK(has_pattern(machine.driver, active, 4_MiB, 4));
 }
 
-TEST_CASE("all memory is taken before any is mapped or filled" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "all memory is taken before any is mapped or filled" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "order"};
     std::vector<void*> blocks; // not adjacent, so that they are not restored behind one handle
     for (int i = 0; i < 6; ++i) blocks.push_back(arena.allocate(32_MiB));
@@ -157,8 +150,7 @@ TEST_CASE("all memory is taken before any is mapped or filled" * on_machines) {
     CHECK(machine.driver.outstanding().handles >= 3);
 }
 
-TEST_CASE("after a resume every stream sees the bytes" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "after a resume every stream sees the bytes" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "visible"};
     void* const block = arena.allocate(16_MiB);
     (void)arena.pause();
@@ -166,8 +158,7 @@ TEST_CASE("after a resume every stream sees the bytes" * on_machines) {
     for (int i = 0; i < 3; ++i) CHECK(all_are(machine.driver, block, 16_MiB, 0)); // each on its own stream
 }
 
-TEST_CASE("with nothing to resume, a margin is no reason to refuse" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "with nothing to resume, a margin is no reason to refuse" * on_machines) {
     ArenaOf<> arena{machine.driver, "margin", Discard{}, {.margin = 256_MiB}};
     (void)arena.allocate(2_MiB);
     const Ballast ballast{machine.driver, 120_MiB};

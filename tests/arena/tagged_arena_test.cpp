@@ -23,8 +23,7 @@ using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
 
-TEST_CASE("an arena can be moved" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "an arena can be moved" * on_machines) {
     ArenaOf<> first{machine.driver, "moved"};
     void* const block = first.allocate(1_MiB);
     ArenaOf<> second{std::move(first)};
@@ -34,8 +33,7 @@ TEST_CASE("an arena can be moved" * on_machines) {
     CHECK(second.usage().blocks == 0);
 }
 
-TEST_CASE("after close every use is Misuse, and the device has its memory back" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "after close every use is Misuse, and the device has its memory back" * on_machines) {
     ArenaOf<> arena{machine.driver, "closed"};
     void* const block = arena.allocate(1_MiB);
     (void)arena.pause();
@@ -55,8 +53,7 @@ TEST_CASE("after close every use is Misuse, and the device has its memory back" 
     arena.close(); // again: a no-op
 }
 
-TEST_CASE("impossible options are Misuse, and leave nothing behind" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "impossible options are Misuse, and leave nothing behind" * on_machines) {
     CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = ~std::size_t{0}}}), Misuse);
     CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = 4_MiB, .reserve = 8_MiB}}), Misuse);
     CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = 8_GiB, .reserve = ~std::size_t{0} - 5}}), Error);
@@ -68,8 +65,7 @@ TEST_CASE("impossible options are Misuse, and leave nothing behind" * on_machine
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("usage describes the arena" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "usage describes the arena" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "row", {}, {.capacity = 1_GiB}};
     (void)arena.allocate(1000);
     const ArenaUsage row = arena.usage();
@@ -97,8 +93,7 @@ TEST_CASE("the capacity counts pages; by default there is no limit, and no addre
     CHECK(machine.driver.handle_bytes() == 2_MiB);
 }
 
-TEST_CASE("pages that a failed growth cannot release are held, reported, counted and retried") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "pages that a failed growth cannot release are held, reported, counted and retried") {
     std::vector<Event> told;
     ArenaOf<> arena{machine.driver, "growing", {}, {.capacity = 4_MiB, .events = [&](const Event& event) {
                                                         told.push_back(event);
@@ -122,8 +117,7 @@ TEST_CASE("pages that a failed growth cannot release are held, reported, counted
     CHECK(arena.allocate(4_MiB) != nullptr);
 }
 
-TEST_CASE("pages that cannot be released are held, counted and retried") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "pages that cannot be released are held, counted and retried") {
     ArenaOf<Zero> arena{machine.driver, "held"};
     void* const block = arena.allocate(32_MiB);
     const std::size_t mapped = machine.driver.handle_bytes();
@@ -185,8 +179,7 @@ TEST_CASE("pages that cannot be released are held, counted and retried") {
     CHECK(all_are(machine.driver, block, 1_MiB, 0));
 }
 
-TEST_CASE("the completed part of a failed pause is counted") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "the completed part of a failed pause is counted") {
     ArenaOf<HostBackup> arena{machine.driver, "counted"};
     void* const block = arena.allocate(8_MiB);
     write_pattern(machine.driver, block, 8_MiB, 1);
@@ -200,8 +193,7 @@ TEST_CASE("the completed part of a failed pause is counted") {
     CHECK(has_pattern(machine.driver, block, 8_MiB, 1));
 }
 
-TEST_CASE("a resume of nothing that releases held pages reports it") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a resume of nothing that releases held pages reports it") {
     ArenaOf<> arena{machine.driver, "held"};
     void* const kept = arena.allocate(2_MiB);
     arena.deallocate(arena.allocate(32_MiB), already_idle);
@@ -218,8 +210,7 @@ TEST_CASE("a resume of nothing that releases held pages reports it") {
     arena.deallocate(kept);
 }
 
-TEST_CASE("a resume without room releases the arena's own empty extents, once" * on_quick) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a resume without room releases the arena's own empty extents, once" * on_quick) {
     ArenaOf<Zero> arena{machine.driver, "alone"};
     void* const block = arena.allocate(200_MiB);
     (void)arena.pause();

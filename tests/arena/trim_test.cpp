@@ -17,8 +17,7 @@ using ArenaOf = TaggedArena<MachineDriver>;
 
 } // namespace
 
-TEST_CASE("trim releases extents without live blocks" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "trim releases extents without live blocks" * on_machines) {
     ArenaOf arena{machine.driver, "trim"};
     std::vector<void*> blocks;
     for (int i = 0; i < 5; ++i) blocks.push_back(arena.allocate(32_MiB));
@@ -39,8 +38,7 @@ TEST_CASE("trim releases extents without live blocks" * on_machines) {
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE("small blocks' pages are trimmed as well" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "small blocks' pages are trimmed as well" * on_machines) {
     ArenaOf arena{machine.driver, "small"};
     std::vector<void*> blocks;
     for (int i = 0; i < 3000; ++i) blocks.push_back(arena.allocate(5000));
@@ -49,8 +47,7 @@ TEST_CASE("small blocks' pages are trimmed as well" * on_machines) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("trimming while others are paused leaves the paused ones alone" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "trimming while others are paused leaves the paused ones alone" * on_machines) {
     TaggedArena<MachineDriver, Zero> arena{machine.driver, "both"};
     void* const block = arena.allocate(8_MiB);
     (void)arena.pause();
@@ -78,8 +75,7 @@ TEST_CASE("a trim frees the addresses and bytes of blocks that were freed while 
     }
 }
 
-TEST_CASE("addresses of pages that could not be unmapped are not freed" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "addresses of pages that could not be unmapped are not freed" * on_machines) {
     TaggedArena<MachineDriver, HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
     void* const block = arena.allocate(24_MiB);
     (void)arena.pause();

@@ -104,9 +104,7 @@ TEST_CASE("bytes that only the capture wrote survive by default, and show when t
     CHECK(read(discarded) == std::vector<unsigned char>(bytes, 0xDD));
 }
 
-TEST_CASE("a graph's tag keeps its policy; naming another one is refused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a graph's tag keeps its policy; naming another one is refused" * on_machines) {
     const OwnStream stream{machine.driver};
     const auto nothing = [] {};
     (void)saver.arena("scratch", Zero{});
@@ -240,9 +238,8 @@ TEST_CASE("blocks freed in a capture belong to its graph, except those freed as 
     }
 }
 
-TEST_CASE("streams that cannot be captured, and a second capture by a thread, are refused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "streams that cannot be captured, and a second capture by a thread, are refused" * on_machines) {
     const OwnStream stream{machine.driver};
     const OwnStream other{machine.driver};
     const auto nothing = [] {};

@@ -38,9 +38,7 @@ void free_all(const Arena& arena, const std::vector<void*>& blocks) {
 
 } // namespace
 
-TEST_CASE("a graph is not launched while any of its tag is paused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a graph is not launched while any of its tag is paused" * on_machines) {
     const OwnStream stream{machine.driver};
     void* block = nullptr;
     const Graph graph = capture(saver, "decode", stream, {.policy = Zero{}}, [&] {
@@ -87,9 +85,7 @@ TEST_CASE("a graph is not launched while any of its tag is paused" * on_machines
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE("a pause waits for the work of a launched graph" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a pause waits for the work of a launched graph" * on_machines) {
     const OwnStream stream{machine.driver};
     void* block = nullptr;
     const Graph graph = capture(saver, "graph", stream, [&] {
@@ -110,9 +106,7 @@ TEST_CASE("a pause waits for the work of a launched graph" * on_machines) {
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE("blocks that a body frees stay with the graph until it ends" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "blocks that a body frees stay with the graph until it ends" * on_machines) {
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 32_MiB});
     const Arena other = saver.arena("other", Zero{}, {.capacity = 8_MiB});
@@ -171,9 +165,7 @@ TEST_CASE("blocks that a body frees stay with the graph until it ends" * on_mach
     for (void* const block : kept) CHECK(has(used, block));
 }
 
-TEST_CASE("the bytes of blocks that a graph keeps are saved too" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the bytes of blocks that a graph keeps are saved too" * on_machines) {
     const OwnStream stream{machine.driver};
     constexpr std::size_t bytes = 64_KiB;
     Outbox out{machine.driver, bytes};
@@ -285,8 +277,7 @@ TEST_CASE("a graph outlives close, and its saver" * on_machines) {
     CHECK(machine.driver.outstanding().graphs == 0);
 }
 
-TEST_CASE("a graph keeps its saver alive" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a graph keeps its saver alive" * on_machines) {
     const OwnStream stream{machine.driver};
     Outbox out{machine.driver, 1000};
     Graph graph;

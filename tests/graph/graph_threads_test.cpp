@@ -16,9 +16,7 @@ using namespace test;
 
 namespace {} // namespace
 
-TEST_CASE("a capture that is begun while a pause is under way waits for its end" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way waits for its end" * on_hosts) {
     const OwnStream stream{machine.driver};
     (void)saver.arena("paused", Zero{}).allocate(1_MiB);
     Turnstile gate;
@@ -46,9 +44,7 @@ TEST_CASE("a capture that is begun while a pause is under way waits for its end"
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE("threads that capture, launch and free at the same time" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "threads that capture, launch and free at the same time" * on_hosts) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
         threads.emplace_back([&, t] {
@@ -142,10 +138,10 @@ TEST_CASE("blocks of a graph that ends while it runs wait for it" * on_hosts) {
     CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
 }
 
-TEST_CASE("a block freed with a capturing stream belongs to that stream's graph, whoever frees it in whatever capture" *
-          on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(
+    OnSaver,
+    "a block freed with a capturing stream belongs to that stream's graph, whoever frees it in whatever capture" *
+        on_hosts) {
     const OwnStream first{machine.driver};
     const OwnStream second{machine.driver};
     const Arena arena = saver.arena("data", Zero{}, {.capacity = 32_MiB});
@@ -180,9 +176,7 @@ TEST_CASE("a block freed with a capturing stream belongs to that stream's graph,
     CHECK(handed_out());
 }
 
-TEST_CASE("a thread captures one graph at a time" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a thread captures one graph at a time" * on_hosts) {
     const OwnStream stream{machine.driver};
     const OwnStream inside{machine.driver};
     void* block = nullptr;

@@ -28,9 +28,7 @@ void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + byte
 
 } // namespace
 
-TEST_CASE("the same name has the same address, and names of a group share it" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the same name has the same address, and names of a group share it" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace")};
     void* const gate = workspaces.get("moe.gate", 48_MiB);
     CHECK(gate != nullptr);
@@ -59,9 +57,7 @@ TEST_CASE("the same name has the same address, and names of a group share it" * 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("groups do not share" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "groups do not share" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 64_MiB}};
     void* const a = workspaces.get("a", 4_MiB, {.group = "left"});
     void* const b = workspaces.get("b", 4_MiB, {.group = "right"});
@@ -81,9 +77,8 @@ TEST_CASE("groups do not share" * on_machines) {
     CHECK(workspaces.stats().places == 3);
 }
 
-TEST_CASE("a workspace grows in place, its bytes stay, and nothing else gets its addresses" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "a workspace grows in place, its bytes stay, and nothing else gets its addresses" * on_machines) {
     const Arena arena = saver.arena("workspace", HostBackup{});
     WorkspacePool workspaces{arena, {.cap = 64_MiB}};
     void* const first = workspaces.get("grows", 3_MiB);
@@ -112,9 +107,8 @@ TEST_CASE("a workspace grows in place, its bytes stay, and nothing else gets its
     }
 }
 
-TEST_CASE("a name that finds room in a larger place goes there, up to a cap of its own" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "a name that finds room in a larger place goes there, up to a cap of its own" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 32_MiB}};
     void* const small = workspaces.get("small", 2_MiB, {.cap = 4_MiB});
     void* const large = workspaces.get("large", 16_MiB); // may grow to 32 MiB, which fits no existing place
@@ -130,8 +124,7 @@ TEST_CASE("a name that finds room in a larger place goes there, up to a cap of i
     CHECK(workspaces.stats().mapped_bytes == 20_MiB);
 }
 
-TEST_CASE("a workspace without room: on_no_room may use the pool") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a workspace without room: on_no_room may use the pool") {
     std::optional<WorkspacePool> pool;
     int asked = 0;
     void* other = nullptr;
@@ -147,9 +140,7 @@ TEST_CASE("a workspace without room: on_no_room may use the pool") {
     CHECK(pool->stats().names == 2);
 }
 
-TEST_CASE("zeroed workspaces read as zero, in the order of the stream" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "zeroed workspaces read as zero, in the order of the stream" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace")};
     void* const first = workspaces.get("a", 6_MiB);
     write_pattern(machine.driver, first, 6_MiB, 1);
@@ -165,9 +156,7 @@ TEST_CASE("zeroed workspaces read as zero, in the order of the stream" * on_mach
     CHECK(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("a workspace beyond its cap and other misuse is refused, with the name" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a workspace beyond its cap and other misuse is refused, with the name" * on_machines) {
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
     CHECK_THROWS_AS(WorkspacePool(Arena{}), Misuse);
     CHECK_THROWS_AS(WorkspacePool(arena, {.cap = 0}), Misuse);
@@ -200,9 +189,7 @@ TEST_CASE("a workspace beyond its cap and other misuse is refused, with the name
     CHECK(has_pattern(machine.driver, workspaces.get("a", 8_MiB), 8_MiB, 1));
 }
 
-TEST_CASE("a pool that was moved from is refused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a pool that was moved from is refused" * on_machines) {
     const Arena arena = saver.arena("workspace");
     WorkspacePool old{arena};
     void* const workspace = old.get("a", 1_MiB);
@@ -218,9 +205,8 @@ TEST_CASE("a pool that was moved from is refused" * on_machines) {
     CHECK(old.get("a", 1_MiB) == workspace);
 }
 
-TEST_CASE("while it is paused a workspace has its address, but neither grows nor is zeroed" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "while it is paused a workspace has its address, but neither grows nor is zeroed" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
     void* const a = workspaces.get("a", 2_MiB);
     (void)saver.pause();
@@ -271,9 +257,7 @@ TEST_CASE("while it is being paused a workspace is not zeroed, and growth waits 
     CHECK(workspaces.get("a", 4_MiB) == a);
 }
 
-TEST_CASE("a pool that ends returns its memory and its addresses to the arena" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a pool that ends returns its memory and its addresses to the arena" * on_machines) {
     const Arena arena = saver.arena("workspace", Discard{}, ArenaOptions{.capacity = 64_MiB});
     for (int i = 0; i < 5; ++i) { // the capacity fits one at a time
         (void)saver.resume();
@@ -431,9 +415,7 @@ TEST_CASE("lent memory serves names that fit, until the pool lets it go" * on_ma
     CHECK(graph.usage().blocks == 0);
 }
 
-TEST_CASE("if a place can grow only once, a new name that needs more gets its own" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "if a place can grow only once, a new name that needs more gets its own" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace", Discard{}, {.single_handle = true}), {.cap = 64_MiB}};
     void* const small = workspaces.get("small", 2_MiB);
     void* const large = workspaces.get("large", 8_MiB);

@@ -108,9 +108,7 @@ TEST_CASE("a region, and a workspace of a pool, serve as well") {
     CHECK(workspaces.get("cublas", 8_MiB) == shared); // the guard must not free it
 }
 
-TEST_CASE("an error of cuBLAS is thrown with its name, and nothing is kept") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "an error of cuBLAS is thrown with its name, and nothing is kept") {
     const Arena arena = saver.arena("workspace");
     FakeBlas blas;
     blas.fail = 13;

@@ -45,8 +45,7 @@ std::optional<TagReport> pools_of(const Report& report, int device = 0) {
 
 } // namespace
 
-TEST_CASE("after a pause the pools are trimmed, and the bytes released are reported") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "after a pause the pools are trimmed, and the bytes released are reported") {
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
     void* const block = saver.arena("tag").allocate(4_MiB);
@@ -84,8 +83,7 @@ TEST_CASE("after a pause the pools are trimmed, and the bytes released are repor
     saver.deallocate(block);
 }
 
-TEST_CASE("trimming after a resume can be switched off, and done separately") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "trimming after a resume can be switched off, and done separately") {
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
     (void)saver.arena("tag").allocate(4_MiB);
@@ -104,10 +102,9 @@ TEST_CASE("trimming after a resume can be switched off, and done separately") {
     CHECK(!pools_of(resumed)); // the pools held nothing: no row
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    OnSaver,
     "bytes that may be kept are kept, graphs' memory can be left out, and the program's own pools are trimmed too") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
     (void)saver.arena("tag").allocate(4_MiB);
     HostPool own;
     leave_in(machine.driver, {}, 4_MiB);

@@ -59,8 +59,7 @@ private:
 
 } // namespace
 
-TEST_CASE("nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
     const Stub stub;
     MemorySaver saver{machine.driver};
     int barriers = 0;
@@ -112,8 +111,7 @@ TEST_CASE("nccl: a pause deregisters, suspends and pauses; a resume does the rev
     CHECK(has_pattern(machine.driver, weights.data(), weights.size(), 3));
 }
 
-TEST_CASE("nccl: tags with windows are paused and resumed one after the other, in every order") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "nccl: tags with windows are paused and resumed one after the other, in every order") {
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -263,8 +261,7 @@ TEST_CASE("nccl: each call fails: the pause is refused and nothing has changed, 
     CHECK_THROWS_AS((void)comm.buffer(weights.data(), 4096), DriverError);
 }
 
-TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator again") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "nccl: a pause that fails for its own reasons wakes the communicator again") {
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -282,8 +279,7 @@ TEST_CASE("nccl: a pause that fails for its own reasons wakes the communicator a
     CHECK(stub.taken().empty());
 }
 
-TEST_CASE("nccl: a communicator in error is named, and nothing is paused until it is removed") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "nccl: a communicator in error is named, and nothing is paused until it is removed") {
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -311,8 +307,7 @@ TEST_CASE("nccl: a communicator in error is named, and nothing is paused until i
     CHECK(stub.taken().empty());
 }
 
-TEST_CASE("nccl: nonblocking communicators are waited for until the timeout") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "nccl: nonblocking communicators are waited for until the timeout") {
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
@@ -406,8 +401,7 @@ TEST_CASE("nccl: a version too old to suspend keeps its memory, and its registra
     CHECK(told.size() == 1);
 }
 
-TEST_CASE("nccl: missing, or not NCCL, or no communicator") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "nccl: missing, or not NCCL, or no communicator") {
     const Stub stub;
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};

@@ -14,9 +14,7 @@ namespace interop_no_throw_test {
 
 using namespace test;
 
-TEST_CASE("null instead of an exception, with the tag and the reason" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "null instead of an exception, with the tag and the reason" * on_machines) {
     const Arena arena = saver.arena("weights");
     std::vector<Event> events;
     const EventSink sink = [&](const Event& event) { events.push_back(event); };

@@ -44,9 +44,7 @@ extern "C" void engine_deallocate(void* pointer, ssize_t bytes, int device, CUst
 
 } // namespace
 
-TEST_CASE("memory that comes through the two functions is paused and resumed" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "memory that comes through the two functions is paused and resumed" * on_machines) {
     engine_arena = saver.arena("torch", HostBackup{});
     void* (*const allocate)(ssize_t, int, CUstream_st*) = engine_allocate;
     void (*const deallocate)(void*, ssize_t, int, CUstream_st*) = engine_deallocate;
@@ -68,9 +66,7 @@ TEST_CASE("memory that comes through the two functions is paused and resumed" * 
     engine_arena.reset();
 }
 
-TEST_CASE("a failed allocation is null, and the sink is told why" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a failed allocation is null, and the sink is told why" * on_machines) {
     const Arena arena = saver.arena("torch", Discard{}, {.capacity = 64_MiB});
     Told told;
 
@@ -100,8 +96,7 @@ TEST_CASE("a failed allocation is null, and the sink is told why" * on_machines)
     CHECK(told.texts.size() == 6);
 }
 
-TEST_CASE("freeing never throws; errors are reported to the sink" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "freeing never throws; errors are reported to the sink" * on_machines) {
     Told told;
     MemorySaver saver{machine.driver, {.events = told.sink}};
     const Arena arena = saver.arena("torch");
@@ -133,9 +128,7 @@ TEST_CASE("freeing never throws; errors are reported to the sink" * on_machines)
     CHECK(told.texts.size() == 1); // reports nothing, like all owners after close
 }
 
-TEST_CASE("memory freed with a stream that cannot be marked is freed all the same" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "memory freed with a stream that cannot be marked is freed all the same" * on_machines) {
     const Arena arena = saver.arena("torch");
     for (const bool through_saver : {false, true}) {
         CAPTURE(through_saver);
@@ -151,8 +144,7 @@ TEST_CASE("memory freed with a stream that cannot be marked is freed all the sam
     }
 }
 
-TEST_CASE("a freed block is used again only when its stream has passed, whatever the others do") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a freed block is used again only when its stream has passed, whatever the others do") {
     HeldStream mine{host_of(machine.driver)};
     HeldStream other{host_of(machine.driver)};
     {

@@ -14,9 +14,7 @@ namespace saver_arena_handle_test {
 
 using namespace test;
 
-TEST_CASE("handles of one arena are equal" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "handles of one arena are equal" * on_machines) {
     const Arena first = saver.arena("tag", Zero{});
     const Arena again = saver.arena("tag");
     const Arena other = saver.arena("other");
@@ -61,9 +59,7 @@ TEST_CASE("a handle keeps the memory alive" * on_machines) {
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("misuse names tag, pointer and size" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "misuse names tag, pointer and size" * on_machines) {
     const Arena arena = saver.arena("weights", Discard{}, {.capacity = 64_MiB});
     const Arena other = saver.arena("other");
     CHECK(contains(text_of<Misuse>([&] { (void)arena.allocate(0); }), "weights"));
@@ -78,8 +74,7 @@ TEST_CASE("misuse names tag, pointer and size" * on_machines) {
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE("silent deallocation reports to the sink" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "silent deallocation reports to the sink" * on_machines) {
     int ignored = 0;
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { ignored += event.kind == EventKind::ignored ? 1 : 0; }}};
@@ -94,9 +89,7 @@ TEST_CASE("silent deallocation reports to the sink" * on_machines) {
     CHECK(ignored == 1);
 }
 
-TEST_CASE("a handle that was moved from holds nothing" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a handle that was moved from holds nothing" * on_machines) {
     Arena old = saver.arena("tag");
     Arena moved{std::move(old)};
     // NOLINTBEGIN(bugprone-use-after-move)

@@ -91,9 +91,8 @@ std::vector<AnyPolicy> policies() {
             Verified<FileBackup>{{.directory = "/tmp"}}};
 }
 
-TEST_CASE("resume_async: memory is there at once, each layer's bytes behind its own wait" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "resume_async: memory is there at once, each layer's bytes behind its own wait" * on_machines) {
     for (std::size_t i = 0; i < policies().size(); ++i) {
         const std::string tag = "weights" + std::to_string(i);
         CAPTURE(tag);
@@ -120,9 +119,7 @@ TEST_CASE("resume_async: memory is there at once, each layer's bytes behind its 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("resume_async: bytes arrive in the order asked for") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "resume_async: bytes arrive in the order asked for") {
     for (const AnyPolicy& policy :
          {AnyPolicy{HostBackup{}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}},
           AnyPolicy{FileBackup{.directory = "/tmp", .threads = 1}}, AnyPolicy{Verified<HostBackup>{{.threads = 1}}}}) {
@@ -160,9 +157,7 @@ TEST_CASE("resume_async: bytes arrive in the order asked for") {
     }
 }
 
-TEST_CASE("an arrival is done when its bytes are, and not before" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "an arrival is done when its bytes are, and not before" * on_hosts) {
     const ManualBackup policy;
     const Arena arena = saver.arena("manual", policy);
     const Layers a{machine.driver, arena, 1, 1};
@@ -230,9 +225,7 @@ TEST_CASE("an arrival is done when its bytes are, and not before" * on_hosts) {
     CHECK(a.whole());
 }
 
-TEST_CASE("a block that is freed while it arrives waits for the work behind it" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a block that is freed while it arrives waits for the work behind it" * on_hosts) {
     const ManualBackup policy;
     const Arena arena = saver.arena("manual", policy);
     void* const block = arena.allocate(4_MiB);
@@ -257,9 +250,7 @@ TEST_CASE("a block that is freed while it arrives waits for the work behind it" 
     saver.deallocate(fresh);
 }
 
-TEST_CASE("the same thread holds an arrival and pauses, trims, drops, exchanges" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the same thread holds an arrival and pauses, trims, drops, exchanges" * on_machines) {
     const Arena arena = saver.arena("weights", HostBackup{});
     std::optional<Layers<MachineDriver>> weights{std::in_place, machine.driver, arena, 4};
     const Layers other{machine.driver, saver.arena("other", HostBackup{}), 4, 50};
@@ -317,8 +308,7 @@ TEST_CASE("the same thread holds an arrival and pauses, trims, drops, exchanges"
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("a use of arriving tags does not wait for the bytes, and keeps them") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a use of arriving tags does not wait for the bytes, and keeps them") {
     const std::size_t room = machine.free_bytes();
     MemorySaver saver{machine.driver};
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 4};
@@ -347,9 +337,7 @@ TEST_CASE("a use of arriving tags does not wait for the bytes, and keeps them") 
     CHECK(brought.lost().empty());
 }
 
-TEST_CASE("one of an arrival's tags is dropped: the others' bytes are waited for" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "one of an arrival's tags is dropped: the others' bytes are waited for" * on_hosts) {
     const ManualBackup policy;
     const Layers stays{machine.driver, saver.arena("stays", policy), 1};
     (void)saver.arena("goes", HostBackup{}).allocate(layer);
@@ -424,9 +412,7 @@ TEST_CASE("a failed restore: pages stay, waits throw, the next resume or pause r
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE("a graph's launch waits in its stream for its own tag" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a graph's launch waits in its stream for its own tag" * on_machines) {
     const OwnStream stream{machine.driver};
     Outbox outbox{machine.driver, layer};
     const Layers weights{machine.driver, saver.arena("graph", HostBackup{}), 1};
@@ -460,9 +446,7 @@ TEST_CASE("close while bytes are on their way: copies that are not enqueued are 
     }
 }
 
-TEST_CASE("misuse of arrivals") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "misuse of arrivals") {
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{}), 2};
     const Layers other{machine.driver, saver.arena("other", HostBackup{}), 1};
     saver.pause("weights");
@@ -502,8 +486,7 @@ TEST_CASE("misuse of arrivals") {
     CHECK_THROWS_AS((void)saver.save("weights"), Misuse);
 }
 
-TEST_CASE("switched off, an arrival is done") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "switched off, an arrival is done") {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Layers weights{machine.driver, saver.arena("weights", HostBackup{.refresh = Refresh::once}), 1};
     const OwnStream stream{machine.driver};
@@ -520,23 +503,6 @@ TEST_CASE("switched off, an arrival is done") {
     saved.wait();
     saved.wait(weights.at(0), layer);
     CHECK_THROWS_AS(saved.wait(&saver, 1), Misuse);
-}
-
-TEST_CASE("no room for a streamed resume: nothing changes") {
-    MachineDriver driver{HostDriver{64_MiB}};
-    {
-        MemorySaver saver{driver};
-        const Layers weights{driver, saver.arena("weights", HostBackup{}), 10};
-        saver.pause("weights");
-        {
-            const Buffer<char> big{saver.arena("big"), 50_MiB};
-            CHECK_THROWS_AS((void)saver.resume_async("weights"), OutOfMemory);
-            CHECK(row_of(saver, "weights").state == "paused");
-        }
-        saver.resume_async("weights").wait();
-        CHECK(weights.whole());
-    }
-    check_given_back(driver);
 }
 
 TEST_CASE("hooks around a streamed resume: those after it run once the bytes are here") {
@@ -684,9 +650,7 @@ TEST_CASE("saved ahead: the pause copies nothing" * on_machines) {
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("saving ahead: blocks are allocated and freed meanwhile" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "saving ahead: blocks are allocated and freed meanwhile" * on_hosts) {
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
     const Layers frozen{machine.driver, arena, 2};
     void* const gone = arena.allocate(2_MiB);
@@ -707,32 +671,7 @@ TEST_CASE("saving ahead: blocks are allocated and freed meanwhile" * on_hosts) {
     saved.wait();
 }
 
-TEST_CASE("saving ahead fails: the memory is active, and the pause saves it") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    const Layers frozen{machine.driver, saver.arena("frozen", HostBackup{.refresh = Refresh::once}), 2};
-    saver.prepare("frozen");
-    {
-        const HeldLane lane{machine.driver, Direction::out};
-        machine.driver.fail({.call = Call::copy_to_host, .kind = StatusKind::other});
-        std::string text;
-        try {
-            saver.save("frozen").wait();
-        } catch (const DriverError& error) {
-            text = error.what();
-        }
-        CHECK(contains(text, "frozen"));
-        machine.driver.heal();
-    }
-    CHECK(row_of(saver, "frozen").state == "active");
-    CHECK(saver.pause("frozen").saved_bytes == 2 * layer);
-    saver.resume("frozen");
-    CHECK(frozen.whole());
-}
-
-TEST_CASE("saving ahead fails for one tag: of those before it nothing counts as saved") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "saving ahead fails for one tag: of those before it nothing counts as saved") {
     const Layers first{machine.driver, saver.arena("first", HostBackup{.refresh = Refresh::once}), 2};
     const Buffer<char> second{arena_in_vanished_directory(saver, "second", Refresh::once), 1_MiB};
     CHECK_THROWS_AS((void)saver.save({"first", "second"}), Error);
@@ -772,8 +711,7 @@ TEST_CASE("an arrival is done as soon as its bytes are, while another thread fre
     CHECK(layers.whole());
 }
 
-TEST_CASE("the end of an arrival swallows whatever a hook throws") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "the end of an arrival swallows whatever a hook throws") {
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event.text); }}};
     const Layers layers{machine.driver, saver.arena("w", HostBackup{.threads = 1}), 2};
@@ -833,9 +771,8 @@ TEST_CASE("saving ahead: a block that is allocated while it waits for its order 
     CHECK(frozen.whole());
 }
 
-TEST_CASE("forget_backup and write_backup after bytes that could not be restored: the memory is paused as before") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(
+    OnSaver, "forget_backup and write_backup after bytes that could not be restored: the memory is paused as before") {
     const Arena arena = saver.arena("w", Verified<HostBackup>{});
     const Layers a{machine.driver, arena, 2};
     saver.pause("w");

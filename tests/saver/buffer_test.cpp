@@ -18,9 +18,7 @@ using namespace test;
 static_assert(!std::is_copy_constructible_v<Buffer<float>> && std::is_nothrow_move_constructible_v<Buffer<float>> &&
               std::is_nothrow_move_assignable_v<Buffer<float>> && std::is_nothrow_destructible_v<Buffer<float>>);
 
-TEST_CASE("a buffer owns its elements" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a buffer owns its elements" * on_machines) {
     const Arena arena = saver.arena("tag");
     {
         Buffer<float> buffer{arena, 1000};
@@ -54,9 +52,7 @@ TEST_CASE("a buffer owns its elements" * on_machines) {
     CHECK(nothing.size_bytes() == 0);
 }
 
-TEST_CASE("impossible counts are refused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "impossible counts are refused" * on_machines) {
     const Arena arena = saver.arena("kv");
     CHECK(contains(text_of<Misuse>([&] { Buffer<float>(arena, -1); }), "-1 elements"));
     CHECK(contains(text_of<Misuse>([&] { Buffer<float>(arena, 0); }), "kv"));
@@ -104,9 +100,7 @@ TEST_CASE("a buffer outlives region, saver and close" * on_machines) {
     CHECK(told == 0);
 }
 
-TEST_CASE("a buffer may die while its tag is paused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a buffer may die while its tag is paused" * on_machines) {
     std::optional<Buffer<char>> first{std::in_place, saver.arena("tag", Zero{}), 5'000'000};
     const Buffer<char> second{saver.arena("tag"), 5'000'000};
     (void)saver.pause("tag");

@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace saver_drop_test {
@@ -30,9 +29,7 @@ bool filled(const D& driver, const Buffer<char>& block, unsigned char byte) {
     return read_bytes(driver, block.data(), block.size_bytes()) == std::vector<unsigned char>(block.size_bytes(), byte);
 }
 
-TEST_CASE("drop: releases everything of a tag, and its name is unknown again" * on_quick) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "drop: releases everything of a tag, and its name is unknown again" * on_quick) {
     const Arena gone = saver.arena("lora.1", HostBackup{});
     const Arena stays = saver.arena("lora.2", HostBackup{});
     void* const block = gone.allocate(4_MiB);
@@ -59,9 +56,7 @@ TEST_CASE("drop: releases everything of a tag, and its name is unknown again" * 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("drop: a paused tag's kept bytes are freed with it, and a list of tags at once") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "drop: a paused tag's kept bytes are freed with it, and a list of tags at once") {
     const Buffer<char> a{saver.arena("m/a", HostBackup{}), 8 << 20};
     const Buffer<char> b{saver.arena("m/b", HostBackup{}), 8 << 20};
     const Buffer<char> c{saver.arena("c"), 8 << 20};
@@ -75,8 +70,7 @@ TEST_CASE("drop: a paused tag's kept bytes are freed with it, and a list of tags
     CHECK_THROWS_AS(saver.drop("m/a"), Misuse);
 }
 
-TEST_CASE("drop: handles and graphs of a dropped tag end silently, in any order") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "drop: handles and graphs of a dropped tag end silently, in any order") {
     std::vector<std::string> told;
     std::optional<MemorySaver<>> saver{MemorySaver{machine.driver, {.events = [&](const Event& event) {
                                                        if (event.kind == EventKind::ignored) told.push_back(event.text);
@@ -133,20 +127,7 @@ TEST_CASE("drop: handles that outlive the tag say that it was dropped, not close
     }
 }
 
-TEST_CASE("drop: a tag whose drop failed before anything was released is unchanged") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("a");
-    (void)arena.allocate(1_MiB);
-    machine.driver.fail({.call = Call::drain});
-    CHECK_THROWS_AS(saver.drop("a"), DriverError);
-    CHECK(arena.usage().state == "active");
-    saver.close();
-    CHECK(arena.usage().state == "closed");
-}
-
-TEST_CASE("drop: switched off, and inside a hook") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "drop: switched off, and inside a hook") {
     MemorySaver off{machine.driver, {.enabled = false}};
     void* const block = off.arena("a").allocate(1_MiB);
     CHECK(off.owns(block));
@@ -229,18 +210,15 @@ TEST_CASE("drop: tags that are made and dropped leave nothing behind") {
     CHECK(machine.driver.outstanding().reservations == 0);
 }
 
-TEST_CASE("drop: a tag whose reserve did not fit is not left behind") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "drop: a tag whose reserve did not fit is not left behind") {
     CHECK_THROWS_AS((void)saver.arena("t", HostBackup{}, ArenaOptions{.reserve = 3_GiB}), OutOfMemory);
     CHECK(saver.usage().size() == 0);
     CHECK(machine.driver.outstanding().reservations == 0);
     CHECK(saver.arena("t", Discard{}, ArenaOptions{.reserve = 32_MiB}).usage().mapped_bytes == 32_MiB);
 }
 
-TEST_CASE("set_retain: host memory and files are kept after a resume, or freed, from the next one on") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "set_retain: host memory and files are kept after a resume, or freed, from the next one on") {
     const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
     const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
     const Buffer<char> filed{saver.arena("f", file), 4 << 20};
@@ -270,9 +248,8 @@ TEST_CASE("set_retain: host memory and files are kept after a resume, or freed, 
     CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
 }
 
-TEST_CASE("forget_backup: saved bytes of paused memory are dropped, and the next pause works as usual") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "forget_backup: saved bytes of paused memory are dropped, and the next pause works as usual") {
     const Buffer<char> block{saver.arena("w", HostBackup{.retain = false}), 8 << 20};
     fill(machine.driver, block, 7);
     (void)saver.pause("w");
@@ -288,9 +265,7 @@ TEST_CASE("forget_backup: saved bytes of paused memory are dropped, and the next
     saver.forget_backup("w"); // nothing is paused
 }
 
-TEST_CASE("forget_backup: during a pause, the bytes that it drops are reported as lost") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "forget_backup: during a pause, the bytes that it drops are reported as lost") {
     const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
     fill(machine.driver, block, 7);
     {
@@ -305,9 +280,7 @@ TEST_CASE("forget_backup: during a pause, the bytes that it drops are reported a
           (filled(machine.driver, block, 7) ? std::vector<std::string>{} : std::vector<std::string>{"w"}));
 }
 
-TEST_CASE("use: bytes that a failing pause has dropped are reported as lost") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "use: bytes that a failing pause has dropped are reported as lost") {
     const Buffer<char> block{saver.arena("cache", Discard{}), 2 << 20};
     { const Use use = saver.use("cache"); }
     machine.driver.fail({.call = Call::release});
@@ -316,9 +289,7 @@ TEST_CASE("use: bytes that a failing pause has dropped are reported as lost") {
     CHECK(saver.use("cache").lost() == std::vector<std::string>{"cache"});
 }
 
-TEST_CASE("resume: with a policy for this call nothing is restored, and the saved bytes are stale") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "resume: with a policy for this call nothing is restored, and the saved bytes are stale") {
     const Buffer<char> block{saver.arena("w", HostBackup{.refresh = Refresh::once}), 8 << 20};
     fill(machine.driver, block, 7);
     (void)saver.pause("w");

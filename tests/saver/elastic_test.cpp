@@ -17,7 +17,6 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,9 +45,7 @@ bool whole(const D& driver, const Elastic& range, std::size_t n, std::uint64_t s
 
 } // namespace
 
-TEST_CASE("elastic: pages are committed and released anywhere, and the address stays" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: pages are committed and released anywhere, and the address stays" * on_machines) {
     const Arena arena = saver.arena("kv");
     Elastic kv = arena.elastic(64_GiB, steps);
     CHECK(kv.granularity() == step);
@@ -93,9 +90,7 @@ TEST_CASE("elastic: pages are committed and released anywhere, and the address s
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: commits are rounded outward, releases inward, and resize works at the end") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: commits are rounded outward, releases inward, and resize works at the end") {
     Elastic kv = saver.arena("kv").elastic(10 * step - 1, {.granularity = step - 1});
     CHECK(kv.granularity() == step);
     CHECK(kv.capacity() == 10 * step);
@@ -124,9 +119,7 @@ TEST_CASE("elastic: commits are rounded outward, releases inward, and resize wor
     CHECK(machine.driver.handle_bytes() == 10 * step);
 }
 
-TEST_CASE("elastic: 64 MiB are a step unless told otherwise") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: 64 MiB are a step unless told otherwise") {
     Elastic kv = saver.arena("kv").elastic(1024_GiB);
     CHECK(kv.granularity() == 64_MiB);
     kv.commit(0, 1);
@@ -134,9 +127,7 @@ TEST_CASE("elastic: 64 MiB are a step unless told otherwise") {
     CHECK(machine.driver.calls(Call::create) == 1);
 }
 
-TEST_CASE("elastic: each misuse says what was wrong and changes nothing" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: each misuse says what was wrong and changes nothing" * on_machines) {
     const Arena arena = saver.arena("kv", HostBackup{.threads = 1}, ArenaOptions{.capacity = 6 * step});
     CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
     CHECK_THROWS_AS((void)arena.elastic(1_GiB, {.granularity = 0}), Misuse);
@@ -261,9 +252,7 @@ TEST_CASE("elastic: memory that is released while it is paused is not resumed" *
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: exchange hands steps on, in both directions" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: exchange hands steps on, in both directions" * on_machines) {
     constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
     Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
     a.commit(0, 2 * large);
@@ -294,9 +283,7 @@ TEST_CASE("elastic: exchange hands steps on, in both directions" * on_machines) 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: an exchange with ordinary blocks keeps steps apart") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: an exchange with ordinary blocks keeps steps apart") {
     Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     a.commit(0, 8 * step);
     for (std::size_t n = 0; n < 8; ++n) fill(machine.driver, a, n, 1);
@@ -342,9 +329,7 @@ TEST_CASE("elastic: a release does not wait; its pages are released once the nam
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: a mark that cannot be queried prevents a commit there, and nothing else") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: a mark that cannot be queried prevents a commit there, and nothing else") {
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, 2 * step);
     HeldStream stream{host_of(machine.driver)};
@@ -359,9 +344,7 @@ TEST_CASE("elastic: a mark that cannot be queried prevents a commit there, and n
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: by default released pages go back once something has waited for the device") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: by default released pages go back once something has waited for the device") {
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 6 * step);
     for (std::size_t n = 0; n < 6; ++n) fill(machine.driver, kv, n, 1);
@@ -396,9 +379,7 @@ TEST_CASE("elastic: by default released pages go back once something has waited 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: a release inside a capture is misuse, a commit is not") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: a release inside a capture is misuse, a commit is not") {
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, step);
     StreamRef stream;
@@ -654,9 +635,7 @@ TEST_CASE("elastic: a range that ends does not affect its neighbours" * on_machi
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is committed") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: an arrival, a save ahead and a backup view know what is committed") {
     Elastic kv = saver.arena("kv", HostBackup{.refresh = Refresh::once, .threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 3 * step);
     for (std::size_t n = 0; n < 3; ++n) fill(machine.driver, kv, n, 1);
@@ -677,9 +656,7 @@ TEST_CASE("elastic: an arrival, a save ahead and a backup view know what is comm
     CHECK(machine.driver.handle_bytes() == 2 * step);
 }
 
-TEST_CASE("elastic: after a failed restore, a release drops the bytes and a commit is refused") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: after a failed restore, a release drops the bytes and a commit is refused") {
     const ManualBackup policy;
     Elastic kv = saver.arena("manual", policy).elastic(1_GiB, steps);
     kv.commit(0, 3 * step);
@@ -700,9 +677,8 @@ TEST_CASE("elastic: after a failed restore, a release drops the bytes and a comm
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: many threads commit and release their own parts while another pauses and resumes") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "elastic: many threads commit and release their own parts while another pauses and resumes") {
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(60 * step, step);
     fill(machine.driver, kv, 60, 5);
@@ -744,9 +720,8 @@ TEST_CASE("elastic: many threads commit and release their own parts while anothe
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("elastic: a commit that waits for a pause on another thread is refused then; a release is done") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "elastic: a commit that waits for a pause on another thread is refused then; a release is done") {
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 2 * step);
     Stuck pausing{machine.driver, Call::unmap, [&] { (void)saver.pause("kv"); }};

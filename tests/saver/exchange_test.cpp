@@ -16,8 +16,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace saver_exchange_test {
@@ -64,9 +62,7 @@ std::size_t row(const Report& report, const std::string& tag, std::size_t TagRep
     return sum;
 }
 
-TEST_CASE("exchange: pages pass from tag to tag, and the bytes of both are right" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: pages pass from tag to tag, and the bytes of both are right" * on_machines) {
     const std::vector<AnyPolicy> policies{HostBackup{}, HostBackup{.refresh = Refresh::once},
                                           HostBackup{.storage = Storage::pageable}, FileBackup{.directory = "/tmp"},
                                           Verified<HostBackup>{}};
@@ -132,9 +128,7 @@ TEST_CASE("exchange: only the difference is created, or released" * on_machines)
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned" * on_machines) {
     const Tag kept{machine.driver, saver.arena("out/kept", HostBackup{}), 2, 1};
     const Tag dropped{machine.driver, saver.arena("out/dropped", Discard{.poison = 0x77}), 2, 11};
     const Tag weights{machine.driver, saver.arena("in/weights", HostBackup{}), 1, 21};
@@ -156,9 +150,8 @@ TEST_CASE("exchange: lists of tags, whose bytes are kept, dropped, zeroed or poi
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("exchange: pages handed over by a poisoned tag read as poison, where nothing is restored" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: pages handed over by a poisoned tag read as poison, where nothing is restored" *
+                               on_machines) {
     const Tag next{machine.driver, saver.arena("next", Discard{}), 1, 1};
     saver.pause("next");
     const Tag poisoned{machine.driver, saver.arena("poisoned", Discard{.poison = 0x77}), 1, 11};
@@ -168,9 +161,7 @@ TEST_CASE("exchange: pages handed over by a poisoned tag read as poison, where n
     CHECK(read_bytes(machine.driver, next.blocks[0].data(), block) == std::vector<unsigned char>(block, 0x77));
 }
 
-TEST_CASE("exchange: bytes dropped for this call only, on either side" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: bytes dropped for this call only, on either side" * on_machines) {
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     saver.pause("a");
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
@@ -187,9 +178,7 @@ TEST_CASE("exchange: bytes dropped for this call only, on either side" * on_mach
     CHECK(a.whole());
 }
 
-TEST_CASE("exchange: tags that are already paused, or already active, stay so" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: tags that are already paused, or already active, stay so" * on_machines) {
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
     saver.pause();
@@ -205,9 +194,8 @@ TEST_CASE("exchange: tags that are already paused, or already active, stay so" *
     CHECK(a.whole());
 }
 
-TEST_CASE("exchange: blocks freed and allocated meanwhile, and memory that stays active" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "exchange: blocks freed and allocated meanwhile, and memory that stays active" * on_machines) {
     const Arena arena = saver.arena("a", HostBackup{});
     Tag a{machine.driver, arena, 3, 1};
     saver.pause("a");
@@ -226,9 +214,7 @@ TEST_CASE("exchange: blocks freed and allocated meanwhile, and memory that stays
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("exchange: misuse changes nothing") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: misuse changes nothing") {
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
     saver.pause("b");
@@ -258,9 +244,7 @@ TEST_CASE("exchange: misuse changes nothing") {
     CHECK(off.exchange("a", "b").tags.empty());
 }
 
-TEST_CASE("exchange: hooks of both, in order; one that throws before keeps all as it was") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "exchange: hooks of both, in order; one that throws before keeps all as it was") {
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
     saver.pause("b");
@@ -329,30 +313,6 @@ TEST_CASE("exchange: a timeout after an attempt that found no room says what tha
         CHECK(contains(error.what(), "nothing has changed since an earlier attempt, which the report shows"));
     }
     busy.reset();
-}
-
-TEST_CASE("exchange: without room for the difference nothing changes") {
-    MachineDriver driver{HostDriver{64_MiB}};
-    {
-        MemorySaver saver{driver};
-        const Tag large{driver, saver.arena("large", HostBackup{}), 3, 1};
-        saver.pause("large");
-        const Tag small{driver, saver.arena("small", HostBackup{}), 1, 11};
-        const Tag other{driver, saver.arena("other", HostBackup{}), 2, 21};
-        try {
-            saver.exchange("small", "large");
-            FAIL_CHECK("there was room");
-        } catch (const OutOfMemory& error) {
-            CHECK(error.needed_bytes() == 2 * block);
-            CHECK(error.free_bytes() == 16_MiB);
-            CHECK(error.tag() == "large");
-        }
-        CHECK(small.whole());
-        CHECK(other.whole());
-        CHECK(saver.exchange({"small", "other"}, "large").handed_bytes == 3 * block);
-        CHECK(large.whole());
-    }
-    check_given_back(driver);
 }
 
 TEST_CASE("exchange: pages that cannot be handed over make room for new ones") {

@@ -121,8 +121,7 @@ TEST_CASE("gates: a graph launched as soon as resume_async returns reads right b
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("gates: bytes that are filled, and bytes that are not restored" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "gates: bytes that are filled, and bytes that are not restored" * on_machines) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model zeros{saver, machine.driver, "zeros", Zero{}};
     Model dropped{saver, machine.driver, "dropped", Discard{.poison = 0x5A}};
@@ -143,8 +142,7 @@ TEST_CASE("gates: bytes that are filled, and bytes that are not restored" * on_m
     }
 }
 
-TEST_CASE("gates: closed for as long as a copy is late" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "gates: closed for as long as a copy is late" * on_hosts) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model model{saver, machine.driver, "weights", HostBackup{}};
     saver.pause("weights");
@@ -503,8 +501,7 @@ TEST_CASE("gates: bytes of files, and of the host beside them, are there once th
     CHECK(outbox.bytes() == part_of(bytes, layer, layer));
 }
 
-TEST_CASE("gates: switched off, they do nothing") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "gates: switched off, they do nothing") {
     MemorySaver<> saver{MemorySaver{machine.driver, {.enabled = false}}};
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
     const OwnStream stream{machine.driver};
@@ -516,8 +513,7 @@ TEST_CASE("gates: switched off, they do nothing") {
     CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
 }
 
-TEST_CASE("gates: several threads make them, wait for them, and restore bytes" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "gates: several threads make them, wait for them, and restore bytes" * on_hosts) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     for (const AnyPolicy& policy : {AnyPolicy{HostBackup{}}, AnyPolicy{FileBackup{.directory = "/tmp"}}}) {
         Model model{saver, machine.driver, "weights", policy};

@@ -17,9 +17,7 @@ namespace saver_hooks_test {
 
 using namespace test;
 
-TEST_CASE("hooks run in order, on the calling thread, with the tags and the report" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "hooks run in order, on the calling thread, with the tags and the report" * on_machines) {
     void* const block = saver.arena("a").allocate(2_MiB);
     (void)saver.arena("b").allocate(2_MiB);
     std::vector<std::string> seen;
@@ -57,8 +55,7 @@ TEST_CASE("hooks run in order, on the calling thread, with the tags and the repo
     CHECK(seen == std::vector<std::string>{"before 1", "before 2", "after 1", "after 2", "resuming", "resumed"});
 }
 
-TEST_CASE("a hook ends with its handle" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a hook ends with its handle" * on_machines) {
     int runs = 0;
     std::optional<Hook> late;
     {
@@ -86,9 +83,7 @@ TEST_CASE("a hook ends with its handle" * on_machines) {
     late.reset(); // after its saver: a no-op
 }
 
-TEST_CASE("a before-hook throws: nothing has happened" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a before-hook throws: nothing has happened" * on_machines) {
     void* const block = saver.arena("tag", Zero{}).allocate(2_MiB);
     write_pattern(machine.driver, block, 2_MiB, 1);
     bool later = false;
@@ -158,9 +153,8 @@ TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and 
     CHECK_THROWS_AS((void)saver.after_failed_pause([](PauseEvent&) {}), Misuse);
 }
 
-TEST_CASE("after-hooks all run, then the first exception is thrown, and the new state remains" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "after-hooks all run, then the first exception is thrown, and the new state remains" * on_machines) {
     (void)saver.arena("tag").allocate(2_MiB);
     std::vector<int> ran;
     const Hook one = saver.after_pause([&](PauseEvent&) {
@@ -181,9 +175,8 @@ TEST_CASE("after-hooks all run, then the first exception is thrown, and the new 
     CHECK(row_of(saver, "tag").state == "active");
 }
 
-TEST_CASE("hooks may allocate, free and trim, but not pause or resume their own tags, or close" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "hooks may allocate, free and trim, but not pause or resume their own tags, or close" * on_machines) {
     const Arena arena = saver.arena("tag");
     void* block = arena.allocate(2_MiB);
     void* made = nullptr;
@@ -225,8 +218,7 @@ TEST_CASE("hooks may allocate, free and trim, but not pause or resume their own 
     arena.deallocate(made);
 }
 
-TEST_CASE("a hook may pause and resume other tags" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a hook may pause and resume other tags" * on_machines) {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     for (const char* tag : {"weights", "cache", "spare"}) (void)saver.arena(tag).allocate(1_MiB);
     std::vector<std::string> order;
@@ -245,9 +237,7 @@ TEST_CASE("a hook may pause and resume other tags" * on_machines) {
     CHECK(row_of(saver, "spare").state == "paused");
 }
 
-TEST_CASE("hooks may be added and removed while hooks run" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "hooks may be added and removed while hooks run" * on_machines) {
     (void)saver.arena("tag");
     int runs = 0;
     std::optional<Hook> self;
@@ -263,9 +253,7 @@ TEST_CASE("hooks may be added and removed while hooks run" * on_machines) {
     CHECK(runs == 11);
 }
 
-TEST_CASE("an unknown tag is refused before any hook runs" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "an unknown tag is refused before any hook runs" * on_machines) {
     (void)saver.arena("tag");
     int runs = 0;
     const Hook one = saver.before_pause([&](PauseEvent&) { ++runs; });
@@ -275,9 +263,7 @@ TEST_CASE("an unknown tag is refused before any hook runs" * on_machines) {
     CHECK(runs == 0);
 }
 
-TEST_CASE("a hook may own another of the same moment, which ends with it" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a hook may own another of the same moment, which ends with it" * on_machines) {
     (void)saver.arena("tag");
     int runs = 0;
     auto inner = std::make_shared<Hook>(saver.after_pause([&](PauseEvent&) { ++runs; }));
@@ -290,8 +276,7 @@ TEST_CASE("a hook may own another of the same moment, which ends with it" * on_m
     CHECK(runs == 1);
 }
 
-TEST_CASE("tags that are made while hooks run are left to the next operation" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "tags that are made while hooks run are left to the next operation" * on_machines) {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     void* const first = saver.arena("first").allocate(1_MiB);
     saver.pause();

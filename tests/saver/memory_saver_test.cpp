@@ -5,7 +5,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -20,9 +19,7 @@ namespace saver_memory_saver_test {
 
 using namespace test;
 
-TEST_CASE("memory is released and resumed, pointers stay, over three cycles" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "memory is released and resumed, pointers stay, over three cycles" * on_machines) {
     const std::size_t before = machine.free_bytes();
     Buffer<float> kv;
     {
@@ -43,9 +40,7 @@ TEST_CASE("memory is released and resumed, pointers stay, over three cycles" * o
     }
 }
 
-TEST_CASE("tags touch only their members" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "tags touch only their members" * on_machines) {
     void* const a = saver.arena("a", Zero{}).allocate(4_MiB);
     void* const b = saver.arena("b", Discard{.poison = static_cast<unsigned char>(0xBB)}).allocate(6_MiB);
     void* const c = saver.arena("c", Zero{}).allocate(8_MiB);
@@ -80,51 +75,7 @@ TEST_CASE("tags touch only their members" * on_machines) {
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("lists are checked before anything changes" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    (void)saver.arena("a", HostBackup{}).allocate(4_MiB);
-    CHECK(contains(text_of<Misuse>([&] { (void)saver.pause({"a", "nobody"}); }), "nobody"));
-    CHECK(row_of(saver, "a").state == "active");
-    CHECK(saver.pause(std::vector<std::string>{}).tags.empty()); // an empty list does not mean every tag
-    CHECK(row_of(saver, "a").state == "active");
-    (void)saver.pause("a");
-    CHECK_THROWS_AS((void)saver.resume({"a", "nobody"}), Misuse);
-    CHECK(saver.resume(std::vector<std::string>{}).tags.empty());
-    CHECK(row_of(saver, "a").state == "paused");
-    CHECK_THROWS_AS((void)saver.bytes_to_resume({"nobody"}), Misuse);
-    CHECK_THROWS_AS((void)saver.trim("nobody"), Misuse);
-    CHECK_THROWS_AS(saver.invalidate("nobody"), Misuse);
-    CHECK_THROWS_AS((void)saver.pause(""), Misuse);
-    saver.invalidate("a");
-    (void)saver.resume();
-}
-
-TEST_CASE("a tag has one policy" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("tag", Zero{});
-    CHECK(saver.arena("tag", Zero{}) == arena);
-    const std::string text = text_of<Misuse>([&] { (void)saver.arena("tag", Discard{}); });
-    CHECK(contains(text, "tag"));
-    CHECK(contains(text, "zero"));
-    CHECK(contains(text, "discard"));
-    CHECK_THROWS_AS((void)saver.region("tag", Discard{}), Misuse);
-    CHECK_THROWS_AS((void)saver.allocate(1), Misuse); // and the region did not begin
-    (void)saver.arena("poisoned", Discard{.poison = static_cast<unsigned char>(1)});
-    CHECK_THROWS_AS((void)saver.arena("poisoned", Discard{.poison = static_cast<unsigned char>(2)}), Misuse);
-    CHECK_THROWS_AS((void)saver.arena("poisoned", Discard{}), Misuse);
-    CHECK(saver.usage().size() == 2);
-    (void)saver.arena("plain");
-    CHECK_NOTHROW((void)saver.arena("plain", Discard{}));
-    (void)saver.arena("small", Zero{}, {.capacity = 64_MiB});
-    CHECK_THROWS_AS((void)saver.arena("small", Zero{}, {.capacity = 32_MiB}), Misuse);
-    CHECK_NOTHROW((void)saver.arena("small", Zero{}, {.capacity = 64_MiB}));
-}
-
-TEST_CASE("pointers find their tag" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "pointers find their tag" * on_machines) {
     std::vector<void*> blocks;
     for (const char* tag : {"a", "b", "c"}) {
         for (const std::size_t bytes : {std::size_t{1}, std::size_t{1_MiB}, std::size_t{5_MiB}})
@@ -151,9 +102,7 @@ TEST_CASE("pointers find their tag" * on_machines) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("pointers find their tag from its first byte to its last" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "pointers find their tag from its first byte to its last" * on_machines) {
     std::vector<std::pair<std::string, unsigned char*>> blocks; // each uses all of its tag's capacity
     for (const char* tag : {"a", "b", "c"}) {
         void* const block = saver.arena(tag, Discard{}, {.capacity = 4_MiB}).allocate(4_MiB);
@@ -169,9 +118,7 @@ TEST_CASE("pointers find their tag from its first byte to its last" * on_machine
     for (const auto& [tag, block] : blocks) saver.deallocate(block);
 }
 
-TEST_CASE("pointers find their tag while other tags are made") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "pointers find their tag while other tags are made") {
     constexpr std::size_t count = 200;
     std::vector<unsigned char*> blocks(count);
     std::atomic<std::size_t> made{0};
@@ -193,9 +140,7 @@ TEST_CASE("pointers find their tag while other tags are made") {
     CHECK(wrong == 0);
 }
 
-TEST_CASE("memory that cannot be released is reported with its tag" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "memory that cannot be released is reported with its tag" * on_machines) {
     (void)saver.arena("first").allocate(2_MiB);
     (void)saver.arena("second").allocate(2_MiB);
     machine.driver.fail({.call = Call::release, .nth = 2});
@@ -208,9 +153,7 @@ TEST_CASE("memory that cannot be released is reported with its tag" * on_machine
 
 // --- Out of memory ---
 
-TEST_CASE("resuming several tags without room for all changes nothing" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "resuming several tags without room for all changes nothing" * on_machines) {
     void* const a = saver.arena("a", Zero{}).allocate(64_MiB);
     void* const b = saver.arena("b", Zero{}).allocate(64_MiB);
     (void)saver.pause();
@@ -240,8 +183,7 @@ TEST_CASE("resuming several tags without room for all changes nothing" * on_mach
     CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
 }
 
-TEST_CASE("out of memory releases the saver's unused memory, and tries again" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "out of memory releases the saver's unused memory, and tries again" * on_machines) {
     std::atomic<int> retried{0};
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { retried += event.kind == EventKind::retried ? 1 : 0; }}};
@@ -285,9 +227,8 @@ TEST_CASE("out of memory releases the saver's unused memory, and tries again" * 
     CHECK(has_pattern(machine.driver, kept, 1_MiB, 1));
 }
 
-TEST_CASE("a reserve is taken once: memory that a pause or a trim released is not taken again" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "a reserve is taken once: memory that a pause or a trim released is not taken again" * on_machines) {
     const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
     CHECK(machine.driver.handle_bytes() == 64_MiB);
     (void)saver.pause();
@@ -300,8 +241,7 @@ TEST_CASE("a reserve is taken once: memory that a pause or a trim released is no
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("the margin stays free for allocations and resumes" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "the margin stays free for allocations and resumes" * on_machines) {
     const std::size_t free = machine.free_bytes();
     MemorySaver saver{machine.driver, {.margin = free - 128_MiB}};
     const Arena arena = saver.arena("tag");
@@ -318,8 +258,7 @@ TEST_CASE("the margin stays free for allocations and resumes" * on_machines) {
     CHECK(machine.free_bytes() + 16_MiB >= free - 128_MiB);
 }
 
-TEST_CASE("trim releases unused memory, of one tag or of all" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "trim releases unused memory, of one tag or of all" * on_machines) {
     int trimmed = 0;
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { trimmed += event.kind == EventKind::trimmed ? 1 : 0; }}};
@@ -337,81 +276,6 @@ TEST_CASE("trim releases unused memory, of one tag or of all" * on_machines) {
     CHECK(all_are(machine.driver, paused, 1_MiB, 0));
 }
 
-// --- Closing ---
-
-TEST_CASE("after close every use is Misuse" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("tag");
-    const Buffer<char> buffer{arena, 1000};
-    void* const block = arena.allocate(1_MiB);
-    const auto region = saver.region("tag");
-    void* plain = nullptr;
-    {
-        const auto outside = saver.outside();
-        plain = saver.allocate(1_MiB);
-    }
-    saver.close();
-    CHECK(machine.driver.handle_bytes() == 0);
-    CHECK(machine.driver.plain_bytes() == 0);
-    CHECK(machine.driver.reserved_bytes() == 0);
-    CHECK_THROWS_AS((void)saver.arena("tag"), Misuse);
-    CHECK_THROWS_AS((void)saver.region("new"), Misuse);
-    CHECK_THROWS_AS((void)saver.outside(), Misuse);
-    CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
-    CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
-    CHECK_THROWS_AS((void)region.allocate(1), Misuse);
-    CHECK_THROWS_AS((void)(Buffer<char>{arena, 1}), Misuse);
-    CHECK_THROWS_AS(saver.deallocate(block), Misuse);
-    CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
-    CHECK_THROWS_AS(arena.deallocate(block), Misuse);
-    CHECK_THROWS_AS((void)saver.pause(), Misuse);
-    CHECK_THROWS_AS((void)saver.pause("tag"), Misuse);
-    CHECK_THROWS_AS((void)saver.resume(), Misuse);
-    CHECK_THROWS_AS((void)saver.trim(), Misuse);
-    CHECK_THROWS_AS((void)saver.bytes_to_resume(), Misuse);
-    CHECK_THROWS_AS(saver.invalidate("tag"), Misuse);
-    saver.close();
-}
-
-TEST_CASE("close takes paused and active memory alike" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag, Zero{}).allocate(4_MiB);
-    (void)saver.pause({"a", "b"});
-    (void)saver.resume("a");
-    (void)saver.arena("b").allocate(1_MiB);
-    saver.close();
-    CHECK(machine.driver.handle_bytes() == 0);
-}
-
-TEST_CASE("close goes on past failures, and finishes the second time") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(4_MiB);
-    machine.driver.fail({.call = Call::release});
-    CHECK_THROWS_AS(saver.close(), DriverError);
-    CHECK(machine.driver.outstanding().handles == 1);
-    check_books(saver, machine.driver);
-    saver.close();
-    CHECK(machine.driver.handle_bytes() == 0);
-    check_books(saver, machine.driver);
-}
-
-TEST_CASE("a lost device") {
-    const HostDriver host{2_GiB};
-    const MachineDriver driver{host};
-    MemorySaver saver{driver};
-    const Buffer<char> buffer{saver.arena("tag", Zero{}), 1000};
-    (void)saver.arena("other").allocate(2_MiB);
-    (void)saver.pause("other");
-    host.lose();
-    CHECK_THROWS_AS((void)saver.pause(), DeviceLost);
-    CHECK_THROWS_AS((void)saver.resume("other"), DeviceLost);
-    CHECK_THROWS_AS((void)saver.arena("tag").allocate(64_MiB), DeviceLost);
-    CHECK_NOTHROW(saver.close());
-}
-
 TEST_CASE("a saver can be moved" * on_machines) {
     const Checked machine;
     MemorySaver first{machine.driver};
@@ -424,8 +288,7 @@ TEST_CASE("a saver can be moved" * on_machines) {
 
 // --- Disabled ---
 
-TEST_CASE("switched off: the same program on plain memory" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "switched off: the same program on plain memory" * on_machines) {
     MemorySaver saver{machine.driver, {.enabled = false}};
     CHECK(!saver.enabled());
     int hooks = 0;
@@ -572,40 +435,6 @@ TEST_CASE("a timeout is for all tags together, and changes nothing when it ends"
     CHECK(report.released_bytes == 2_MiB);
     (void)saver.resume();
     REQUIRE(host.close_stream(stream).ok());
-}
-
-TEST_CASE("many threads use one saver" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    std::vector<std::thread> threads;
-    std::atomic<int> trouble{0};
-    for (int t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t] {
-            try {
-                const std::string tag = t % 2 == 0 ? "even" : "odd";
-                for (int i = 0; i < 60; ++i) {
-                    const auto region = saver.region(tag);
-                    void* const small = saver.allocate(1000);
-                    void* const large = saver.allocate(300'000);
-                    if (i % 10 == t) (void)saver.pause(tag);
-                    saver.deallocate(small);
-                    if (i % 10 == t + 1) (void)saver.resume(tag);
-                    if (i % 20 == t) (void)saver.trim();
-                    (void)saver.usage();
-                    saver.deallocate(large);
-                }
-            } catch (...) {
-                ++trouble;
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-    CHECK(trouble == 0);
-    for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
-    (void)saver.resume();
-    (void)saver.trim();
-    CHECK(machine.driver.handle_bytes() == 0);
-    check_books(saver, machine.driver);
 }
 
 } // namespace saver_memory_saver_test

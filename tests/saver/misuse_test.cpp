@@ -123,6 +123,7 @@ TEST_CASE("misuse changes nothing, whether memory is active or paused" * on_mach
             {[&] { (void)saver.allocate(1); }, {"allocate(1 bytes)", "no open region"}},
             {[&] { (void)saver.arena("tag", Zero{}); }, {tag, "\"host\"", "\"zero\""}},
             {[&] { (void)saver.arena("tag", HostBackup{.threads = 2}); }, {tag, "\"threads 1\"", "\"threads 2\""}},
+            {[&] { (void)saver.pause(""); }, {"pause: unknown tag \"\""}},
             {[&] { (void)saver.region("tag", Discard{}); }, {tag, "\"host\"", "\"discard\""}},
             {[&] { (void)saver.arena("tag", HostBackup{.threads = 1}, {.capacity = 32_MiB}); },
              {tag, "64.00 MiB", "32.00 MiB"}},
@@ -196,6 +197,7 @@ TEST_CASE("objects that outlive `close` and their saver are refused, and end sil
     const Buffer<char> buffer{arena, 1000};
     WorkspacePool pool{arena};
     const Hook hook = saver->before_pause([](PauseEvent&) {});
+    const Use use = saver->use("tag");
     {
         const auto region = saver->region("tag");
         void* const block = saver->allocate(1000);
@@ -209,16 +211,18 @@ TEST_CASE("objects that outlive `close` and their saver are refused, and end sil
     }
 }
 
-TEST_CASE("after close each call says what was wanted, and of which tag" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "after close each call says what was wanted, and of which tag" * on_machines) {
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);
         MemorySaver saver{machine.driver, {.enabled = enabled}};
         for (const char* tag : {"a", "b"}) (void)saver.arena(tag).allocate(1000);
         const Arena arena = saver.arena("a");
         void* const block = arena.allocate(1000);
+        void* const plain = saver.outside().allocate(1000);
         const auto region = saver.region("b");
         saver.close();
+        saver.close();
+        CHECK(machine.driver.handle_bytes() + machine.driver.plain_bytes() + machine.driver.reserved_bytes() == 0);
         const std::string closed = ": the saver has been closed";
         const std::vector<std::string> none;
         check_refused({
@@ -247,18 +251,19 @@ TEST_CASE("after close each call says what was wanted, and of which tag" * on_ma
             {[&] { (void)saver.after_resume([](ResumeEvent&) {}); }, {"after_resume" + closed}},
             {[&] { (void)saver.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
             {[&] { (void)arena.allocate(77); }, {"allocate(77 bytes)", "tag \"a\"", "closed"}},
+            {[&] { (void)region.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
+            {[&] { Buffer<char>(arena, 77); }, {"allocate(77 bytes)", "tag \"a\"", "closed"}},
             {[&] { arena.deallocate(block); }, {"deallocate(" + at(block), "tag \"a\"", "closed"}},
             {[&] { (void)arena.elastic(3_MiB); }, {"reserve addresses", "tag \"a\"", "closed"}},
             {[&] { (void)arena.backup_view(block, 7); },
              {"backup_view(" + at(block) + ", 7 B)", "tag \"a\"", "closed"}},
         });
         if (enabled) check_refused({{[&] { saver.deallocate(block); }, {at(block), "tag \"a\"", "closed"}}});
+        CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
     }
 }
 
-TEST_CASE("inside a hook each call says what was wanted, and of which tags" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "inside a hook each call says what was wanted, and of which tags" * on_machines) {
     (void)saver.arena("a").allocate(1000);
     int ran = 0;
     const Hook hook = saver.before_pause([&](PauseEvent&) {
@@ -443,9 +448,7 @@ TEST_CASE("an event sink that throws disturbs nothing" * on_machines) {
     saver.close();
 }
 
-TEST_CASE("a hook may pause another saver, and wait for a thread that pauses its own" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a hook may pause another saver, and wait for a thread that pauses its own" * on_machines) {
     MemorySaver other{machine.driver};
     (void)saver.arena("a", HostBackup{.threads = 1}).allocate(2_MiB);
     (void)saver.arena("b").allocate(2_MiB);

@@ -13,8 +13,7 @@ namespace saver_plain_arena_test {
 
 using namespace test;
 
-TEST_CASE("one driver allocation for each block" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "one driver allocation for each block" * on_machines) {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
     void* const first = arena.allocate(1000);
@@ -38,8 +37,7 @@ TEST_CASE("one driver allocation for each block" * on_machines) {
     CHECK(machine.driver.everything_given_back());
 }
 
-TEST_CASE("misuse of plain memory" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "misuse of plain memory" * on_machines) {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
     const std::size_t most = std::numeric_limits<std::size_t>::max();
@@ -62,8 +60,7 @@ TEST_CASE("misuse of plain memory" * on_machines) {
     CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
 }
 
-TEST_CASE("a free that fails is kept, and tried again") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "a free that fails is kept, and tried again") {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("plain");
     void* const first = arena.allocate(1_MiB);
@@ -111,8 +108,7 @@ TEST_CASE("a block that a graph keeps is counted as memory, not as a block, unti
     CHECK(machine.driver.close_stream(stream).ok());
 }
 
-TEST_CASE("plain memory that only a graph keeps has a row in the saver's usage") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "plain memory that only a graph keeps has a row in the saver's usage") {
     const HostDriver host = host_of(machine.driver);
     StreamRef stream;
     REQUIRE(host.open_stream(stream).ok());

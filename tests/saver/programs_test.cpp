@@ -11,8 +11,7 @@ namespace saver_programs_test {
 
 using namespace test;
 
-TEST_CASE("the programs of the design" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "the programs of the design" * on_machines) {
     const auto device = [&](int) { return machine.driver; };
     StreamRef stream;
     REQUIRE(machine.driver.open_stream(stream).ok());

@@ -19,9 +19,7 @@ using namespace test;
 
 static_assert(!std::is_move_constructible_v<Region> && !std::is_copy_constructible_v<Region>);
 
-TEST_CASE("an inner region overrides the outer one, until it ends" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "an inner region overrides the outer one, until it ends" * on_machines) {
     const auto outer = saver.region("outer", Zero{});
     (void)saver.allocate(1_MiB);
     {
@@ -41,9 +39,7 @@ TEST_CASE("an inner region overrides the outer one, until it ends" * on_machines
     CHECK(row_of(saver, "inner").policy == "discard");
 }
 
-TEST_CASE("allocating outside of any region is refused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "allocating outside of any region is refused" * on_machines) {
     CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(1); }), "no open region"));
     { const auto region = saver.region("tag"); }
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
@@ -51,9 +47,7 @@ TEST_CASE("allocating outside of any region is refused" * on_machines) {
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
 }
 
-TEST_CASE("outside() serves plain memory that no pause touches" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "outside() serves plain memory that no pause touches" * on_machines) {
     const auto region = saver.region("tag");
     void* plain = nullptr;
     {
@@ -75,9 +69,7 @@ TEST_CASE("outside() serves plain memory that no pause touches" * on_machines) {
     CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
 }
 
-TEST_CASE("a region belongs to its thread" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a region belongs to its thread" * on_machines) {
     const auto region = saver.region("here");
     bool refused = false;
     std::thread{[&] {
@@ -96,9 +88,7 @@ TEST_CASE("a region belongs to its thread" * on_machines) {
     CHECK(row_of(saver, "there").used_bytes == 2_MiB);
 }
 
-TEST_CASE("many threads in regions of their own at once" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "many threads in regions of their own at once" * on_machines) {
     const Arena arenas[] = {saver.arena("a"), saver.arena("b")};
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -124,8 +114,7 @@ TEST_CASE("many threads in regions of their own at once" * on_machines) {
     CHECK(wrong == 0);
 }
 
-TEST_CASE("regions that end out of order do not disturb the others" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "regions that end out of order do not disturb the others" * on_machines) {
     std::vector<Event> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) { told.push_back(event); }}};
     std::unique_ptr<Region> first{new Region(saver.region("first"))};
@@ -148,8 +137,7 @@ TEST_CASE("regions that end out of order do not disturb the others" * on_machine
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
 }
 
-TEST_CASE("a region keeps working after its saver is gone, until close" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a region keeps working after its saver is gone, until close" * on_machines) {
     std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
     const auto region = saver->region("tag");
     void* const block = region.allocate(1_MiB);
@@ -158,8 +146,7 @@ TEST_CASE("a region keeps working after its saver is gone, until close" * on_mac
     CHECK(region.allocate(2_MiB) != nullptr);
 }
 
-TEST_CASE("two savers have regions of their own" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "two savers have regions of their own" * on_machines) {
     MemorySaver first{machine.driver};
     MemorySaver second{machine.driver};
     const auto region = first.region("tag");

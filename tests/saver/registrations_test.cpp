@@ -48,11 +48,15 @@ struct Card {
 
 using Calls = std::vector<std::string>;
 
+struct Nets : OnSaver {
+    Card card{};
+    Registrations nets{saver};
+};
+
 } // namespace
 
-TEST_CASE("registrations: a pause of registered memory is refused, by name, and nothing happens" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refused, by name, and nothing happens" *
+                               on_machines) {
     Registrations nets{saver};
     const Buffer<char> mine{saver.arena("net", HostBackup{}), 2_MiB};
     const Buffer<char> other{saver.arena("other"), 2_MiB};
@@ -86,9 +90,7 @@ TEST_CASE("registrations: a pause of registered memory is refused, by name, and 
     saver.resume();
 }
 
-TEST_CASE("registrations: renewed in order, with the memory in place each time" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "registrations: renewed in order, with the memory in place each time" * on_machines) {
     Card card;
     Registrations nets{saver, {.barrier = [&](const PauseEvent& event) {
                            CHECK(event.tags == Calls{"net"});
@@ -129,9 +131,8 @@ TEST_CASE("registrations: renewed in order, with the memory in place each time" 
     CHECK(card.taken() == Calls{"-a"});
 }
 
-TEST_CASE("registrations: a pause that fails leaves everything registered that is here" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "registrations: a pause that fails leaves everything registered that is here" * on_machines) {
     Card card;
     Registrations nets{saver, {.barrier = [&](const PauseEvent&) { card.call("barrier"); }}};
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
@@ -178,11 +179,7 @@ TEST_CASE("registrations: a pause that fails leaves everything registered that i
     saver.resume();
 }
 
-TEST_CASE("registrations: a failure to register again is reported, and retried" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    Card card;
-    Registrations nets{saver};
+TEST_CASE_FIXTURE(Nets, "registrations: a failure to register again is reported, and retried" * on_machines) {
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
     write_pattern(machine.driver, a.data(), a.size(), 9);
     Registration first = nets.add(a.data(), 1_MiB, card.of("a"));
@@ -206,11 +203,7 @@ TEST_CASE("registrations: a failure to register again is reported, and retried" 
     CHECK(card.taken() == Calls{"+a"});
 }
 
-TEST_CASE("registrations: exchange, eviction and a streamed resume respect them too" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    Card card;
-    Registrations nets{saver};
+TEST_CASE_FIXTURE(Nets, "registrations: exchange, eviction and a streamed resume respect them too" * on_machines) {
     const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
     const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
     Registration first = nets.add(a.data(), a.size(), card.of("a"));
@@ -234,9 +227,8 @@ TEST_CASE("registrations: exchange, eviction and a streamed resume respect them 
     CHECK(card.taken().empty());
 }
 
-TEST_CASE("registrations: memory that another thread's pause is about to release is not registered again") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "registrations: memory that another thread's pause is about to release is not registered again") {
     Card card;
     Registrations nets{saver};
     const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
@@ -279,9 +271,8 @@ TEST_CASE("registrations: memory that another thread's pause is about to release
     CHECK(card.taken() == Calls{"+comm", "+a"});
 }
 
-TEST_CASE("registrations: memory that is resumed before the hooks of its pause have run is registered after them") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(
+    OnSaver, "registrations: memory that is resumed before the hooks of its pause have run is registered after them") {
     Card card;
     std::atomic<bool> paused{false};
     std::atomic<bool> resumed{false};
@@ -303,11 +294,7 @@ TEST_CASE("registrations: memory that is resumed before the hooks of its pause h
     CHECK(card.taken() == Calls{"+a", "-a", "-comm", "+comm", "+a"});
 }
 
-TEST_CASE("registrations: a refusal names the tag that was to be paused") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    Card card;
-    Registrations nets{saver};
+TEST_CASE_FIXTURE(Nets, "registrations: a refusal names the tag that was to be paused") {
     const Buffer<char> mine{saver.arena("mine"), 2_MiB};
     const Buffer<char> other{saver.arena("other"), 2_MiB};
     Registration comm = nets.add(Tags{"other"}, card.of("comm"));
@@ -318,11 +305,7 @@ TEST_CASE("registrations: a refusal names the tag that was to be paused") {
     CHECK(comm.registered());
 }
 
-TEST_CASE("registrations: renew() leaves alone registrations that depend on paused tags") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    Card card;
-    Registrations nets{saver};
+TEST_CASE_FIXTURE(Nets, "registrations: renew() leaves alone registrations that depend on paused tags") {
     const Buffer<char> a{saver.arena("net/a", HostBackup{}), 2_MiB};
     const Buffer<char> b{saver.arena("net/b", HostBackup{}), 2_MiB};
     Registration named = nets.add(Tags{"net/a"}, card.of("named"));
@@ -387,11 +370,7 @@ TEST_CASE(
     Registration second = nets.add(a.data(), 256, card.of("b"));
 }
 
-TEST_CASE("registrations: misuse") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
-    Registrations nets{saver};
-    Card card;
+TEST_CASE_FIXTURE(Nets, "registrations: misuse") {
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
     char elsewhere = 0;
     CHECK_THROWS_AS((void)nets.add(&elsewhere, 1, card.of("x")), Misuse);
@@ -446,8 +425,7 @@ TEST_CASE("registrations: functions may add and end registrations; failures at a
     saver.resume();
 }
 
-TEST_CASE("registrations: switched off, after close, in a forked child, and outliving the saver") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "registrations: switched off, after close, in a forked child, and outliving the saver") {
     Card card;
     {
         MemorySaver off{machine.driver, {.enabled = false}};
@@ -481,9 +459,7 @@ TEST_CASE("registrations: switched off, after close, in a forked child, and outl
     CHECK(card.taken() == Calls{"+b", "-b"});
 }
 
-TEST_CASE("registrations: threads that add, end, pause and resume") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "registrations: threads that add, end, pause and resume") {
     Registrations nets{saver};
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
     int registered = 0; // guarded by the registrations' lock

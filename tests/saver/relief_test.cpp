@@ -13,8 +13,7 @@ namespace saver_relief_test {
 
 using namespace test;
 
-TEST_CASE("relief: a reserve takes memory that another tag does not use" * on_quick) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "relief: a reserve takes memory that another tag does not use" * on_quick) {
     std::vector<std::string> retried;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
                           if (event.kind == EventKind::retried) retried.push_back(event.text);
@@ -30,9 +29,7 @@ TEST_CASE("relief: a reserve takes memory that another tag does not use" * on_qu
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("relief: a reserve that fits nowhere leaves no tag behind" * on_quick) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "relief: a reserve that fits nowhere leaves no tag behind" * on_quick) {
     const Arena other = saver.arena("other");
     void* const block = other.allocate(200_MiB);
     const ArenaOptions options{.reserve = 300_MiB};
@@ -46,9 +43,7 @@ TEST_CASE("relief: a reserve that fits nowhere leaves no tag behind" * on_quick)
     CHECK(saver.arena("reserved").usage().mapped_bytes == 0); // it was mapped before
 }
 
-TEST_CASE("relief: while one thread takes a reserve, others find and make tags") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "relief: while one thread takes a reserve, others find and make tags") {
     const Arena known = saver.arena("known");
     Stuck stuck{machine.driver, Call::create,
                 [&] { (void)saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 30_MiB}); }};
@@ -60,9 +55,7 @@ TEST_CASE("relief: while one thread takes a reserve, others find and make tags")
     CHECK(row_of(saver, "reserved").mapped_bytes == 30_MiB);
 }
 
-TEST_CASE("relief: threads that ask for one tag's reserve at once take it once") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "relief: threads that ask for one tag's reserve at once take it once") {
     const auto ask = [&] {
         const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 30_MiB});
         CHECK(arena.usage().mapped_bytes >= 30_MiB);

@@ -13,9 +13,7 @@ namespace saver_usage_test {
 
 using namespace test;
 
-TEST_CASE("rows follow every operation" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "rows follow every operation" * on_machines) {
     CHECK(saver.usage().size() == 0);
     const Arena first = saver.arena("first", Zero{});
     const Arena second = saver.arena("second");
@@ -44,9 +42,7 @@ TEST_CASE("rows follow every operation" * on_machines) {
     CHECK(row_of(saver, "first").reserved_bytes == 0);
 }
 
-TEST_CASE("rows are in the order in which the arenas were made" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "rows are in the order in which the arenas were made" * on_machines) {
     for (const char* tag : {"z", "a", "m"}) (void)saver.arena(tag);
     std::string order;
     for (const ArenaUsage& row : saver.usage()) order += row.tag;
@@ -54,9 +50,7 @@ TEST_CASE("rows are in the order in which the arenas were made" * on_machines) {
     CHECK(saver.usage().size() == 3);
 }
 
-TEST_CASE("the device's memory in use, and the part that is not the saver's" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the device's memory in use, and the part that is not the saver's" * on_machines) {
     (void)saver.arena("tag").allocate(64_MiB);
     const Ballast other{machine.driver, machine.free_bytes() - 128_MiB}; // another owner's
     const Usage usage = saver.usage();
@@ -68,9 +62,7 @@ TEST_CASE("the device's memory in use, and the part that is not the saver's" * o
     CHECK(device.unexplained_bytes >= 128_MiB);
 }
 
-TEST_CASE("the table names everything" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the table names everything" * on_machines) {
     (void)saver.arena("weights", Zero{}).allocate(6_MiB);
     (void)saver.arena("kv_cache").allocate(10_MiB);
     (void)saver.pause("weights");
@@ -85,9 +77,7 @@ TEST_CASE("the table names everything" * on_machines) {
     CHECK(!contains(text, "could not be released"));
 }
 
-TEST_CASE("the table has the peak of mapped memory, also of paused tags") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the table has the peak of mapped memory, also of paused tags") {
     const Arena arena = saver.arena("tag");
     void* const block = arena.allocate(48_MiB);
     (void)arena.allocate(6_MiB);
@@ -108,9 +98,7 @@ TEST_CASE("the table has the peak of mapped memory, also of paused tags") {
     CHECK(read[10] + ' ' + read[11] == "6.00 MiB");
 }
 
-TEST_CASE("usage of a closed saver: no live blocks, the peak stays" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "usage of a closed saver: no live blocks, the peak stays" * on_machines) {
     const Arena arena = saver.arena("tag");
     (void)arena.allocate(40_MiB);
     const Elastic elastic = arena.elastic(8_MiB);
@@ -125,9 +113,7 @@ TEST_CASE("usage of a closed saver: no live blocks, the peak stays" * on_machine
     }
 }
 
-TEST_CASE("the peak counts memory that an allocation released to make room for itself") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "the peak counts memory that an allocation released to make room for itself") {
     const Arena arena = saver.arena("tag", Discard{}, {.capacity = 128_MiB, .single_handle = true});
     void* const one = arena.allocate(60_MiB);
     void* const two = arena.allocate(60_MiB);
@@ -138,9 +124,7 @@ TEST_CASE("the peak counts memory that an allocation released to make room for i
     CHECK(arena.usage().peak_mapped_bytes == 120_MiB);
 }
 
-TEST_CASE("pauses are counted if they released memory") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "pauses are counted if they released memory") {
     const Arena arena = saver.arena("tag", HostBackup{});
     void* const block = arena.allocate(8_MiB);
     machine.driver.fail({.call = Call::release});
@@ -156,9 +140,7 @@ TEST_CASE("pauses are counted if they released memory") {
     CHECK(arena.usage().pauses == 2);
 }
 
-TEST_CASE("a very long tag does not break the table") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a very long tag does not break the table") {
     (void)saver.arena(std::string(1000, 'x'));
     std::ostringstream out;
     out << saver.usage();
@@ -166,9 +148,7 @@ TEST_CASE("a very long tag does not break the table") {
     CHECK(contains(out.str(), "\ndevice 0"));
 }
 
-TEST_CASE("held memory is shown") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "held memory is shown") {
     (void)saver.arena("tag").allocate(6_MiB);
     machine.driver.fail({.call = Call::release});
     CHECK_THROWS_AS((void)saver.pause(), DriverError);
@@ -180,9 +160,7 @@ TEST_CASE("held memory is shown") {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("reports are printed for people" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "reports are printed for people" * on_machines) {
     (void)saver.arena("tag", Zero{}).allocate(128_MiB);
     std::ostringstream paused;
     paused << saver.pause();

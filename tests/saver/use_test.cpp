@@ -607,21 +607,6 @@ TEST_CASE("use: a pause that waits for a use is refused once the saver is closed
     CHECK(row_of(saver, "a").state == "active");
 }
 
-TEST_CASE("use: on_no_room is called if nothing else makes room") {
-    std::optional<Buffer<char>> kept;
-    int asked = 0;
-    World world{{"a"}, SaverOptions{.on_no_room = [&](const NoRoom& need) {
-                    asked += 1;
-                    CHECK(need.bytes >= each);
-                    kept.reset();
-                    return asked == 1;
-                }}};
-    kept.emplace(world.saver->arena("kept"), 30_MiB);
-    const Use use = world.saver->use("a");
-    CHECK(asked == 1);
-    CHECK(world.whole("a"));
-}
-
 TEST_CASE("use: on_no_room may use, reclaim and pause") {
     std::optional<Buffer<char>> kept;
     std::optional<MemorySaver<D>>* saver = nullptr;
@@ -759,18 +744,6 @@ TEST_CASE("use: bad input") {
     CHECK_NOTHROW(used.release());
 }
 
-TEST_CASE("use: a tag that another thread drops waits for its uses, and is unknown then") {
-    World world{{"a"}};
-    auto& saver = *world.saver;
-    std::optional<Use> use{saver.use("a")};
-    Doing dropping{[&] { saver.drop("a"); }};
-    std::this_thread::yield();
-    CHECK(world.whole("a"));
-    use.reset();
-    dropping.join();
-    CHECK_THROWS_AS((void)saver.use("a"), Misuse);
-}
-
 TEST_CASE("use: a thread that waits for a tag which another thread drops gets Misuse") {
     World world{{"a"}};
     auto& saver = *world.saver;
@@ -803,17 +776,6 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     CHECK_THROWS_AS((void)saver.use("a"), Misuse);
 }
 
-TEST_CASE("use: outlives the saver") {
-    Use use;
-    HostDriver driver{40_MiB};
-    {
-        MemorySaver saver{driver};
-        const Buffer<char> block{saver.arena("a"), 1_MiB};
-        use = saver.use("a");
-    }
-    CHECK(use);
-}
-
 TEST_CASE("use: switched off, uses are counted and nothing moves") {
     World world{{}, {.enabled = false}};
     auto& saver = *world.saver;
@@ -829,26 +791,6 @@ TEST_CASE("use: switched off, uses are counted and nothing moves") {
     CHECK_THROWS_AS((void)saver.use("b"), Misuse);
     use.release();
     REQUIRE(world.driver.close_stream(stream).ok());
-}
-
-TEST_CASE("use: a failing eviction or resume leaves nothing in use, and the same call goes on") {
-    for (const Call call :
-         {Call::create, Call::map, Call::unmap, Call::release, Call::copy_to_host, Call::copy_to_device}) {
-        World world{{"a", "b", "c", "d"}};
-        auto& saver = *world.saver;
-        for (const char* name : {"a", "b", "c"}) {
-            const Use use = saver.use(name);
-        }
-        world.driver.fail({.call = call, .nth = 1});
-        try {
-            const Use use = saver.use("d");
-        } catch (const Error&) {
-        }
-        world.driver.heal();
-        CHECK(row_of(saver, "d").users == 0);
-        const Use use = saver.use("d");
-        CHECK(world.whole("d"));
-    }
 }
 
 TEST_CASE("use: another thread's pause of the tag is waited for, whatever room_within") {

@@ -24,9 +24,7 @@ using namespace test;
 
 using Bytes = std::vector<unsigned char>;
 
-TEST_CASE("write_backup: a resume restores the new bytes, and the others" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and the others" * on_machines) {
     constexpr std::size_t size = 9'000'000; // spans several extents, cells and units
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
@@ -63,8 +61,7 @@ TEST_CASE("write_backup: a resume restores the new bytes, and the others" * on_m
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("write_backup: bytes kept for a single pause, and in an arena without a saver") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "write_backup: bytes kept for a single pause, and in an arena without a saver") {
     const Bytes fresh = pattern(300, 5);
     {
         MemorySaver saver{machine.driver};
@@ -83,9 +80,7 @@ TEST_CASE("write_backup: bytes kept for a single pause, and in an arena without 
     alone.deallocate(block);
 }
 
-TEST_CASE("write_backup: misuse says why, and changes nothing") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing") {
     const Arena arena = saver.arena("a", HostBackup{});
     Buffer<unsigned char> block{arena, 1 << 20};
     Buffer<unsigned char> lost{saver.arena("lost", Discard{}), 1 << 20};
@@ -122,9 +117,7 @@ TEST_CASE("write_backup: misuse says why, and changes nothing") {
     refused(block.data(), fresh.data(), 4096, "");
 }
 
-TEST_CASE("write_backup: a range that reaches into the next block is refused" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "write_backup: a range that reaches into the next block is refused" * on_machines) {
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
     const auto refuses = [&](void* block, std::size_t bytes) {
@@ -155,9 +148,7 @@ TEST_CASE("write_backup: a range that reaches into the next block is refused" * 
     arena.deallocate(again, already_idle);
 }
 
-TEST_CASE("backup_view: a view of 0 saved bytes is empty" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "backup_view: a view of 0 saved bytes is empty" * on_machines) {
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
         const Buffer<unsigned char> block{saver.arena(keeper.name, keeper.policy), 3_MiB};
@@ -221,9 +212,7 @@ TEST_CASE("write_backup: damage beside the bytes written is still found" * on_ma
     CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == all);
 }
 
-TEST_CASE("write_backup: a call that could not write is made again, also of bytes that are checked") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "write_backup: a call that could not write is made again, also of bytes that are checked") {
     const Arena arena = saver.arena("tag", Verified<FileBackup>{in_file()});
     const Buffer<unsigned char> block{arena, 4_MiB};
     Bytes is = pattern(4_MiB, 1);
@@ -238,8 +227,7 @@ TEST_CASE("write_backup: a call that could not write is made again, also of byte
     CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == is);
 }
 
-TEST_CASE("write_backup: switched off, the memory itself") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnMachine, "write_backup: switched off, the memory itself") {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 1 << 20};
     saver.pause("a");

@@ -69,6 +69,15 @@ public:
     const MachineDriver driver;
 };
 
+/// What most cases begin with, as TEST_CASE_FIXTURE: a machine, and a saver on it.
+struct OnMachine {
+    const Checked machine{};
+};
+
+struct OnSaver : OnMachine {
+    MemorySaver<MachineDriver> saver{machine.driver};
+};
+
 /// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device
 /// (decision 1).
 template <class D>
