@@ -430,6 +430,17 @@ TEST_CASE("share: handles that were moved from, assigned and given long times") 
     CHECK(model.tag() == other.tag()); // NOLINT(bugprone-use-after-move)
 }
 
+TEST_CASE("share: members of two devices do not meet in one folder") {
+    const Place place;
+    const Place other;
+    const Share share = place.join({.name = "one"});
+    CHECK(contains(text_of<Misuse>([&] {
+                       const Share wrong{other.device(), {.folder = place.folder}};
+                   }),
+                   "share another device"));
+    CHECK(share.members().size() == 1);
+}
+
 TEST_CASE("share: a folder with a long name works") {
     const Place place;
     std::string deep = place.folder;

@@ -130,9 +130,10 @@ private:
     ShareFacts facts_;
     ShareFd link_; // to the leader
     bool welcome_ = false;
-    bool silent_ = false;      // the leader has not answered, and has said nothing since
-    bool broken_ = false;      // the link is to be closed by the thread for messages
-    unsigned turned_away_ = 0; // connections that one process ended before a welcome, in a row
+    bool silent_ = false;       // the leader has not answered, and has said nothing since
+    bool other_device_ = false; // of the leader
+    bool broken_ = false;       // the link is to be closed by the thread for messages
+    unsigned turned_away_ = 0;  // connections that one process ended before a welcome, in a row
     long turned_by_ = -1;
     bool stop_ = false;
     std::uint64_t next_id_ = 1;

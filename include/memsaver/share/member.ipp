@@ -31,16 +31,18 @@ namespace detail {
 class ShareMemberCore::Leading {
 public:
     /// `process`: this one's. `before`: that of the last leader, if it may still be ending; what it had is free then.
-    Leading(ShareFd lock, ShareFd listener, int process, ShareFd before, const AnyDriver& driver,
+    /// `pages`: of this member.
+    Leading(ShareFd lock, ShareFd listener, int process, ShareFd before, std::uint64_t pages, const AnyDriver& driver,
             std::chrono::nanoseconds answer_within)
-        : process_{process}, before_{std::move(before)}, lock_{std::move(lock)}, listener_{std::move(listener)},
-          room_{
-              [this](int link, const ShareMessage& message, int descriptor) { return send(link, message, descriptor); },
-              [driver]() -> std::uint64_t {
-                  DeviceMemory memory;
-                  return driver.memory(memory).ok() ? memory.free_bytes : 0;
-              },
-              answer_within, Clock::now()} {}
+        : process_{process}, pages_{pages}, before_{std::move(before)}, lock_{std::move(lock)},
+          listener_{std::move(listener)}, room_{[this](int link, const ShareMessage& message, int descriptor) {
+                                                    return send(link, message, descriptor);
+                                                },
+                                                [driver]() -> std::uint64_t {
+                                                    DeviceMemory memory;
+                                                    return driver.memory(memory).ok() ? memory.free_bytes : 0;
+                                                },
+                                                answer_within, Clock::now()} {}
 
     [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
         const auto next = room_.next();
@@ -130,6 +132,12 @@ private:
             room_.hear(client.socket.get(), message, Clock::now(), std::move(descriptor));
             return true;
         }
+        if (message.facts.pages != 0 && message.facts.of_other_device(pages_)) { // 0: it does not say
+            message.kind = Kind::deny;
+            (void)send(client.socket.get(), message, -1);
+            end(client);
+            return false;
+        }
         // Without a descriptor, because this process can have no more, all that it has counts as gone with its
         // connection.
         if (descriptor && ::syscall(SYS_pidfd_send_signal, descriptor.get(), 0, nullptr, 0) != 0 && errno == EBADF) {
@@ -156,6 +164,7 @@ private:
     }
 
     int process_;
+    std::uint64_t pages_;
     ShareFd before_;
     ShareFd lock_;
     ShareFd listener_;
@@ -259,7 +268,7 @@ inline void ShareMemberCore::connect() {
         ShareFd listener = lock ? folder_.listen() : ShareFd{};
         if (listener)
             leading_ = std::make_unique<Leading>(std::move(lock), std::move(listener), process_.get(),
-                                                 std::move(leader_process_), inner_, answer_within_);
+                                                 std::move(leader_process_), facts_.pages, inner_, answer_within_);
         made = folder_.connect();
     }
     if (!made) return;
@@ -344,6 +353,7 @@ inline void ShareMemberCore::hear() {
             break;
         case Kind::deny:
             if (asked != nullptr) asked->state = Asked::State::denied;
+            if (!welcome_ && message.facts.pages == facts_.pages) other_device_ = true; // the answer to `hello`
             break;
         case Kind::row:
             if (asked != nullptr) asked->rows.push_back(message.facts);
@@ -447,7 +457,10 @@ inline void ShareMemberCore::tell(Kind kind, std::uint64_t bytes, std::uint64_t 
 inline void ShareMemberCore::meet() {
     std::unique_lock lock{mutex_};
     constexpr unsigned enough = 3;
-    (void)changed_.wait_for(lock, answer_within_, [&] { return welcome_ || turned_away_ >= enough; });
+    (void)changed_.wait_for(lock, answer_within_, [&] { return welcome_ || other_device_ || turned_away_ >= enough; });
+    if (other_device_)
+        misuse({"Share: the members that meet in ", folder_.path(),
+                " share another device (ShareOptions::folder is for one device)"});
     if (turned_away_ >= enough)
         unavailable({"Share: the members that meet in ", folder_.path(), " use another version of memsaver"});
 }

@@ -29,6 +29,9 @@ struct ShareFacts {
     std::uint64_t waiting = 0;   ///< for so much; the leader knows
     std::uint64_t trusted = 0;   ///< takes pages as they were left, and gives them so
     std::uint64_t pages = 0;     ///< what its pages are like: only members with the same number pass pages on
+
+    /// Whether such pages are of another device: the last bit is not of the device.
+    [[nodiscard]] bool of_other_device(std::uint64_t other) const noexcept { return (pages ^ other) > 1; }
 };
 
 struct ShareMessage {
@@ -51,7 +54,7 @@ struct ShareMessage {
         welcome, ///< with a descriptor of the leader's process
         waits,   ///< want `id` is in the queue
         grant,   ///< of want `id`
-        deny,    ///< want `id`: nobody has more to give
+        deny,    ///< want `id`: nobody has more to give; with a member's own facts: it is of another device
         lend,    ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits
         page,    ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
         row,     ///< a member's `facts`, in answer to `list` `id`

@@ -38,7 +38,7 @@ struct ShareOptions {
     std::chrono::milliseconds answer_within{500};
     /// Where the members meet: a folder of this user with mode 0700, made if it is not there. Empty: one for each
     /// device, `memsaver/<device>` in XDG_RUNTIME_DIR, else in /tmp/memsaver-UID. Containers meet in a folder that both
-    /// mount.
+    /// mount. It is for one device.
     std::string folder{};
 };
 
@@ -93,8 +93,9 @@ public:
     Share(const Share&) = default;
     Share& operator=(const Share&) = default;
     ~Share() = default;
-    /// Joins the share of the driver's device. Throws Misuse for options that cannot be, and Unavailable if the device
-    /// has no identity, the folder cannot be used or the members use another version.
+    /// Joins the share of the driver's device. Throws Misuse for options that cannot be and if members of another
+    /// device meet in the folder, and Unavailable if the device has no identity, the folder cannot be used or the
+    /// members use another version.
     explicit Share(const AnyDriver& driver, const ShareOptions& options = {});
 
     /// The device as this member may use it: a driver like any other.

@@ -48,7 +48,7 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
                      " (HostDriverOptions::machine names one)"},
                     status);
     check(status, "identify the device");
-    facts.pages = xxh64(identity.data(), identity.size()) + (driver.features().rdma ? 1 : 0);
+    facts.pages = (xxh64(identity.data(), identity.size()) | 1U) ^ (driver.features().rdma ? 1U : 0U);
     const auto leave = [](ShareMemberCore* member) { // a forked child has no threads to end, and locks in any state
         if (!member->forked()) delete member;
     };
