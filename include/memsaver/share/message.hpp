@@ -86,6 +86,9 @@ public:
     /// What `open` returns. It does not wait, and no child is forked meanwhile: one would keep the descriptor. Invalid,
     /// with errno, if it is negative. Closes it and throws std::bad_alloc if there is no memory.
     static ShareFd opened(FunctionRef<int()> open);
+    /// Likewise for calls of a driver, which may wait for locks that other threads hold while they wait for a fork: one
+    /// waits for a second at most.
+    static ShareFd exported(FunctionRef<int()> open);
     ShareFd(ShareFd&& other) noexcept : descriptor_{std::exchange(other.descriptor_, -1)}, forks_{other.forks_} {}
     ShareFd& operator=(ShareFd&& other) noexcept {
         std::swap(descriptor_, other.descriptor_);

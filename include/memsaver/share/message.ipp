@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -32,6 +33,8 @@ public:
     }
     /// While it is held, no child is forked.
     [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock{mutex_}; }
+    /// While it is held, a fork waits for a second.
+    [[nodiscard]] std::unique_lock<std::mutex> delay_forks() { return std::unique_lock{exporting_}; }
     /// Closes it if there is no memory, and throws.
     [[nodiscard]] ShareFd add(int descriptor, const std::unique_lock<std::mutex>& /*held*/) {
         ShareFd added;
@@ -55,14 +58,33 @@ public:
 
 private:
     ShareFds() {
-        (void)::pthread_atfork([] { all().mutex_.lock(); }, [] { all().mutex_.unlock(); },
+        (void)::pthread_atfork([] { all().before_fork(); },
                                [] {
-                                   for (int& each : all().fds_) (void)::close(std::exchange(each, -1));
-                                   all().fds_.clear();
-                                   all().forks_ += 1;
+                                   if (all().delayed_) all().exporting_.unlock();
                                    all().mutex_.unlock();
-                               });
+                               },
+                               [] { all().in_child(); });
     }
+    void before_fork() {
+        constexpr int tries = 5000;
+        bool delayed = false;
+        for (int i = 0; i < tries && !(delayed = exporting_.try_lock()); ++i) (void)::usleep(200);
+        mutex_.lock();
+        delayed_ = delayed;
+    }
+    void in_child() {
+        if (delayed_)
+            exporting_.unlock();
+        else
+            new (&exporting_) std::mutex; // its holder is not in this process
+        for (int& each : fds_) (void)::close(std::exchange(each, -1));
+        fds_.clear();
+        forks_ += 1;
+        mutex_.unlock();
+    }
+
+    std::mutex exporting_; // before the other one
+    bool delayed_ = false; // whether the thread that forks has it
     std::mutex mutex_;
     std::vector<int> fds_;
     unsigned forks_ = 0;
@@ -72,6 +94,12 @@ inline ShareFd ShareFd::opened(FunctionRef<int()> open) {
     ShareFds& all = ShareFds::all();
     const auto held = all.hold();
     return all.add(open(), held);
+}
+
+inline ShareFd ShareFd::exported(FunctionRef<int()> open) {
+    const auto delayed = ShareFds::all().delay_forks();
+    const int descriptor = open();
+    return opened([=] { return descriptor; });
 }
 
 inline void ShareFd::reset() noexcept {

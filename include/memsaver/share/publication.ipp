@@ -227,7 +227,7 @@ private:
     }
     void add_export(Publication& publication, PageHandle pages) const {
         Status status;
-        publication.descriptors.push_back(ShareFd::opened([&] {
+        publication.descriptors.push_back(ShareFd::exported([&] {
             int descriptor = -1;
             status = driver_.export_pages(pages, descriptor);
             return status.ok() ? descriptor : -1;

@@ -92,7 +92,7 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) no
         if (!inner().memory(memory).ok() || held.bytes < memory.total_bytes / most_descriptors) return {};
         ShareFd descriptor = std::move(held.descriptor);
         if (!descriptor)
-            descriptor = ShareFd::opened([&] {
+            descriptor = ShareFd::exported([&] {
                 int exported = -1;
                 return DeviceAround::export_pages(pages, exported).ok() ? exported : -1;
             });
