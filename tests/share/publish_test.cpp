@@ -23,6 +23,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -103,18 +104,29 @@ public:
         return DeviceAround::map_host(bytes, pages);
     }
     Status import_pages(int descriptor, PageHandle& pages) noexcept override {
-        if (const auto act = std::exchange(at_import, {})) act();
+        once(at_import);
         return DeviceAround::import_pages(descriptor, pages);
     }
 
     Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        if (const auto act = std::exchange(at_copy, {})) act();
+        once(at_copy);
         return DeviceAround::copy_to_host(to, from, bytes, stream);
     }
 
     std::atomic<int> mapped{0};
     std::function<void()> at_import;
     std::function<void()> at_copy;
+
+private:
+    void once(std::function<void()>& act) {
+        std::function<void()> now;
+        {
+            const std::lock_guard lock{mutex_};
+            now.swap(act);
+        }
+        if (now) now();
+    }
+    std::mutex mutex_;
 };
 
 /// A process that publishes the model, says 'p', and stays. Before the test itself has a share: with the thread
