@@ -75,8 +75,7 @@ TEST_CASE_FIXTURE(OnMachine, "a block freed with a stream waits for that stream 
 }
 
 TEST_CASE_FIXTURE(OnMachine, "a stream that cannot be marked leaves the block as it is, and says why") {
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
+    const OwnStream stream{machine.driver};
     ArenaOf arena{machine.driver, "unmarked"};
     void* const block = arena.allocate(2_MiB);
     machine.driver.fail({.call = Call::open_event, .kind = StatusKind::out_of_memory});
@@ -88,7 +87,6 @@ TEST_CASE_FIXTURE(OnMachine, "a stream that cannot be marked leaves the block as
     CHECK(arena.usage().blocks == 1);
     arena.deallocate(block, stream);
     CHECK(arena.usage().blocks == 0);
-    CHECK(machine.driver.close_stream(stream).ok());
 }
 
 TEST_CASE_FIXTURE(OnMachine, "memory that waits for the device is used before the arena says that it is full") {

@@ -143,8 +143,7 @@ TEST_CASE_FIXTURE(OnMachine, "a pause that times out changes nothing") {
     ArenaOf<> arena{machine.driver, "patient"};
     void* const block = arena.allocate(2_MiB);
     write_pattern(machine.driver, block, 2_MiB, 1);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     REQUIRE(host.hold(stream).ok());
     REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [] {}).ok());
 
@@ -162,7 +161,6 @@ TEST_CASE_FIXTURE(OnMachine, "a pause that times out changes nothing") {
 
     REQUIRE(host.let_go(stream).ok());
     CHECK(arena.pause({.order = after(stream), .timeout = std::chrono::minutes{1}}).released_bytes >= handles);
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 TEST_CASE_FIXTURE(OnMachine, "after(stream) waits for that stream only") {
@@ -214,13 +212,11 @@ TEST_CASE("by default a pause waits for the whole device") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "default"};
     void* const block = arena.allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     bool ran = false;
     REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [&] { ran = true; }).ok());
     (void)arena.pause();
     CHECK(ran);
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 TEST_CASE("a pause does not hold up allocations, which come from fresh memory") {
@@ -229,8 +225,7 @@ TEST_CASE("a pause does not hold up allocations, which come from fresh memory") 
     ArenaOf<> arena{machine.driver, "meanwhile"};
     void* const block = arena.allocate(2_MiB);
     void* const freed = arena.allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     REQUIRE(host.hold(stream).ok());
     REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [] {}).ok());
     const auto records = machine.driver.calls(Call::record_device);
@@ -250,15 +245,13 @@ TEST_CASE("a pause does not hold up allocations, which come from fresh memory") 
     (void)arena.resume();
     CHECK(has_pattern(machine.driver, during, 2_MiB, 7));
     CHECK(arena.usage().blocks == 2);
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 TEST_CASE_FIXTURE(OnMachine, "one operation at a time: another one can time out") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "turns"};
     (void)arena.allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     REQUIRE(host.hold(stream).ok());
     REQUIRE(host.enqueue(stream, [] {}).ok());
     const auto records = machine.driver.calls(Call::record_device);
@@ -268,15 +261,13 @@ TEST_CASE_FIXTURE(OnMachine, "one operation at a time: another one can time out"
     REQUIRE(host.let_go(stream).ok());
     pausing.join();
     CHECK(arena.usage().state == "paused");
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 TEST_CASE_FIXTURE(OnMachine, "a stream that is being captured cannot be waited for") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "captured"};
     (void)arena.allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     REQUIRE(host.begin_capture(stream, CaptureMode::global).ok());
     CHECK_THROWS_AS((void)arena.pause({.order = after(stream)}), Misuse);
     CHECK(arena.usage().state == "active");
@@ -284,7 +275,6 @@ TEST_CASE_FIXTURE(OnMachine, "a stream that is being captured cannot be waited f
     GraphRef graph;
     CHECK(host.end_capture(stream, graph).ok());
     REQUIRE(host.close_graph(graph).ok());
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 TEST_CASE("addresses and bytes of blocks that were freed while paused are free at the next pause" * on_machines) {

@@ -12,27 +12,6 @@ namespace test {
 
 inline constexpr CaptureMode capture_modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
-/// A stream of the program.
-template <class D>
-class OwnStream {
-public:
-    explicit OwnStream(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
-    OwnStream(const OwnStream&) = delete;
-    OwnStream& operator=(const OwnStream&) = delete;
-    ~OwnStream() { CHECK(driver_.close_stream(stream_).ok()); }
-
-    operator StreamRef() const noexcept { return stream_; } // NOLINT(google-explicit-constructor): as users pass theirs
-    [[nodiscard]] bool capturing() const {
-        bool yes = false;
-        CHECK(driver_.capturing(stream_, yes).ok());
-        return yes;
-    }
-
-private:
-    D driver_;
-    StreamRef stream_;
-};
-
 /// Host memory that a graph copies to.
 template <class D>
 class Outbox {
@@ -67,8 +46,6 @@ private:
 };
 template <class D>
 Outbox(const D&, std::size_t) -> Outbox<D>;
-template <class D>
-OwnStream(const D&) -> OwnStream<D>;
 
 template <class D>
 void fill_on(const D& driver, const void* block, std::size_t bytes, unsigned char byte, StreamRef stream) {

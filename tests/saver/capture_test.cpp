@@ -151,8 +151,7 @@ TEST_CASE("allocating, freeing and preparing on other threads meanwhile leaves a
             threads.emplace_back([&, t] {
                 const AnyPolicy& policy = policies[3 * t].policy; // pinned, pageable, in a file, verified
                 const Arena own = saver.arena("of thread " + std::to_string(t), policy, {.reserve = 4_MiB});
-                StreamRef stream;
-                CHECK(machine.driver.open_stream(stream).ok());
+                const OwnStream stream{machine.driver};
                 for (int i = 0; i < 10; ++i) {
                     for (const Arena& from : {arena, own}) {
                         void* const a = from.allocate(700);
@@ -164,7 +163,6 @@ TEST_CASE("allocating, freeing and preparing on other threads meanwhile leaves a
                         saver.deallocate(c);
                     }
                 }
-                CHECK(machine.driver.close_stream(stream).ok());
             });
         }
         for (int i = 0; i < 8; ++i) {

@@ -195,14 +195,12 @@ TEST_CASE("devices: a report says for each device how long it was waited for") {
     constexpr std::chrono::milliseconds long_time{300};
     for (const bool named : {false, true}) {
         CAPTURE(named);
-        StreamRef stream;
-        REQUIRE(second.driver.open_stream(stream).ok());
+        const OwnStream stream{second.driver};
         REQUIRE(host_of(second.driver).enqueue(stream, [&] { std::this_thread::sleep_for(long_time); }).ok());
         const Report report = saver.pause("tag", {.order = named ? after(stream) : Order{}});
         CHECK(row_on(report, 1).waited >= long_time / 2);
         CHECK(row_on(report, 0).waited < long_time / 2);
         CHECK(report.elapsed >= row_on(report, 1).waited);
-        CHECK(second.driver.close_stream(stream).ok());
         (void)saver.resume();
     }
 }
@@ -245,11 +243,9 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     CHECK(contains(out.str(), "device 0: 6.00 MiB of 2.00 GiB used"));
     CHECK(contains(out.str(), "device 1: memory query failed, 10.00 MiB used by these tags"));
     // The healthy device keeps working.
-    StreamRef stream;
-    REQUIRE(first.driver.open_stream(stream).ok());
+    const OwnStream stream{first.driver};
     CHECK(saver.pause("here", {.order = after(stream)}).released_bytes == 6_MiB);
     (void)saver.resume("here");
-    CHECK(first.driver.close_stream(stream).ok());
     saver.close();
 }
 

@@ -382,8 +382,7 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: by default released pages go back once some
 TEST_CASE_FIXTURE(OnSaver, "elastic: a release inside a capture is misuse, a commit is not") {
     Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
     kv.commit(0, step);
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
+    const OwnStream stream{machine.driver};
     {
         Graph graph = capture(saver, "graph", stream, [&] {
             kv.commit(step, step);
@@ -401,7 +400,6 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: a release inside a capture is misuse, a com
     REQUIRE(machine.driver.end_capture(stream, graph).ok());
     if (graph.native != nullptr) REQUIRE(machine.driver.close_graph(graph).ok());
     CHECK(kv.committed_bytes() == 2 * step);
-    REQUIRE(machine.driver.close_stream(stream).ok());
 }
 
 TEST_CASE("elastic: a commit without room releases unused memory, then calls on_no_room, then changes nothing") {

@@ -82,14 +82,12 @@ TEST_CASE_FIXTURE(OnSaver, "pointers find their tag" * on_machines) {
             blocks.push_back(saver.arena(tag).allocate(bytes));
     }
     (void)saver.pause("b");
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
+    const OwnStream stream{machine.driver};
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         if (i % 3 == 0) saver.deallocate(blocks[i]);
         if (i % 3 == 1) saver.deallocate(blocks[i], stream);
         if (i % 3 == 2) saver.deallocate(blocks[i], already_idle);
     }
-    REQUIRE(machine.driver.close_stream(stream).ok());
     for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
     int on_the_host = 0;
     CHECK(contains(text_of<Misuse>([&] { saver.deallocate(&on_the_host); }), format_address(address_of(&on_the_host))));
@@ -418,8 +416,7 @@ TEST_CASE("a timeout is for all tags together, and changes nothing when it ends"
     void* const b = saver.arena("b").allocate(2_MiB);
     write_pattern(machine.driver, a, 2_MiB, 1);
     write_pattern(machine.driver, b, 2_MiB, 2);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     REQUIRE(host.hold(stream).ok());
     REQUIRE(host.enqueue(stream, address_of(b), 2_MiB, [] {}).ok());
     CHECK_THROWS_AS((void)saver.pause({"a", "b"}, {.order = after(stream), .timeout = std::chrono::milliseconds{5}}),
@@ -434,7 +431,6 @@ TEST_CASE("a timeout is for all tags together, and changes nothing when it ends"
     CHECK(report.tags.size() == 1);
     CHECK(report.released_bytes == 2_MiB);
     (void)saver.resume();
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 } // namespace saver_memory_saver_test

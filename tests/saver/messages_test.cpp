@@ -197,12 +197,12 @@ TEST_CASE("messages: errors name the tag that is unknown, or made wrongly") {
 TEST_CASE("messages: a stream that the device does not know is named") {
     const HostDriver driver{16_MiB};
     const HostDriver other{16_MiB};
-    StreamRef stranger;
-    REQUIRE(other.open_stream(stranger).ok());
+    const OwnStream stranger{other};
     MemorySaver saver{driver};
     const Arena arena = saver.arena("tag");
     void* const block = arena.allocate(1_MiB);
-    const std::string named = "stream " + format_address(reinterpret_cast<std::uintptr_t>(stranger.native()));
+    const std::string named =
+        "stream " + format_address(reinterpret_cast<std::uintptr_t>(StreamRef{stranger}.native()));
     const std::vector<std::function<void()>> asks = {[&] { arena.deallocate(block, stranger); },
                                                      [&] { saver.use("tag").until(stranger); },
                                                      [&] { (void)saver.pause("tag", {.order = after(stranger)}); }};
@@ -213,7 +213,6 @@ TEST_CASE("messages: a stream that the device does not know is named") {
         CHECK_MESSAGE(contains(text, "an open stream of device 0"), text);
     }
     arena.deallocate(block);
-    CHECK(other.close_stream(stranger).ok());
 }
 
 TEST_CASE("messages: misuse in a hook names the tag, and several none") {
@@ -235,8 +234,7 @@ TEST_CASE("messages: NotIdle of one tag names it, of several none; and so do fai
     const HostDriver driver{256_MiB};
     MemorySaver saver{driver};
     const Buffer<char> a{saver.arena("a"), 100};
-    StreamRef stream;
-    REQUIRE(driver.open_stream(stream).ok());
+    const OwnStream stream{driver};
     REQUIRE(driver.hold(stream).ok());
     REQUIRE(driver.enqueue(stream, [] {}).ok());
     const PauseOptions at_once{.timeout = std::chrono::nanoseconds{0}};
@@ -252,15 +250,13 @@ TEST_CASE("messages: NotIdle of one tag names it, of several none; and so do fai
     GraphRef graph;
     REQUIRE(driver.end_capture(stream, graph).ok());
     REQUIRE(driver.close_graph(graph).ok());
-    REQUIRE(driver.close_stream(stream).ok());
 }
 
 TEST_CASE("messages: a call that an open capture refuses names the captured tag") {
     const HostDriver driver{64_MiB};
     MemorySaver saver{driver};
     (void)saver.arena("w");
-    StreamRef stream;
-    REQUIRE(driver.open_stream(stream).ok());
+    const OwnStream stream{driver};
     std::vector<std::string> named;
     {
         const Graph graph = capture(saver, "graph", stream, [&] {
@@ -270,7 +266,6 @@ TEST_CASE("messages: a call that an open capture refuses names the captured tag"
         });
     }
     CHECK(named == std::vector<std::string>{"graph", "graph", "second"});
-    REQUIRE(driver.close_stream(stream).ok());
 }
 
 TEST_CASE("messages: bytes that changed though they were saved once name their tag, also among others") {

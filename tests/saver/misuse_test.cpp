@@ -79,8 +79,7 @@ TEST_CASE("misuse changes nothing, whether memory is active or paused" * on_mach
             const auto out = saver.outside();
             plain = static_cast<unsigned char*>(saver.allocate(1000));
         }
-        StreamRef stream;
-        REQUIRE(machine.driver.open_stream(stream).ok());
+        const OwnStream stream{machine.driver};
         write_pattern(machine.driver, block, 3_MiB, 1);
         write_pattern(machine.driver, small, 1000, 2);
         arena.deallocate(freed);
@@ -158,7 +157,6 @@ TEST_CASE("misuse changes nothing, whether memory is active or paused" * on_mach
         saver.deallocate(plain);
         check_refused({{[&] { saver.deallocate(plain); }, {at(plain), "plain memory", "freed before"}},
                        {[&] { saver.deallocate(block); }, {tag, at(block), "freed before"}}});
-        REQUIRE(machine.driver.close_stream(stream).ok());
     }
 }
 

@@ -79,8 +79,7 @@ TEST_CASE_FIXTURE(OnMachine, "a free that fails is kept, and tried again") {
 
 TEST_CASE("a block that a graph keeps is counted as memory, not as a block, until it has been freed") {
     const Checked machine{host_machine};
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
+    const OwnStream stream{machine.driver};
     {
         MemorySaver saver{machine.driver, {.enabled = false}};
         const Arena arena = saver.arena("plain");
@@ -105,13 +104,11 @@ TEST_CASE("a block that a graph keeps is counted as memory, not as a block, unti
         }
         CHECK(arena.usage().mapped_bytes == 0);
     }
-    CHECK(machine.driver.close_stream(stream).ok());
 }
 
 TEST_CASE_FIXTURE(OnMachine, "plain memory that only a graph keeps has a row in the saver's usage") {
     const HostDriver host = host_of(machine.driver);
-    StreamRef stream;
-    REQUIRE(host.open_stream(stream).ok());
+    const OwnStream stream{host};
     {
         MemorySaver saver{machine.driver};
         void* block = nullptr;
@@ -127,7 +124,6 @@ TEST_CASE_FIXTURE(OnMachine, "plain memory that only a graph keeps has a row in 
         CHECK(machine.driver.plain_bytes() == 64_MiB);
     }
     CHECK(machine.driver.plain_bytes() == 0);
-    REQUIRE(host.close_stream(stream).ok());
 }
 
 TEST_CASE("plain memory that cannot be freed in the end is reported") {

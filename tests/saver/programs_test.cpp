@@ -13,8 +13,7 @@ using namespace test;
 
 TEST_CASE_FIXTURE(OnMachine, "the programs of the design" * on_machines) {
     const auto device = [&](int) { return machine.driver; };
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
+    const OwnStream stream{machine.driver};
     SUBCASE("1") { program_1_pause_and_resume(device); }
     SUBCASE("2") { program_2_policies(device); }
     SUBCASE("3") { program_3_raw_allocation(device, stream); }
@@ -40,7 +39,6 @@ TEST_CASE_FIXTURE(OnMachine, "the programs of the design" * on_machines) {
     SUBCASE("21") { program_21_elastic_memory(device); }
     SUBCASE("22") { program_22_bytes_of_a_file(device, SomeFile{}.path(), 4096, 1_MiB); }
     SUBCASE("23") { program_23_an_update_while_away(device); }
-    REQUIRE(machine.driver.close_stream(stream).ok());
 }
 
 TEST_CASE("programs 10 and 19, on two host machines") {

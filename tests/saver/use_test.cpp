@@ -663,8 +663,7 @@ TEST_CASE("use: a tag on two devices is evicted from both for the one that lacks
         (void)saver.pause("both");
         const Buffer<char> wanted{saver.arena("second", kept, second), 20_MiB};
         (void)saver.pause("second");
-        StreamRef stream;
-        REQUIRE(second.open_stream(stream).ok());
+        const OwnStream stream{second};
         {
             Use use = saver.use("both");
             use.until(stream); // of the second device
@@ -674,7 +673,6 @@ TEST_CASE("use: a tag on two devices is evicted from both for the one that lacks
         for (const ArenaUsage& row : saver.usage()) CHECK(row.state == (row.tag == "both" ? "paused" : "active"));
         CHECK(saver.reclaim(1_MiB, {.device = 1}).evicted_bytes == 20_MiB);
         CHECK(row_of(saver, "first").state == "active");
-        REQUIRE(second.close_stream(stream).ok());
     }
     check_given_back(first);
     check_given_back(second);
@@ -704,8 +702,7 @@ TEST_CASE("use: a tag whose memory would not help is not counted among those tha
 TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
-    StreamRef stream;
-    REQUIRE(world.driver.open_stream(stream).ok());
+    const OwnStream stream{world.driver};
     { const Use use = saver.use("a"); }
     {
         Graph graph = capture(saver, "graph", stream, [&] {
@@ -715,7 +712,6 @@ TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
             CHECK(contains(text_of<Misuse>([&] { (void)saver.use("b"); }), "inside a capture"));
         });
     }
-    REQUIRE(world.driver.close_stream(stream).ok());
 }
 
 TEST_CASE("use: a device that refuses what it says it has is OutOfMemory, and not waited for") {
@@ -780,8 +776,7 @@ TEST_CASE("use: switched off, uses are counted and nothing moves") {
     World world{{}, {.enabled = false}};
     auto& saver = *world.saver;
     const Buffer<char> block{saver.arena("a"), 1_MiB};
-    StreamRef stream;
-    REQUIRE(world.driver.open_stream(stream).ok());
+    const OwnStream stream{world.driver};
     Use use = saver.use("a");
     use.until(stream);
     CHECK(row_of(saver, "a").users == 1);
@@ -790,7 +785,6 @@ TEST_CASE("use: switched off, uses are counted and nothing moves") {
     CHECK(saver.reclaim(1_MiB).bytes() == 0);
     CHECK_THROWS_AS((void)saver.use("b"), Misuse);
     use.release();
-    REQUIRE(world.driver.close_stream(stream).ok());
 }
 
 TEST_CASE("use: another thread's pause of the tag is waited for, whatever room_within") {

@@ -78,6 +78,30 @@ struct OnSaver : OnMachine {
     MemorySaver<MachineDriver> saver{machine.driver};
 };
 
+/// A stream of the program.
+template <class D>
+class OwnStream {
+public:
+    explicit OwnStream(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
+    OwnStream(const OwnStream&) = delete;
+    OwnStream& operator=(const OwnStream&) = delete;
+    ~OwnStream() { CHECK(driver_.close_stream(stream_).ok()); }
+
+    operator StreamRef() const noexcept { return stream_; } // NOLINT(google-explicit-constructor): as users pass theirs
+    [[nodiscard]] bool capturing() const {
+        bool yes = false;
+        CHECK(driver_.capturing(stream_, yes).ok());
+        return yes;
+    }
+
+private:
+    D driver_;
+    StreamRef stream_;
+};
+
+template <class D>
+OwnStream(const D&) -> OwnStream<D>;
+
 /// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device
 /// (decision 1).
 template <class D>
