@@ -41,6 +41,9 @@ TEST_CASE("Discard: poison, zero too, shows bytes that were wrongly assumed to s
         auto slot = policy.open(memory.driver);
         CHECK(slot.restore(memory.live()).wait().ok());
         CHECK(memory.count(poison) == Pages::bytes);
+        LiveSet handed = memory.live(); // pages that another tag gets
+        handed.handed_on = handed.extents;
+        CHECK(slot.save(handed).bytes() == Pages::bytes);
     }
 }
 
@@ -55,7 +58,9 @@ TEST_CASE("Zero: whole extents read as zero, whatever fresh pages hold, without 
     {
         auto slot = Zero{}.open(memory.driver);
         slot.prepare(memory.live());
-        CHECK(slot.save(memory.live()).bytes() == 0);
+        LiveSet handed = memory.live();
+        handed.handed_on = handed.extents;
+        CHECK(slot.save(handed).bytes() == 0);
         CHECK(memory.driver.calls(Call::fill) == 0);
         Ticket ticket = slot.restore(memory.live());
         CHECK(ticket.bytes() == Pages::bytes);
