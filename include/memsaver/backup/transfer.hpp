@@ -131,8 +131,8 @@ private:
 /// thread is needed. Otherwise threads make the pages ready cell by cell and enqueue each cell's copies as they go:
 /// copies of earlier cells run, and are shown to the observer, while later cells are being pinned.
 ///
-/// `kernel_copies`: when copies use a kernel. `refused`: called once, on any thread, if host pages cannot be pinned;
-/// the copies then run anyway, but slowly.
+/// `kernel_copies`: when copies use a kernel. `refused`: called, on any thread, whenever host pages cannot be
+/// pinned; the copies then run anyway, but slowly.
 std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::vector<Piece> pieces, const CrewOptions& crew,
                                           PieceObserver* observer, const ProgressSink& progress,
                                           std::function<void()> refused = {},

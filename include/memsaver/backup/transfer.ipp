@@ -206,7 +206,6 @@ private:
     std::function<void()> refused_;
     KernelCopyOptions kernel_copies_;
     bool may_probe_; // in an exchange the first bytes may have to wait for other pages to be saved
-    std::atomic<bool> pin_refused_{false};
     std::atomic<bool> readies_kernel_{false}; // one thread of the crew loads the kernel, for later transfers
 };
 
@@ -281,7 +280,7 @@ MEMSAVER_INLINE void DirectWay::work(Transfer& transfer) {
         Status status = piece.pages->prepare(piece.location(), true);
         if (!status.ok() && piece.pages->ready(piece.location(), false)) {
             status = {}; // usable, but not pinned
-            if (refused_ && !pin_refused_.exchange(true)) refused_();
+            if (refused_) refused_();
         }
         if (status.ok() && !out()) show(piece, data_of(piece), piece.pages->address());
         if (status.ok()) status = enqueue(transfer, i);
