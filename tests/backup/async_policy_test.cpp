@@ -31,12 +31,6 @@ using Manual = TaggedArena<D, ManualBackup>;
 PauseStep begin_pause(Core& core) { return {core, core.take_turn(), std::nullopt}; }
 ResumeStep begin_resume(Core& core) { return {core, core.take_turn()}; }
 
-bool done(Ticket& ticket) {
-    bool yes = false;
-    CHECK(ticket.query(yes).ok());
-    return yes;
-}
-
 /// Counts unmaps, and unmaps during an incomplete save of their bytes.
 class UnmapWatch {
 public:
@@ -124,59 +118,6 @@ TEST_CASE("a saver pauses one tag on a thread while it resumes another on the ne
     leaving.copies->held = false;
     (void)saver.resume();
     CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
-}
-
-TEST_CASE("a stream may use one range before the rest has arrived" * on_hosts) {
-    const Checked machine;
-    const ManualBackup policy;
-    Manual arena{machine.driver, "layers", policy};
-    void* const first = arena.allocate(2_MiB);
-    void* const second = arena.allocate(2_MiB);
-    write_pattern(machine.driver, first, 2_MiB, 1);
-    write_pattern(machine.driver, second, 2_MiB, 2);
-    policy.copies->held = false;
-    (void)arena.pause();
-    policy.copies->held = true;
-
-    OwnedStream early;
-    OwnedStream late;
-    OwnedEvent early_done;
-    OwnedEvent late_done;
-    REQUIRE((early.open(machine.driver).ok() && late.open(machine.driver).ok()));
-    REQUIRE((early_done.open(machine.driver).ok() && late_done.open(machine.driver).ok()));
-    std::vector<unsigned char> seen_early(2_MiB);
-    std::vector<unsigned char> seen_late(2_MiB);
-    {
-        ResumeStep resume = begin_resume(arena.core());
-        resume.create();
-        resume.map();
-        resume.enqueue();
-        REQUIRE(resume.tickets().size() == 1);
-        Ticket& ticket = resume.tickets()[0];
-        const auto compute = [&](const OwnedStream& stream, const OwnedEvent& event, const void* block,
-                                 std::vector<unsigned char>& seen) {
-            REQUIRE(ticket.follow(stream.get(), {address_of(block), 2_MiB}).ok());
-            CHECK(machine.driver.copy_to_host(seen.data(), address_of(block), 2_MiB, stream.get()).ok());
-            CHECK(machine.driver.record(event.get(), stream.get()).ok());
-        };
-        compute(early, early_done, first, seen_early);
-        compute(late, late_done, second, seen_late);
-
-        policy.copies->finish(first);
-        CHECK(machine.driver.wait(early_done.get()).ok()); // would hang if it followed the rest too
-        CHECK(seen_early == pattern(2_MiB, 1));
-        CHECK(!done(ticket));
-        bool passed = true;
-        CHECK(machine.driver.query(late_done.get(), passed).ok());
-        CHECK(!passed);
-
-        policy.copies->finish(second);
-        CHECK(machine.driver.wait(late_done.get()).ok());
-        CHECK(seen_late == pattern(2_MiB, 2));
-        resume.wait();
-        CHECK(resume.commit().restored_bytes == 4_MiB);
-    }
-    CHECK(arena.usage().state == "active");
 }
 
 TEST_CASE("no page is unmapped before its saves are complete" * on_hosts) {

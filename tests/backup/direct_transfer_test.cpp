@@ -58,22 +58,6 @@ TEST_CASE("Direct transfer: saves while pages are pinned, and restores with noth
     for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
 }
 
-TEST_CASE("Direct transfer: refused pins are slower, reported once, and no failure") {
-    for (const std::size_t limit : {std::size_t{0}, 70_MiB}) {
-        Setup s{limit};
-        std::atomic<int> refusals{0};
-        auto out = s.make(Direction::out, nullptr, {}, [&] { ++refusals; });
-        out->start();
-        CHECK(out->wait().ok());
-        CHECK(refusals == 1);
-        s.memory.write(2);
-        auto in = s.make(Direction::in);
-        in->start();
-        CHECK(in->wait().ok());
-        CHECK(s.memory.has(1));
-    }
-}
-
 TEST_CASE("Direct transfer: a stream follows a range") {
     Setup s;
     auto out = s.make(Direction::out);

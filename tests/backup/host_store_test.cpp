@@ -141,12 +141,6 @@ TEST_CASE("HostStore: if the first pin is refused it stays pageable, and says so
     CHECK(place.told.size() == 1);
 }
 
-TEST_CASE("HostStore: more than the host has is refused before anything is allocated") {
-    Place place{true};
-    CHECK_THROWS_AS((void)place.store.grow(std::size_t{1} << 50U, place.live()), OutOfHostMemory);
-    CHECK(place.driver.calls(Call::map_host) == 0);
-}
-
 TEST_CASE("HostStore: host memory that is entirely free is released, and the rest kept") {
     Place place{true};
     LocationSpace space;
