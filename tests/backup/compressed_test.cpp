@@ -45,7 +45,12 @@ public:
     Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override {
         return codec_->measure(bytes, chunks, sizes);
     }
+    std::size_t row_bytes(std::size_t chunks) const noexcept override { return 64 * chunks; }
     Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded) const noexcept override {
+        if (place.rows != nullptr) {
+            std::memset(place.rows, 0x55, row_bytes(plain.size()));
+            ++with_rows;
+        }
         if (fail_encode) return {StatusKind::other, 1, "a codec that fails"};
         return codec_->encode(place, plain, coded);
     }
@@ -65,6 +70,7 @@ public:
     std::atomic<bool> fail_decode{false};
     std::atomic<bool> fail_sum{false};
     mutable std::atomic<std::size_t> decoded{0};
+    mutable std::atomic<std::size_t> with_rows{0}; ///< calls
 
 private:
     std::shared_ptr<const Codec> codec_;
@@ -288,6 +294,7 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
         }
         (void)saver.resume("packed");
         CHECK(read_bytes(machine.driver, block, 4_MiB) == thin(4_MiB, 1));
+        CHECK(policy.parts->codec->with_rows != 0);
     };
     run(Watched<HostBackup>{{.threads = 2}});
     run(Watched<HostBackup>{pageable()});

@@ -121,6 +121,9 @@ private:
         return inside_->reachable() ? row_bytes()
                                     : std::min(share_.buffer_bytes(), row_bytes() + align_up(bytes, 64_KiB));
     }
+    /// Returns the ring of the buffers. It is this store's alone if copies reach the inner store: tags then do not wait
+    /// for each other.
+    inline const std::shared_ptr<Ring>& ring();
     /// Returns the plan for chunks that need `area` bytes of area in all.
     [[nodiscard]] inline Plan plan(std::size_t area) const noexcept;
 
@@ -154,6 +157,7 @@ private:
     std::shared_ptr<BackupStore> inside_;
     CodedOptions coding_;
     std::shared_ptr<DeviceScratch> scratch_;
+    std::shared_ptr<Ring> own_ring_;
     std::size_t chunk_bytes_ = 0;
     std::size_t overhead_ = 0;
     std::size_t work_bytes_ = 0;

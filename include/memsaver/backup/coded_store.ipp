@@ -32,8 +32,8 @@ public:
     CodedWay(CodedStore& store, Direction direction, std::size_t bytes, const Plan& plan, const LiveSet& live,
              std::size_t movers)
         : store_{store}, direction_{direction}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
-          in_use_{*store.scratch_}, bytes_{bytes}, ring_{store.share_.ring()},
-          before_write_{live.before_write}, movers_{movers} {
+          in_use_{*store.scratch_}, bytes_{bytes}, ring_{store.ring()}, before_write_{live.before_write}, movers_{
+                                                                                                              movers} {
         if (direction == Direction::out) cells_ = store.inside_->unpinned_cells();
     }
 
@@ -178,6 +178,15 @@ inline Room CodedStore::grow(std::size_t bytes, const LiveSet& live) {
     return names;
 }
 
+inline const std::shared_ptr<Ring>& CodedStore::ring() {
+    if (!inside_->reachable()) return share_.ring();
+    if (!own_ring_) {
+        const Ring::Shape shape{2 * Ring::least_buffer * coding_.pieces, coding_.pieces, Ring::least_buffer};
+        own_ring_ = std::make_shared<Ring>(driver_, shape, last_live_.host_budget);
+    }
+    return own_ring_;
+}
+
 inline CodedStore::Plan CodedStore::plan(std::size_t area) const noexcept {
     if (area == 0) return {};
     const std::size_t most = most_area();
@@ -264,8 +273,9 @@ inline Status CodedStore::clear() noexcept {
         scratch_->want(0);
     }
     const Status scratch = scratch_->give();
+    const Status rows = own_ring_ ? own_ring_->clear() : Status{};
     const Status inside = inside_->clear();
-    return first_failure({scratch, inside, share_.leave()});
+    return first_failure({scratch, rows, inside, share_.leave()});
 }
 
 inline Status CodedStore::retry() noexcept {
@@ -325,15 +335,14 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     for (const Room& cell : inside_->unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
     inside_->prepare(std::move(cells));
     const std::size_t buffer = buffer_bytes(bytes_of(units));
-    if (buffer != 0)
-        share_.ring()->prepare(std::min(pieces_of(units, {}).size(), share_.ring()->pairs()), buffer, error_prefix_);
+    if (buffer != 0) ring()->prepare(std::min(pieces_of(units, {}).size(), ring()->pairs()), buffer, error_prefix_);
 }
 
 inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vector<Unit> units, const LiveSet& live,
                                                    const std::vector<Range>& first) {
     measure();
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
-    share_.ring()->settle(error_prefix_); // here: the crew must not wait for the device
+    ring()->settle(error_prefix_); // here: the crew must not wait for the device
     Plan scratch;
     if (direction == Direction::out) {
         const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
