@@ -146,6 +146,7 @@ private:
     inline void count(const Record& record, bool more) noexcept;
 
     [[nodiscard]] inline Record record_of(const Unit& chunk) const;
+    [[nodiscard]] inline std::vector<Room> unpinned_cells() const;
     /// Returns a location in the inner store, which grows if needed.
     inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by);
 

@@ -34,7 +34,7 @@ public:
         : store_{store}, direction_{direction}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
           in_use_{*store.scratch_}, bytes_{bytes}, ring_{store.ring()}, before_write_{live.before_write}, movers_{
                                                                                                               movers} {
-        if (direction == Direction::out) cells_ = store.inside_->unpinned_cells();
+        if (direction == Direction::out) cells_ = store.unpinned_cells();
     }
 
     std::size_t start(Transfer&) override { return movers_ + cells_.size(); }
@@ -296,6 +296,15 @@ inline std::uint64_t CodedStore::take_room(std::size_t bytes, std::size_t grow_b
     }
 }
 
+inline std::vector<Room> CodedStore::unpinned_cells() const {
+    std::vector<Room> cells;
+    const std::shared_lock steady{inside_mutex_};
+    for (Room cell = inside_->unpinned_cell(0); cell.bytes != 0;
+         cell = inside_->unpinned_cell(cell.location + cell.bytes))
+        cells.push_back(cell);
+    return cells;
+}
+
 inline CodedStore::Plan CodedStore::allocate(const std::vector<Unit>& chunks,
                                              const std::function<void(const std::string&)>& tell) {
     std::size_t area = 0;
@@ -332,7 +341,7 @@ inline void CodedStore::prepare(std::vector<Unit> units) {
     sweep({});
     (void)allocate(cut_at_addresses(units, chunk_bytes_), {});
     std::vector<Unit> cells;
-    for (const Room& cell : inside_->unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
+    for (const Room& cell : unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
     inside_->prepare(std::move(cells));
     const std::size_t buffer = buffer_bytes(bytes_of(units));
     if (buffer != 0) ring()->prepare(std::min(pieces_of(units, {}).size(), ring()->pairs()), buffer, error_prefix_);

@@ -38,7 +38,7 @@ public:
 
     [[nodiscard]] bool reachable() const noexcept override { return pinned_; }
     MEMSAVER_INLINE Status reach(std::uint64_t location, std::size_t bytes, Reached& host) override;
-    [[nodiscard]] MEMSAVER_INLINE std::vector<Room> unpinned_cells() const override;
+    [[nodiscard]] MEMSAVER_INLINE Room unpinned_cell(std::uint64_t from) const noexcept override;
     MEMSAVER_INLINE bool take_ahead(std::uint64_t cell) noexcept override;
     MEMSAVER_INLINE void about(const LiveSet& live) override;
     MEMSAVER_INLINE void unsettle() noexcept override;

@@ -105,17 +105,19 @@ MEMSAVER_INLINE Status HostStore::reach(std::uint64_t location, std::size_t byte
     return {};
 }
 
-MEMSAVER_INLINE std::vector<Room> HostStore::unpinned_cells() const {
-    std::vector<Room> cells;
-    if (!pinned_) return cells;
+MEMSAVER_INLINE Room HostStore::unpinned_cell(std::uint64_t from) const noexcept {
+    Room first;
+    if (!pinned_) return first;
     for (const HostPart& mapping : mappings_) {
         const std::uint64_t end = mapping.address + mapping.bytes;
-        for (std::uint64_t cell = mapping.address; cell < end; cell = next_cell(cell)) {
-            if (!mapping.cells->ready(cell, true))
-                cells.push_back({cell, static_cast<std::size_t>(std::min(end, next_cell(cell)) - cell)});
+        for (std::uint64_t cell = std::max<std::uint64_t>(from, mapping.address); cell < end; cell = next_cell(cell)) {
+            if (mapping.cells->ready(cell, true)) continue;
+            if (first.bytes == 0 || cell < first.location)
+                first = {cell, static_cast<std::size_t>(std::min(end, next_cell(cell)) - cell)};
+            break;
         }
     }
-    return cells;
+    return first;
 }
 
 MEMSAVER_INLINE bool HostStore::take_ahead(std::uint64_t cell) noexcept {

@@ -131,8 +131,8 @@ public:
         host = {};
         return {};
     }
-    /// Returns the memory that `reach` would pin, cell by cell.
-    [[nodiscard]] virtual std::vector<Room> unpinned_cells() const { return {}; }
+    /// Returns the first cell from a location on that `reach` would pin, or an empty one.
+    [[nodiscard]] virtual Room unpinned_cell(std::uint64_t /*from*/) const noexcept { return {}; }
     /// Allocates the memory of such a cell, without pinning it. Returns false if that fails; `reach` reports failures.
     /// Callable from several threads at once, also while others reach the same bytes.
     virtual bool take_ahead(std::uint64_t /*cell*/) noexcept { return false; }
