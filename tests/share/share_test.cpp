@@ -245,7 +245,7 @@ TEST_CASE("share: threads that allocate at the same time stay below the ceiling 
     std::atomic<int> taken{0};
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i)
-        threads.emplace_back([&] {
+        threads.emplace_back([&, i] {
             PageHandle pages;
             Address plain = 0;
             const Status status =
