@@ -15,8 +15,10 @@ namespace detail {
 
 /// A stream for fills, opened by the first.
 struct FillSlot::Lane {
+    explicit Lane(AnyDriver on) : driver{std::move(on)} {}
+
     AnyDriver driver;
-    OwnedStream stream{};
+    OwnedStream stream;
 };
 
 struct FillSlot::Mark final : Ticket::Work {
@@ -31,7 +33,7 @@ struct FillSlot::Mark final : Ticket::Work {
 };
 
 MEMSAVER_INLINE FillSlot::FillSlot(AnyDriver driver, std::optional<unsigned char> byte, bool poison)
-    : lane_{std::make_shared<Lane>(Lane{std::move(driver)})}, byte_{byte}, poison_{poison} {}
+    : lane_{std::make_shared<Lane>(std::move(driver))}, byte_{byte}, poison_{poison} {}
 
 MEMSAVER_INLINE Ticket FillSlot::save(const LiveSet& live) { return poison_ ? fill(live.handed_on) : Ticket{}; }
 
