@@ -51,12 +51,12 @@ static void misuses(int line, const char* call, memsaver_result result, const ch
 #define MISUSE(call, text) misuses(__LINE__, #call, call, text)
 
 /// Expects a misuse whose message names the call's function and says what is null. For tables of calls.
-static bool refused(int line, const char* call, memsaver_result result) {
+static int refused(int line, const char* call, memsaver_result result) {
     misuses(line, call, result, " is null");
     const size_t name = strcspn(call, "(");
-    if (strncmp(memsaver_last_error(), call, name) == 0 && memsaver_last_error()[name] == ':') return true;
+    if (strncmp(memsaver_last_error(), call, name) == 0 && memsaver_last_error()[name] == ':') return 1;
     misuses(line, call, MEMSAVER_MISUSE, "its own name");
-    return false;
+    return 0;
 }
 
 #define REFUSED(call) refused(__LINE__, #call, call)
@@ -1353,7 +1353,7 @@ static void test_null(void) {
     memsaver_use* use = (memsaver_use*)to;
     memsaver_elastic* elastic = (memsaver_elastic*)to;
 
-    const bool handles =
+    const int handles =
         REFUSED(memsaver_close(NULL)) & REFUSED(memsaver_get_info(NULL, &info)) &
         REFUSED(memsaver_set_margin(NULL, 0)) & REFUSED(memsaver_make_tag(NULL, "tag", NULL)) &
         REFUSED(memsaver_get_arena(NULL, "tag", NULL, &no_arena)) & REFUSED(memsaver_drop(NULL, ALL)) &
@@ -1401,7 +1401,7 @@ static void test_null(void) {
     OK(memsaver_begin_use(saver, ALL, NULL, &use));
     OK(memsaver_resume_async(saver, ALL, NULL, &arrival));
     OK(memsaver_make_elastic(arena, 1, NULL, &elastic));
-    const bool outputs =
+    const int outputs =
         REFUSED(memsaver_create(NULL, NULL)) & REFUSED(memsaver_get_last_error(NULL)) &
         REFUSED(memsaver_get_info(saver, NULL)) & REFUSED(memsaver_get_arena(saver, "tag", NULL, NULL)) &
         REFUSED(memsaver_allocate(saver, "tag", 1, 0, NULL)) &
