@@ -22,11 +22,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -824,6 +826,34 @@ TEST_CASE("share: a process that can have no more threads is told so" * doctest:
     }};
     CHECK(child.rest() == "yyy");
     CHECK(child.wait() == 0);
+}
+
+TEST_CASE("share: its threads handle none of the process's signals") {
+    const auto threads = [] {
+        std::map<std::string, std::string> blocked; // of each thread of this process, what it blocks
+        for (const auto& each : std::filesystem::directory_iterator{"/proc/self/task"}) {
+            std::ifstream status{each.path() / "status"};
+            for (std::string line; std::getline(status, line);)
+                if (line.compare(0, 7, "SigBlk:") == 0) blocked[each.path().filename().string()] = line.substr(8);
+        }
+        return blocked;
+    };
+    const Place place;
+    const auto before = threads();
+    const Share share = place.join({});
+    MemorySaver<> saver{share.driver()};
+    const Lending lending = share.lend(saver);
+    std::size_t more = 0;
+    for (const auto& [thread, blocked] : threads()) {
+        if (before.contains(thread)) {
+            CHECK(before.at(thread) == blocked);
+            continue;
+        }
+        more += 1;
+        CHECK((std::stoull(blocked, nullptr, 16) >> (SIGUSR1 - 1) & 1) == 1);
+        CHECK((std::stoull(blocked, nullptr, 16) >> (SIGTERM - 1) & 1) == 1);
+    }
+    CHECK(more >= 2);
 }
 
 TEST_CASE("share: many threads of many members ask at once, and everything is released") {

@@ -7,6 +7,7 @@
 #include "memsaver/share/keeper.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
@@ -31,10 +33,23 @@ inline std::uint64_t random_number() noexcept {
     return number;
 }
 
-/// A thread of a share. Throws Unavailable if the process can have no more.
+/// A thread of a share, on which no signal of the process is handled: its handlers and `sigwait` are the program's
+/// threads' affair. Throws Unavailable if the process can have no more.
 template <class Run>
 std::thread started(Run run) {
+    struct NoSignals { // the new thread has the mask of the one that makes it
+        NoSignals() noexcept {
+            sigset_t all;
+            sigfillset(&all);
+            (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
+        }
+        NoSignals(const NoSignals&) = delete;
+        NoSignals& operator=(const NoSignals&) = delete;
+        ~NoSignals() { (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+        sigset_t before{};
+    };
     try {
+        const NoSignals meanwhile;
         return std::thread{std::move(run)};
     } catch (const std::system_error&) {
         unavailable({"Share: ", to_string(SystemLimits::no_thread)}, SystemLimits::no_thread);
