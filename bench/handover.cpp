@@ -152,9 +152,11 @@ private:
     void give(bool clear) {
         std::vector<detail::ShareFd> exported;
         for (const PageHandle each : handles_) {
-            int descriptor = -1;
-            check(device_.export_pages(each, descriptor), "export");
-            exported.emplace_back(descriptor);
+            exported.push_back(detail::ShareFd::exported([&] {
+                int descriptor = -1;
+                check(device_.export_pages(each, descriptor), "export");
+                return descriptor;
+            }));
         }
         if (clear) fill(device_, raw_, 0, bytes_);
         check(device_.unmap(raw_, bytes_), "unmap");

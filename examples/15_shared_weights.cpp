@@ -15,7 +15,7 @@
 
 using namespace memsaver;
 
-constexpr std::size_t each = 16_MiB;
+constexpr std::size_t tensor = 16_MiB;
 
 HostDriver device_of(const std::string& folder) {
     return HostDriver{256_MiB, {.machine = folder.substr(folder.rfind('-'))}};
@@ -39,9 +39,9 @@ HostDriver device_of(const std::string& folder) {
         Arena weights = saver.arena("weights");
         PublishOptions options{.version = "2026-11", .names = {}};
         for (int i = 0; i < 4; ++i) {
-            void* const layer = weights.allocate(each);
-            std::memset(layer, i, each); // reads a file, say
-            options.names.push_back({"layer." + std::to_string(i), layer, each});
+            void* const layer = weights.allocate(tensor);
+            std::memset(layer, i, tensor); // reads a file, say
+            options.names.push_back({"layer." + std::to_string(i), layer, tensor});
         }
         auto* const scales = static_cast<float*>(saver.arena("scales").allocate(4_KiB));
         *scales = 1.5F;
