@@ -1,7 +1,8 @@
 // Processes that do at random all that members of a share can do, and are killed and stopped at random moments. Every
 // byte is checked against a pattern; afterwards the device is whole again.
 //
-// MEMSAVER_TORTURE_KILLS: how many processes are killed. MEMSAVER_TORTURE_SEED: another run.
+// MEMSAVER_TORTURE_KILLS: how many processes are killed. MEMSAVER_TORTURE_SEED: another run. MEMSAVER_TORTURE_GPU=1: on
+// the first GPU, of which another process holds all but the pages that the players use and their contexts.
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
 
@@ -39,11 +40,83 @@ namespace share_torture_test {
 
 using namespace memsaver;
 using namespace std::chrono_literals;
-using share_support::free_bytes;
-using share_support::page;
-using share_support::Place;
 
 namespace {
+
+const bool on_gpu = std::getenv("MEMSAVER_TORTURE_GPU") != nullptr;
+const std::size_t page = on_gpu ? 192_MiB : share_support::page; // as large as what GPUs pass on
+constexpr std::size_t pages = 64;
+
+struct Place : share_support::Place {
+    [[nodiscard]] AnyDriver device() const {
+        if (on_gpu) return CudaDriver{0};
+        return share_support::Place::device();
+    }
+    [[nodiscard]] Share join(ShareOptions options) const {
+        options.folder = folder;
+        if (options.answer_within == ShareOptions{}.answer_within) options.answer_within = 3s;
+        return Share{device(), options};
+    }
+};
+
+std::size_t free_bytes(const AnyDriver& device) {
+    DeviceMemory memory;
+    check(device.memory(memory), "query the memory");
+    return memory.free_bytes;
+}
+
+/// On a GPU, a process that holds what is not the players', for as long as the object lives. It is no child of this
+/// process, which waits for all of its own. This process never uses the GPU: its children could not.
+class Rest {
+public:
+    Rest() {
+        if (!on_gpu) return;
+        int until[2];
+        int ready[2];
+        REQUIRE(::pipe(until) == 0);
+        REQUIRE(::pipe(ready) == 0);
+        const pid_t between = ::fork();
+        if (between == 0) {
+            if (::fork() != 0) ::_exit(0);
+            (void)::close(until[1]);
+            hold(ready[1], until[0]);
+        }
+        (void)::waitpid(between, nullptr, 0);
+        (void)::close(until[0]);
+        (void)::close(ready[1]);
+        char byte = 0;
+        const bool holds = ::read(ready[0], &byte, 1) == 1;
+        (void)::close(ready[0]);
+        until_ = until[1];
+        REQUIRE(holds);
+    }
+    ~Rest() {
+        if (until_ >= 0) (void)::close(until_);
+    }
+    Rest(const Rest&) = delete;
+    Rest& operator=(const Rest&) = delete;
+
+private:
+    [[noreturn]] static void hold(int ready, int until) noexcept {
+        constexpr std::size_t contexts = 12 * 700_MiB;
+        try {
+            const CudaDriver device{0};
+            MemorySaver<> saver{device};
+            const std::size_t free = free_bytes(device);
+            if (free > pages * page + contexts)
+                (void)saver.arena("rest").allocate((free - pages * page - contexts) / 1_GiB * 1_GiB);
+            char byte = 1;
+            (void)!::write(ready, &byte, 1);
+            (void)::close(ready);
+            (void)!::read(until, &byte, 1); // until its end
+            ::_exit(0);
+        } catch (...) {
+            ::_exit(1);
+        }
+    }
+
+    int until_ = -1;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -106,6 +179,52 @@ private:
     std::atomic<std::int64_t> left_;
 };
 
+/// The words of a part of a page.
+using Words = std::array<std::uint64_t, share_support::page / sizeof(std::uint64_t)>;
+
+/// Where players write and look: the simulated device's memory, all of it; on a GPU, 64 KiB of each 12 MiB.
+class Memory {
+public:
+    explicit Memory(AnyDriver device) : device_{std::move(device)} {}
+    /// Calls `look(words, page)` for each part, until it returns false.
+    template <class Look>
+    bool each(void* block, std::size_t bytes, Look look) const {
+        for (std::size_t at = 0; at < bytes; at += step())
+            if (!look(static_cast<char*>(block) + at, at / page)) return false;
+        return true;
+    }
+    void write(void* at, const Words& words) const {
+        if (!on_gpu)
+            std::memcpy(at, words.data(), sizeof words);
+        else
+            copy([&](StreamRef stream) {
+                return device_.copy_to_device(reinterpret_cast<Address>(at), words.data(), sizeof words, stream);
+            });
+    }
+    void read(const void* at, Words& words) const {
+        if (!on_gpu)
+            std::memcpy(words.data(), at, sizeof words);
+        else
+            copy([&](StreamRef stream) {
+                return device_.copy_to_host(words.data(), reinterpret_cast<Address>(at), sizeof words, stream);
+            });
+    }
+
+private:
+    static std::size_t step() { return on_gpu ? page / 16 : page; }
+    template <class Copy>
+    void copy(Copy call) const {
+        StreamRef stream;
+        check(device_.open_stream(stream), "open a stream");
+        Status status = call(stream);
+        if (status.ok()) status = device_.drain();
+        (void)device_.close_stream(stream);
+        check(status, "copy");
+    }
+
+    AnyDriver device_;
+};
+
 /// Words that say whose they are, which write of that process they are of, and which page of a block.
 struct Pattern {
     std::uint64_t owner = 0;
@@ -114,31 +233,32 @@ struct Pattern {
     [[nodiscard]] std::uint64_t word(std::size_t index) const {
         return owner << 40U | (write & 0xFFFFU) << 24U | index;
     }
-    void put(void* block, std::size_t bytes) const {
-        auto* const at = static_cast<char*>(block);
-        for (std::size_t i = 0; i < bytes / page; ++i) {
-            const std::uint64_t value = word(i);
-            std::memcpy(at + i * page, &value, sizeof value);
-            for (std::size_t done = sizeof value; done < page; done *= 2)
-                std::memcpy(at + i * page + done, at + i * page, done);
-        }
+    void put(const Memory& memory, void* block, std::size_t bytes) const {
+        Words words;
+        (void)memory.each(block, bytes, [&](char* at, std::size_t index) {
+            words.fill(word(index));
+            memory.write(at, words);
+            return true;
+        });
     }
-    [[nodiscard]] bool is_in(const void* block, std::size_t bytes) const {
-        const auto* const at = static_cast<const char*>(block);
-        for (std::size_t i = 0; i < bytes / page; ++i) {
-            const std::uint64_t value = word(i);
-            if (std::memcmp(at + i * page, &value, sizeof value) != 0 ||
-                std::memcmp(at + i * page, at + i * page + sizeof value, page - sizeof value) != 0)
-                return false;
-        }
-        return true;
+    [[nodiscard]] bool is_in(const Memory& memory, const void* block, std::size_t bytes) const {
+        Words words;
+        return memory.each(const_cast<void*>(block), bytes, [&](const char* at, std::size_t index) {
+            memory.read(at, words);
+            return std::all_of(words.begin(), words.end(), [&](std::uint64_t each) { return each == word(index); });
+        });
     }
     /// The first word that is neither this process's nor 0; 0 if there is none.
-    [[nodiscard]] std::uint64_t stranger_in(const void* block, std::size_t bytes) const {
-        const auto* const at = static_cast<const std::uint64_t*>(block);
-        for (std::size_t i = 0; i < bytes / sizeof *at; ++i)
-            if (at[i] != 0 && at[i] >> 40U != owner) return at[i];
-        return 0;
+    [[nodiscard]] std::uint64_t stranger_in(const Memory& memory, void* block, std::size_t bytes) const {
+        Words words;
+        std::uint64_t found = 0;
+        (void)memory.each(block, bytes, [&](const char* at, std::size_t) {
+            memory.read(at, words);
+            for (const std::uint64_t each : words)
+                if (each != 0 && each >> 40U != owner) found = each;
+            return found == 0;
+        });
+        return found;
     }
 };
 
@@ -181,6 +301,7 @@ private:
         bool trusted;
         Share share;
         MemorySaver<> saver;
+        Memory memory{saver.driver()};
         std::vector<Tag> tags;
         std::vector<Model> models;
         std::optional<Lending> lending;
@@ -303,17 +424,17 @@ private:
             check(m, tag, first);
             if (tag.sealed) return;
             tag.pattern = {mine_.owner, ++mine_.write};
-            tag.pattern.put(tag.block, tag.bytes);
+            tag.pattern.put(m.memory, tag.block, tag.bytes);
             if (random_.one_in(3)) (void)::usleep(static_cast<useconds_t>(random_.time(3ms).count()));
-            if (!tag.pattern.is_in(tag.block, tag.bytes)) wrong("bytes changed while in use, " + tag.name);
+            if (!tag.pattern.is_in(m.memory, tag.block, tag.bytes)) wrong("bytes changed while in use, " + tag.name);
         });
     }
     /// While it is in use.
     void check(Member& m, const Tag& tag, bool first = false) {
-        if (tag.kept && tag.pattern.owner != 0 && !tag.pattern.is_in(tag.block, tag.bytes))
+        if (tag.kept && tag.pattern.owner != 0 && !tag.pattern.is_in(m.memory, tag.block, tag.bytes))
             wrong("bytes are not what was written, " + tag.name);
         if (m.trusted || (tag.kept && !first)) return;
-        if (const std::uint64_t word = mine_.stranger_in(tag.block, tag.bytes); word != 0)
+        if (const std::uint64_t word = mine_.stranger_in(m.memory, tag.block, tag.bytes); word != 0)
             wrong("bytes of process " + std::to_string(word >> 40U) + " were not cleared");
     }
     void use(Member& m) {
@@ -382,7 +503,7 @@ private:
     }
     void look_at(Member& m, const Model& model) {
         const Use use = m.saver.use(model.attached.tag(), {.room_within = 300ms, .timeout = 300ms});
-        if (!model.pattern.is_in(model.attached.at("bytes").data, model.bytes))
+        if (!model.pattern.is_in(m.memory, model.attached.at("bytes").data, model.bytes))
             wrong("a publication has other bytes, " + model.attached.tag());
         if (random_.one_in(2)) model.attached.verify();
     }
@@ -456,7 +577,8 @@ public:
         if (random_.one_in(2)) start_onlooker();
         for (std::size_t i = 0; i < seats_.size(); ++i) start(i);
         for (int left = most; left > 0 && good_;) {
-            (void)::usleep(static_cast<useconds_t>(random_.time(60ms).count()));
+            (void)::usleep(
+                static_cast<useconds_t>(random_.time(on_gpu ? 600ms : 60ms).count())); // a GPU's start is slow
             Seat& seat = seats_[random_(seats_.size())];
             if (random_.one_in(3))
                 stop(seat);
@@ -579,8 +701,18 @@ private:
         }
     }
 
+    /// Of the players' pages, in the round's place.
+    std::size_t free_pages() {
+        const auto count = [&] { return std::min(free_bytes(place_->device()) / page, pages); };
+        if (!on_gpu) return count();
+        const pid_t counts = start_process([&] { return static_cast<int>(count()); });
+        int status = 0;
+        (void)::waitpid(counts, &status, 0);
+        return WIFEXITED(status) ? static_cast<std::size_t>(WEXITSTATUS(status)) : 0;
+    }
+
     void end_onlooker() {
-        const auto all_free = [&] { return free_bytes(*place_) == 64 * page; };
+        const auto all_free = [&] { return free_pages() == pages; };
         if (good_ && !share_support::soon(all_free)) fault("a leader that lives keeps pages");
         (void)::kill(onlooker_, SIGKILL);
         onlooker_ended_ = std::exchange(onlooker_, 0);
@@ -644,8 +776,8 @@ private:
                 fault("a forked child ended with status " + std::to_string(status));
         }
         if (early && good_) slowest = std::max(slowest, board_.served - gone);
-        if (free_bytes(*place_) != 64 * page)
-            fault("only " + std::to_string(free_bytes(*place_) / page) + " of 64 pages are free in the end");
+        if (const std::size_t free = free_pages(); free != pages)
+            fault("only " + std::to_string(free) + " of the pages are free in the end");
     }
 
     Board& board_;
@@ -670,6 +802,7 @@ TEST_CASE("share torture: processes that do everything at random and are killed 
     void* const shared = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(shared != MAP_FAILED);
     auto* const board = new (shared) Board{};
+    const Rest rest;
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0); // children of those that were killed come here
     const std::int64_t began = now();
     Referee referee{*board, seed};
