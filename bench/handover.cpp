@@ -8,8 +8,6 @@
 // too.
 #include "processes.hpp"
 
-#include <sys/socket.h>
-
 #include <cstring>
 
 namespace {
@@ -18,37 +16,6 @@ using namespace processes;
 
 constexpr std::size_t handle = 1_GiB;
 constexpr int rounds = 5;
-
-/// Both ends of a conversation between the parent and a child, in whole structures.
-struct Wire {
-    Wire() {
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::exit(1);
-    }
-    int ends[2];
-};
-
-struct Order {
-    char what = 0;
-    int value = 0;
-};
-
-struct Answer {
-    double began = 0;
-    double ended = 0;
-    double value = 0;
-};
-
-template <class T>
-void put(int to, const T& what) {
-    if (::write(to, &what, sizeof what) != static_cast<ssize_t>(sizeof what)) std::exit(1);
-}
-
-template <class T>
-T get(int from) {
-    T what;
-    if (::recv(from, &what, sizeof what, MSG_WAITALL) != static_cast<ssize_t>(sizeof what)) std::exit(1);
-    return what;
-}
 
 /// One of the two, which does what the parent says.
 class Party {
@@ -62,15 +29,13 @@ public:
         for (std::size_t i = 0; i < handles_.size(); ++i) blocks_.push_back(arena.allocate(handle));
         saver_.pause();
         check(device_.reserve(bytes, 2_MiB, raw_), "reserve");
-        check(device_.map_host(copied(), host_), "map host memory");
-        check(device_.populate_host(host_, copied()), "allocate host memory");
-        check(device_.pin_host(host_, copied()), "pin host memory");
+        host_ = pinned(device_, copied());
         std::memset(host_, 1, copied());
     }
 
     void obey(int orders) {
         for (;;) {
-            const auto order = get<Order>(orders);
+            const auto order = get<Command>(orders);
             Answer answer;
             answer.began = milliseconds();
             switch (order.what) {
@@ -83,7 +48,7 @@ public:
             case 'c': copy(); break;
             case 'd': answer.value = part_that_is(order.value); break;
             case 'l': lending_ = order.value != 0 ? share_.lend(saver_) : Lending{}; break;
-            case 'k': hold_all_but(static_cast<std::size_t>(order.value) * 1_MiB); break;
+            case 'k': hold_all_but(device_, static_cast<std::size_t>(order.value) * 1_MiB); break;
             case 'C': create(); break;
             case 'G': give(order.value != 0); break;
             case 'T': take(); break;
@@ -126,17 +91,6 @@ private:
             }
         check(device_.close_stream(stream), "close a stream");
         return static_cast<double>(same) / static_cast<double>(all);
-    }
-
-    /// Takes the rest of the device, past the share, so that two do not fit.
-    void hold_all_but(std::size_t rest) {
-        std::size_t granularity = 0;
-        check(device_.granularity(granularity), "query the granularity");
-        for (std::size_t part = 8_GiB; part >= 64_MiB; part /= 2)
-            while (free_bytes(device_) >= rest + part) {
-                PageHandle pages;
-                check(device_.create(part, pages), "create");
-            }
     }
 
     // --- the raw calls ---
@@ -205,7 +159,7 @@ bool measure(std::size_t gib, bool trusted) {
     int peers[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peers) != 0) return false;
     pid_t child[2];
-    const auto tell = [&](int who, char what, int value = 0) { put(to[who].ends[0], Order{what, value}); };
+    const auto tell = [&](int who, char what, int value = 0) { put(to[who].ends[0], Command{what, value}); };
     const auto heard = [&](int who) { return get<Answer>(to[who].ends[0]); };
     const auto order = [&](int who, char what, int value = 0) {
         tell(who, what, value);

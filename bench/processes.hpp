@@ -4,6 +4,7 @@
 #include <memsaver/memsaver.hpp>
 #include <memsaver/share/share.hpp>
 
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,24 @@ inline void fill(const AnyDriver& device, Address at, unsigned char byte, std::s
     check(device.close_stream(stream), "close a stream");
 }
 
+/// Takes all but `rest` bytes of a device, for as long as the process lives.
+inline void hold_all_but(const AnyDriver& device, std::size_t rest) {
+    for (std::size_t part = 8_GiB; part >= 64_MiB; part /= 2)
+        while (free_bytes(device) >= rest + part) {
+            PageHandle pages;
+            check(device.create(part, pages), "create");
+        }
+}
+
+/// Pinned host memory, for as long as the process lives.
+inline void* pinned(const AnyDriver& device, std::size_t bytes) {
+    void* host = nullptr;
+    check(device.map_host(bytes, host), "map host memory");
+    check(device.populate_host(host, bytes), "allocate host memory");
+    check(device.pin_host(host, bytes), "pin host memory");
+    return host;
+}
+
 /// Runs `body` in a process, which ends with it.
 template <class Body>
 pid_t start(Body body) {
@@ -100,6 +119,37 @@ pid_t start(Body body) {
 inline void kill(pid_t process) {
     (void)::kill(process, SIGKILL);
     (void)::waitpid(process, nullptr, 0);
+}
+
+/// Both ends of a conversation between the parent and a child, in whole structures.
+struct Wire {
+    Wire() {
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::exit(1);
+    }
+    int ends[2];
+};
+
+struct Command {
+    char what = 0;
+    int value = 0;
+};
+
+struct Answer {
+    double began = 0;
+    double ended = 0;
+    double value = 0;
+};
+
+template <class T>
+void put(int to, const T& what) {
+    if (::write(to, &what, sizeof what) != static_cast<ssize_t>(sizeof what)) std::exit(1);
+}
+
+template <class T>
+T get(int from) {
+    T what;
+    if (::recv(from, &what, sizeof what, MSG_WAITALL) != static_cast<ssize_t>(sizeof what)) std::exit(1);
+    return what;
 }
 
 } // namespace processes
