@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -73,13 +75,26 @@ inline detail::ShareFd owned(int descriptor) {
     return detail::ShareFd::opened([=] { return descriptor; });
 }
 
-/// Whether this process has a socket, or anything in the place's folder, open: for a forked child.
+/// Whether a socket is bound to a name in a share's folder, or connected to one.
+inline bool is_of_a_share(int socket) {
+    for (const auto name_of : {&::getsockname, &::getpeername}) {
+        sockaddr_un address{};
+        socklen_t size = sizeof address - 1;
+        if (name_of(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+            std::string{address.sun_path}.starts_with("/proc/self/fd/"))
+            return true;
+    }
+    return false;
+}
+
+/// Whether this process has a share's socket, or anything in the place's folder, open: for a forked child. Drivers have
+/// sockets of their own.
 inline bool has_share_descriptors(const Place& place) {
     for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
         std::error_code gone; // the iterator's own
         const std::string target = std::filesystem::read_symlink(each.path(), gone).string();
-        const bool usual = std::stoi(each.path().filename().string()) <= STDERR_FILENO;
-        if (!usual && (target.starts_with("socket:") || target.starts_with(place.folder))) return true;
+        const int descriptor = std::stoi(each.path().filename().string());
+        if (descriptor > STDERR_FILENO && (is_of_a_share(descriptor) || target.starts_with(place.folder))) return true;
     }
     return false;
 }

@@ -47,9 +47,21 @@ const bool on_gpu = std::getenv("MEMSAVER_TORTURE_GPU") != nullptr;
 const std::size_t page = on_gpu ? 192_MiB : share_support::page; // as large as what GPUs pass on
 constexpr std::size_t pages = 64;
 
+/// Room on a GPU that nobody takes: the players' contexts need it.
+constexpr std::size_t contexts = 12 * 640_MiB;
+class BesideContexts final : public DeviceAround {
+public:
+    using DeviceAround::DeviceAround;
+    Status memory(DeviceMemory& memory) noexcept override {
+        const Status status = DeviceAround::memory(memory);
+        memory.free_bytes -= std::min(memory.free_bytes, contexts);
+        return status;
+    }
+};
+
 struct Place : share_support::Place {
     [[nodiscard]] AnyDriver device() const {
-        if (on_gpu) return CudaDriver{0};
+        if (on_gpu) return AnyDriver{std::make_shared<BesideContexts>(CudaDriver{0})};
         return share_support::Place::device();
     }
     [[nodiscard]] Share join(ShareOptions options) const {
@@ -98,13 +110,12 @@ public:
 
 private:
     [[noreturn]] static void hold(int ready, int until) noexcept {
-        constexpr std::size_t contexts = 12 * 700_MiB;
         try {
             const CudaDriver device{0};
             MemorySaver<> saver{device};
             const std::size_t free = free_bytes(device);
-            if (free > pages * page + contexts)
-                (void)saver.arena("rest").allocate((free - pages * page - contexts) / 1_GiB * 1_GiB);
+            const std::size_t others = pages * page + contexts + 3_GiB;
+            if (free > others) (void)saver.arena("rest").allocate((free - others) / 1_GiB * 1_GiB);
             char byte = 1;
             (void)!::write(ready, &byte, 1);
             (void)::close(ready);
