@@ -7,19 +7,35 @@ using namespace transfer_test;
 
 namespace {
 
-using Region = HostCells;
-constexpr std::size_t bytes = 130_MiB + 6912; // cells of 64 MiB: at least three, with an odd tail
+constexpr std::size_t part_bytes = 1_MiB;
+constexpr std::size_t bytes = 2 * part_bytes + 6912; // three parts, of which the last one is odd
 
 struct Setup {
-    explicit Setup(std::size_t pin_limit = 1_GiB)
-        : driver{late_machine(pin_limit)}, memory{driver, bytes}, region{std::make_shared<Region>(driver, bytes)} {
+    Setup() : driver{late_machine()}, memory{driver, bytes} {
         memory.write(1);
+        for (std::size_t at = 0; at < bytes; at += part_bytes) {
+            cells.push_back(std::make_shared<HostCells>(driver, std::min(part_bytes, bytes - at)));
+        }
     }
+    /// One piece for each part, which is pinned on its own, as the cells of a large mapping are.
     std::vector<Piece> pieces() const {
-        auto all = cut_into_pieces({{memory.address(), region->address(), bytes}}, Region::cell_bytes,
-                                   [](const Unit&, const Unit&) { return false; });
-        for (Piece& piece : all) piece.pages = region;
+        std::vector<Piece> all;
+        Address at = memory.address();
+        for (const auto& cell : cells) {
+            const std::size_t here = std::min(part_bytes, memory.address() + bytes - at);
+            for (Piece& piece : cut_into_pieces({{at, cell->address(), here}}, HostCells::cell_bytes,
+                                                [](const Unit&, const Unit&) { return false; })) {
+                piece.pages = cell;
+                all.push_back(std::move(piece));
+            }
+            at += here;
+        }
         return all;
+    }
+    [[nodiscard]] std::size_t host_bytes() const {
+        std::size_t sum = 0;
+        for (const auto& cell : cells) sum += cell->bytes();
+        return sum;
     }
     std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
                                    std::function<void()> refused = {}, CrewOptions crew = {.threads = 2}) const {
@@ -28,7 +44,7 @@ struct Setup {
     }
     Faulty driver;
     PlainBytes memory;
-    std::shared_ptr<Region> region;
+    std::vector<std::shared_ptr<HostCells>> cells;
 };
 
 } // namespace
@@ -44,7 +60,7 @@ TEST_CASE("Direct transfer: saves while pages are pinned, and restores with noth
     CHECK(out->query(passed).ok());
     CHECK(passed);
     CHECK(done.bytes() == bytes);
-    CHECK(s.driver.pinned_bytes() == s.region->bytes());
+    CHECK(s.driver.pinned_bytes() == s.host_bytes());
     s.memory.write(2);
     const auto pins = s.driver.calls(Call::pin_host);
     Done back;
@@ -68,15 +84,15 @@ TEST_CASE("Direct transfer: a stream follows a range") {
     in->start();
     StreamRef stream;
     REQUIRE(s.driver.open_stream(stream).ok());
-    CHECK(in->follow(stream, {s.memory.address() + 66_MiB, 10}).ok());
+    CHECK(in->follow(stream, {s.memory.address() + part_bytes + 5, 10}).ok());
     const auto expected = test::pattern(bytes, 1);
     std::vector<unsigned char> seen(10);
-    CHECK(s.driver.copy_to_host(seen.data(), s.memory.address() + 66_MiB, 10, stream).ok());
+    CHECK(s.driver.copy_to_host(seen.data(), s.memory.address() + part_bytes + 5, 10, stream).ok());
     EventRef mark;
     REQUIRE(s.driver.open_event(stream, mark).ok());
     CHECK(s.driver.record(mark, stream).ok());
     CHECK(s.driver.wait(mark).ok());
-    CHECK(std::equal(seen.begin(), seen.end(), expected.begin() + static_cast<std::ptrdiff_t>(66_MiB)));
+    CHECK(std::equal(seen.begin(), seen.end(), expected.begin() + static_cast<std::ptrdiff_t>(part_bytes + 5)));
     CHECK(in->follow(stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
     CHECK(in->wait().ok());
     CHECK(s.driver.close_event(mark).ok());
@@ -177,7 +193,7 @@ TEST_CASE("Direct transfer: a failure in the middle waits for what was enqueued,
             s.driver.heal();
             CHECK(!out->wait().ok());
             out.reset();
-            s.region.reset(); // pages that a copy in flight still needs: a fault on a machine that runs work late
+            s.cells.clear(); // pages that a copy in flight still needs: a fault on a machine that runs work late
             CHECK(s.driver.drain().ok());
             for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
         }
@@ -190,7 +206,7 @@ TEST_CASE("Direct transfer: destroyed in the middle, it waits") {
         auto out = s.make(Direction::out);
         out->start();
     }
-    s.region.reset();
+    s.cells.clear();
     for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
     { auto never_started = Setup{}.make(Direction::out); }
 }
@@ -205,10 +221,10 @@ TEST_CASE(
         s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
         out->start();
         CHECK(out->wait().code == Failure::injected_code);
-        CHECK(s.region->close().code == Failure::injected_code);
-        CHECK(s.driver.host_bytes() == s.region->bytes());
+        CHECK(s.cells.front()->close().code == Failure::injected_code);
+        CHECK(s.driver.host_bytes() == s.host_bytes());
         s.driver.heal();
-        CHECK(s.region->close().ok()); // late copies ran before
+        for (const auto& cell : s.cells) CHECK(cell->close().ok()); // late copies ran before
         CHECK(s.driver.host_bytes() + s.driver.pinned_bytes() == 0);
         CHECK(s.driver.drain().ok());
     }

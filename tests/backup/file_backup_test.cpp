@@ -84,19 +84,19 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
             const Checked machine;
             const FileWatch watch{machine.driver};
             MemorySaver saver{machine.driver};
-            void* const block = saver.arena("cold", in_file()).allocate(40_MiB + 1);
-            write_pattern(machine.driver, block, 40_MiB + 1, 1);
+            void* const block = saver.arena("cold", in_file()).allocate(6_MiB + 1);
+            write_pattern(machine.driver, block, 6_MiB + 1, 1);
             machine.driver.fail({.call = call, .nth = nth, .lasting = Lasting::onwards});
             const std::string text = text_of<DriverError>([&] { (void)saver.pause("cold"); });
             if (call != Call::write_file) CHECK(contains(text, directory()));
             CHECK(row_of(saver, "cold").state == "active");
             CHECK(row_of(saver, "cold").backed_up_bytes == 0);
-            CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
+            CHECK(has_pattern(machine.driver, block, 6_MiB + 1, 1));
             machine.driver.heal();
             (void)saver.pause("cold");
-            CHECK(watch.disk_bytes() <= 41_MiB); // no space was reserved twice
+            CHECK(watch.disk_bytes() <= 7_MiB); // no space was reserved twice
             (void)saver.resume("cold");
-            CHECK(has_pattern(machine.driver, block, 40_MiB + 1, 1));
+            CHECK(has_pattern(machine.driver, block, 6_MiB + 1, 1));
         }
     }
 }

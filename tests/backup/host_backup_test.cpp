@@ -67,16 +67,18 @@ private:
     std::vector<Block> blocks_;
 };
 
-/// Every second policy, other ones for each commit; all with MEMSAVER_SWEEP_STEP=1.
+/// Every third policy, other ones for each commit; all with MEMSAVER_SWEEP_STEP=1.
 std::vector<NamedPolicy> some_keepers() {
     const std::vector<NamedPolicy> all = keepers();
     std::vector<NamedPolicy> some;
-    for (std::size_t i = sampling().first(2); i < all.size(); i += sampling().stride(2)) some.push_back(all[i]);
+    for (std::size_t i = sampling().first(3); i < all.size(); i += sampling().stride(3)) some.push_back(all[i]);
     return some;
 }
 
-const std::vector<std::size_t> odd_sizes{6912, 4_MiB + 1, 1, 300'000, 2_MiB, 6912, 1_MiB - 255};
-constexpr std::size_t odd_bytes = 6912 + (4_MiB + 256) + 256 + 300'032 + 2_MiB + 6912 + 1_MiB; // in units of 256
+// More than a ring's buffer, and as much: every byte is compared after each resume, so that more would only take
+// longer.
+const std::vector<std::size_t> odd_sizes{6912, 2_MiB + 1, 1, 100'000, 2_MiB, 6912, 256_KiB - 255};
+constexpr std::size_t odd_bytes = 6912 + (2_MiB + 256) + 256 + 100'096 + 2_MiB + 6912 + 256_KiB; // in units of 256
 
 /// Checks that exactly all bytes are kept; fewer with compression. The host's codec detects the pattern's repetitions,
 /// the device's does not.
@@ -120,17 +122,15 @@ TEST_CASE("backup: bytes are identical over three cycles with fresh bytes" * on_
 TEST_CASE("backup: a large odd block" * on_quick) {
     for (const auto& keeper : keepers()) {
         const std::string which = keeper.name;
-        if (which != "pinned" && which != "pageable" && which != "file, verified") continue;
+        if (which != "pinned" && which != "pageable") continue;
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {64_MiB + 1, 6912, 64_MiB + 1}};
-        for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
-            blocks.write(cycle);
-            (void)saver.pause("weights");
-            (void)saver.resume("weights");
-            CHECK(blocks.whole());
-        }
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {64_MiB + 1, 6912}};
+        blocks.write(1);
+        (void)saver.pause("weights");
+        (void)saver.resume("weights");
+        CHECK(blocks.whole());
     }
 }
 
@@ -174,11 +174,11 @@ TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machin
               // Compressed bytes are freed by the next operation.
               (keeper.name.find("compressed") != std::string::npos));
         // Allocated while others are paused, in separate memory, and paused too: both batches are resumed together.
-        Blocks later{machine.driver, arena, {5_MiB + 3, 6912, 3_MiB}};
+        Blocks later{machine.driver, arena, {2_MiB + 3, 6912, 1_MiB}};
         later.write(7);
         CHECK(later.whole());
         (void)saver.pause("weights");
-        Blocks latest{machine.driver, arena, {9_MiB + 3, 100}};
+        Blocks latest{machine.driver, arena, {3_MiB + 3, 100}};
         latest.write(70);
         (void)saver.pause("weights");
         CHECK(machine.driver.handle_bytes() == 0);
@@ -204,11 +204,11 @@ TEST_CASE("backup: resuming without room changes nothing, then succeeds" * on_qu
         CAPTURE(keeper.name);
         const Checked machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {16_MiB, 6912}};
+        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {4_MiB, 6912}};
         blocks.write(1);
         (void)saver.pause("weights");
         {
-            const Ballast full{machine.driver, 4_MiB};
+            const Ballast full{machine.driver, 2_MiB};
             CHECK_THROWS_AS((void)saver.resume("weights"), OutOfMemory);
             CHECK(row_of(saver, "weights").state == "paused");
         }
@@ -228,7 +228,7 @@ TEST_CASE("backup: another policy for a single pause" * on_machines) {
         (void)saver.resume("weights");
         CHECK(saver.pause("weights", {.bytes = Zero{}}).saved_bytes == 0);
         (void)saver.resume("weights");
-        CHECK(all_are(machine.driver, blocks.at(1), 4_MiB + 1, 0));
+        CHECK(all_are(machine.driver, blocks.at(1), 2_MiB + 1, 0));
         blocks.write(2); // without invalidate: the policy knows that it was not used
         CHECK(saver.pause("weights").saved_bytes == odd_bytes);
         (void)saver.resume("weights");
@@ -317,11 +317,11 @@ TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on
         (void)saver.resume("frozen");
         CHECK(saver.pause("frozen").saved_bytes == 0); // unchanged, including odd tails
         (void)saver.resume("frozen");
-        write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 4_MiB, {0x77});
+        write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 2_MiB, {0x77});
         const std::string text = text_of<Misuse>([&] { (void)saver.pause("frozen"); });
         CHECK(contains(text, "call invalidate(\"frozen\")"));
-        CHECK(contains(text, "for example at " + format_address(address_of(blocks.at(1)) + 4_MiB)));
-        CHECK(contains(text, "in a block of 4.00 MiB at " + format_address(address_of(blocks.at(1)))));
+        CHECK(contains(text, "for example at " + format_address(address_of(blocks.at(1)) + 2_MiB)));
+        CHECK(contains(text, "in a block of 2.00 MiB at " + format_address(address_of(blocks.at(1)))));
         CHECK(row_of(saver, "frozen").state == "active");
         blocks.write(2);
         saver.invalidate("frozen");
@@ -340,11 +340,11 @@ TEST_CASE("retain: one host address over three pauses with fresh bytes" * on_mac
         for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
             blocks.write(cycle);
             (void)saver.pause("weights");
-            const BackupView view = saver.backup_view(blocks.at(1), 4_MiB + 1);
+            const BackupView view = saver.backup_view(blocks.at(1), 2_MiB + 1);
             if (host == nullptr) host = view.data();
             CHECK(view.data() == host);
             (void)saver.resume("weights");
-            CHECK(saver.backup_view(blocks.at(1), 4_MiB + 1).data() == host);
+            CHECK(saver.backup_view(blocks.at(1), 2_MiB + 1).data() == host);
             CHECK(blocks.whole());
             CHECK(machine.driver.host_bytes() > 0);
         }
@@ -379,7 +379,7 @@ TEST_CASE("backup memory of freed blocks is reused, or released as a whole" * on
         const Arena arena = saver.arena("weights", policy);
         std::size_t most = 0;
         for (std::uint64_t cycle = 0; cycle < 5; ++cycle) {
-            Blocks blocks{machine.driver, arena, {6_MiB + 1, 2_MiB, 6912}};
+            Blocks blocks{machine.driver, arena, {3_MiB + 1, 2_MiB, 6912}};
             blocks.write(cycle);
             (void)saver.pause("weights");
             (void)saver.resume("weights");
@@ -460,7 +460,8 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
         {
             Told told;
             MemorySaver saver{driver, {.events = told.sink()}};
-            Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), {70_MiB, 6912}};
+            Blocks blocks{
+                driver, saver.arena("weights", HostBackup{.threads = 2}), {limit == 66_MiB ? 70_MiB : 3_MiB, 6912}};
             for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
                 blocks.write(cycle);
                 (void)saver.pause("weights");
@@ -487,7 +488,7 @@ TEST_CASE("pageable, file: pinned memory stays within the ring" * on_quick) {
     for (const AnyPolicy& policy : {AnyPolicy{host}, AnyPolicy{file}}) {
         const Checked machine;
         MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), {100_MiB}};
+        Blocks blocks{machine.driver, saver.arena("weights", policy), {20_MiB}};
         std::atomic<std::size_t> most{0};
         machine.driver.on_call([&](const CallRecord& call) {
             if (call.call != Call::copy_to_host && call.call != Call::copy_to_device) return;
@@ -538,7 +539,7 @@ private:
 } // namespace
 
 TEST_CASE("tags that pause together share a budget of host memory") {
-    constexpr std::size_t each = 40_MiB;
+    constexpr std::size_t each = 8_MiB;
     const FaultyDriver driver{HostWith<HostForOne>{HostDriver{256_MiB}, each * 3 / 2}};
     {
         MemorySaver saver{driver};
@@ -605,18 +606,18 @@ TEST_CASE("backup_view: bytes while paused, later if they are kept, or why there
         const Checked machine;
         MemorySaver saver{machine.driver};
         const Arena arena = saver.arena("weights", keeper.policy);
-        void* const block = arena.allocate(3_MiB + 17);
+        void* const block = arena.allocate(2_MiB + 17);
         void* const other = arena.allocate(6912);
-        write_pattern(machine.driver, block, 3_MiB + 17, 5);
+        write_pattern(machine.driver, block, 2_MiB + 17, 5);
         write_pattern(machine.driver, other, 6912, 6);
         CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(block, 1); }), "no complete backup"));
         (void)saver.pause("weights");
-        const auto bytes = pattern(3_MiB + 17, 5);
+        const auto bytes = pattern(2_MiB + 17, 5);
         const auto same = [](const BackupView& view, const unsigned char* from) {
             return std::equal(view.data(), view.data() + view.size_bytes, reinterpret_cast<const std::byte*>(from));
         };
-        const BackupView whole = saver.backup_view(block, 3_MiB + 17);
-        CHECK(whole.size_bytes == 3_MiB + 17);
+        const BackupView whole = saver.backup_view(block, 2_MiB + 17);
+        CHECK(whole.size_bytes == 2_MiB + 17);
         CHECK(same(whole, bytes.data()));
         CHECK(same(saver.backup_view(static_cast<std::byte*>(block) + 1_MiB + 3, 4097), bytes.data() + 1_MiB + 3));
         CHECK(same(saver.backup_view(other, 6912), pattern(6912, 6).data()));
@@ -626,7 +627,7 @@ TEST_CASE("backup_view: bytes while paused, later if they are kept, or why there
         (void)saver.resume("weights");
         CHECK(same(whole, bytes.data())); // the view owns its bytes
         if (keeper.name.find("given back") == std::string::npos) {
-            CHECK(same(saver.backup_view(block, 3_MiB + 17), bytes.data()));
+            CHECK(same(saver.backup_view(block, 2_MiB + 17), bytes.data()));
         } else {
             CHECK_THROWS_AS((void)saver.backup_view(block, 1), Misuse);
         }
@@ -783,9 +784,9 @@ TEST_CASE("several tags are restored in the caller's order, after all memory was
     MemorySaver saver{machine.driver};
     // Separate threads would start in that order, but run as the system schedules them.
     const HostBackup policy{.threads = 1, .executor = std::make_shared<AtOnce>()};
-    Blocks a{machine.driver, saver.arena("a", policy), {4_MiB}};
-    Blocks b{machine.driver, saver.arena("b", policy), {4_MiB}};
-    Blocks c{machine.driver, saver.arena("c", policy), {4_MiB}};
+    Blocks a{machine.driver, saver.arena("a", policy), {1_MiB}};
+    Blocks b{machine.driver, saver.arena("b", policy), {1_MiB}};
+    Blocks c{machine.driver, saver.arena("c", policy), {1_MiB}};
     a.write(1), b.write(2), c.write(3);
     (void)saver.pause();
     struct Seen {
@@ -807,7 +808,7 @@ TEST_CASE("several tags are restored in the caller's order, after all memory was
     }
     const auto name_of = [&](Address address) {
         for (const auto& [blocks, name] : {std::pair{&a, 'a'}, std::pair{&b, 'b'}, std::pair{&c, 'c'}}) {
-            if (address - address_of(blocks->at(0)) < 4_MiB) return name;
+            if (address - address_of(blocks->at(0)) < 1_MiB) return name;
         }
         return '?';
     };
@@ -865,7 +866,7 @@ TEST_CASE("blocks are allocated and freed by other threads while a tag is saved 
             }
             for (void* const block : mine) arena.deallocate(block);
         }};
-        for (int cycle = 0; cycle < 4; ++cycle) {
+        for (int cycle = 0; cycle < 2; ++cycle) {
             saver.prepare("weights");
             (void)saver.pause("weights");
             (void)saver.resume("weights");

@@ -14,7 +14,7 @@ using namespace transfer_test;
 
 namespace {
 
-constexpr std::size_t bytes = 5_MiB + 768;
+constexpr std::size_t bytes = 2_MiB + 100'608; // a whole piece and a part
 
 /// Two blocks in plain memory, and a slot for them.
 struct Kept {

@@ -39,7 +39,7 @@ private:
     mutable std::atomic<std::size_t> calls_{0};
 };
 
-constexpr std::size_t bytes = 21_MiB + 6912;
+constexpr std::size_t bytes = 8_MiB + 6912;
 
 struct Setup {
     explicit Setup(std::size_t limit = 8_MiB, unsigned threads = 2)
@@ -74,7 +74,7 @@ struct Setup {
     }
     Faulty driver;
     PlainBytes memory;
-    Shelf shelf{32_MiB};
+    Shelf shelf{12_MiB};
     std::shared_ptr<Ring> ring;
 };
 

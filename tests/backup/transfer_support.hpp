@@ -45,9 +45,7 @@ private:
     Address address_ = 0;
 };
 
-inline Faulty late_machine(std::size_t pin_limit = 1_GiB) {
-    return Faulty{HostDriver{512_MiB, {.poison = true, .late = true, .pin_limit = pin_limit}}};
-}
+inline Faulty late_machine() { return Faulty{HostDriver{512_MiB, {.poison = true, .late = true}}}; }
 
 inline void check_clean(const Faulty& driver) {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
