@@ -20,10 +20,13 @@ constexpr int rounds = 5;
 /// One of the two, which does what the parent says.
 class Party {
 public:
-    Party(const Place& place, std::size_t bytes, bool trusted, const char* name, int peer)
-        : device_{place.device()}, peer_{peer}, bytes_{bytes},
-          share_{device_, {.name = name, .trusted = trusted, .folder = place.folder}}, saver_{share_.driver()},
-          handles_(bytes / handle) {
+    Party(const Place& place, std::size_t bytes, bool trusted, bool linger, const char* name, int peer)
+        : device_{place.device()}, peer_{peer}, bytes_{bytes}, share_{device_,
+                                                                      {.name = name,
+                                                                       .trusted = trusted,
+                                                                       .linger = std::chrono::seconds{linger ? 1 : 0},
+                                                                       .folder = place.folder}},
+          saver_{share_.driver()}, handles_(bytes / handle) {
         // `evictable`: the other one may have it as soon as it asks.
         Arena arena = saver_.arena("memory", Discard{}, {.evictable = true});
         for (std::size_t i = 0; i < handles_.size(); ++i) blocks_.push_back(arena.allocate(handle));
@@ -152,7 +155,8 @@ private:
     void* host_ = nullptr;
 };
 
-bool measure(std::size_t gib, bool trusted) {
+/// `linger`: only what two do that take turns, whose pages linger.
+bool measure(std::size_t gib, bool trusted, bool linger) {
     const std::size_t bytes = gib * handle;
     const Place place{bytes + bytes / 2};
     Wire to[2];
@@ -168,12 +172,13 @@ bool measure(std::size_t gib, bool trusted) {
     const auto rest = [] { (void)::usleep(1'500'000); }; // the device clears what was released
     for (int who = 0; who < 2; ++who) {
         child[who] = start([&] {
-            Party party{place, bytes, trusted, who == 0 ? "trainer" : "rollout", peers[who]};
+            Party party{place, bytes, trusted, linger, who == 0 ? "trainer" : "rollout", peers[who]};
             party.obey(to[who].ends[1]);
         });
         (void)order(who, 'l', 0); // it is there
     }
-    std::vector<double> raw, own, asked, after, quiet;
+    std::vector<double> raw, own, asked, after, quiet, turns, after_turns;
+    rest(); // what lingers from the start is gone
     for (int round = 0; round < rounds; ++round) {
         (void)order(0, 'C');
         const Answer given = order(0, 'G', trusted ? 0 : 1);
@@ -213,13 +218,29 @@ bool measure(std::size_t gib, bool trusted) {
             (void)order(from, 'l', 0);
         }
     };
-    for (int round = 0; round < rounds; ++round) pass(round % 2, true);
-    for (int round = 0; round < rounds; ++round) pass((rounds + round) % 2, false);
-    std::printf("%zu GiB, %s: raw calls %.2f ms; pause to resume %.2f ms, ratio %.2f; asked for %.2f ms, ratio %.2f; "
-                "4 GiB in right after %.2f of a quiet copy%s\n",
-                gib, trusted ? "trusted" : "cleared", median(raw), median(own), median(own) / median(raw),
-                median(asked), median(asked) / median(raw), median(after) / median(quiet),
-                right ? "" : "; WRONG BYTES");
+    const auto in_turn = [&](int from) { // nobody waits when it pauses
+        (void)order(from, 'f', 100 + from);
+        const Answer paused = order(from, 'p');
+        const Answer resumed = order(1 - from, 'r');
+        turns.push_back((paused.ended - paused.began) + (resumed.ended - resumed.began));
+        const Answer copied = order(1 - from, 'c');
+        after_turns.push_back(copied.ended - copied.began);
+        (void)::usleep(300'000);
+        const Answer again = order(1 - from, 'c');
+        quiet.push_back(again.ended - again.began);
+    };
+    for (int round = 0; round < rounds && !linger; ++round) pass(round % 2, true);
+    for (int round = 0; round < rounds && !linger; ++round) pass((rounds + round) % 2, false);
+    for (int round = 0; round < rounds; ++round) in_turn(round % 2);
+    std::printf("%zu GiB, %s, in turns%s: %.2f ms, ratio %.2f; 4 GiB in right after %.2f of a quiet copy\n", gib,
+                trusted ? "trusted" : "cleared", linger ? ", lingering" : "", median(turns),
+                median(turns) / median(raw), median(after_turns) / median(quiet));
+    if (!linger)
+        std::printf(
+            "%zu GiB, %s: raw calls %.2f ms; pause to resume %.2f ms, ratio %.2f; asked for %.2f ms, ratio %.2f; "
+            "4 GiB in right after %.2f of a quiet copy%s\n",
+            gib, trusted ? "trusted" : "cleared", median(raw), median(own), median(own) / median(raw), median(asked),
+            median(asked) / median(raw), median(after) / median(quiet), right ? "" : "; WRONG BYTES");
     for (int who = 0; who < 2; ++who) {
         tell(who, 'q');
         int status = 0;
@@ -238,6 +259,7 @@ int main(int count, char** arguments) {
     if (sizes.empty()) sizes = {1};
     bool right = true;
     for (const std::size_t gib : sizes)
-        for (const bool trusted : {true, false}) right = measure(gib, trusted) && right;
+        for (const bool trusted : {true, false})
+            for (const bool linger : {false, true}) right = measure(gib, trusted, linger) && right;
     return right ? 0 : 1;
 }

@@ -1372,6 +1372,7 @@ memsaver_result memsaver_join_share(const memsaver_options* device, const memsav
         wanted.trusted = from.trusted;
         wanted.answer_within =
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::nanoseconds{from.answer_within_ns});
+        wanted.linger = std::chrono::floor<std::chrono::milliseconds>(std::chrono::nanoseconds{from.linger_ns});
         wanted.folder = text_of(from.folder);
         Machine machine = machine_of(on);
         Share made{driver_of(on, machine), wanted};

@@ -940,10 +940,13 @@ typedef struct memsaver_share_options {
     /// Where the members meet: a folder of this user with mode 0700, made if it is not there. Null: one for each
     /// device.
     const char* folder;
+    /// How long released pages stay with the share if nobody waits for them, at most an hour: for processes that take
+    /// turns. They count as free for members, and not for other processes.
+    int64_t linger_ns;
 } memsaver_share_options;
 
 #define MEMSAVER_SHARE_OPTIONS_INIT                                                                                    \
-    { sizeof(memsaver_share_options), NULL, 0, 0, 0, false, 500000000, NULL }
+    { sizeof(memsaver_share_options), NULL, 0, 0, 0, false, 500000000, NULL, 0 }
 
 /// Joins the share of a device. `device` selects it as for memsaver_create(), by its `driver`, `device`, `rdma`,
 /// `peers`, `cuda_library` and the fields for host memory. Set `share` in the same options to create savers that take

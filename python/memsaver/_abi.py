@@ -325,6 +325,7 @@ class ShareOptions(Sized):
         ("trusted", c_bool),
         ("answer_within_ns", c_int64),
         ("folder", c_char_p),
+        ("linger_ns", c_int64),
     )
 
 

@@ -42,6 +42,7 @@ class Share:
         floor: int = 0,
         ceiling: int = 0,
         trusted: bool = False,
+        linger: float = 0,
         answer_within: float = 0.5,
         folder: str | os.PathLike[str] | None = None,
         host_capacity: int = 0,
@@ -58,6 +59,8 @@ class Share:
         floor: device memory that others do not ask this process to give up.
         ceiling: the most device memory that this process takes; 0: no limit.
         trusted: pages pass between this process and members that say so too as they were left; others are cleared.
+        linger: seconds that released pages stay with the share if nobody waits for them, at most an hour: for processes
+            that take turns. They count as free for members, and not for other processes.
         answer_within: seconds that another process may take to answer before it is passed by.
         folder: where the members meet: a folder of this user with mode 0700, made if it is not there. None: one for
             each device. Containers meet in a folder that both mount.
@@ -73,6 +76,7 @@ class Share:
             floor=bytes_of(floor, "floor"),
             ceiling=bytes_of(ceiling, "ceiling"),
             trusted=trusted,
+            linger_ns=nanoseconds_of(linger),
             answer_within_ns=nanoseconds_of(answer_within),
             folder=None if folder is None else os.fsencode(folder),
         )

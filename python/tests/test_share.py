@@ -167,7 +167,7 @@ def test_what_cannot_be_joined(place: Place) -> None:
     with pytest.raises(memsaver.Unavailable, match="device of this process alone"):
         Share("host", folder=place.folder)
     place.folder.chmod(0o700)
-    for options in ({"ceiling": 1, "floor": 2}, {"priority": 2**31}, {"floor": -1}):
+    for options in ({"ceiling": 1, "floor": 2}, {"priority": 2**31}, {"floor": -1}, {"linger": 3601}):
         with pytest.raises(memsaver.Misuse, match=next(iter(options))):
             place.share("a", **options)
     with pytest.raises(memsaver.Misuse, match="63 bytes"):

@@ -234,6 +234,9 @@ static void fail_to_join(uint64_t unused) {
     options.answer_within_ns = 1;
     FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "answer_within");
     options.answer_within_ns = 1000000;
+    options.linger_ns = -1;
+    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "linger");
+    options.linger_ns = 0;
     options.floor = 2;
     options.ceiling = 1;
     FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "ceiling");

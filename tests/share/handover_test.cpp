@@ -60,10 +60,10 @@ public:
 
 /// A member with a saver that lends.
 struct Party {
-    Party(const Place& place, const char* name, bool trusted = true)
+    Party(const Place& place, const char* name, bool trusted = true, std::chrono::milliseconds linger = {})
         : device{std::make_shared<Watched>(place.device())},
-          share{AnyDriver{device}, {.name = name, .trusted = trusted, .folder = place.folder}}, saver{share.driver()},
-          lending{share.lend(saver)} {}
+          share{AnyDriver{device}, {.name = name, .trusted = trusted, .linger = linger, .folder = place.folder}},
+          saver{share.driver()}, lending{share.lend(saver)} {}
 
     void* fill(const char* tag, std::size_t bytes, int value) {
         void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
@@ -139,6 +139,42 @@ TEST_CASE("share hand-over: what its owner pauses goes to who waits for it") {
         waiting.join();
         CHECK(b.device->imported == 1);
         CHECK(all_are(in_b, 7, big));
+    }
+}
+
+TEST_CASE("share hand-over: two that take turns pass pages that linger") {
+    for (const bool trusted : {true, false}) {
+        CAPTURE(trusted);
+        const Place place;
+        Party a{place, "a", true, 1h};
+        Party b{place, "b", trusted, 1h};
+        auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
+        a.saver.pause();
+        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+        CHECK(b.device->created == (trusted ? 0 : 1)); // as they were left: not for a stranger
+        for (int round = 0; round < 3; ++round) {
+            std::memset(in_b, 8, big);
+            b.saver.pause();
+            CHECK(free_bytes(place) == 64 * page - big);
+            a.saver.resume();
+            CHECK(all_are(in_a, trusted ? 8 : 0, big));
+            std::memset(in_a, 9, big);
+            a.saver.pause();
+            b.saver.resume();
+            if (trusted) CHECK(all_are(in_b, 9, big));
+        }
+        CHECK(a.device->created == 1);
+        CHECK(a.device->imported == 3);
+        CHECK(b.device->created == (trusted ? 0 : 4));
+        b.saver.pause();
+        (void)a.bare("of another size", 64 * page - big / 2); // they are not in the way
+        CHECK(free_bytes(place) == big / 2);
+        a.saver.drop("of another size");
+        CHECK(free_bytes(place) == big / 2); // lingers
+        Address plain = 0;
+        CHECK(a.share.driver().allocate_plain(64 * page - big / 2, plain).ok());
+        CHECK(free_bytes(place) == big / 2);
+        CHECK(a.share.driver().free_plain(plain).ok());
     }
 }
 

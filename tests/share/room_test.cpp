@@ -69,8 +69,10 @@ struct Desk {
         if (!held_back) room.look(now);
     }
     /// Passes pages.
-    void pass(int link, std::uint64_t bytes, bool as_left = false, std::uint64_t kind = 0, bool lost = false) {
+    void pass(int link, std::uint64_t bytes, bool as_left = false, std::uint64_t kind = 0, bool lost = false,
+              std::chrono::nanoseconds lingers = {}) {
         ShareMessage message;
+        message.within = lingers.count();
         message.kind = Kind::pass;
         message.bytes = bytes;
         message.as_left = as_left ? 1 : 0;
@@ -429,6 +431,35 @@ TEST_CASE("share room: pages whose descriptor did not arrive are the driver's") 
     desk.free = 8;
     desk.say(2, Kind::gave, 8);
     CHECK(desk.heard() == "1 grant 8");
+}
+
+TEST_CASE("share room: pages that linger are free memory, and go to who takes as much") {
+    for (const bool forever : {false, true}) {
+        Desk desk;
+        desk.join(1, 0, 0, 0, false);
+        desk.join(2, 40);
+        for (const std::uint64_t bytes : {8U, 8U, 4U})
+            desk.pass(2, bytes, false, 0, false,
+                      forever ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds{10s});
+        desk.room.look(desk.now);
+        desk.want(1, 8, 11, ShareRoom::only_free); // for one handle
+        CHECK(desk.heard() == "1 page 8, 1 grant 0");
+        desk.want(1, 3, 12, ShareRoom::only_free); // of no page's size: the driver gets the last one
+        CHECK(desk.heard() == "1 grant 3");
+        desk.free = 1; // what was left of it
+        desk.say(1, Kind::took, 3);
+        desk.want(1, 8, 13, ShareRoom::only_free);
+        CHECK(desk.heard() == "1 page 8, 1 grant 0");
+        desk.pass(2, 8, false, 0, false, forever ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds{10s});
+        desk.now = *desk.room.next();
+        CHECK(desk.now >=
+              ShareRoom::Clock::time_point{} + (forever ? ShareRoom::longest : std::chrono::nanoseconds{10s}));
+        desk.room.look(desk.now);
+        CHECK_FALSE(desk.room.next().has_value());
+        desk.free = 0; // the driver has not freed them yet
+        desk.want(1, 8, 14, ShareRoom::only_free);
+        CHECK(desk.heard() == "1 deny 8");
+    }
 }
 
 TEST_CASE("share message: a message of another version or size is rejected") {

@@ -400,6 +400,8 @@ TEST_CASE("share: impossible options, devices, folders and savers are refused") 
     const Place place;
     CHECK_THROWS_AS((void)place.join({.name = std::string(64, 'x')}), Misuse);
     CHECK_THROWS_AS((void)place.join({.floor = 2, .ceiling = 1}), Misuse);
+    for (const std::chrono::milliseconds time : {std::chrono::milliseconds{-1}, std::chrono::milliseconds{1h + 1ms}})
+        CHECK_THROWS_AS((void)place.join({.linger = time}), Misuse);
     CHECK_THROWS_AS((void)place.join({.answer_within = 0ms}), Misuse);
     CHECK(contains(text_of<Unavailable>([] { const Share share{HostDriver{}}; }), "HostDriverOptions::machine"));
     REQUIRE(::chmod(place.folder.c_str(), 0750) == 0);

@@ -373,6 +373,7 @@ private:
         options.floor = random_(3) * 2 * page;
         if (random_.one_in(3)) options.ceiling = 40 * page;
         options.trusted = trusted;
+        if (random_.one_in(3)) options.linger = std::chrono::milliseconds{random_(300)};
         options.answer_within = 300ms;
         options.folder = place_.folder;
         const std::uint64_t calls = random_.one_in(3) ? 1 + random_(random_.one_in(2) ? 60 : 1500) : 0;

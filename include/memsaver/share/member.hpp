@@ -38,8 +38,9 @@ public:
     /// A leader that still wants pages says so again within this time.
     static constexpr std::chrono::milliseconds passes_for = 4 * ShareRoom::ask_again;
 
+    /// `linger`: how long what is released stays with the leader if nobody waits for it.
     ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
-                    std::chrono::nanoseconds answer_within);
+                    std::chrono::nanoseconds answer_within, std::chrono::nanoseconds linger);
     ShareMemberCore(const ShareMemberCore&) = delete;
     ShareMemberCore& operator=(const ShareMemberCore&) = delete;
     ~ShareMemberCore();
@@ -52,8 +53,9 @@ public:
     /// Asks for `bytes` in one go; `within` as in ShareRoom. Ok once they are granted.
     Status ask(std::uint64_t bytes, std::int64_t within) noexcept { return ask(bytes, within, no_room); }
     /// Covers the creation of `bytes`: with what has been granted before, or with what is free. Without a leader that
-    /// answers, with nothing: the device says whether there is room.
-    Status cover(std::uint64_t bytes) noexcept;
+    /// answers, with nothing: the device says whether there is room. With `as_pages`: is set instead if the room came
+    /// as pages of exactly so many bytes, which `take_pages` returns.
+    Status cover(std::uint64_t bytes, bool* as_pages) noexcept;
     /// What was covered has been created, or not.
     void created(std::uint64_t bytes, bool yes) noexcept;
     /// `pages`: a descriptor of what was freed, if `passes` said so; goes to who lacks room, else to the driver.
@@ -62,7 +64,7 @@ public:
     [[nodiscard]] std::uint64_t held() noexcept;
 
     /// Whether pages of `bytes` that are about to be released are to be passed on: this member was asked for so many,
-    /// now or a moment ago. `as_left`: need not be cleared.
+    /// now or a moment ago, or they are to linger. `as_left`: need not be cleared.
     [[nodiscard]] bool passes(std::uint64_t bytes, bool& as_left) noexcept;
     /// Pages of exactly `bytes` that were passed to this member, if there are any.
     [[nodiscard]] ShareFd take_pages(std::uint64_t bytes) noexcept;
@@ -106,6 +108,9 @@ private:
     };
     // These require the mutex.
     [[nodiscard]] std::uint64_t passed_bytes() const noexcept;
+    /// Uses what has been granted, and passed pages, which are in the way if they have other sizes. False if it is
+    /// less.
+    bool use_grant(std::uint64_t bytes) noexcept;
     void turn(std::uint64_t bytes, ShareFd& pages) noexcept;
     std::uint64_t turn_all() noexcept;
     void tell(ShareMessage message) noexcept;
@@ -120,6 +125,7 @@ private:
     const AnyDriver inner_;
     const ShareFolder folder_;
     const std::chrono::nanoseconds answer_within_;
+    const std::chrono::nanoseconds linger_;
     ShareFd process_; // for the leader
     ShareFd wake_;
     Keeper keeper_{folder_, answer_within_, false, wake_.get()};

@@ -174,10 +174,9 @@ private:
 };
 
 inline ShareMemberCore::ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
-                                        std::chrono::nanoseconds answer_within)
-    : inner_{std::move(inner)}, folder_{std::move(folder)}, answer_within_{answer_within}, process_{ShareFd::opened([] {
-          return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
-      })},
+                                        std::chrono::nanoseconds answer_within, std::chrono::nanoseconds linger)
+    : inner_{std::move(inner)}, folder_{std::move(folder)}, answer_within_{answer_within}, linger_{linger},
+      process_{ShareFd::opened([] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); })},
       wake_{ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })}, facts_{facts} {
     if (!wake_) unavailable({"Share: eventfd failed: ", to_string(system_status(errno))}, system_status(errno));
     if (!process_)
@@ -508,20 +507,18 @@ inline Status ShareMemberCore::ask(std::uint64_t bytes, std::int64_t within, con
     }
 }
 
-inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
+inline bool ShareMemberCore::use_grant(std::uint64_t bytes) noexcept {
+    if (facts_.granted + passed_bytes() < bytes) return false;
+    for (; facts_.granted < bytes; passed_.pop_back()) turn(passed_.back().bytes, passed_.back().pages);
+    facts_.granted -= bytes;
+    granted_at_ = Clock::now();
+    return true;
+}
+
+inline Status ShareMemberCore::cover(std::uint64_t bytes, bool* as_pages) noexcept {
     {
         const std::lock_guard lock{mutex_};
-        // Passed pages of other sizes are in the way.
-        const bool enough = facts_.granted + passed_bytes() >= bytes;
-        while (enough && facts_.granted < bytes && !passed_.empty()) {
-            turn(passed_.back().bytes, passed_.back().pages);
-            passed_.pop_back();
-        }
-        if (facts_.granted >= bytes) {
-            facts_.granted -= bytes;
-            granted_at_ = Clock::now();
-            return {};
-        }
+        if (use_grant(bytes)) return {};
     }
     Status status = ask(bytes, ShareRoom::only_free, {});
     if (!status.ok()) { // what was passed here, and has other sizes, may be what is lacking
@@ -534,7 +531,11 @@ inline Status ShareMemberCore::cover(std::uint64_t bytes) noexcept {
         if (!status.ok()) return status;
     }
     const std::lock_guard lock{mutex_};
-    facts_.granted -= std::min(facts_.granted, bytes); // nothing, without a leader
+    if (as_pages != nullptr && facts_.granted < bytes)
+        *as_pages =
+            std::any_of(passed_.begin(), passed_.end(), [&](const Passed& each) { return each.bytes == bytes; });
+    if ((as_pages == nullptr || !*as_pages) && !use_grant(bytes))
+        facts_.granted -= std::min(facts_.granted, bytes); // nothing, without a leader
     return {};
 }
 
@@ -550,6 +551,7 @@ inline void ShareMemberCore::freed(std::uint64_t bytes, ShareFd pages, bool as_l
     ShareMessage message;
     message.kind = Kind::pass;
     message.bytes = bytes;
+    message.within = linger_.count();
     message.as_left = as_left ? 1 : 0;
     message.facts = facts_;
     if (pages && link_ && !broken_ && send_message(link_.get(), message, pages.get())) return;
@@ -559,7 +561,10 @@ inline void ShareMemberCore::freed(std::uint64_t bytes, ShareFd pages, bool as_l
 
 inline bool ShareMemberCore::passes(std::uint64_t bytes, bool& as_left) noexcept {
     const std::lock_guard lock{mutex_};
-    if (bytes > passing_ || (lending_ == 0 && Clock::now() > passing_until_)) return false;
+    if (bytes > passing_ || (lending_ == 0 && Clock::now() > passing_until_)) {
+        as_left = facts_.trusted != 0;
+        return linger_.count() != 0 && link_ && !broken_;
+    }
     passing_ -= bytes;
     as_left = facts_.trusted != 0 && passing_to_.trusted != 0;
     return true;

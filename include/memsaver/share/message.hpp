@@ -45,7 +45,7 @@ struct ShareMessage {
         took,   ///< `bytes` that had been granted were created
         unused, ///< `bytes` that had been granted will not be
         freed,  ///< `bytes` were released
-        pass,   ///< with a descriptor of pages: they have `bytes`, and are no longer its own
+        pass, ///< with a descriptor of pages: they have `bytes`, and are no longer its own. They stay for `within` (ns)
         turned, ///< pages of `bytes` that were passed to it went to the driver: it may take as much instead
         gave,   ///< the answer to `lend`: released what it could
         list,   ///< asks for the members; also of who is none

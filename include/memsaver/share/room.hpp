@@ -28,7 +28,8 @@ namespace detail {
 /// Who gives room may pass the pages themselves: when it is asked, and for a want that waits also later, when its owner
 /// releases some. They wait here for the rest, count as free, and go with the next grant to whoever that is, or to the
 /// driver if nobody can have them as they are, or no more come for a while. They are better than free memory, which the
-/// driver may still have to clear: a want takes as many as are coming.
+/// driver may still have to clear: a want takes as many as are coming. Those that are to linger stay without a want,
+/// until a grant needs what they hold.
 class ShareRoom {
 public:
     using Clock = std::chrono::steady_clock;
@@ -44,6 +45,8 @@ public:
     static constexpr std::chrono::milliseconds ask_again{50};
     /// How long pages wait for more of them.
     static constexpr std::chrono::milliseconds pages_wait{100};
+    /// How long they linger at most.
+    static constexpr std::chrono::nanoseconds longest = std::chrono::hours{1};
     /// How long a new leader waits for members to come before it says that nobody has more to give.
     static constexpr std::chrono::milliseconds gathers{50};
 
@@ -67,8 +70,11 @@ public:
     void look(Clock::time_point now);
     /// When to look again, if nothing is heard before.
     [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
-        if (pages_.empty() || (asked_until_ && *asked_until_ < pages_until_)) return asked_until_;
-        return pages_until_;
+        std::optional<Clock::time_point> next = asked_until_;
+        if (asked_ >= 0) return next; // pages wait for the answer
+        for (const Page& each : pages_)
+            if (!next || each.until < *next) next = each.until;
+        return next;
     }
 
 private:
@@ -80,6 +86,7 @@ private:
     struct Page { // on its way from one member to another
         ShareMessage message;
         ShareFd descriptor;
+        Clock::time_point until; // when it goes to the driver
     };
     struct Want {
         Link link;
@@ -98,8 +105,11 @@ private:
     /// Asks somebody for what the first want lacks. False if nobody has more to give, and it does not wait for others.
     bool ask_for(Want& want, std::uint64_t missing, Clock::time_point now);
     void serve(Clock::time_point now);
-    /// Sends a member pages of at most so many bytes. Returns how many.
-    std::uint64_t pass_pages(Member& to, std::uint64_t at_most);
+    /// Sends a member pages that it can use for its want, and gives the driver those that hold the rest of it. `free`:
+    /// of the driver's memory. Returns how many bytes it sent.
+    std::uint64_t pass_pages(Member& to, const Want& want, std::uint64_t free);
+    /// Gives the driver the pages whose time is over, and those that wait for more of them and need not.
+    void drop_pages(Clock::time_point now, bool need_not);
     void answered() noexcept { asked_ = -1, asked_until_.reset(); }
 
     std::function<bool(Link, const ShareMessage&, int)> send_;
@@ -109,9 +119,8 @@ private:
     std::vector<Member> members_;
     std::vector<Want> wants_; // in the order in which they are served
     std::vector<Page> pages_;
-    Clock::time_point pages_until_{}; // when they go to the driver
-    Link asked_ = -1;                 // who has been asked for room and has not answered
-    std::uint64_t asked_id_;          // the number of that question; of no other leader's either
+    Link asked_ = -1;        // who has been asked for room and has not answered
+    std::uint64_t asked_id_; // the number of that question; of no other leader's either
     std::optional<Clock::time_point> asked_until_;
 };
 

@@ -69,8 +69,12 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::freed: less(member->facts.held); break;
     case Kind::pass:
         less(member->facts.held);
-        if (descriptor) pages_.push_back({message, std::move(descriptor)}); // else the driver has them already
-        pages_until_ = now + pages_wait;
+        for (Page& each : pages_) each.until = std::max(each.until, now + pages_wait);
+        if (descriptor) { // else the driver has them already
+            const std::chrono::nanoseconds lingers{std::clamp<std::int64_t>(message.within, 0, longest.count())};
+            pages_.push_back(
+                {message, std::move(descriptor), now + std::max<std::chrono::nanoseconds>(pages_wait, lingers)});
+        }
         break;
     case Kind::turned:
         less(member->facts.held);
@@ -153,7 +157,7 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
 }
 
 inline void ShareRoom::serve(Clock::time_point now) {
-    if (wants_.empty()) return pages_.clear();
+    if (wants_.empty()) return drop_pages(now, true);
     std::uint64_t pages = 0;
     for (const Page& each : pages_) pages += each.message.bytes;
     std::uint64_t free = free_bytes_() + pages;
@@ -169,28 +173,40 @@ inline void ShareRoom::serve(Clock::time_point now) {
         behind = behind || waits;
         if (waits) return false;
         if (granted) {
-            free -= want.bytes;
             Member& to = *find(want.link);
-            want.bytes -= pass_pages(to, want.bytes);
+            std::uint64_t here = 0;
+            for (const Page& each : pages_) here += each.message.bytes;
+            const std::uint64_t passed = pass_pages(to, want, free - std::min(free, here));
+            free -= want.bytes;
+            want.bytes -= passed;
             to.facts.granted += want.bytes;
+            drop_pages(now, true);
         }
         send(want.link, granted ? Kind::grant : Kind::deny, want.id, want.bytes);
         return true;
     });
-    if (asked_ < 0 && now >= pages_until_) pages_.clear(); // nobody is about to make them enough
+    if (asked_ < 0) drop_pages(now, false); // nobody is about to make them enough
 }
 
-inline std::uint64_t ShareRoom::pass_pages(Member& to, std::uint64_t at_most) {
+inline void ShareRoom::drop_pages(Clock::time_point now, bool need_not) {
+    std::erase_if(pages_,
+                  [&](const Page& each) { return now >= each.until || (need_not && each.message.within == 0); });
+}
+
+inline std::uint64_t ShareRoom::pass_pages(Member& to, const Want& want, std::uint64_t free) {
     std::uint64_t passed = 0;
-    for (Page& each : pages_) {
-        ShareMessage& message = each.message;
-        const bool fits = message.facts.pages == to.facts.pages && message.bytes <= at_most - passed &&
+    std::erase_if(pages_, [&](Page& each) {
+        ShareMessage message = each.message;
+        const bool fits = message.facts.pages == to.facts.pages && message.bytes <= want.bytes - passed &&
+                          (want.within != only_free || message.bytes == want.bytes) && // for one handle
                           (message.as_left == 0 || to.facts.trusted != 0);
         message.kind = Kind::page;
-        if (fits && send_(to.link, message, each.descriptor.get())) passed += message.bytes;
-    }
+        const bool sent = fits && send_(to.link, message, each.descriptor.get());
+        passed += sent ? message.bytes : 0;
+        return sent;
+    });
     to.facts.held += passed;
-    pages_.clear(); // the rest is the driver's, and granted as such
+    for (; free < want.bytes - passed && !pages_.empty(); pages_.pop_back()) free += pages_.back().message.bytes;
     return passed;
 }
 

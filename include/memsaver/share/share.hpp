@@ -34,6 +34,10 @@ struct ShareOptions {
     /// Pages pass between this process and members that say so too as they were left: neither has secrets from the
     /// other. Other pages are cleared before they are passed on.
     bool trusted = false;
+    /// How long released pages stay with the share if nobody waits for them, at most an hour: a member that takes pages
+    /// of their size gets them without the driver. For processes that take turns. They count as free for members, and
+    /// not for other processes. Pages are cleared when they are released unless `trusted`.
+    std::chrono::milliseconds linger{0};
     /// How long another process may take to answer. One that does not, because it hangs or is stopped, is passed by.
     std::chrono::milliseconds answer_within{500};
     /// Where the members meet: a folder of this user with mode 0700, made if it is not there. Empty: one for each

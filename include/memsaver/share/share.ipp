@@ -34,6 +34,9 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
     if (options.answer_within.count() <= 0)
         refuse_option("ShareOptions::answer_within", std::to_string(options.answer_within.count()) + " ms",
                       "times of at least 1 ms");
+    if (options.linger.count() < 0 || options.linger > ShareRoom::longest)
+        refuse_option("ShareOptions::linger", std::to_string(options.linger.count()) + " ms",
+                      "times from 0 to an hour");
     std::copy(options.name.begin(), options.name.end(), facts.name.begin());
     facts.process = ::getpid();
     facts.priority = options.priority;
@@ -53,7 +56,8 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
         if (!member->forked()) delete member;
     };
     std::shared_ptr<ShareMemberCore> member{new ShareMemberCore{driver, ShareFolder{identity, options.folder}, facts,
-                                                                std::min(options.answer_within, longest)},
+                                                                std::min(options.answer_within, longest),
+                                                                options.linger},
                                             leave};
     member->meet();
     return member;

@@ -19,9 +19,10 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// In a forked child, whose locks may be in any state, it asks nobody and counts nothing.
-/// While this member is asked for room, `release` passes pages on instead of freeing them, cleared unless both trust
-/// each other, and `create` takes pages that were passed here, if they have the right size. Pages that `export_pages`
-/// has named are others' too: a release gives them back to the driver, and to nobody else.
+/// While this member is asked for room, and if its pages are to linger, `release` passes them on instead of freeing
+/// them, cleared unless both trust each other, and `create` takes pages that were passed here, if they have the right
+/// size. Pages that `export_pages` has named are others' too: a release gives them back to the driver, and to nobody
+/// else.
 class SharedDevice final : public DeviceAround {
 public:
     SharedDevice(std::shared_ptr<ShareMemberCore> member, std::size_t ceiling)
@@ -51,7 +52,9 @@ private:
     /// Whether the ceiling lets this member take so much more.
     [[nodiscard]] Status allowed(std::size_t bytes) const noexcept;
     /// Makes `take`, which gives an entry of `sizes` its number, as far as the ceiling and the other members let it.
-    Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept;
+    /// `as_pages`: see ShareMemberCore::cover; then nothing is taken.
+    Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take,
+                 bool* as_pages = nullptr) noexcept;
     /// Takes pages that were passed on, and enters them. Not ok if there are none.
     Status take_passed(std::size_t bytes, PageHandle& pages) noexcept;
     /// A descriptor of pages about to be released, to be passed on; cleared, unless `as_left`. Invalid if it cannot be.

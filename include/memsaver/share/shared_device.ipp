@@ -39,10 +39,12 @@ inline Status SharedDevice::allowed(std::size_t bytes) const noexcept {
     return {StatusKind::out_of_memory, 0, "the ceiling of this member of the share"};
 }
 
-inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take) noexcept {
+inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take,
+                                  bool* as_pages) noexcept {
     if (member_->forked()) return {StatusKind::other, 0, "a share in a forked child"};
     if (const Status status = allowed(bytes); !status.ok()) return status;
-    if (const Status status = member_->cover(bytes); !status.ok()) return status;
+    const Status covered = member_->cover(bytes, as_pages);
+    if (!covered.ok() || (as_pages != nullptr && *as_pages)) return covered;
     const std::lock_guard counting{counting_};
     Status status = allowed(bytes); // another thread may have taken some meanwhile
     if (status.ok()) try {
@@ -133,14 +135,19 @@ inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, Funct
 }
 
 inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcept {
-    if (!member_->forked() && take_passed(bytes, pages).ok()) return {};
-    return taken(bytes, handles_, [&](std::uint64_t& number) {
-        // So that other members can have them; where that is not possible, they are of this process alone.
-        Status status = DeviceAround::create_shared(bytes, pages);
-        if (status.kind == StatusKind::unsupported) status = DeviceAround::create(bytes, pages);
-        number = pages.value;
-        return status;
-    });
+    for (;;) {
+        if (!member_->forked() && take_passed(bytes, pages).ok()) return {};
+        bool as_pages = false;
+        const auto create = [&](std::uint64_t& number) {
+            // So that other members can have them; where that is not possible, they are of this process alone.
+            Status status = DeviceAround::create_shared(bytes, pages);
+            if (status.kind == StatusKind::unsupported) status = DeviceAround::create(bytes, pages);
+            number = pages.value;
+            return status;
+        };
+        const Status status = taken(bytes, handles_, create, &as_pages);
+        if (!as_pages) return status; // else they were passed here
+    }
 }
 
 inline Status SharedDevice::release(PageHandle pages) noexcept {
