@@ -55,7 +55,11 @@ else()
 endif()
 
 if(MEMSAVER_TEST_COMPILATION AND python_mypy)
-  add_test(NAME python.types COMMAND ${python_mypy} -B -m mypy --cache-dir=${PROJECT_BINARY_DIR}/mypy
+  set(typed memsaver)
+  if(MEMSAVER_TEST_ALL) # with the tests, and so with NumPy: twice as long
+    set(typed)
+  endif()
+  add_test(NAME python.types COMMAND ${python_mypy} -B -m mypy --cache-dir=${PROJECT_BINARY_DIR}/mypy ${typed}
     WORKING_DIRECTORY ${python_folder})
   memsaver_label(python.types host)
 elseif(MEMSAVER_TEST_COMPILATION)
