@@ -5,6 +5,7 @@
 #include "memsaver/share/member.hpp"
 #include "memsaver/share/staging.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,6 +65,7 @@ private:
 
     std::shared_ptr<ShareMemberCore> member_;
     std::size_t ceiling_;
+    std::atomic<std::size_t> least_{0}; ///< bytes of pages that are passed; 0: not known yet
     std::mutex clearing_mutex_;
     std::optional<Staging> clearing_; ///< opened by the first pages that are cleared
     std::mutex counting_;             ///< from a look at the ceiling until what is taken counts

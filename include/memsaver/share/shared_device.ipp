@@ -7,6 +7,8 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -90,8 +92,13 @@ inline Status SharedDevice::take_passed(std::size_t bytes, PageHandle& pages) no
 
 inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) noexcept {
     try {
-        DeviceMemory memory;
-        if (!inner().memory(memory).ok() || held.bytes < memory.total_bytes / most_descriptors) return {};
+        std::size_t least = least_.load(std::memory_order_relaxed);
+        if (least == 0) {
+            DeviceMemory memory;
+            if (!inner().memory(memory).ok()) return {};
+            least_ = least = std::max<std::size_t>(memory.total_bytes / most_descriptors, 1);
+        }
+        if (held.bytes < least) return {};
         ShareFd descriptor = std::move(held.descriptor);
         if (!descriptor)
             descriptor = ShareFd::exported([&] {
