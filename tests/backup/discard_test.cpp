@@ -143,14 +143,4 @@ TEST_CASE("FillSlot: whichever call fails, it throws, everything is closed, and 
     CHECK(points >= 6);
 }
 
-TEST_CASE("FillSlot: if even the mark for what was enqueued fails, the device is waited for") {
-    Pages memory;
-    FillSlot slot{memory.driver, static_cast<unsigned char>(9)};
-    memory.driver.fail({.call = Call::record});
-    CHECK_THROWS_AS((void)slot.restore({{range(memory, 0, 100)}, {}}), DriverError);
-    CHECK(memory.count(9) == 100);
-    CHECK(memory.extent.unmap().ok());
-    CHECK(memory.driver.inner().violations().empty());
-}
-
 } // namespace backup_discard_test

@@ -488,48 +488,6 @@ TEST_CASE("FileSource: a load that fails leaves the bytes in memory, or bytes th
     }
 }
 
-TEST_CASE("FileSource: any call of a pause or a resume may fail; repeating it continues" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
-    constexpr std::size_t loaded = 2_MiB + 4096; // two pieces
-    const Bytes bytes = pattern(loaded, 1);
-    const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
-    const Buffer<unsigned char> block{model, loaded + 70'000};
-    write_pattern(machine.driver, block.data() + loaded, 70'000, 2);
-    model.load(block.data(), loaded, path);
-    const auto whole = [&] {
-        CHECK(read_bytes(machine.driver, block.data(), loaded) == bytes);
-        CHECK(has_pattern(machine.driver, block.data() + loaded, 70'000, 2));
-    };
-    for (std::size_t kind = 0; kind < call_kinds; ++kind) {
-        const auto call = static_cast<Call>(kind);
-        // Resources that cannot be closed twice are lost if closing them fails.
-        if (call == Call::close_event || call == Call::close_stream || call == Call::close_file) continue;
-        for (const bool pausing : {true, false}) {
-            for (std::uint64_t nth = 1;; ++nth) {
-                CAPTURE(call_name(call));
-                CAPTURE(pausing);
-                CAPTURE(nth);
-                if (!pausing) saver.pause("model");
-                const std::uint64_t before = machine.driver.injected();
-                machine.driver.fail({.call = call, .nth = nth});
-                try {
-                    pausing ? saver.pause("model") : saver.resume("model");
-                } catch (const Error&) { // some failures are recovered
-                }
-                machine.driver.heal();
-                const bool injected = machine.driver.injected() != before;
-                if (pausing) saver.pause("model");
-                saver.resume("model");
-                whole();
-                if (!injected) break;
-            }
-        }
-    }
-}
-
 TEST_CASE("FileSource: a file that is truncated or written to while it is read is an error") {
     const Checked machine{host_machine};
     const ModelFiles files;

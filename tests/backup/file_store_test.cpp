@@ -39,15 +39,6 @@ TEST_CASE("FileStore: no file before space is needed; bytes are saved and restor
     CHECK(place.count(1) == Place::bytes);
 }
 
-TEST_CASE("FileStore: a full disk is an error before anything is written, and frees the space that it got") {
-    Place place;
-    place.driver.fail({.call = Call::allocate_file});
-    CHECK_THROWS_AS((void)place.store.grow(Place::bytes, {}), Error);
-    CHECK(place.driver.calls(Call::punch_file) == 1);
-    CHECK(place.driver.calls(Call::write_file) == 0);
-    CHECK(place.store.grow(Place::bytes, {}).location == FileStore::page);
-}
-
 TEST_CASE("FileStore: discarded ranges are punched out; a cleared file is closed") {
     Place place;
     const Room room = place.store.grow(Place::bytes, {});

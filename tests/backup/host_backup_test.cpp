@@ -199,24 +199,6 @@ TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machin
     }
 }
 
-TEST_CASE("backup: resuming without room changes nothing, then succeeds" * on_quick) {
-    for (const auto& keeper : some_keepers()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {4_MiB, 6912}};
-        blocks.write(1);
-        (void)saver.pause("weights");
-        {
-            const Ballast full{machine.driver, 2_MiB};
-            CHECK_THROWS_AS((void)saver.resume("weights"), OutOfMemory);
-            CHECK(row_of(saver, "weights").state == "paused");
-        }
-        (void)saver.resume("weights");
-        CHECK(blocks.whole());
-    }
-}
-
 TEST_CASE("backup: another policy for a single pause" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
@@ -405,8 +387,10 @@ TEST_CASE("prepare: the first pause then allocates no host memory" * on_machines
         CHECK(row_of(saver, "weights").backed_up_bytes == 0);
         CHECK(blocks.whole());
         const auto taken = [&] {
+            const bool pinned = keeper.name.rfind("pinned", 0) == 0; // others are populated as bytes come
             return machine.driver.calls(Call::map_host) + machine.driver.calls(Call::pin_host) +
-                   machine.driver.calls(Call::open_file) + machine.driver.calls(Call::allocate_file);
+                   (pinned ? machine.driver.calls(Call::populate_host) : 0) + machine.driver.calls(Call::open_file) +
+                   machine.driver.calls(Call::allocate_file);
         };
         const auto before = taken();
         CHECK(before > 0);

@@ -44,29 +44,6 @@ struct Place {
 
 } // namespace
 
-TEST_CASE("HostStore: bytes are saved and restored, pinned or through a ring") {
-    for (const bool pinned : {true, false}) {
-        CAPTURE(pinned);
-        Place place{pinned};
-        const Room room = place.store.grow(Place::bytes, place.live());
-        CHECK(room.location != 0);
-        CHECK(room.bytes >= Place::bytes);
-        const std::vector<Unit> units{{place.addresses.get().address, room.location, 100'000},
-                                      {place.addresses.get().address + 131'072, room.location + 131'072, 5000}};
-        std::memset(place.data(), 7, Place::bytes);
-        CHECK(place.store.out(units, place.live())->wait().ok());
-        std::memset(place.data(), 0, Place::bytes);
-        CHECK(place.store.in(units, place.live())->wait().ok());
-        CHECK(place.data()[0] == 7);
-        CHECK(place.data()[99'999] == 7);
-        CHECK(place.data()[100'000] == 0);
-        CHECK(place.data()[131'072 + 4999] == 7);
-        const BackupView view = place.store.view(room.location + 131'072, 5000);
-        CHECK(view.data()[4999] == std::byte{7});
-        CHECK(place.told.empty());
-    }
-}
-
 TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the thread that needs it") {
     Place place{true};
     const Room room = place.store.grow(3 * HostCells::cell_bytes, place.live());
@@ -129,17 +106,6 @@ TEST_CASE("HostStore: a failed release is retried") {
     }
 }
 
-TEST_CASE("HostStore: if the first pin is refused it stays pageable, and says so once") {
-    Place place{true, 0};
-    const Room room = place.store.grow(4096, place.live());
-    std::memset(place.data(), 5, 4096);
-    const std::vector<Unit> units{{place.addresses.get().address, room.location, 4096}};
-    for (int i = 0; i < 2; ++i) {
-        (void)place.store.out(units, place.live());
-    }
-    CHECK(place.told.size() == 1);
-}
-
 TEST_CASE("HostStore: host memory that is entirely free is released, and the rest kept") {
     Place place{true};
     LocationSpace space;
@@ -154,22 +120,6 @@ TEST_CASE("HostStore: host memory that is entirely free is released, and the res
     CHECK(place.driver.outstanding().host_pages < before);
     CHECK(place.driver.outstanding().host_pages != 0);
     CHECK(space.take(1) == 0);
-}
-
-TEST_CASE("HostStore: prepare allocates and pins the same memory as a save") {
-    Place place{true};
-    const Room room = place.store.grow(Place::bytes, place.live());
-    const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
-    place.store.prepare(units);
-    const auto populated = place.driver.calls(Call::populate_host);
-    const auto pinned = place.driver.calls(Call::pin_host);
-    CHECK(populated != 0);
-    CHECK(place.store.out(units, place.live())->wait().ok());
-    CHECK(place.driver.calls(Call::populate_host) == populated);
-    CHECK(place.driver.calls(Call::pin_host) == pinned);
-    place.driver.fail({.call = Call::populate_host, .lasting = Lasting::onwards});
-    const Room more = place.store.grow(Place::bytes, place.live());
-    CHECK_THROWS_AS(place.store.prepare({{place.addresses.get().address, more.location, 4096}}), Error);
 }
 
 TEST_CASE("HostStore: pages that were written are counted by the system, and no longer in the budget") {

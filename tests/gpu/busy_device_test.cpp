@@ -113,22 +113,6 @@ TEST_CASE("freed without a stream: handed out again only after waiting for the d
     arena.close();
 }
 
-TEST_CASE("freed as already idle: reusable at once, on a busy device too") {
-    Program program;
-    const Ledgered books;
-    Two arena = make_two(books.driver);
-    void* const a = arena.allocate(block_bytes);
-    (void)arena.allocate(block_bytes);
-    program.shut_gate();
-    program.wait_and_store(program.stream, nullptr, 0);
-    arena.deallocate(a, already_idle);
-    CHECK(arena.allocate(block_bytes) == a);
-    CHECK_FALSE(program.idle(program.stream));
-    program.open_gate();
-    program.synchronize();
-    arena.close();
-}
-
 TEST_CASE("a pause waits for kernels that use the memory") {
     Program program;
     const Ledgered books;
