@@ -151,6 +151,31 @@ TEST_CASE("time limits: a timeout of any maximum waits for uses, marked work and
     }
 }
 
+TEST_CASE("time limits: a pause after one that left pages mapped does not wait longer than its timeout") {
+    for (const bool paused : {true, false}) { // by a pause, or by a trim
+        CAPTURE(paused);
+        CHECK(within_seconds(30, [&] {
+            const MachineDriver driver{HostDriver{64 * unit, {.granularity = unit}}};
+            MemorySaver<MachineDriver> saver{driver};
+            const Arena arena = saver.arena("a", HostBackup{.threads = 1});
+            void* const block = arena.allocate(unit);
+            if (!paused) arena.deallocate(block);
+            driver.fail({.call = Call::unmap});
+            try {
+                (void)(paused ? saver.pause() : saver.trim());
+                return false;
+            } catch (const DriverError&) { // its pages are held
+            }
+            StreamRef stream;
+            const HostDriver host = host_of(driver);
+            if (!host.open_stream(stream).ok() || !host.hold(stream).ok()) return false;
+            if (!host.enqueue(stream, [] {}).ok()) return false;
+            const std::size_t released = saver.pause(Tags::all(), {.timeout = milliseconds{5}}).released_bytes;
+            return host.let_go(stream).ok() && released != 0;
+        }));
+    }
+}
+
 TEST_CASE("time limits: 0 and less do not wait, whatever the duration") {
     using namespace std::chrono_literals;
     const TimeLimit none[] = {0s, -1s, nanoseconds::min(), hours::min(), duration<double>::min()};

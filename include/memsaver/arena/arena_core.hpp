@@ -376,7 +376,7 @@ private:
     void leave(const Extent& extent, bool owns_addresses, const Status& status,
                std::shared_ptr<const WorkMark> until = {}) noexcept;
     /// Retries the release of leftovers, and of pages kept by paused memory. Adds the bytes released to
-    /// `released_bytes`. Requires the turn.
+    /// `released_bytes`. Waits for the device only if copies of a failed operation may be in flight. Requires the turn.
     Status retry_leftovers(std::size_t& released_bytes) noexcept;
     Status retry_attic(std::size_t& released_bytes) noexcept;
     void count_held() noexcept;

@@ -1061,21 +1061,14 @@ MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexc
         const std::lock_guard lock{mutex_};
         left = attic_.size();
     }
-    bool drained = false;
     for (std::size_t at = 0; left != 0; --left) {
         Leftover each;
         {
             const std::lock_guard lock{mutex_};
             each = attic_[at]; // stays there: whoever frees its addresses must find it
         }
-        Status status;
         bool passed = true;
-        if (each.until != nullptr) {
-            status = each.until->query(passed);
-        } else if (each.extent.mapped && !drained) { // the operation's own work may have been in flight
-            status = driver_.drain();
-            drained = status.ok();
-        }
+        const Status status = each.until != nullptr ? each.until->query(passed) : settle();
         if (note_first(first, status) && passed) {
             const std::size_t bytes = each.extent.owns ? each.extent.bytes : 0;
             if (note_first(first, drop(each.extent))) released_bytes += bytes;
@@ -1098,21 +1091,15 @@ MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexc
 
 MEMSAVER_INLINE Status ArenaCore::retry_leftovers(std::size_t& released_bytes) noexcept {
     Status first = retry_attic(released_bytes);
-    bool drained = false;
+    if (!note_first(first, settle())) return first;
     Memory* each = nullptr;
     for (std::size_t i = 0; (each = memory(i)) != nullptr; ++i) {
         if (each->state != Memory::State::paused) continue;
         for (Extent& kept : each->extents) {
             if (!kept.owns && !kept.mapped) continue;
             Extent extent = kept; // queries read it under the mutex
-            Status status;
-            if (extent.mapped && !drained) {
-                status = driver_.drain();
-                drained = status.ok();
-            }
             const std::size_t bytes = extent.owns ? extent.bytes : 0;
-            if (status.ok()) status = drop(extent);
-            if (note_first(first, status)) released_bytes += bytes;
+            if (note_first(first, drop(extent))) released_bytes += bytes;
             const std::lock_guard lock{mutex_};
             kept = extent;
         }
