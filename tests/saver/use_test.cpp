@@ -545,6 +545,36 @@ TEST_CASE("use: a hook around an eviction that pauses or drops a tag which the u
     }
 }
 
+TEST_CASE("use: a hook around an eviction that pauses a tag whose user waits for this eviction is refused") {
+    for (const bool waits_first : {true, false}) {
+        World world{{"a", "b", "c", "d", "x"}};
+        auto& saver = *world.saver;
+        for (const char* const name : {"b", "c"}) (void)saver.use(name);
+        Turnstile hooked;
+        Doing user{[&] {
+            const Use held = saver.use("x");
+            hooked.pass();
+            if (!waits_first) std::this_thread::sleep_for(20ms); // the pause most likely waits now
+            const Use more = saver.use("d");                     // waits until the other thread has moved its tags
+            CHECK(world.whole("d"));
+        }};
+        hooked.await();
+        int refused = 0;
+        const Hook hook = saver.before_pause([&](PauseEvent& event) {
+            if (event.tags.at(0) != "b") return;
+            const std::uint64_t before = world.counts().waits;
+            hooked.open();
+            while (waits_first && world.counts().waits == before) std::this_thread::yield();
+            const std::string text = text_of<Misuse>([&] { (void)saver.pause("x"); });
+            CHECK_MESSAGE(contains(text, "would wait forever"), text);
+            refused += 1;
+        });
+        (void)saver.use("a");
+        user.join();
+        CHECK(refused == 1);
+    }
+}
+
 TEST_CASE("use: the text of a timeout after an eviction does not say that nothing has changed") {
     World* there = nullptr;
     std::optional<HeldStream> busy;

@@ -167,6 +167,7 @@ public:
         bool waited_ = false;
         bool awaits_ = false;
         bool blocked_ = false;
+        bool patient_ = false; // awaits its turn to move tags, however long that takes
         std::uint64_t seen_ = 0;
         std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
                                            // once the tags are resident
@@ -299,8 +300,8 @@ private:
     const Waiter* mover_ = nullptr; // moves its tags, which count as in use
     bool holder_moved_ = false;     // the last waiter that moved tags held a use and had not queued
     bool closed_ = false;
-    std::uint32_t evicting_ = 0; // threads that evict for allocations and resumes
-    std::vector<Waiter*> queue_;
+    std::uint32_t evicting_ = 0;  // threads that evict for allocations and resumes
+    std::vector<Waiter*> queue_;  // those of threads that hold a use only stand in it
     UseRecord* living_ = nullptr; // the newest one
     Pauser* pausing_ = nullptr;
     ResidencyUsage counts_;

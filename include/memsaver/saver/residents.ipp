@@ -180,13 +180,12 @@ MEMSAVER_INLINE bool Residents::holds_any() {
 MEMSAVER_INLINE Residents::Waiter::Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
     : residents_{residents}, tags_{tags}, await_bytes_{await_bytes}, holds_{residents.holds_any()} {
     const std::lock_guard lock{residents_.mutex_};
-    if (!holds_) residents_.queue_.push_back(this);
+    residents_.queue_.push_back(this);
     residents_.counts_.misses += 1;
 }
 
 MEMSAVER_INLINE Residents::Waiter::~Waiter() {
     stop_moving();
-    if (holds_) return;
     const std::lock_guard lock{residents_.mutex_};
     erase_in(residents_.queue_, [&](const Waiter* each) { return each == this; });
     residents_.notify_all();
@@ -195,14 +194,7 @@ MEMSAVER_INLINE Residents::Waiter::~Waiter() {
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& room, const Deadline& rest) {
     std::unique_ptr<UseRecord> use{new UseRecord{tags_}};
     std::unique_lock lock{residents_.mutex_};
-    struct Awaiting {
-        bool& flag;
-        explicit Awaiting(bool& f) : flag{f} { flag = true; }
-        Awaiting(const Awaiting&) = delete;
-        Awaiting& operator=(const Awaiting&) = delete;
-        ~Awaiting() { flag = false; }
-    } const awaiting{awaits_};
-    for (;;) {
+    for (;; awaits_ = false) {
         residents_.require_open(tags_);
         blocked_ = residents_.blocked(tags_, holds_);
         if (!blocked_) {
@@ -213,6 +205,7 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
                 seen_ = residents_.changes_;
                 for (const auto& tag : tags_) tag->users += 1;
                 spare_ = std::move(use);
+                patient_ = false;
                 return nullptr;
             }
         }
@@ -223,6 +216,9 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
             not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; nothing has "
                       "changed"});
         }
+        if (!std::exchange(patient_, !blocked_ && !deadline) && patient_ && residents_.pausing_ != nullptr)
+            residents_.notify_all(); // the pause may wait for a use of this thread
+        awaits_ = true;
         residents_.wait_for_change(lock, deadline);
     }
 }
@@ -478,6 +474,7 @@ MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) co
 MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) const noexcept {
     return any_in(queue_, [&](const Waiter* each) { return is_in(each->wanted_, tag); });
 }
+        if (waiter->holds_) continue;
 
 MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
     for (const Waiter* const waiter : queue_) {
@@ -499,6 +496,7 @@ MEMSAVER_INLINE bool Residents::held_here() const noexcept {
     return any_use([](const UseRecord& use) { return !use.of_.empty() && use.holder_.is_here(); });
 }
 
+    const auto is_mover = [&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; };
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
     if (depth == 0) return false;
     const auto concerned = [&](const auto& tag) { return is_in(tags, tag); };
@@ -507,13 +505,11 @@ MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thr
         for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->before) {
             if (pauser->patient && is_holder(pauser->thread) && circular(pauser->tags, thread, depth - 1)) return true;
         }
-        return false;
+        return mover_ != nullptr && is_mover(thread) &&
+               any_in(queue_, [&](const Waiter* each) { return each->patient_ && is_holder(each->thread_); });
     };
     // A hook of an eviction runs on the thread that moves tags.
-    if (mover_ != nullptr && any_in(mover_->tags_, concerned) &&
-        leads_back([&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; })) {
-        return true;
-    }
+    if (mover_ != nullptr && any_in(mover_->tags_, concerned) && leads_back(is_mover)) return true;
     return any_use([&](const UseRecord& use) {
         return any_in(use.of_, [&](const UseRecord::Of& of) { return concerned(of.resident); }) &&
                leads_back([&](pthread_t each) { return use.holder_.is(each); });
