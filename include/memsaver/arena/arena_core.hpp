@@ -278,9 +278,7 @@ public:
     void close(FunctionRef<void()> closing = [] {});
     [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
 
-    // Used by a saver's table of tags, which visits only arenas that may hold something.
-    std::uint64_t arena_serial = 0;
-    std::atomic<bool> listed{true};
+    std::uint64_t arena_serial = 0; // of a saver's table of tags
 
     /// Set once the tag is dropped or about to be. Used in error messages about a closed arena.
     std::atomic<bool> dropped{false};

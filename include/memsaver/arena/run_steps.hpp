@@ -227,21 +227,8 @@ public:
         return false;
     }
 
-    /// The same for a caller that has no operation in progress. After both stages, calls `wait_for_others()` once; it
-    /// waits for operations in progress and returns whether there were any. If so, starts over, because they may have
-    /// released memory.
-    template <class Trim, class Wait>
-    bool again(Trim&& trim, Wait&& wait_for_others) {
-        if (again(trim)) return true;
-        if (waited_) return false;
-        waited_ = true;
-        stage_ = 0;
-        return wait_for_others();
-    }
-
 private:
     int stage_ = 0;
-    bool waited_ = false;
 };
 
 /// ResumeOptions::room_within: limits the time for retries, with increasing pauses between them.

@@ -53,18 +53,7 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
 }
 
 MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
-    return run([&](ArenaCore& arena) {
-        for (Relief relief;;) {
-            try {
-                return arena.allocate(request);
-            } catch (const OutOfMemory&) {
-                if (!relief.again([&](bool wait) { return arena.release_unused(wait) != 0; },
-                                  [&] { return arena.wait_for_copies({}); })) {
-                    throw;
-                }
-            }
-        }
-    });
+    return run([&](ArenaCore& arena) { return arena.allocate(request); });
 }
 
 MEMSAVER_INLINE void OwnedArena::deallocate(void* pointer, const FreeOrder& order) const {

@@ -75,7 +75,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
         require_open("before");
         for (const Part& part : parts_) {
             if (part.arriving) refuse_captured(part, stream);
-            if (!gone(part)) require_stayed("before", part, [&] { return part.member->core->all_resident(); });
+            if (!gone(part)) require_stayed("before", part, [&] { return part.member->arena->all_resident(); });
         }
         for (const Part& part : parts_) {
             if (gone(part)) continue;
@@ -151,9 +151,8 @@ MEMSAVER_INLINE bool ArrivalState::gone(const Part& part) noexcept {
     return part.member->arena->dropped.load() && part.member->arena->closed();
 }
 
-MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) {
-    if (part.member->core == nullptr) return;
-    if (!being_captured(part.member->driver, stream)) return;
+MEMSAVER_INLINE void ArrivalState::refuse_captured(const Part& part, StreamRef stream) const {
+    if (!saver_->enabled() || !being_captured(part.member->driver, stream)) return;
     misuse({"before: the stream is being captured, and replays of the graph would not wait; call it for the stream "
             "that launches the graph, or use a gate"});
 }
@@ -171,16 +170,16 @@ MEMSAVER_INLINE const ArrivalState::Part& ArrivalState::part_of(const char* what
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore::Arriving> ArrivalState::coming_now(const Part& part) {
-    ArenaCore* const core = part.member->core;
-    if (core != nullptr && part.pauses && core->pauses() != *part.pauses) {
-        if (auto newer = core->arriving(); newer != nullptr && newer->brings_back()) return newer;
+    ArenaCore& core = *part.member->arena;
+    if (part.pauses && core.pauses() != *part.pauses) {
+        if (auto newer = core.arriving(); newer != nullptr && newer->brings_back()) return newer;
     }
     return part.arriving;
 }
 
 MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& part, FunctionRef<bool()> here) {
-    ArenaCore* const core = part.member->core;
-    if (core == nullptr || !part.pauses || core->pauses() == *part.pauses || here() || core->on_its_way()) return;
+    ArenaCore& core = *part.member->arena;
+    if (!part.pauses || core.pauses() == *part.pauses || here() || core.on_its_way()) return;
     misuse({what, ": tag ", in_quotes(part.member->tag),
             " has been paused since; to prevent this, hold a use of it with .await_bytes = false"});
 }
@@ -188,7 +187,7 @@ MEMSAVER_INLINE void ArrivalState::require_stayed(const char* what, const Part& 
 MEMSAVER_INLINE void ArrivalState::finish() {
     std::exception_ptr first;
     for (const Part& part : parts_) {
-        if (!part.arriving || part.member->core->closed()) continue; // dropped: its bytes are no longer needed
+        if (!part.arriving || part.member->arena->closed()) continue; // dropped: its bytes are no longer needed
         try {
             part.arriving->end();
         } catch (...) {
@@ -204,7 +203,7 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         event = event_;
         event.report = report_of(parts_.size());
         for (const Part& part : parts_) {
-            if (part.arriving && !part.member->core->closed()) event.report.add(part.arriving->row());
+            if (part.arriving && !part.member->arena->closed()) event.report.add(part.arriving->row());
         }
         elapsed_ = std::chrono::steady_clock::now() - start_;
         event.report.elapsed = elapsed_;
@@ -212,8 +211,8 @@ MEMSAVER_INLINE void ArrivalState::finish() {
         ended_ = true;
     }
     for (const Part& part : parts_) { // leave out tags paused since: a later resume, if any, reports them
-        ArenaCore* const core = part.member->core;
-        if (core != nullptr && (core->closed() || core->pauses() != part.pauses || !core->all_resident()))
+        ArenaCore& core = *part.member->arena;
+        if (core.closed() || core.pauses() != part.pauses || !core.all_resident())
             std::erase(event.tags, part.member->tag);
     }
     if (event.tags.empty()) return;
@@ -237,13 +236,12 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
             arrival->begin(std::move(parts));
             return Arrival{std::move(arrival)};
         }
-        const bool hooks = state_->resume_hooks();
-        ResumeEvent event{state_->names_for(tags, hooks), {}};
+        ResumeEvent event{state_->tags_.names(tags), {}};
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         state_->run_hooks(state_->before_resume_, event, false);
-        state_->with_patience({nullptr, tags, RoomWithin{options.room_within}}, [&](int& refused_by) {
+        state_->with_patience({nullptr, &tags, options.room_within}, [&](int& refused_by) {
             state_->resume_async_now(*arrival, members, options, told, refused_by);
         });
         return Arrival{std::move(arrival)};
@@ -281,7 +279,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
     std::vector<ArrivalState::Part> parts;
     Members busy(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
-        ArenaCore& core = *members[i]->core;
+        ArenaCore& core = *members[i]->arena;
         parts.push_back({members[i], {}, core.pauses()}); // before checking for paused memory: a later pause is noticed
         if (!core.nothing_paused()) busy[i] = members[i];
     }
@@ -291,7 +289,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
     Members stepping;
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (!turns[i]) continue;
-        ArenaCore& core = *members[i]->core;
+        ArenaCore& core = *members[i]->arena;
         parts[i].pauses = core.pauses();
         if (auto coming = core.arriving(); coming != nullptr && coming->can_be_joined()) {
             parts[i].arriving = std::move(coming);
@@ -329,7 +327,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
             arrival->begin(std::move(parts));
             return Arrival{std::move(arrival)};
         }
-        const std::vector<std::string> names = state_->names_for(tags, false);
+        const std::vector<std::string> names = state_->tags_.names(tags);
         const Span saving = state_->span_of(names, "save ahead");
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "save");
@@ -338,14 +336,14 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         std::vector<std::shared_ptr<Arriving>> arriving;
         for (std::size_t i = 0; i < members.size(); ++i) {
             if (!turns[i]) continue;
-            SaveAheadStep step{*members[i]->core, std::move(*turns[i])};
+            SaveAheadStep step{*members[i]->arena, std::move(*turns[i])};
             if (!step.able() && tags.kind() == Tags::Kind::named) {
                 misuse_of(members[i]->tag, {"save: the policy ", in_quotes(members[i]->policy.name()), " of tag ",
                                             in_quotes(members[i]->tag),
                                             " saves at every pause and cannot save ahead; use Refresh::once"});
             }
             if (!step.able() || !step.takes()) continue;
-            parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(*members[i]->core));
+            parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(*members[i]->arena));
             steps.emplace_back(std::move(step));
         }
         wait_for_steps(steps, options.order, deadline, state_->others_for(options.order));

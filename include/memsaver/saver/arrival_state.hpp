@@ -51,7 +51,7 @@ private:
     void require_open(const char* what) const;
     /// Returns whether its tag was dropped.
     [[nodiscard]] static bool gone(const Part& part) noexcept;
-    static void refuse_captured(const Part& part, StreamRef stream);
+    void refuse_captured(const Part& part, StreamRef stream) const;
     /// Returns the part that contains these bytes. Throws Misuse if there is none.
     const Part& part_of(const char* what, const void* pointer, std::size_t bytes) const;
     /// Returns the transfer that restores its bytes now: its own, or a newer one if they were paused and resumed again.

@@ -15,26 +15,24 @@ namespace detail {
 class ArenaCore;
 class SaverState;
 
-/// A call that found no room on a device. Its own tags are not evicted for it.
+/// A call that may find no room. Its own tags are not evicted for it.
 struct LackOfRoom {
-    const OutOfMemory& error;
-    int device;
-    const ArenaCore* arena; ///< the call allocates in it; null: it resumes `in`
-    const Tags* in;         ///< the call resumes them; or null
-    const Tags* out;        ///< the call pauses them; or null
-    unsigned asked;         ///< how often room was made for the call before
-    Deadline until;
+    const ArenaCore* arena = nullptr; ///< the call allocates in it; null: it resumes `in`
+    const Tags* out = nullptr;        ///< the call pauses them; or null
+    const Tags* in = nullptr;         ///< the call resumes them; or null
+    Deadline until{};                 ///< for how long it waits for room, if it says so
+    unsigned asked = 0;               ///< how often room was made for it
 };
 
 /// How room is made by pausing idle tags.
 struct Evictions {
     /// Returns whether the call may find room now.
-    bool (*make_room)(SaverState&, const LackOfRoom&);
+    bool (*make_room)(SaverState&, const OutOfMemory& error, int device, const LackOfRoom&);
     /// The text for a call for which they did not suffice.
     const char* advice;
 };
 
-bool evict_for_room(SaverState& state, const LackOfRoom& lack);
+bool evict_for_room(SaverState& state, const OutOfMemory& error, int device, const LackOfRoom& lack);
 
 inline constexpr Evictions evictions{
     &evict_for_room, "; allocations and resumes pause only tags that are idle and may be evicted, and those do not "

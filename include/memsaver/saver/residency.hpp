@@ -35,7 +35,7 @@ public:
     [[nodiscard]] Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
     /// Pauses idle tags for an allocation or a resume. Returns whether that call may find room now. Throws what a
     /// failed pause or a hook throws.
-    [[nodiscard]] bool make_room(const LackOfRoom& lack);
+    [[nodiscard]] bool make_room(const OutOfMemory& error, int device, const LackOfRoom& lack);
 
 private:
     struct Reclaiming; // the state of one reclaim, or of one attempt to make room

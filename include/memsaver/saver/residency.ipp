@@ -231,10 +231,9 @@ MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags
         std::size_t needed = 0;
         std::size_t margin = 0;
         for (const auto& member : members) {
-            if (member->core == nullptr || member->driver.device() != driver.device()) continue;
-            if (member->core->all_resident()) continue;
-            needed += member->core->bytes_to_resume();
-            margin = std::max(margin, member->core->margin());
+            if (member->driver.device() != driver.device() || member->arena->all_resident()) continue;
+            needed += member->arena->bytes_to_resume();
+            margin = std::max(margin, member->arena->margin());
         }
         DeviceMemory memory;
         if (needed == 0 || !driver.memory(memory).ok()) continue; // unknown: the resume reports a shortage
@@ -247,12 +246,11 @@ MEMSAVER_INLINE std::vector<Residency::Shortage> Residency::shortages(const Tags
 
 MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortage>& shortages, bool all_or_none,
                                                        const ResidentList* but) {
-    SaverState::Members members =
-        state_.tags_.members(Tags::all(), [](TagTable::Member& m) { return m.core != nullptr; });
+    SaverState::Members members = state_.tags_.members(Tags::all());
     sort_by(members, [](const auto& member) { return key_of(member->resident.get()); });
     std::vector<Residents::Candidate> held;
     for (const auto& member : members) {
-        const std::size_t bytes = member->core->mapped_bytes();
+        const std::size_t bytes = member->arena->mapped_bytes();
         if (bytes == 0 || is_in(passed_by_, member->resident)) continue;
         if (held.empty() || held.back().resident != member->resident)
             held.push_back({member->resident, std::vector<std::size_t>(shortages.size())});
@@ -339,9 +337,8 @@ MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) 
     std::size_t free = 0;
     for (const auto& member : state_.tags_.members(in)) {
         DeviceMemory memory;
-        if (member->core == nullptr) continue;
         if (needed == 0 && member->driver.memory(memory).ok()) free = memory.free_bytes;
-        needed += member->core->bytes_to_resume();
+        needed += member->arena->bytes_to_resume();
     }
     OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
                           " were free: " + why,
@@ -459,11 +456,11 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
 
 // --- room for allocations and resumes ---
 
-MEMSAVER_INLINE bool evict_for_room(SaverState& state, const LackOfRoom& lack) {
-    return Residency{state}.make_room(lack);
+MEMSAVER_INLINE bool evict_for_room(SaverState& state, const OutOfMemory& error, int device, const LackOfRoom& lack) {
+    return Residency{state}.make_room(error, device, lack);
 }
 
-MEMSAVER_INLINE bool Residency::make_room(const LackOfRoom& lack) {
+MEMSAVER_INLINE bool Residency::make_room(const OutOfMemory& error, int device, const LackOfRoom& lack) {
     // Other threads may wait for a hook's thread, and the wait for a capture's end would have no limit.
     if (state_.running_.here(Running::Kind::hook) || state_.captures_.open()) return false;
     constexpr std::chrono::seconds longest_wait{10}; // device work that waits for this thread would never end
@@ -477,22 +474,22 @@ MEMSAVER_INLINE bool Residency::make_room(const LackOfRoom& lack) {
         if (own == nullptr) continue;
         for (const auto& member : state_.tags_.members(*own)) {
             passed_by_.push_back(member->resident);
-            if (own == lack.in && member->core != nullptr) margin = std::max(margin, member->core->margin());
+            if (own == lack.in) margin = std::max(margin, member->arena->margin());
         }
     }
     const std::size_t seen = residents_.counts().evictions; // before it looks
     DeviceMemory memory;
     for (const AnyDriver& driver : state_.tags_.drivers()) {
-        if (driver.device() == lack.device && driver.memory(memory).ok()) break;
+        if (driver.device() == device && driver.memory(memory).ok()) break;
     }
-    const std::size_t needed = lack.error.needed_bytes();
+    const std::size_t needed = error.needed_bytes();
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const bool enough = needed != 0 && memory.free_bytes >= wanted;
     // Released since, if the device can be believed.
-    if (enough && (lack.asked == 0 || memory.free_bytes > lack.error.free_bytes())) return true;
-    const ReclaimOptions options{.device = lack.device};
-    Reclaiming now{enough ? 1 : std::max<std::size_t>(wanted - std::min(memory.free_bytes, wanted), 1), lack.device,
-                   options, deadline, true};
+    if (enough && (lack.asked == 0 || memory.free_bytes > error.free_bytes())) return true;
+    const ReclaimOptions options{.device = device};
+    Reclaiming now{enough ? 1 : std::max<std::size_t>(wanted - std::min(memory.free_bytes, wanted), 1), device, options,
+                   deadline, true};
     {
         const Residents::Evicting evicting{residents_};
         while (!now.enough() && evict_some(now)) {
@@ -518,7 +515,7 @@ MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
 
 MEMSAVER_INLINE std::vector<std::uint64_t> SaverState::pauses_of(const Members& members) {
     std::vector<std::uint64_t> pauses;
-    for (const auto& member : members) pauses.push_back(member->core->pauses());
+    for (const auto& member : members) pauses.push_back(member->arena->pauses());
     return pauses;
 }
 
@@ -530,30 +527,21 @@ MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Repor
         while (i < before.size() && (members[i]->driver.device() != row.device || members[i]->tag != row.tag)) ++i;
         if (i == before.size()) return;
         const Member& member = *members[i];
-        if (member.core->pauses() == before[i]) continue; // released only what an earlier pause held, or nothing
+        if (member.arena->pauses() == before[i]) continue; // released only what an earlier pause held, or nothing
         if (!(once ? *once : member.policy).keeps_bytes()) tags_.residents().lose(*member.resident);
     }
 }
 
-MEMSAVER_INLINE std::vector<Holder> SaverState::holders() {
+MEMSAVER_INLINE std::vector<Holder> SaverState::holders(const Tags& wanted) {
     std::vector<Holder> rows;
-    // When switched off, the table does not know which tags hold memory.
-    for (const auto& member : tags_.members(Tags::all(), options_.enabled ? +[](Member&) { return true; } : nullptr)) {
+    for (const auto& member : tags_.members(Tags::all())) {
         const std::size_t bytes =
-            member->core != nullptr ? member->core->mapped_bytes() : usage_of(*member->arena).mapped_bytes;
+            options_.enabled ? member->arena->mapped_bytes() : usage_of(*member->arena).mapped_bytes;
         if (bytes == 0) continue;
         Holder& row = rows.emplace_back(tags_.residents().holder_of(*member->resident));
         row.device = member->driver.device();
         row.bytes = bytes;
-    }
-    return rows;
-}
-
-MEMSAVER_INLINE std::vector<Holder> SaverState::holders(const Tags& wanted) {
-    std::vector<Holder> rows = holders();
-    for (Holder& row : rows) {
-        const bool own = is_in(wanted.names(), row.tag);
-        if (own && row.state == "idle") row.state = "wanted";
+        if (row.state == "idle" && is_in(wanted.names(), row.tag)) row.state = "wanted";
     }
     return rows;
 }

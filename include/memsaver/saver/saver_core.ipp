@@ -443,8 +443,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         if (!enabled()) return state_->release_leftovers(tags), Report{};
         state_->captures_.refuse("pause");
         state_->tags_.retry_leftovers();
-        const bool hooks = state_->pause_hooks();
-        PauseEvent event{state_->names_for(tags, hooks), {}};
+        PauseEvent event{state_->tags_.names(tags), {}};
         SaverState::Members members = state_->tags_.members(tags);
         const Span pausing = state_->span_of(event.tags, "pause");
         state_->with_failed_pause_hooks(event, [&] {
@@ -477,7 +476,7 @@ MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
 
 MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
-    erase_in(members, [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
+    erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
@@ -501,12 +500,11 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         require_keeps_nothing(options);
         state_->tags_.require("resume", tags);
         if (!enabled()) return {};
-        const bool hooks = state_->resume_hooks();
-        ResumeEvent event{state_->names_for(tags, hooks), {}};
+        ResumeEvent event{state_->tags_.names(tags), {}};
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
-        event.report = state_->with_patience({nullptr, tags, RoomWithin{options.room_within}}, [&](int& refused_by) {
+        event.report = state_->with_patience({nullptr, &tags, options.room_within}, [&](int& refused_by) {
             return state_->resume_now(members, options, refused_by);
         });
         state_->run_hooks(state_->after_resume_, event, true);
@@ -516,7 +514,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
 
 MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptions& options, int& refused_by,
                                               bool may_wait, const Deadline& deadline) {
-    erase_in(members, [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
+    erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
     FixedList<ResumeStep> steps{members.size()};
     const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
@@ -542,9 +540,8 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         if (!enabled()) return {};
         state_->captures_.refuse("exchange");
         state_->tags_.retry_leftovers();
-        const bool hooks = state_->pause_hooks() || state_->resume_hooks();
-        PauseEvent going{state_->names_for(out, hooks), {}};
-        ResumeEvent arriving{state_->names_for(in, hooks), {}};
+        PauseEvent going{state_->tags_.names(out), {}};
+        ResumeEvent arriving{state_->tags_.names(in), {}};
         const SaverState::Members leaving = state_->tags_.members(out);
         const SaverState::Members entering = state_->tags_.members(in);
         const Span exchanging = state_->span_of(going.tags, "exchange");
@@ -553,7 +550,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             state_->run_hooks(state_->before_resume_, arriving, false);
             Report tried; // report of tries that failed later for lack of room
             try {
-                going.report = state_->with_patience({&out, in, RoomWithin{options.room_within}}, [&](int& refused_by) {
+                going.report = state_->with_patience({&out, &in, options.room_within}, [&](int& refused_by) {
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
@@ -586,12 +583,12 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
                                                 int& refused_by, bool may_wait) {
     const Deadline deadline = deadline_after(options.timeout);
     Members members = std::move(out);
-    erase_in(members, [](const auto& member) { return member->core == nullptr || member->core->idle_for_pause(); });
+    erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
     const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const Members leaving = members;
     const std::size_t going = members.size();
-    erase_in(in, [](const auto& member) { return member->core == nullptr || member->core->nothing_paused(); });
+    erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
     members.insert(members.end(), in.begin(), in.end());
     Turns turns = take_turns(members, deadline, "exchange");
     const std::vector<std::uint64_t> before = pauses_of(leaving);
@@ -622,16 +619,15 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         state_->tags_.require("trim", tags);
         if (!enabled()) return state_->release_leftovers(tags), Report{};
         const Deadline deadline = deadline_after(options.timeout);
-        const std::vector<std::string> names = state_->names_for(tags, false);
+        const std::vector<std::string> names = state_->tags_.names(tags);
         const Span trimming = state_->span_of(names, "trim");
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
         state_->tags_.retry_leftovers();
-        for (const auto& member : state_->tags_.members(tags)) {
-            if (member->core != nullptr) member->core->trim_host();
-        }
-        const TagTable::Members members = state_->tags_.members(
-            tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); });
+        SaverState::Members members = state_->tags_.members(tags);
+        for (const auto& member : members) member->arena->trim_host();
+        if (tags.kind() != Tags::Kind::named)
+            erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         FixedList<TrimStep> steps{members.size()};
         (void)SaverState::begin_steps(steps, members, turns, 0, members.size());
@@ -646,14 +642,13 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
 }
 
 MEMSAVER_INLINE void SaverCore::prepare(const Tags& tags) {
-    boundary("prepare", tags, [&] {
-        SaverState::for_each_left(state_->keeping("prepare", tags), [](ArenaCore& core) { core.prepare(); });
-    });
+    boundary("prepare", tags,
+             [&] { state_->for_each_left(state_->keeping("prepare", tags), [](ArenaCore& core) { core.prepare(); }); });
 }
 
 MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
     boundary("invalidate", tags, [&] {
-        SaverState::for_each_left(state_->keeping("invalidate", tags), [](ArenaCore& core) { core.invalidate(); });
+        state_->for_each_left(state_->keeping("invalidate", tags), [](ArenaCore& core) { core.invalidate(); });
     });
 }
 
@@ -661,7 +656,7 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     boundary("forget_backup", tags, [&] {
         state_->tags_.require("forget_backup", tags);
         for (const auto& member : state_->tags_.members(tags)) {
-            SaverState::for_each_left({member}, [&](ArenaCore& core) {
+            state_->for_each_left({member}, [&](ArenaCore& core) {
                 core.forget_backup([&] {
                     if (member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
                 });
@@ -698,7 +693,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
             member->arena->dropped.store(true); // threads waiting for its turn then have nothing to do
             try {
                 member->arena->close([&] { state_->tags_.forget_addresses(*member); });
-                if (member->core != nullptr && !member->core->idle_for_pause()) {
+                if (enabled() && !member->arena->idle_for_pause()) {
                     throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
                                      {StatusKind::gone, 0, "lost"}};
                 }
@@ -725,8 +720,11 @@ MEMSAVER_INLINE bool SaverCore::all_resident(const std::string& tag) noexcept {
 }
 
 MEMSAVER_INLINE bool SaverCore::any_is_there(const Tags& tags) {
-    const SaverState::Members members =
-        state_->tags_.members(tags, [](SaverState::Member& m) { return m.core != nullptr; });
+    SaverState::Members members = state_->tags_.members(tags);
+    if (tags.kind() != Tags::Kind::named) { // those that hold nothing do not count
+        erase_in(members,
+                 [](const auto& member) { return member->arena->idle_for_pause() && member->arena->nothing_paused(); });
+    }
     return members.empty() ||
            any_in(members, [&](const auto& member) { return state_->tags_.all_resident(member->tag); });
 }
@@ -735,9 +733,7 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
     return boundary("bytes_to_resume", tags, [&] {
         state_->tags_.require("bytes_to_resume", tags);
         std::size_t bytes = 0;
-        const TagTable::Members members = state_->tags_.members(
-            tags, [](TagTable::Member& m) { return m.core != nullptr && !m.core->nothing_paused(); });
-        SaverState::for_each_left(members, [&](ArenaCore& core) { bytes += core.bytes_to_resume(); });
+        state_->for_each_left(state_->tags_.members(tags), [&](ArenaCore& core) { bytes += core.bytes_to_resume(); });
         return bytes;
     });
 }
@@ -784,7 +780,7 @@ MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaCore& arena) {
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
     boundary("set_retain", tags, [&] {
-        SaverState::for_each_left(state_->keeping("set_retain", tags), [&](ArenaCore& core) { core.set_retain(yes); });
+        state_->for_each_left(state_->keeping("set_retain", tags), [&](ArenaCore& core) { core.set_retain(yes); });
     });
 }
 
@@ -980,35 +976,25 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
 
 // --- making room ---
 
-MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, const ArenaCore& arena, Tried& tried) {
-    const int device = arena.device();
-    if (tried.relief.again([&](bool wait) { return make_room(device, wait, {}, tried.seen); },
-                           [&] { return wait_for_copies(device); })) {
+MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, int device, Tried& tried) {
+    // An operation has done this itself, with its turns held.
+    if (tried.arena != nullptr &&
+        tried.relief.again([&](bool wait) { return make_room(device, wait, {}, tried.seen); })) {
         return true;
     }
-    const std::vector<std::string> tags{arena.tag()};
-    if (!evict({error, device, &arena, nullptr, nullptr, tried.asked, {}}) &&
-        !ask_for_room(error, device, tags, tried.asked)) {
+    tried.relief = {}; // memory that becomes free from here on may have to be waited for
+    if (!std::exchange(tried.waited, true) && wait_for_copies(device, tried.until)) return true;
+    const std::vector<std::string> tags = tried.arena != nullptr ? std::vector{tried.arena->tag()} : away(*tried.in);
+    if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.within.left())) {
+        tried.asked += 1;
+        tried.waited = false;
+        return true;
+    }
+    if (tried.within.over()) {
         say_no_room(error, device, tags, tried.asked);
         return false;
     }
-    tried.asked += 1;
-    tried.relief = {}; // memory that was freed may have to be waited for
-    return true;
-}
-
-MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, int device, Patience& patience) {
-    if (!std::exchange(patience.waited, true) && wait_for_copies(device, patience.within.until())) return true;
-    if (evict({error, device, nullptr, &patience.in, patience.out, patience.asked, patience.within.until()}) ||
-        ask_for_room(error, device, away(patience.in), patience.asked, patience.within.left())) {
-        patience.asked += 1;
-        return true;
-    }
-    if (patience.within.over()) {
-        say_no_room(error, device, away(patience.in), patience.asked);
-        return false;
-    }
-    patience.within.sleep(); // no turn is held, so other threads can make room
+    tried.within.sleep(); // no turn is held, so other threads can make room
     return true;
 }
 
@@ -1024,21 +1010,20 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
 MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, const Members& busy) {
     const auto turn = room_turn_.take();
     std::size_t released = 0;
-    for (const auto& member :
-         tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr && !m.core->idle_for_pause(); })) {
-        if (member->driver.device() != device) continue;
+    for (const auto& member : tags_.members(Tags::all())) {
+        if (member->driver.device() != device || member->arena->idle_for_pause()) continue;
         const bool ours = is_in(busy, member);
-        const auto hold = ours ? std::nullopt : member->core->try_turn();
+        const auto hold = ours ? std::nullopt : member->arena->try_turn();
         if (!ours && !hold) continue;
-        released += trim_now(*member->core, wait);
+        released += trim_now(*member->arena, wait);
     }
     return released;
 }
 
 MEMSAVER_INLINE bool SaverState::wait_for_copies(int device, const Deadline& deadline) {
     bool any = false;
-    for (const auto& member : tags_.members(Tags::all(), [](Member& m) { return m.core != nullptr; })) {
-        if (member->driver.device() == device) any = member->core->wait_for_copies(deadline) || any;
+    for (const auto& member : tags_.members(Tags::all())) {
+        if (member->driver.device() == device) any = member->arena->wait_for_copies(deadline) || any;
     }
     return any;
 }
@@ -1064,7 +1049,7 @@ MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int devi
 MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
     std::vector<std::string> names;
     for (const auto& member : tags_.members(tags)) {
-        if (member->core == nullptr || member->core->all_resident()) continue;
+        if (member->arena->all_resident()) continue;
         if (!is_in(names, member->tag)) names.push_back(member->tag);
     }
     return names;
@@ -1091,13 +1076,13 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
                                                          const char* what, bool join) {
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i] != nullptr && members[i]->core != nullptr) order.push_back(i);
+        if (members[i] != nullptr) order.push_back(i);
     }
     sort_by(order, [&](std::size_t i) { return members[i]->serial; });
     Turns turns(members.size());
     for (const std::size_t i : order) {
         try {
-            (void)turns[i].emplace(members[i]->core->take_turn(deadline, what, join));
+            (void)turns[i].emplace(members[i]->arena->take_turn(deadline, what, join));
         } catch (Misuse& error) {
             if (members[i]->arena->dropped.load()) continue; // dropped in the meantime: nothing to do
             name_tag(error, members[i]->tag);
@@ -1133,9 +1118,9 @@ MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const 
 
 MEMSAVER_INLINE void SaverState::for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act) {
     for (const auto& member : members) {
-        if (member->core == nullptr || member->arena->dropped.load()) continue;
+        if (!options_.enabled || member->arena->dropped.load()) continue;
         try {
-            act(*member->core);
+            act(*member->arena);
         } catch (Error& error) {
             if (dynamic_cast<Misuse*>(&error) != nullptr && member->arena->dropped.load()) continue;
             name_tag(error, member->tag);
@@ -1196,10 +1181,6 @@ MEMSAVER_INLINE void SaverState::run_failed_pause_hooks(PauseEvent& event) noexc
     } catch (...) {
         ignored("an after_failed_pause hook threw an object that is not a std::exception");
     }
-}
-
-MEMSAVER_INLINE std::vector<std::string> SaverState::names_for(const Tags& tags, bool hooks) {
-    return hooks || options_.events ? tags_.names(tags) : std::vector<std::string>{};
 }
 
 MEMSAVER_INLINE Span SaverState::span_of(const std::vector<std::string>& names, const char* what) const {

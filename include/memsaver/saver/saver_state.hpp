@@ -73,33 +73,40 @@ class SaverState {
 
     // --- making room ---
 
-    /// What was tried for a call that found no room.
-    struct Tried {
+    /// A call that needs room, how long it waits for it, and what was tried.
+    struct Tried : LackOfRoom {
+        explicit Tried(const ArenaCore& allocating) : LackOfRoom{.arena = &allocating} {}
+        Tried(const Tags* pausing, const Tags* resuming, const TimeLimit& room_within)
+            : LackOfRoom{.out = pausing, .in = resuming}, within{room_within} {
+            until = within.until();
+        }
+        RoomWithin within{TimeLimit{}};
         Relief relief{};
-        unsigned asked = 0;
-        std::uint64_t seen = 0; ///< `room_made_` before the call's last attempt
+        bool waited = false;    ///< for other threads' copies
+        std::uint64_t seen = 0; ///< `room_made_` before the last attempt
     };
-    /// Returns `act()`. If it finds no room on the arena's device, retries: after releasing unused memory, after
-    /// waiting for the device, and for as long as evictions or the program make room.
+    /// Returns `act(device)`, and retries while it throws OutOfMemory and room may still be made. `act` sets `device`
+    /// to the one without room, unless that is the arena's.
     template <class Act>
-    decltype(auto) with_room(const ArenaCore& arena, Act&& act) {
-        struct Noted { // runs on success and on failure
-            TagTable& tags;
-            const ArenaCore& arena;
-            ~Noted() { tags.note_use(arena); }
-        };
-        const Noted noted{tags_, arena};
-        for (Tried tried;;) {
+    decltype(auto) with_patience(Tried tried, Act&& act) {
+        for (;;) {
+            int device = tried.arena != nullptr ? tried.arena->device() : driver_.device();
             tried.seen = room_made_.load();
             try {
-                return act();
+                return act(device);
             } catch (OutOfMemory& error) {
-                if (!may_retry(error, arena, tried)) throw;
+                if (!may_retry(error, device, tried)) throw;
             }
         }
     }
-    /// Makes room for an allocation. Returns false, and says in the error who holds the memory, if there is none.
-    bool may_retry(OutOfMemory& error, const ArenaCore& arena, Tried& tried);
+    /// The same for `act()`, which takes memory in an arena.
+    template <class Act>
+    decltype(auto) with_room(const ArenaCore& arena, Act&& act) {
+        return with_patience(Tried{arena}, [&](int) -> decltype(auto) { return act(); });
+    }
+    /// Makes room: releases unused memory, waits for the device and for copies, evicts, asks the program, or waits a
+    /// while. Returns false, and says in the error who holds the memory, once there is no more to try.
+    bool may_retry(OutOfMemory& error, int device, Tried& tried);
     /// Releases unused memory of a device. `busy`: arenas whose turns the caller holds. Returns whether any memory was
     /// released since `seen` was read.
     bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
@@ -113,9 +120,10 @@ class SaverState {
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
                       std::int64_t within = 0);
     /// Pauses idle tags if the program wants that for allocations and resumes. Returns whether there may be room now.
-    bool evict(const LackOfRoom& lack) {
+    bool evict(const OutOfMemory& error, int device, const LackOfRoom& lack) {
         const Evictions* const how = options_.evict_for_allocations.how();
-        return how != nullptr && lack.asked < most_asked && how->make_room(*this, lack);
+        return options_.enabled && how != nullptr && lack.asked < most_asked &&
+               how->make_room(*this, error, device, lack);
     }
     static constexpr unsigned most_asked = 100; // stops a program that always says yes and never frees anything
     /// Returns those of these tags that are at least partly paused.
@@ -140,7 +148,7 @@ class SaverState {
         stepping.reserve(to - from);
         for (std::size_t i = from; i < to; ++i) {
             if (!turns[i]) continue;
-            steps.emplace_back(*members[i]->core, std::move(*turns[i]), options...);
+            steps.emplace_back(*members[i]->arena, std::move(*turns[i]), options...);
             stepping.push_back(members[i]);
         }
         return stepping;
@@ -176,30 +184,6 @@ class SaverState {
     void release_leftovers(const Tags& tags);
     // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
     Report pause_now(Members members, const PauseOptions& options);
-    /// The tags that a call pauses and resumes, and how long it waits for room.
-    struct Patience {
-        const Tags* out; ///< or null
-        const Tags& in;
-        RoomWithin within;
-        unsigned asked = 0;
-        bool waited = false;
-    };
-    /// Retries `act(device)` while it throws OutOfMemory and room may still be made for the tags being resumed. On
-    /// OutOfMemory `act` sets `device` to the device without room.
-    template <class Act>
-    decltype(auto) with_patience(Patience patience, Act&& act) {
-        for (;;) {
-            int device = driver_.device();
-            try {
-                return act(device);
-            } catch (OutOfMemory& error) {
-                if (!may_retry(error, device, patience)) throw;
-            }
-        }
-    }
-    /// Makes room for a resume, or waits a while. Returns false, and says in the error who holds the memory, once there
-    /// is no more to try.
-    bool may_retry(OutOfMemory& error, int device, Patience& patience);
     void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
                           const std::vector<std::string>& told, int& refused_by);
     /// Throws Misuse if a range is not inside live blocks of these members.
@@ -225,10 +209,9 @@ class SaverState {
                      const std::vector<std::uint64_t>& before) noexcept;
     /// Returns how often each member was paused, for `note_losses`.
     [[nodiscard]] static std::vector<std::uint64_t> pauses_of(const Members& members);
-    /// Returns the current holders of memory, one row per tag and device.
-    [[nodiscard]] std::vector<Holder> holders();
-    /// As above. A tag of `wanted`, which a use names, is "wanted" rather than "idle".
-    [[nodiscard]] std::vector<Holder> holders(const Tags& wanted);
+    /// Returns the current holders of memory, one row per tag and device. A tag of `wanted`, which a use names, is
+    /// "wanted" rather than "idle".
+    [[nodiscard]] std::vector<Holder> holders(const Tags& wanted = {});
     /// Attaches the holders to an error, and a line of text for an OutOfMemory, for a use of the tags `wanted`, and if
     /// residency is in play.
     void say_who_holds(Error& error, const Tags& wanted = {}) noexcept;
@@ -243,7 +226,7 @@ class SaverState {
     Members keeping(const char* what, const Tags& tags);
     /// Calls `act` for the arenas of these members, without those that are dropped before or meanwhile. Errors name the
     /// tag.
-    static void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act);
+    void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act);
     /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
     /// Returns what the graph keeps that it belongs to, or null.
     std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order, const ArenaCore& arena);
@@ -267,11 +250,6 @@ class SaverState {
         }
     }
 
-    /// Returns whether any pause hook is registered.
-    [[nodiscard]] bool pause_hooks() const noexcept {
-        return !before_pause_.empty() || !after_pause_.empty() || !after_failed_pause_.empty();
-    }
-    [[nodiscard]] bool resume_hooks() const noexcept { return !before_resume_.empty() || !after_resume_.empty(); }
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
     void run_failed_pause_hooks(PauseEvent& event) noexcept;
     /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `run_failed_pause_hooks`.
@@ -285,8 +263,6 @@ class SaverState {
         }
     }
 
-    /// Returns the tags' names if `hooks` is true or there is an event sink; otherwise nothing.
-    [[nodiscard]] std::vector<std::string> names_for(const Tags& tags, bool hooks);
     /// Reports the begin and end of an operation on these tags to the event sink.
     [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
     static std::string listed(const std::vector<std::string>& names);

@@ -46,7 +46,6 @@ public:
         AnyDriver driver;
         AnyPolicy policy;
         std::shared_ptr<ArenaCore> arena;
-        ArenaCore* core; ///< the same object; null when switched off
         ArenaOptions options;
         bool own_margin;                      ///< has a margin of its own instead of the saver's
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
@@ -82,17 +81,12 @@ public:
     /// Returns the names of these tags, each once, in the order in which the tags were made.
     [[nodiscard]] std::vector<std::string> names(const Tags& tags);
     /// Returns the arenas of these tags, each once: in the caller's order if tags were named, otherwise in the order in
-    /// which they were made. If the tags were not named and `of_interest` is given, leaves out arenas that hold nothing
-    /// and those for which `of_interest` returns false. A tag dropped in the meantime has none.
-    [[nodiscard]] Members members(const Tags& tags, bool (*of_interest)(Member&) = nullptr);
+    /// which they were made. A tag dropped in the meantime has none.
+    [[nodiscard]] Members members(const Tags& tags);
     /// Returns whether no memory of a tag is paused. True for a dropped tag.
     [[nodiscard]] bool all_resident(const std::string& tag) noexcept;
     /// Returns whether any memory of the tag is active.
     [[nodiscard]] bool any_resident(const std::string& tag) noexcept;
-    /// Must be called once an arena may hold memory; costs one atomic load if the arena is already listed.
-    void note_use(const ArenaCore& arena) noexcept {
-        if (!arena.listed.load()) list(arena);
-    }
     /// Returns the residency records of these tags, each once. Throws as `require` does.
     [[nodiscard]] ResidentList residents(const char* what, const Tags& tags);
     /// Returns the residency bookkeeping of all tags.
@@ -141,12 +135,10 @@ private:
         std::shared_ptr<Member> member; ///< set once it is made
     };
 
-    void list(const ArenaCore& arena) noexcept;
+    [[nodiscard]] bool enabled() const noexcept { return options_.enabled; } // never changes
 
     // Called with the lock held:
 
-    /// Removes arenas that hold nothing from the list.
-    void clean_list() noexcept;
     [[nodiscard]] Members::iterator member_at(std::uint64_t serial) noexcept;
     [[noreturn, gnu::cold]] static void refuse_closed(Bits what);
     /// Returns the message for an unknown tag, with similar names.
@@ -178,7 +170,6 @@ private:
     std::atomic<bool> several_devices_{false};
     std::map<std::string, Tag, std::less<>> tags_;
     Members members_; // all, in the order in which they were made
-    Members listed_;  // those that may hold active or paused memory; has capacity for all
     Members leftovers_;
     std::uint64_t last_serial_ = 0;
     std::map<std::string, Making, std::less<>> making_; // tags that a thread is about to add

@@ -68,7 +68,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
             set_capacity(*member, tag->second.capacity);
         }
         lock.unlock();
-        if (member->core != nullptr) made(*member->core);
+        if (enabled()) made(*member->arena);
         lock.lock();
         if (closed_) refuse_closed({"arena of tag ", in_quotes(member->tag)});
         add_locked(member, said);
@@ -90,14 +90,14 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
 MEMSAVER_INLINE void TagTable::undo(std::shared_ptr<Member> member) noexcept {
     bool kept = false;
     try {
-        if (member->core != nullptr) member->core->close();
+        member->arena->close();
     } catch (const Error&) {
         kept = true;
     } catch (const std::bad_alloc&) {
         kept = true;
     }
-    if (member->core != nullptr && member->core->mapped_bytes() != 0) kept = true; // the device is lost
-    if (!kept) return forget_addresses(*member); // the directory's entries keep the arena alive
+    if (member->arena->mapped_bytes() != 0) kept = true; // the device is lost
+    if (!kept) return forget_addresses(*member);         // the directory's entries keep the arena alive
     try {
         const std::lock_guard lock{mutex_};
         leftovers_.push_back(std::move(member));
@@ -172,7 +172,7 @@ MEMSAVER_INLINE std::vector<std::string> TagTable::names(const Tags& tags) {
     return all;
 }
 
-MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_interest)(Member&)) {
+MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags) {
     const std::lock_guard lock{mutex_};
     Members chosen;
     if (tags.kind() == Tags::Kind::named) {
@@ -184,29 +184,24 @@ MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags, bool (*of_
         }
         return chosen;
     }
-    if (of_interest != nullptr) clean_list();
-    for (const auto& member : of_interest != nullptr ? listed_ : members_) {
-        if (tags.kind() == Tags::Kind::under && !member->tag.starts_with(tags[0])) continue;
-        if (of_interest == nullptr || of_interest(*member)) chosen.push_back(member);
+    for (const auto& member : members_) {
+        if (tags.kind() == Tags::Kind::all || member->tag.starts_with(tags[0])) chosen.push_back(member);
     }
-    sort_by(chosen, [](const auto& member) { return member->serial; });
     return chosen;
 }
 
 MEMSAVER_INLINE bool TagTable::all_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
-    return found == tags_.end() || all_in(found->second.members, [](const auto& member) {
-               return member->core == nullptr || member->core->all_resident();
-           });
+    return found == tags_.end() ||
+           all_in(found->second.members, [](const auto& member) { return member->arena->all_resident(); });
 }
 
 MEMSAVER_INLINE bool TagTable::any_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
     const auto found = tags_.find(tag);
-    return found != tags_.end() && any_in(found->second.members, [](const auto& member) {
-               return member->core != nullptr && member->core->any_resident();
-           });
+    return found != tags_.end() &&
+           any_in(found->second.members, [](const auto& member) { return member->arena->any_resident(); });
 }
 
 MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {
@@ -243,25 +238,6 @@ MEMSAVER_INLINE std::shared_ptr<Resident> TagTable::resident_of(const ArenaCore&
     return (*member)->resident;
 }
 
-MEMSAVER_INLINE void TagTable::list(const ArenaCore& arena) noexcept {
-    const std::lock_guard lock{mutex_};
-    const auto member = member_at(arena.arena_serial);
-    if (member == members_.end() || (*member)->arena.get() != &arena) return; // dropped
-    if (!(*member)->arena->listed.exchange(true)) listed_.push_back(*member);
-}
-
-MEMSAVER_INLINE void TagTable::clean_list() noexcept {
-    erase_in(listed_, [](const std::shared_ptr<Member>& member) {
-        if (member->core == nullptr) return true;
-        const auto idle = [&] { return member->core->idle_for_pause() && member->core->nothing_paused(); };
-        if (!idle()) return false;
-        member->core->listed.store(false);
-        if (idle()) return true; // a thread that maps memory from here on sees that it is not listed
-        member->core->listed.store(true);
-        return false;
-    });
-}
-
 MEMSAVER_INLINE TagTable::Members::iterator TagTable::member_at(std::uint64_t serial) noexcept {
     const auto at = std::lower_bound(members_.begin(), members_.end(), serial,
                                      [](const auto& member, std::uint64_t wanted) { return member->serial < wanted; });
@@ -275,10 +251,9 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
     const auto tag = tags_.find(member.tag);
     if (tag == tags_.end()) return;
-    if (member.resident != nullptr) residents_.remove(*member.resident, member.core);
+    if (member.resident != nullptr) residents_.remove(*member.resident, member.arena.get());
     erase_in(tag->second.members, is);
     if (tag->second.members.empty()) tags_.erase(tag);
-    erase_in(listed_, is);
     const auto at = member_at(member.serial);
     if (at == members_.end()) return;
     last = std::move(*at);
@@ -410,20 +385,17 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag
                                                                  AnyPolicy policy) {
     ArenaOptions options = wanted.options.value_or(ArenaOptions{});
     const bool own_margin = options.margin != 0;
-    bool enabled = true;
     {
         const std::lock_guard lock{mutex_};
         if (!own_margin) options.margin = options_.margin;
         if (!options.events) options.events = options_.events;
-        enabled = options_.enabled;
     }
     if (!options.host_budget) options.host_budget = host_budget_;
     std::string tag{wanted.tag};
     // Paged memory of a saver that is switched off is never saved.
-    std::shared_ptr<ArenaCore> arena = make_arena(tag, driver, enabled ? policy : AnyPolicy{Discard{}}, options);
-    ArenaCore* const core = enabled ? arena.get() : nullptr;
+    std::shared_ptr<ArenaCore> arena = make_arena(tag, driver, enabled() ? policy : AnyPolicy{Discard{}}, options);
     return std::shared_ptr<Member>{
-        new Member{0, std::move(tag), driver, std::move(policy), std::move(arena), core, options, own_margin}};
+        new Member{0, std::move(tag), driver, std::move(policy), std::move(arena), options, own_margin}};
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::string& tag, const AnyDriver& driver,
@@ -442,7 +414,6 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     const bool new_device = !any_in(drivers_, same);
     if (new_device) drivers_.reserve(drivers_.size() + 1);
     if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
-    listed_.reserve(members_.capacity());
     auto tag = tags_.find(member->tag);
     const bool new_tag = tag == tags_.end();
     if (new_tag) {
@@ -455,7 +426,8 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     }
     try {
         tag->second.members.reserve(tag->second.members.size() + 1);
-        residents_.add(*tag->second.resident, member->core); // the last call that may throw
+        residents_.add(*tag->second.resident,
+                       enabled() ? member->arena.get() : nullptr); // the last call that may throw
     } catch (...) {
         if (new_tag) tags_.erase(tag);
         throw;
@@ -464,7 +436,6 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     member->resident = tag->second.resident;
     member->serial = member->arena->arena_serial = ++last_serial_;
     members_.push_back(member);
-    listed_.push_back(member);
     if (new_device) drivers_.push_back(member->driver);
     several_devices_.store(drivers_.size() > 1);
 }
