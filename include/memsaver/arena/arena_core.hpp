@@ -119,7 +119,7 @@ public:
     ~ArenaCore();
 
     /// Allocates the memory that `options.reserve` requests. The owner calls it after construction, and again after a
-    /// failure; once it has succeeded, it is a no-op. Throws OutOfMemory if the memory does not fit.
+    /// failure. Throws OutOfMemory if the memory does not fit.
     void reserve();
 
     // --- blocks ---
@@ -209,9 +209,7 @@ public:
     /// Returns whether freed blocks or released pages wait for device work.
     [[nodiscard]] bool anything_waits();
     /// Returns whether a pause or a trim would have nothing to do.
-    [[nodiscard]] bool idle_for_pause() const noexcept {
-        return mapped_bytes() == 0 && spent_.empty() && !foreign_.load();
-    }
+    [[nodiscard]] bool idle_for_pause() const noexcept;
     /// Returns whether a resume would have nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept;
     /// Returns how many pauses have released pages.
@@ -330,8 +328,8 @@ private:
     static constexpr int gentle_reclaims = 8; // the first of them keep the arena's pages
     /// Returns a block of active memory, or 0.
     Address serve(Frees::Lock& lock, std::size_t size, const Request& request);
-    /// Adds active memory for a block of `bytes`, unless another thread has grown the arena since `seen`.
-    void grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment);
+    /// Adds active memory for a block of `bytes`. If it had to wait while another thread did that, adds none.
+    void grow(std::size_t bytes, std::size_t alignment);
     /// Takes addresses, reserving another segment if necessary; if none can be reserved for `bytes`, takes `least`.
     /// Requires the Growth.
     Range take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least);
@@ -377,7 +375,12 @@ private:
     /// `released_bytes`. Waits for the device only if copies of a failed operation may be in flight. Requires the turn.
     Status retry_leftovers(std::size_t& released_bytes) noexcept;
     Status retry_attic(std::size_t& released_bytes) noexcept;
-    void count_held() noexcept;
+    struct Held {
+        std::size_t bytes = 0; ///< of leftovers and of paused memory
+        bool foreign = false;  ///< paused memory still has pages mapped that it has handed over
+    };
+    /// The caller holds the mutex.
+    [[nodiscard]] Held held() const noexcept;
 
     // --- operations: require the turn ---
 
@@ -391,6 +394,9 @@ private:
     /// Returns the parts of a paused memory that a resume leaves out: whole granules in which no block lives, if large
     /// enough to be worth it. The caller holds the mutex.
     [[nodiscard]] std::vector<Range> dead_ranges(Memory& memory);
+    /// Removes paused memory without extents, and adds the slots that keep nothing afterwards to `ended`, which has
+    /// capacity for one of each memory. The caller holds the mutex, and passes them to `slot_resumed` without it.
+    void remove_empty(std::vector<std::shared_ptr<AnySlot>>& ended) noexcept;
     /// Drops the dead ranges of all paused memory, so that their addresses can be reused, and ends slots that keep
     /// nothing afterwards. May throw std::bad_alloc; ranges dropped until then stay dropped.
     void drop_dead();
@@ -445,7 +451,9 @@ private:
     void check_of_tag(const Status& status, const Attempt& attempt) const;
     [[nodiscard]] Event event(EventKind kind, std::string text, std::size_t done = 0, std::size_t total = 0) const;
     void emit_ignored(const char* text) const noexcept;
-    void tell_kept(const Status& status) const noexcept;
+    /// Reports what could not be given back.
+    void tell_kept(const Status& status,
+                   const char* what = "release a backup's storage (the next operation retries)") const noexcept;
 
     const AnyDriver driver_;
     const std::string tag_;
@@ -458,13 +466,10 @@ private:
     std::atomic<bool> closing_{false}; // `close` waits for the device, or has: no more blocks and pages
     std::atomic<bool> closed_{false};
     std::atomic<bool> unsettled_{false};
-    std::atomic<bool> reserved_{false};
     std::atomic<std::size_t> capacity_;
     std::atomic<std::size_t> margin_;
     std::atomic<std::size_t> physical_bytes_{0}; // of all handles
     std::atomic<std::size_t> peak_bytes_{0};
-    std::atomic<std::size_t> held_bytes_{0}; // of paused memory and of leftovers
-    std::atomic<bool> foreign_{false};       // paused memory still has pages mapped that it has handed over
     std::atomic<std::size_t> elastic_bytes_{0};
     std::atomic<std::uint64_t> pauses_{0};
 
@@ -472,7 +477,6 @@ private:
     Frees frees_{driver_};
     std::condition_variable grown_;
     bool growing_ = false;          // one thread adds pages
-    std::uint64_t growths_ = 0;     // how often pages were added
     std::uint64_t last_serial_ = 0; // of a block
     std::size_t extents_ = 0;       // that exist outside of the attic
     Addresses addresses_;

@@ -180,7 +180,6 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
             memories_.clear();
             attic.swap(attic_);
             extents_ = 0;
-            held_bytes_.store(0);
             std::swap(gone, addresses_);
         }
         if (!note(pages, gone.close())) {
@@ -294,6 +293,7 @@ class ArenaCore::Growth {
 public:
     explicit Growth(ArenaCore& core) : core_{core} {
         std::unique_lock lock{core.mutex_};
+        waited_ = core.growing_;
         core.grown_.wait(lock, [&] { return !core.growing_; });
         core.growing_ = true;
     }
@@ -304,9 +304,12 @@ public:
         core_.growing_ = false;
         core_.grown_.notify_all();
     }
+    /// Returns whether another thread was adding pages, which may suffice.
+    [[nodiscard]] bool waited() const noexcept { return waited_; }
 
 private:
     ArenaCore& core_;
+    bool waited_;
 };
 
 MEMSAVER_INLINE void* ArenaCore::allocate(const Request& request) {
@@ -354,10 +357,8 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
         if (closing_.load() || forked()) refuse_closed(request.text());
         const std::uint64_t passed = frees_.last_done();
         const std::uint64_t ended = turn_.ended();
-        std::uint64_t seen = 0;
         {
             Frees::Lock lock = Frees::lock(mutex_);
-            seen = growths_;
             if (const Address address = serve(lock, size, request)) return address;
             // Other threads may take the memory that this one waited for, so it waits only once to avoid growth, or it
             // might never be served.
@@ -369,7 +370,7 @@ MEMSAVER_INLINE Address ArenaCore::take_block(std::size_t size, const Request& r
             }
         }
         try {
-            grow(seen, size, request.alignment);
+            grow(size, request.alignment);
         } catch (const Error& error) {
             const Status status = error.status();
             if (reclaims == most_reclaims || status.kind == StatusKind::gone) throw;
@@ -404,13 +405,10 @@ MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t capacity, std::size_t
     misuse({"tag ", in_quotes(tag_), ": ", in_bytes(more), " more would exceed its capacity of ", in_bytes(capacity)});
 }
 
-MEMSAVER_INLINE void ArenaCore::grow(std::uint64_t seen, std::size_t bytes, std::size_t alignment) {
+MEMSAVER_INLINE void ArenaCore::grow(std::size_t bytes, std::size_t alignment) {
     const Growth growth{*this};
     if (closing_.load() || forked()) refuse_closed("allocate " + format_bytes(bytes));
-    {
-        const std::lock_guard lock{mutex_};
-        if (growths_ != seen) return;
-    }
+    if (growth.waited()) return;
     const std::size_t needed = align_up(bytes, granularity_);
     const std::size_t capacity = capacity_.load();
     const std::size_t owned = physical_bytes_.load();
@@ -513,7 +511,6 @@ MEMSAVER_INLINE Status ArenaCore::add_memory(const std::vector<Range>& ranges, B
             memory->extents.insert(after, extent);
         }
         if (fresh) memories_.push_back(std::move(fresh)); // capacity was reserved
-        growths_ += 1;
     } catch (const std::bad_alloc&) {
         undo();
         throw;
@@ -531,16 +528,8 @@ MEMSAVER_INLINE void ArenaCore::free_addresses(Range range) noexcept {
 }
 
 MEMSAVER_INLINE void ArenaCore::reserve() {
-    while (!reserved_.load()) { // repeat: other threads may grow or trim concurrently
-        std::uint64_t seen = 0;
-        {
-            const std::lock_guard lock{mutex_};
-            seen = growths_;
-        }
-        const std::size_t owned = physical_bytes_.load();
-        if (owned < options_.reserve) grow(seen, options_.reserve - owned, granularity_);
-        if (physical_bytes_.load() >= options_.reserve) reserved_.store(true);
-    }
+    for (std::size_t owned = 0; (owned = physical_bytes_.load()) < options_.reserve;)
+        grow(options_.reserve - owned, granularity_);
 }
 
 // --- memories ---
@@ -805,7 +794,7 @@ MEMSAVER_INLINE ArenaUsage ArenaCore::usage() {
     const std::lock_guard lock{mutex_};
     row.reserved_bytes = addresses_.bytes();
     row.mapped_bytes = mapped_bytes();
-    row.held_bytes = held_bytes_.load();
+    row.held_bytes = held().bytes;
     row.peak_mapped_bytes = std::max(peak_bytes_.load(), physical_bytes_.load());
     row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
     row.elastic_bytes = open ? elastic_bytes_.load() : 0;
@@ -957,7 +946,10 @@ MEMSAVER_INLINE std::size_t ArenaCore::release_unused(bool wait) noexcept {
 
 MEMSAVER_INLINE void ArenaCore::release_leftovers() noexcept {
     std::size_t released = 0;
-    if (held_bytes_.load() == 0) return;
+    {
+        const std::lock_guard lock{mutex_};
+        if (attic_.empty()) return;
+    }
     try {
         if (const auto turn = try_turn()) (void)retry_attic(released);
     } catch (const std::exception&) { // the next call tries again
@@ -1041,17 +1033,12 @@ MEMSAVER_INLINE Status ArenaCore::release_scratch(const std::shared_ptr<AnySlot>
 
 MEMSAVER_INLINE void ArenaCore::leave(const Extent& extent, bool owns_addresses, const Status& status,
                                       std::shared_ptr<const WorkMark> until) noexcept {
-    if (!status.ok() && status.kind != StatusKind::gone) { // a lost device keeps no pages, so nothing is retried
-        emit(options_.events, [&] {
-            return event(EventKind::ignored, failure_text(status, "release pages (the next operation retries)"));
-        });
-    }
+    tell_kept(status, "release pages (the next operation retries)");
     const std::lock_guard lock{mutex_};
     extents_ -= 1;
     const bool empty = !extent.owns && !extent.mapped;
     if (empty && (!owns_addresses || addresses_.give(extent.range()))) return;
     attic_.push_back({extent, owns_addresses, std::move(until)}); // capacity was reserved for every extent
-    if (extent.owns) held_bytes_ += extent.bytes;
 }
 
 MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexcept {
@@ -1076,7 +1063,6 @@ MEMSAVER_INLINE Status ArenaCore::retry_attic(std::size_t& released_bytes) noexc
         }
         const std::lock_guard lock{mutex_};
         Leftover& entry = attic_[at];
-        if (entry.extent.owns && !each.extent.owns) held_bytes_ -= each.extent.bytes;
         entry.extent = each.extent;
         entry.until.swap(each.until); // the old mark ends without the mutex
         const bool empty = !each.extent.owns && !each.extent.mapped;
@@ -1104,24 +1090,26 @@ MEMSAVER_INLINE Status ArenaCore::retry_leftovers(std::size_t& released_bytes) n
             kept = extent;
         }
     }
-    count_held();
     return first;
 }
 
-MEMSAVER_INLINE void ArenaCore::count_held() noexcept {
-    const std::lock_guard lock{mutex_};
-    std::size_t held = 0;
-    bool foreign = false;
-    for (const Leftover& each : attic_) held += each.extent.owns ? each.extent.bytes : 0;
+MEMSAVER_INLINE ArenaCore::Held ArenaCore::held() const noexcept {
+    Held held;
+    for (const Leftover& each : attic_) held.bytes += each.extent.owns ? each.extent.bytes : 0;
     for (const auto& memory : memories_) {
         if (memory->state != Memory::State::paused) continue;
         for (const Extent& extent : memory->extents) {
-            held += extent.owns ? extent.bytes : 0;
-            foreign = foreign || (extent.mapped && !extent.owns);
+            held.bytes += extent.owns ? extent.bytes : 0;
+            held.foreign = held.foreign || (extent.mapped && !extent.owns);
         }
     }
-    held_bytes_.store(held);
-    foreign_.store(foreign);
+    return held;
+}
+
+MEMSAVER_INLINE bool ArenaCore::idle_for_pause() const noexcept {
+    if (mapped_bytes() != 0 || !spent_.empty()) return false;
+    const std::lock_guard lock{mutex_};
+    return !held().foreign;
 }
 
 // --- dead ranges ---
@@ -1147,6 +1135,15 @@ MEMSAVER_INLINE std::vector<Range> ArenaCore::dead_ranges(Memory& memory) {
     for (const Range& range : worth_cutting(intersection(free, cuttable), memory.bytes())) dead.push_back(range);
     sort_by_address(dead);
     return dead;
+}
+
+MEMSAVER_INLINE void ArenaCore::remove_empty(std::vector<std::shared_ptr<AnySlot>>& ended) noexcept {
+    erase_in(memories_, [&](const auto& memory) {
+        if (memory->state != Memory::State::paused || !memory->extents.empty()) return false;
+        ended.push_back(slot_of(*memory));
+        return true;
+    });
+    erase_in(ended, [&](const auto& slot) { return in_use(slot); });
 }
 
 MEMSAVER_INLINE void ArenaCore::drop_dead() {
@@ -1176,11 +1173,8 @@ MEMSAVER_INLINE void ArenaCore::drop_dead() {
                 memory->extents.swap(rest);
                 if (!addresses_.give(dead)) attic_.push_back({{.address = dead.address, .bytes = dead.bytes}, true});
             }
-            if (memory->extents.empty()) ended.push_back(slot_of(*memory));
         }
-        erase_in(memories_,
-                 [](const auto& memory) { return memory->state == Memory::State::paused && memory->extents.empty(); });
-        erase_in(ended, [&](const auto& slot) { return in_use(slot); });
+        remove_empty(ended);
     }
     for (const auto& slot : ended) slot_resumed(slot); // none of its bytes are left
 }
@@ -1368,12 +1362,9 @@ MEMSAVER_INLINE void ArenaCore::emit_ignored(const char* text) const noexcept {
     emit(options_.events, [&] { return event(EventKind::ignored, text); });
 }
 
-MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status) const noexcept {
-    if (status.ok() || status.kind == StatusKind::gone) return;
-    emit(options_.events, [&] {
-        return event(EventKind::ignored,
-                     failure_text(status, "release a backup's storage (the next operation retries)"));
-    });
+MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status, const char* what) const noexcept {
+    if (status.ok() || status.kind == StatusKind::gone) return; // a lost device keeps nothing, so nothing is retried
+    emit(options_.events, [&] { return event(EventKind::ignored, failure_text(status, what)); });
 }
 
 } // namespace detail

@@ -225,13 +225,9 @@ MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
     if (const Use use{*this}) {
         for (Ticket& ticket : tickets()) (void)ticket.wait_for({}); // its executor may wait for this thread
     }
-    for (auto pause = std::chrono::microseconds{5}; !done();
-         pause = std::min(2 * pause, std::chrono::microseconds{500})) {
-        if (std::chrono::steady_clock::now() >= *deadline) {
-            not_idle({"tag ", in_quotes(core_.tag()),
-                      ": the timeout expired while its bytes were still arriving; nothing has changed"});
-        }
-        std::this_thread::sleep_for(pause);
+    if (!detail::poll_until(deadline, [&] { return done(); })) {
+        not_idle({"tag ", in_quotes(core_.tag()),
+                  ": the timeout expired while its bytes were still arriving; nothing has changed"});
     }
 }
 

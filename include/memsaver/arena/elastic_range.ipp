@@ -346,12 +346,8 @@ MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const F
                 extents.push_back(extent);
                 return true;
             });
-            if (memory->extents.empty() && memory->state == Memory::State::paused)
-                ended.push_back(core.slot_of(*memory));
         }
-        erase_in(core.memories_,
-                 [](const auto& memory) { return memory->state == Memory::State::paused && memory->extents.empty(); });
-        erase_in(ended, [&](const auto& slot) { return core.in_use(slot); });
+        core.remove_empty(ended);
     }
     note(going, false);
     for (const auto& slot : ended) core.slot_resumed(slot); // none of its bytes are left
@@ -362,7 +358,6 @@ MEMSAVER_INLINE void ElasticRange::give(const std::vector<Range>& going, const F
             core.leave(extent, false, core.drop(extent));
         }
     }
-    core.count_held();
 }
 
 } // namespace detail

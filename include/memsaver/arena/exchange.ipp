@@ -69,8 +69,7 @@ MEMSAVER_INLINE Handover::Handover(FixedList<PauseStep>& out, FixedList<ResumeSt
                 taken[offer->pause][offer->extent] = 1;
                 offers.erase(offer);
             };
-            Range run; // adjacent ranges that may come back in any handles
-            const auto end_run = [&] {
+            const auto fill = [&](Range run) {
                 while (run.bytes != 0) {
                     auto offer = at_least(run.bytes + 1);
                     if (offer == offers.begin()) break;
@@ -81,27 +80,16 @@ MEMSAVER_INLINE Handover::Handover(FixedList<PauseStep>& out, FixedList<ResumeSt
                     run = {run.address + bytes, run.bytes - bytes};
                 }
                 split_into_extents(run, granularity, false, plan);
-                run = {};
             };
-            for (const Extent& extent : memory->extents) {
-                if (extent.owns || extent.mapped) { // kept
-                    end_run();
-                    plan.push_back(extent);
-                } else if (extent.fixed) { // only a handle of exactly this size
-                    end_run();
-                    const auto offer = at_least(extent.bytes);
-                    if (offer != offers.end() && offer->bytes == extent.bytes) {
-                        take(extent.address, offer, true);
-                    } else {
-                        plan.push_back(extent);
-                    }
+            for_each_run(memory->extents, fill, [&](const Extent& extent) {
+                const auto offer = at_least(extent.bytes); // only a handle of exactly this size
+                const bool kept = extent.owns || extent.mapped;
+                if (!kept && offer != offers.end() && offer->bytes == extent.bytes) {
+                    take(extent.address, offer, true);
                 } else {
-                    if (run.bytes != 0 && run.end() != extent.address) end_run();
-                    if (run.bytes == 0) run.address = extent.address;
-                    run.bytes += extent.bytes;
+                    plan.push_back(extent);
                 }
-            }
-            end_run();
+            });
             step.plan(*memory, std::move(plan));
         }
         for (std::size_t i = first_pair; i < pairs_.size(); ++i) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -52,6 +53,23 @@ std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total);
 
 /// Appends to `extents` the parts of `range` for one handle each, without pages: as few as possible, or a single one.
 void split_into_extents(Range range, std::size_t granularity, bool single, std::vector<Extent>& extents);
+
+/// Calls `run(range)` for what may come back in any handles, adjacent extents together, and `own(extent)` for an extent
+/// that has pages or whose handle is its own; in order.
+template <class Run, class Own>
+void for_each_run(const std::vector<Extent>& extents, const Run& run, const Own& own) {
+    Range range;
+    for (const Extent& extent : extents) {
+        const bool joins = !extent.fixed && !extent.owns && !extent.mapped;
+        if (range.bytes != 0 && !(joins && range.end() == extent.address)) run(std::exchange(range, {}));
+        if (!joins) {
+            own(extent);
+        } else {
+            range = {range.bytes != 0 ? range.address : extent.address, range.bytes + extent.bytes};
+        }
+    }
+    if (range.bytes != 0) run(range);
+}
 
 /// Where the memory of an arena is, and what becomes of it:
 ///

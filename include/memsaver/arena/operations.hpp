@@ -172,13 +172,12 @@ public:
 
 private:
     void begin();
-    void back_to_paused(bool in_use) noexcept;
+    void back_to_paused() noexcept;
 
     Turn::Hold turn_;
     Borrowed core_;
     std::shared_ptr<AnySlot> once_;
     std::vector<Memory*> coming_;   // arriving
-    bool alone_ = false;            // has given up the turn
     bool enqueued_ = false;         // copies may be in flight, also those of a `restore` that threw
     std::vector<Range> first_;      // ranges to restore first
     std::vector<Ticket> tickets_;   // one for each memory

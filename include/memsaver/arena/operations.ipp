@@ -114,15 +114,8 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::commit(Status& status) {
     note(release_scratch(slot_, given));
     if (slot_ != core_->own_) note(release_scratch(core_->own_, given));
     row_.released_bytes += std::min(given, scratch_before_); // the pause itself took the rest
-    for (const Extent* const extent : extents_) {
-        if (failure_.kind == StatusKind::gone) break; // a lost device keeps no pages
-        if (!extent->owns && !extent->mapped) continue;
-        emit(core_->options_.events, [&] {
-            return core_->event(EventKind::ignored,
-                                failure_text(failure_, "release pages (the next operation retries)"));
-        });
-        break;
-    }
+    if (any_in(extents_, [](const Extent* extent) { return extent->owns || extent->mapped; }))
+        core_->tell_kept(failure_, "release pages (the next operation retries)");
     status = failure_;
     return finish();
 }
@@ -144,9 +137,8 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
         if (gone_) core.free_paused();
         core.merge_memories();
         if (gone_ && !taken_.empty()) ++core.pauses_;
+        row_.held_bytes = core.held().bytes;
     }
-    core.count_held();
-    row_.held_bytes = core.held_bytes_.load();
     if (!gone_ || taken_.empty()) core.retire_slot(std::move(slot_));
     return std::move(row_);
 }
@@ -163,11 +155,10 @@ MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, cons
     (void)(sealed ? core.retry_leftovers(row_.released_bytes) : core.retry_attic(row_.released_bytes)); // or later
     core.drop_dead();
     begin();
-    core.count_held();
     try { // pages that were handed over, and could not be unmapped then
         unmap_handed();
     } catch (...) {
-        back_to_paused(false);
+        back_to_paused();
         throw;
     }
 }
@@ -181,22 +172,9 @@ MEMSAVER_INLINE void ArenaCore::Resume::begin() {
         if (memory->state != Memory::State::paused) continue;
         std::vector<Extent> plan; // adjacent ranges come back as one handle
         plan.reserve(memory->extents.size());
-        Range run;
-        const auto end_run = [&] {
-            if (run.bytes != 0) split_into_extents(run, core.granularity_, false, plan);
-            run = {};
-        };
-        for (const Extent& extent : memory->extents) {
-            if (extent.fixed || extent.owns || extent.mapped) {
-                end_run();
-                plan.push_back(extent);
-                continue;
-            }
-            if (run.bytes != 0 && run.end() != extent.address) end_run();
-            if (run.bytes == 0) run.address = extent.address;
-            run.bytes += extent.bytes;
-        }
-        end_run();
+        for_each_run(
+            memory->extents, [&](Range run) { split_into_extents(run, core.granularity_, false, plan); },
+            [&](const Extent& extent) { plan.push_back(extent); });
         core.reserve_attic(plan.size()); // the last call that may throw
         core.extents_ += plan.size();
         core.extents_ -= memory->extents.size();
@@ -225,21 +203,16 @@ MEMSAVER_INLINE void ArenaCore::Resume::unmap_handed() {
 MEMSAVER_INLINE ArenaCore::Resume::~Resume() {
     if (core_ == nullptr) return;
     tickets_.clear();
-    back_to_paused(alone_ || enqueued_);
+    back_to_paused();
 }
 
-MEMSAVER_INLINE void ArenaCore::Resume::back_to_paused(bool in_use) noexcept {
+MEMSAVER_INLINE void ArenaCore::Resume::back_to_paused() noexcept {
     ArenaCore& core = *core_;
-    const Status drained = in_use ? core.driver_.drain() : Status{};
+    const Status drained = enqueued_ ? core.driver_.drain() : Status{};
     if (!drained.ok() && drained.kind != StatusKind::gone) core.unsettle();
     for (Memory* const memory : coming_) {
         for (Extent& extent : memory->extents) {
-            const Status status = drained.ok() ? core.drop(extent) : drained;
-            if (status.ok() || status.kind == StatusKind::gone) continue; // a lost device keeps no pages
-            emit(core.options_.events, [&] {
-                return core.event(EventKind::ignored,
-                                  failure_text(status, "release pages (the next operation retries)"));
-            });
+            core.tell_kept(drained.ok() ? core.drop(extent) : drained, "release pages (the next operation retries)");
         }
     }
     core.each_scratch(coming_, [](DeviceScratch& scratch) { (void)scratch.give(); }); // a failure stays counted
@@ -248,7 +221,6 @@ MEMSAVER_INLINE void ArenaCore::Resume::back_to_paused(bool in_use) noexcept {
         for (Memory* const memory : coming_) memory->state = Memory::State::paused;
         core.free_paused();
     }
-    core.count_held();
     if (once_) core.retire_slot(std::move(once_));
 }
 
@@ -349,10 +321,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
         });
 }
 
-MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
-    alone_ = true;
-    const Turn::Hold given_up{std::move(turn_)};
-}
+MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept { const Turn::Hold given_up{std::move(turn_)}; }
 
 MEMSAVER_INLINE void ArenaCore::Resume::wait() {
     for (; waited_ < tickets_.size(); ++waited_) {
@@ -390,9 +359,8 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
     {
         const std::lock_guard lock{core.mutex_};
         core.merge_memories();
+        row_.held_bytes = core.held().bytes;
     }
-    core.count_held();
-    row_.held_bytes = core.held_bytes_.load();
     return std::move(row_);
 }
 
@@ -432,7 +400,8 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
 
 MEMSAVER_INLINE TagReport ArenaCore::Trim::commit(Status& status) noexcept {
     status = failure_;
-    row_.held_bytes = core_->held_bytes_.load();
+    const std::lock_guard lock{core_->mutex_};
+    row_.held_bytes = core_->held().bytes;
     return std::move(row_);
 }
 

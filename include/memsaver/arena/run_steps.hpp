@@ -71,8 +71,6 @@ public:
     void wait(const Deadline& deadline);
 
 private:
-    void wait_until(EventRef event, std::chrono::steady_clock::time_point deadline) const;
-
     AnyDriver driver_;
     std::vector<OwnedEvent> owned_;
     std::vector<EventRef> marks_;

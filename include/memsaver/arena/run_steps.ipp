@@ -80,26 +80,20 @@ MEMSAVER_INLINE void IdleWait::mark_device() {
 MEMSAVER_INLINE void IdleWait::wait(const Deadline& deadline) {
     const auto start = std::chrono::steady_clock::now();
     for (const EventRef event : marks_) {
-        if (deadline) {
-            wait_until(event, *deadline);
-        } else {
+        if (!deadline) {
             check(driver_.wait(event), "wait for an event");
+            continue;
         }
-    }
-    waited_ = std::chrono::steady_clock::now() - start;
-}
-
-MEMSAVER_INLINE void IdleWait::wait_until(EventRef event, std::chrono::steady_clock::time_point deadline) const {
-    for (auto pause = std::chrono::microseconds{5};; pause = std::min(2 * pause, std::chrono::microseconds{500})) {
-        bool passed = false;
-        check(driver_.query(event, passed), "query an event");
-        if (passed) return;
-        if (std::chrono::steady_clock::now() >= deadline) {
+        const bool passed = poll_until(deadline, [&] {
+            bool yes = false;
+            check(driver_.query(event, yes), "query an event");
+            return yes;
+        });
+        if (!passed)
             not_idle(
                 {"the timeout expired while device ", in_digits(driver_.device()), " was busy; nothing has changed"});
-        }
-        std::this_thread::sleep_for(pause);
     }
+    waited_ = std::chrono::steady_clock::now() - start;
 }
 
 MEMSAVER_INLINE Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/time_limit.hpp"
 
@@ -116,6 +117,8 @@ struct FreeOrder {
 Deadline deadline_after(const TimeLimit& limit);
 /// The time left until the deadline, at least 0; empty for no deadline.
 std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline);
+/// Calls `passed()`, at ever longer intervals, until it returns true. Returns false once the deadline has passed.
+bool poll_until(const Deadline& deadline, FunctionRef<bool()> passed);
 
 } // namespace detail
 

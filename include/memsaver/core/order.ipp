@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,15 @@ MEMSAVER_INLINE std::optional<std::chrono::nanoseconds> time_left(const Deadline
     if (!deadline) return {};
     return std::max(std::chrono::nanoseconds{0},
                     std::chrono::nanoseconds{*deadline - std::chrono::steady_clock::now()});
+}
+
+MEMSAVER_INLINE bool poll_until(const Deadline& deadline, FunctionRef<bool()> passed) {
+    for (auto pause = std::chrono::microseconds{5}; !passed();
+         pause = std::min(2 * pause, std::chrono::microseconds{500})) {
+        if (deadline && std::chrono::steady_clock::now() >= *deadline) return false;
+        std::this_thread::sleep_for(pause);
+    }
+    return true;
 }
 
 } // namespace detail

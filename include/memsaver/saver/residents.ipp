@@ -383,19 +383,16 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
                 if (status.kind != StatusKind::gone) check(status, "wait for the work that a use marked");
                 continue;
             }
-            for (auto pause = std::chrono::microseconds{5};;
-                 pause = std::min(2 * pause, std::chrono::microseconds{500})) {
-                bool passed = false;
-                const Status status = mark->query(passed);
-                if (status.kind == StatusKind::gone) break;
-                check(status, "query the work that a use marked");
-                if (passed) break;
-                if (std::chrono::steady_clock::now() >= *deadline) {
-                    not_idle({"tag ", in_quotes(tag->tag),
-                              ": work that a use of it marked with `until` had not completed when the timeout expired; "
-                              "nothing has changed"});
-                }
-                std::this_thread::sleep_for(pause);
+            const bool passed = poll_until(deadline, [&] {
+                bool yes = false;
+                const Status status = mark->query(yes);
+                if (status.kind != StatusKind::gone) check(status, "query the work that a use marked");
+                return yes || !status.ok();
+            });
+            if (!passed) {
+                not_idle({"tag ", in_quotes(tag->tag),
+                          ": work that a use of it marked with `until` had not completed when the timeout expired; "
+                          "nothing has changed"});
             }
         }
         const std::lock_guard lock{residents_.mutex_};
@@ -474,10 +471,10 @@ MEMSAVER_INLINE bool Residents::blocked(const ResidentList& tags, bool holds) co
 MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) const noexcept {
     return any_in(queue_, [&](const Waiter* each) { return is_in(each->wanted_, tag); });
 }
-        if (waiter->holds_) continue;
 
 MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
     for (const Waiter* const waiter : queue_) {
+        if (waiter->holds_) continue;
         if (waiter == &me || !blocked(waiter->tags_, false)) return waiter == &me;
     }
     return false;
@@ -496,10 +493,10 @@ MEMSAVER_INLINE bool Residents::held_here() const noexcept {
     return any_use([](const UseRecord& use) { return !use.of_.empty() && use.holder_.is_here(); });
 }
 
-    const auto is_mover = [&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; };
 MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
     if (depth == 0) return false;
     const auto concerned = [&](const auto& tag) { return is_in(tags, tag); };
+    const auto is_mover = [&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; };
     const auto leads_back = [&](const auto& is_holder) {
         if (is_holder(thread)) return true;
         for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->before) {
