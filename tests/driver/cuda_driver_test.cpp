@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -108,31 +109,17 @@ EventRef event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(num
 
 } // namespace
 
-TEST_CASE("CudaDriver: a missing library is a reason, not a crash") {
+TEST_CASE("CudaDriver: a missing library, and one that is no CUDA driver, are a reason, not a crash") {
     const char* nowhere = "libmemsaver-has-no-such-driver.so.1";
-    const CudaAvailability found = CudaDriver::available(0, nowhere);
-    CHECK(found.problem == CudaProblem::no_library);
-    CHECK(contains(found.reason, nowhere));
-    CHECK(CudaDriver::device_count(nowhere) == 0);
-    CHECK(text_thrown<Unavailable>([&] { CudaDriver{0, {}, nowhere}; }) == found.reason);
-}
-
-TEST_CASE("CudaDriver: a library that is no CUDA driver") {
-    const CudaAvailability found = CudaDriver::available(0, "libm.so.6");
-    CHECK(found.problem == CudaProblem::missing_entry_point);
-    CHECK(contains(found.reason, "cuDriverGetVersion"));
-}
-
-TEST_CASE("CudaDriver: the error for a driver that is too old has both versions") {
-    Stub stub;
-    stub.state.version = 11080;
-    const CudaAvailability found = stub.available();
-    CHECK(found.problem == CudaProblem::driver_too_old);
-    CHECK(contains(found.reason, "11.8"));
-    CHECK(contains(found.reason, "12.0 or newer"));
-    CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
-    stub.state.version = 12000;
-    CHECK(static_cast<bool>(stub.available()));
+    for (const auto& [library, problem, part] :
+         {std::tuple{nowhere, CudaProblem::no_library, nowhere},
+          {"libm.so.6", CudaProblem::missing_entry_point, "cuDriverGetVersion"}}) {
+        const CudaAvailability found = CudaDriver::available(0, library);
+        CHECK(found.problem == problem);
+        CHECK(contains(found.reason, part));
+        CHECK(CudaDriver::device_count(library) == 0);
+        CHECK(text_thrown<Unavailable>([name = library] { CudaDriver{0, {}, name}; }) == found.reason);
+    }
 }
 
 TEST_CASE("CudaDriver: each missing entry point is named") {
@@ -196,34 +183,37 @@ TEST_CASE("CudaDriver: many copies go in batches, or not at all where the driver
     CHECK(stub.driver(0).copy_many(Direction::in, parts.data(), 1, {}).kind == StatusKind::unsupported);
 }
 
-TEST_CASE("CudaDriver: no device") {
+TEST_CASE("CudaDriver: why there is none: what is missing, and what the driver answers") {
+    struct Why {
+        void (*set)(StubState&);
+        CudaProblem problem;
+        const char* text;
+        int devices; // that are counted
+    };
+    const Why all[] = {
+        {[](StubState& state) { state.devices = 0; }, CudaProblem::no_device, "no device", 0},
+        {[](StubState& state) { state.fails["cuInit"] = CUDA_ERROR_NO_DEVICE; }, CudaProblem::no_device, "no device",
+         0},
+        {[](StubState& state) { state.fails["cuInit"] = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; },
+         CudaProblem::driver_failed, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", 0},
+        {[](StubState& state) { state.attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 0; },
+         CudaProblem::no_virtual_memory, "device 1 does not support virtual memory management", 2},
+        {[](StubState& state) { state.version = 11080; }, CudaProblem::driver_too_old, "11.8", 0},
+        {[](StubState& state) { state.version = 11080; }, CudaProblem::driver_too_old, "12.0 or newer", 0}};
+    for (const Why& why : all) {
+        CAPTURE(why.text);
+        Stub stub;
+        CHECK(static_cast<bool>(stub.available(1)));
+        why.set(stub.state);
+        const CudaAvailability found = stub.available(1);
+        CHECK(found.problem == why.problem);
+        CHECK(contains(found.reason, why.text));
+        CHECK(CudaDriver::device_count(stub_file) == why.devices);
+        CHECK(text_thrown<Unavailable>([&] { stub.driver(1); }) == found.reason);
+    }
     Stub stub;
-    SUBCASE("none is counted") { stub.state.devices = 0; }
-    SUBCASE("the driver does not start without one") { stub.state.fails["cuInit"] = CUDA_ERROR_NO_DEVICE; }
-    const CudaAvailability found = stub.available();
-    CHECK(found.problem == CudaProblem::no_device);
-    CHECK(contains(found.reason, "no device"));
-    CHECK(CudaDriver::device_count(stub_file) == 0);
-    CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
-}
-
-TEST_CASE("CudaDriver: a driver that does not start") {
-    Stub stub;
-    stub.state.fails["cuInit"] = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
-    const CudaAvailability found = stub.available();
-    CHECK(found.problem == CudaProblem::driver_failed);
-    CHECK(contains(found.reason, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)"));
-    CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
-}
-
-TEST_CASE("CudaDriver: a device without virtual memory management") {
-    Stub stub;
-    stub.state.attributes[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 0;
-    const CudaAvailability found = stub.available(1);
-    CHECK(found.problem == CudaProblem::no_virtual_memory);
-    CHECK(contains(found.reason, "device 1 does not support virtual memory management"));
-    CHECK(text_thrown<Unavailable>([&] { stub.driver(1); }) == found.reason);
-    CHECK(CudaDriver::device_count(stub_file) == 2);
+    stub.state.version = 12000;
+    CHECK(static_cast<bool>(stub.available()));
 }
 
 TEST_CASE("CudaDriver: a number that no device has is misuse") {
@@ -742,7 +732,7 @@ TEST_CASE("CudaDriver: a broken capture leaves no graph") {
     CHECK(stub.last("cuGraphDestroy") == "0x300");
 }
 
-TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated anew") {
+TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated anew, and all are without updates") {
     Stub stub;
     const CudaDriver driver = stub.driver();
     GraphRef graph{reinterpret_cast<void*>(0x500)};
@@ -760,16 +750,12 @@ TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated 
     CHECK(driver.update_graph(stream(1), graph).ok());
     CHECK(graph.native == reinterpret_cast<void*>(0x400));
     CHECK(stub.last("cuGraphExecDestroy") == "0x500");
-}
-
-TEST_CASE("CudaDriver: a driver that cannot update graphs makes new ones") {
-    Stub stub;
-    stub.state.missing = "cuGraphExecUpdate";
-    const CudaDriver driver = stub.driver();
-    GraphRef graph{reinterpret_cast<void*>(0x500)};
-    CHECK(driver.update_graph(stream(1), graph).ok());
+    stub.state.missing = "cuGraphExecUpdate"; // a driver that cannot update any
+    stub.state.fails.clear();
+    graph = GraphRef{reinterpret_cast<void*>(0x600)};
+    CHECK(stub.driver().update_graph(stream(1), graph).ok());
     CHECK(graph.native == reinterpret_cast<void*>(0x400));
-    CHECK(stub.last("cuGraphExecDestroy") == "0x500");
+    CHECK(stub.last("cuGraphExecDestroy") == "0x600");
 }
 
 TEST_CASE("CudaDriver: a failed call leaves its results unchanged, and has a kind, a code and a name") {

@@ -152,37 +152,16 @@ TEST_CASE("HostDriver: synchronize waits for one stream, as cudaStreamSynchroniz
     }
 }
 
-TEST_CASE("HostDriver: synchronize breaks the captures that cudaStreamSynchronize would") {
-    const auto breaks = [](CaptureMode mode, bool same_stream, bool same_thread) {
-        Setup s;
-        StreamRef other;
-        REQUIRE(s.driver.open_stream(other).ok());
-        REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
-        Status status;
-        const auto call = [&] { status = s.driver.synchronize(same_stream ? s.stream : other); };
-        if (same_thread)
-            call();
-        else
-            std::thread{call}.join();
-        const bool broken = !s.driver.end_capture(s.stream, s.graph).ok();
-        CHECK(broken == !status.ok());
-        CHECK(s.driver.close_stream(other).ok());
-        return broken;
-    };
-    for (const bool same_thread : {true, false}) CHECK(breaks(CaptureMode::relaxed, true, same_thread));
-    CHECK(breaks(CaptureMode::global, false, true));
-    CHECK(breaks(CaptureMode::global, false, false));
-    CHECK(breaks(CaptureMode::thread_local_, false, true));
-    CHECK_FALSE(breaks(CaptureMode::thread_local_, false, false));
-    CHECK_FALSE(breaks(CaptureMode::relaxed, false, true));
-}
-
-TEST_CASE("host captures: a call without relaxed mode breaks the captures that CUDA's would") {
-    const auto breaks = [](CaptureMode mode, bool same_thread) {
+TEST_CASE("host captures: synchronize, and a call without relaxed mode, break the captures that CUDA's would") {
+    enum class By { same_stream, other_stream, unrelaxed };
+    const auto breaks = [](By by, CaptureMode mode, bool same_thread) {
         Setup s;
         REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
         Status status;
-        const auto call = [&] { status = s.driver.call_unrelaxed(); };
+        const auto call = [&] {
+            status = by == By::unrelaxed ? s.driver.call_unrelaxed()
+                                         : s.driver.synchronize(by == By::same_stream ? s.stream : s.other);
+        };
         if (same_thread)
             call();
         else
@@ -191,11 +170,14 @@ TEST_CASE("host captures: a call without relaxed mode breaks the captures that C
         CHECK(broken == !status.ok());
         return broken;
     };
-    CHECK(breaks(CaptureMode::global, true));
-    CHECK(breaks(CaptureMode::global, false));
-    CHECK(breaks(CaptureMode::thread_local_, true));
-    CHECK_FALSE(breaks(CaptureMode::thread_local_, false));
-    CHECK_FALSE(breaks(CaptureMode::relaxed, true));
+    for (const bool same_thread : {true, false}) CHECK(breaks(By::same_stream, CaptureMode::relaxed, same_thread));
+    for (const By by : {By::other_stream, By::unrelaxed}) {
+        CHECK(breaks(by, CaptureMode::global, true));
+        CHECK(breaks(by, CaptureMode::global, false));
+        CHECK(breaks(by, CaptureMode::thread_local_, true));
+        CHECK_FALSE(breaks(by, CaptureMode::thread_local_, false));
+        CHECK_FALSE(breaks(by, CaptureMode::relaxed, true));
+    }
 }
 
 TEST_CASE("host captures: events inside and outside do not mix") {

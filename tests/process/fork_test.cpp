@@ -1,5 +1,6 @@
 // A forked child cannot use its parent's saver: calls fail with an error and do not affect the parent.
 #include "process/process_support.hpp"
+#include "support/sampling.hpp"
 #include "support/sanitized.hpp"
 
 #include "memsaver/memsaver.hpp"
@@ -180,7 +181,8 @@ TEST_CASE("fork: a child has a saver of its own at once, whatever the parent's t
             (void)own.unreserve(address, 1_MiB);
         });
     }
-    for (int i = 0; i < 50; ++i) {
+    const int forks = test::sampling().all() ? 50 : 20;
+    for (int i = 0; i < forks; ++i) {
         Child child{[] {
             (void)::alarm(30); // a child that hangs ends by this signal
             MemorySaver own{HostDriver{64_MiB}};

@@ -236,26 +236,6 @@ TEST_CASE("freed in a stream's order" * on_machines) {
     CHECK(driver.close_stream(stream).ok());
 }
 
-TEST_CASE("freeing one of two while paused keeps the other" * on_machines) {
-    Bench bench;
-    void* const one = bench.allocate("a", 8_MiB, Keep::pinned);
-    void* const two = bench.allocate("a", 8_MiB, Keep::pinned);
-    write_pattern(bench.machine.driver, two, 8_MiB, 2);
-    CHECK(bench.engine.pause("a"));
-    CHECK(bench.engine.free(one));
-    void* const meanwhile = bench.allocate("a", 8_MiB, Keep::pinned); // active at once
-    write_pattern(bench.machine.driver, meanwhile, 8_MiB, 3);
-    CHECK(bench.engine.resume("a"));
-    CHECK(has_pattern(bench.machine.driver, two, 8_MiB, 2));
-    CHECK(has_pattern(bench.machine.driver, meanwhile, 8_MiB, 3));
-}
-
-TEST_CASE("small tensors share pages") {
-    Bench bench{host_machine};
-    for (int i = 0; i < 4096; ++i) (void)bench.allocate("small", 64_KiB);
-    CHECK(bench.mapped() <= 256_MiB + 256_MiB / 8);
-}
-
 TEST_CASE("an allocation leaves the margin free, and a resume need not") {
     Bench bench{host_machine};
     bench.engine.set_margin(1_GiB);
@@ -269,20 +249,6 @@ TEST_CASE("an allocation leaves the margin free, and a resume need not") {
     bench.engine.set_margin(0);
     (void)bench.allocate("b", 200_MiB);
     CHECK(bench.engine.free(block));
-}
-
-TEST_CASE("no room to resume: an error, and then success") {
-    Bench bench{host_machine};
-    void* const block = bench.allocate("a", 64_MiB, Keep::pinned);
-    write_pattern(bench.machine.driver, block, 64_MiB, 1);
-    CHECK(bench.engine.pause("a"));
-    {
-        const Ballast ballast{bench.machine.driver, 16_MiB};
-        CHECK_THROWS_AS(bench.engine.resume("a"), OutOfMemory);
-        CHECK(bench.engine.backup_of(block, 64_MiB) != nullptr);
-    }
-    CHECK(bench.engine.resume("a"));
-    CHECK(has_pattern(bench.machine.driver, block, 64_MiB, 1));
 }
 
 TEST_CASE("several devices") {
