@@ -563,27 +563,6 @@ TEST_CASE("host memory that the system does not have is not touched") {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
-TEST_CASE("no host memory: the memory stays active and whole, and the next pause succeeds" * on_machines) {
-    for (const auto& keeper : some_keepers()) {
-        for (const Call call : {Call::map_host, Call::populate_host}) {
-            CAPTURE(keeper.name);
-            CAPTURE(call_name(call));
-            const Checked machine;
-            MemorySaver saver{machine.driver};
-            Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
-            blocks.write(1);
-            machine.driver.fail({.call = call, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
-            CHECK_THROWS_AS((void)saver.pause("weights"), OutOfHostMemory);
-            machine.driver.heal();
-            CHECK(row_of(saver, "weights").state == "active");
-            CHECK(blocks.whole());
-            (void)saver.pause("weights");
-            (void)saver.resume("weights");
-            CHECK(blocks.whole());
-        }
-    }
-}
-
 TEST_CASE("backup_view: bytes while paused, later if they are kept, or why there are none" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);

@@ -73,7 +73,7 @@ TEST_CASE("exit with paused memory is silent, whether the driver ends before the
     }
 }
 
-TEST_CASE("fork: every call of the child is refused, and the parent is unharmed") {
+TEST_CASE("fork: calls of the child are refused, and the parent is unharmed") { // all calls: process/fork_test.cpp
     constexpr std::size_t bytes = 4_MiB + 4_KiB;
     Program program;
     const Ledgered books;
@@ -96,13 +96,6 @@ TEST_CASE("fork: every call of the child is refused, and the parent is unharmed"
             const auto expect = [&](const std::function<void()>& use) { wrong += process_test::refused(use) ? 0 : 1; };
             expect([&] { saver.resume(); });
             expect([&] { saver.pause(); });
-            expect([&] { saver.trim(); });
-            expect([&] { (void)saver.usage(); });
-            expect([&] { saver.prepare("active"); });
-            expect([&] { saver.invalidate("weights"); });
-            expect([&] { (void)saver.bytes_to_resume(); });
-            expect([&] { (void)saver.arena("more"); });
-            expect([&] { (void)saver.backup_view(blocks[0], 1); });
             expect([&] { (void)active.allocate(1); });
             for (void* const block : blocks) expect([&] { saver.deallocate(block); });
             expect([&] { saver.close(); });
