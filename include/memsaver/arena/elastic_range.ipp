@@ -203,11 +203,12 @@ MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::si
 }
 
 MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step, bool whole)
-    : core_{core}, step_{step}, whole_{whole}, has_memory_(bytes / step) {
+    : core_{core}, step_{step}, whole_{whole} {
     const ArenaCore::Growth growth{core};
     core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
     range_ = core.take_addresses(bytes, core.granularity_, bytes);
     try {
+        has_memory_.resize(bytes / step);
         const std::lock_guard lock{core.mutex_};
         core.owned_.push_back(range_);
     } catch (...) {
