@@ -1,6 +1,9 @@
 // Compressed backups: bytes are restored exactly, need less memory, and are intact after any failure.
 #include "backup/backup_support.hpp"
+#include "backup/compressed_support.hpp"
 #include "support/host_with.hpp"
+
+#include "memsaver/backup/verified.hpp"
 
 #include <atomic>
 #include <cstdlib>

@@ -2,6 +2,8 @@
 #include "backup/backup_support.hpp"
 #include "support/vanished.hpp"
 
+#include "memsaver/backup/verified.hpp"
+
 #include <atomic>
 #include <thread>
 

@@ -3,6 +3,8 @@
 #include "support/host_with.hpp"
 #include "support/sampling.hpp"
 
+#include "memsaver/backup/verified.hpp"
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>

@@ -2,6 +2,8 @@
 // engines do.
 #include "backup/backup_support.hpp"
 
+#include "memsaver/backup/copy_lane.hpp"
+
 #include <chrono>
 #include <thread>
 

@@ -1,6 +1,8 @@
 // Bytes that differ from the saved ones are not restored; once they are correct again, they are.
 #include "backup/backup_support.hpp"
 
+#include "memsaver/backup/verified.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <string>

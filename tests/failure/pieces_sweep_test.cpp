@@ -3,6 +3,8 @@
 #include "failure/operations_pausing.hpp"
 #include "support/model.hpp"
 
+#include "memsaver/backup/verified.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
