@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace arena_resume_test {
@@ -18,26 +17,6 @@ template <class Policy = Discard>
 using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
 } // namespace
-
-TEST_CASE_FIXTURE(OnMachine, "addresses and bytes over many cycles, odd sizes among them" * on_machines) {
-    ArenaOf<Zero> arena{machine.driver, "cycles"};
-    const std::vector<std::size_t> sizes{1, 6'912, 256, 100'001, 2_MiB, 3_MiB + 5, 9_MiB, 70'000};
-    std::vector<void*> blocks;
-    for (const std::size_t bytes : sizes) blocks.push_back(arena.allocate(bytes));
-    for (std::uint64_t cycle = 0; cycle < 4; ++cycle) {
-        for (std::size_t i = 0; i < sizes.size(); ++i) write_pattern(machine.driver, blocks[i], sizes[i], cycle + i);
-        for (std::size_t i = 0; i < sizes.size(); ++i)
-            REQUIRE(has_pattern(machine.driver, blocks[i], sizes[i], cycle + i));
-        (void)arena.pause();
-        CHECK(machine.driver.handle_bytes() == 0);
-        const std::size_t need = arena.bytes_to_resume();
-        const Report report = arena.resume();
-        CHECK(report.mapped_bytes == need);
-        CHECK(report.restored_bytes == need);
-        CHECK(machine.driver.handle_bytes() == need);
-        for (std::size_t i = 0; i < sizes.size(); ++i) REQUIRE(all_are(machine.driver, blocks[i], sizes[i], 0));
-    }
-}
 
 TEST_CASE_FIXTURE(OnMachine, "neighbours are resumed behind one handle" * on_machines) {
     ArenaOf<> arena{machine.driver, "joined"};

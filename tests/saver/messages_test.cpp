@@ -29,15 +29,6 @@ TEST_CASE("messages: an unknown tag, and similar names") {
     CHECK(text_of<Misuse>([&] { (void)saver.trim("activations"); }) == "trim: unknown tag \"activations\"");
 }
 
-TEST_CASE("messages: which option of a policy differs") {
-    MemorySaver saver{HostDriver{64_MiB}};
-    (void)saver.arena("w", HostBackup{});
-    const std::string text = text_of<Misuse>([&] { (void)saver.arena("w", HostBackup{.threads = 4}); });
-    CHECK(contains(text, "\"threads 8\", not \"threads 4\""));
-    CHECK(!contains(text, "ring"));
-    CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("w", Zero{}); }), "has the policy \"host\", not \"zero\""));
-}
-
 TEST_CASE("messages: impossible sizes and alignments") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena arena = saver.arena("w");
