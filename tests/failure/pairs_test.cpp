@@ -82,11 +82,11 @@ TEST_CASE("pairs: a second failure during the recovery from the first") {
     const std::vector<SweptPolicy> policies = every_policy(2);
     std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> calls;
     const std::uint64_t seeds = 6000;
-    const std::uint64_t step = sampling().stride(12);
+    const std::uint64_t step = sampling().stride(24);
     MESSAGE(sampling().text());
     std::uint64_t tried = 0;
     std::uint64_t failed = 0;
-    for (std::uint64_t seed = 1 + sampling().first(12); seed <= seeds; seed += step) {
+    for (std::uint64_t seed = 1 + sampling().first(24); seed <= seeds; seed += step) {
         Random random{seed};
         const std::size_t which = random.below(operations.size());
         const std::size_t how = random.below(policies.size());

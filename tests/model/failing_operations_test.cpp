@@ -14,7 +14,7 @@ using namespace test;
 TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
     std::uint64_t injected = 0;
     std::uint64_t seeds = 0;
-    for (std::uint64_t seed = 1 + sampling().first(4); seed <= 40; seed += sampling().stride(4)) {
+    for (std::uint64_t seed = 1 + sampling().first(8); seed <= 40; seed += sampling().stride(8)) {
         seeds += 1;
         CAPTURE(seed);
         Random random{seed};

@@ -36,7 +36,7 @@ TEST_CASE("after a resume, little mapped memory is unused: sizes from 256 B to 6
         }
     };
     double worst = 0;
-    for (int cycle = 0; cycle < 200; ++cycle) {
+    for (int cycle = 0; cycle < 100; ++cycle) {
         churn(0.2);
         saver.pause();
         churn(0.1);

@@ -95,8 +95,8 @@ using Act = std::function<void(World&)>;
 /// Calls `operate` on new worlds with its 1st, 2nd, ... allocation failing. If it throws, the exception's report, if
 /// any, contains all changes. Returns the number of failures.
 int sweep(const Act& prepare, const Act& operate, bool reports = false) {
-    const int step = static_cast<int>(test::sampling().stride(8));
-    for (int n = static_cast<int>(test::sampling().first(8));; n += step) {
+    const int step = static_cast<int>(test::sampling().stride(16));
+    for (int n = static_cast<int>(test::sampling().first(16));; n += step) {
         CAPTURE(n);
         REQUIRE(n < 2000);
         World world;

@@ -27,7 +27,7 @@ namespace saver_arrival_test {
 
 using namespace test;
 
-constexpr std::size_t layer = 3_MiB;
+constexpr std::size_t layer = 1_MiB;
 
 /// A block of `count` layers, each with its own pattern.
 template <class D>

@@ -162,7 +162,7 @@ TEST_CASE("devices: out of memory says what the device that refused needed, and 
     const Machine second{1};
     MemorySaver saver{first.driver};
     (void)saver.arena("a").allocate(64_MiB);
-    (void)saver.arena("a", Discard{}, second.driver).allocate(512_MiB);
+    (void)saver.arena("a", Discard{}, second.driver).allocate(256_MiB);
     (void)saver.arena("b", Discard{}, second.driver).allocate(32_MiB);
     (void)saver.arena("b", Discard{}, first.driver).allocate(128_MiB);
     (void)saver.pause();
@@ -176,7 +176,7 @@ TEST_CASE("devices: out of memory says what the device that refused needed, and 
     };
     {
         const Ballast ballast{second.driver, 20_MiB};
-        CHECK(refusal() == std::vector<std::size_t>{544_MiB, 20_MiB});
+        CHECK(refusal() == std::vector<std::size_t>{288_MiB, 20_MiB});
     }
     {
         const Ballast ballast{first.driver, 130_MiB}; // enough for either of the two
@@ -229,7 +229,7 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     const Usage usage = saver.usage();
     REQUIRE(usage.devices().size() == 2);
     CHECK(usage.devices()[0].known);
-    CHECK(usage.devices()[0].total_bytes == 2_GiB);
+    CHECK(usage.devices()[0].total_bytes == 512_MiB);
     CHECK(usage.devices()[0].used_bytes == 6_MiB);
     CHECK(!usage.devices()[1].known);
     CHECK(usage.devices()[1].total_bytes == 0);
@@ -240,7 +240,7 @@ TEST_CASE("devices: usage shows the others when one is lost") {
     CHECK(row_of(saver, "there").state == "active");
     std::ostringstream out;
     out << usage;
-    CHECK(contains(out.str(), "device 0: 6.00 MiB of 2.00 GiB used"));
+    CHECK(contains(out.str(), "device 0: 6.00 MiB of 512.00 MiB used"));
     CHECK(contains(out.str(), "device 1: memory query failed, 10.00 MiB used by these tags"));
     // The healthy device keeps working.
     const OwnStream stream{first.driver};

@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(OnSaver, "forget_backup: during a pause, the bytes that it dro
     {
         Stuck pausing{machine.driver, Call::record_device, [&] { (void)saver.pause("w"); }};
         Doing forgetting{[&] { saver.forget_backup("w"); }};
-        for (int i = 0; i < 1000; ++i) std::this_thread::yield(); // until it waits for the turn, or slightly earlier
+        for (int i = 0; i < 100; ++i) std::this_thread::yield(); // until it waits for the turn, or slightly earlier
         pausing.go_on();
         forgetting.join();
     }
@@ -327,18 +327,18 @@ TEST_CASE("forget_backup: blocks that live on are not forgotten, and the next pa
     for (const NamedPolicy& each : policies) {
         const std::string tag = each.name;
         CAPTURE(tag);
-        const Buffer<char> block{saver.arena(tag, each.policy), 8 << 20};
-        for (char round = 1; round < 4; ++round) {
+        const Buffer<char> block{saver.arena(tag, each.policy), 3 << 20};
+        for (char round = 1; round < 3; ++round) {
             fill(machine.driver, block, static_cast<unsigned char>(round));
-            CHECK(saver.pause(tag).saved_bytes == 8_MiB);
+            CHECK(saver.pause(tag).saved_bytes == 3_MiB);
             saver.forget_backup(tag);
             CHECK(row_of(saver, tag).backed_up_bytes == 0);
             CHECK(saver.resume(tag).restored_bytes == 0);
             CHECK_THROWS_AS((void)saver.backup_view(block.data(), 1), Misuse);
         }
         fill(machine.driver, block, 9);
-        CHECK(saver.pause(tag).saved_bytes == 8_MiB);
-        CHECK(saver.resume(tag).restored_bytes == 8_MiB);
+        CHECK(saver.pause(tag).saved_bytes == 3_MiB);
+        CHECK(saver.resume(tag).restored_bytes == 3_MiB);
         CHECK(filled(machine.driver, block, 9));
     }
     CHECK(policy.copies->forgotten().size() == 1); // by the end of its buffer

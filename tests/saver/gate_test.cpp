@@ -25,7 +25,7 @@ namespace saver_gate_test {
 
 using namespace test;
 
-constexpr std::size_t layer = 3_MiB;
+constexpr std::size_t layer = 600 * 1024;
 
 /// A block of four layers, each with its own pattern, and a graph that reads each behind its own gate.
 template <class D>

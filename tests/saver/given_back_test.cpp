@@ -90,7 +90,7 @@ TEST_CASE("`close` throws if a backup cannot be freed, and can be repeated" * on
                 CAPTURE(call_name(call));
                 const Checked machine;
                 MemorySaver saver{machine.driver};
-                (void)saver.arena("weights", keeper.policy).allocate(3_MiB);
+                (void)saver.arena("weights", keeper.policy).allocate(1_MiB);
                 (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
                 (void)saver.pause();
                 if (!paused) (void)saver.resume();

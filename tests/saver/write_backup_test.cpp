@@ -25,7 +25,7 @@ using namespace test;
 using Bytes = std::vector<unsigned char>;
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and the others" * on_machines) {
-    constexpr std::size_t size = 9'000'000; // spans several extents, cells and units
+    constexpr std::size_t size = 5'000'000; // spans several pages and units
     for (const auto& keeper : keepers()) {
         CAPTURE(keeper.name);
         const Arena arena = saver.arena(keeper.name, keeper.policy);
@@ -37,7 +37,7 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and t
         for (int round = 0; round < 2; ++round) {
             saver.pause(keeper.name);
             const std::pair<std::size_t, std::size_t> parts[] = {
-                {0, 1}, {size - 1, 1}, {4095, 2}, {100'001, 70'000}, {3'000'000, 5'000'000}};
+                {0, 1}, {size - 1, 1}, {4095, 2}, {100'001, 70'000}, {1'500'000, 3'000'000}};
             for (const auto& [offset, bytes] : parts) {
                 const Bytes fresh = pattern(bytes, 10 * offset + bytes + static_cast<std::size_t>(round));
                 saver.write_backup(block.data() + offset, fresh.data(), bytes);

@@ -22,7 +22,7 @@ using namespace memsaver::detail;
 
 using MachineDriver = FaultyDriver<AnyDriver>;
 
-/// A well-behaved machine of 2 GiB.
+/// A well-behaved machine of 512 MiB.
 inline constexpr MachineKind host_machine = MachineKind::host;
 /// Fresh pages contain garbage, and work runs only once a call waits for it.
 inline constexpr MachineKind nasty_machine = MachineKind::nasty;
@@ -35,7 +35,7 @@ inline constexpr MachineKind cuda_machine = MachineKind::cuda;
 [[nodiscard]] inline MachineDriver driver_of(MachineKind kind, int device = 0) {
     if (kind == cuda_machine) return MachineDriver{CudaDriver{device}};
     const bool nasty = kind == nasty_machine;
-    return MachineDriver{HostDriver{2_GiB, {.device = device, .poison = nasty, .late = nasty}}};
+    return MachineDriver{HostDriver{512_MiB, {.device = device, .poison = nasty, .late = nasty}}};
 }
 
 /// Checks that everything was released and no call was invalid. Call at the end of a test, after all users of `driver`

@@ -10,7 +10,7 @@
 namespace test {
 
 struct Sampling {
-    std::uint64_t step = 16;  ///< MEMSAVER_SWEEP_STEP; 1: all
+    std::uint64_t step = 32;  ///< MEMSAVER_SWEEP_STEP; 1: all
     std::uint64_t offset = 0; ///< MEMSAVER_SWEEP_OFFSET
 
     [[nodiscard]] bool all() const noexcept { return step == 1; }
@@ -24,7 +24,7 @@ struct Sampling {
         for (const char letter : operation) hash = (hash ^ static_cast<unsigned char>(letter)) * 1'099'511'628'211U;
         return {step, (offset + hash) % step};
     }
-    /// "every 16th from 5" and how to repeat it
+    /// "one point in 32" and how to repeat it
     [[nodiscard]] std::string text() const {
         if (all()) return "all points";
         return "sampled: one point in " + std::to_string(step) +

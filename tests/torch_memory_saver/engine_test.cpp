@@ -238,16 +238,16 @@ TEST_CASE("freed in a stream's order" * on_machines) {
 
 TEST_CASE("an allocation leaves the margin free, and a resume need not") {
     Bench bench{host_machine};
-    bench.engine.set_margin(1_GiB);
-    void* const block = bench.allocate("a", 900_MiB);
-    CHECK_THROWS_AS((void)bench.allocate("a", 200_MiB), OutOfMemory);
-    CHECK(bench.machine.free_bytes() >= 1_GiB);
+    bench.engine.set_margin(256_MiB);
+    void* const block = bench.allocate("a", 225_MiB);
+    CHECK_THROWS_AS((void)bench.allocate("a", 50_MiB), OutOfMemory);
+    CHECK(bench.machine.free_bytes() >= 256_MiB);
     CHECK(bench.engine.pause("a"));
-    bench.engine.set_margin(1900_MiB);
+    bench.engine.set_margin(475_MiB);
     CHECK(bench.engine.resume("a"));
-    CHECK_THROWS_AS((void)bench.allocate("b", 200_MiB), OutOfMemory);
+    CHECK_THROWS_AS((void)bench.allocate("b", 50_MiB), OutOfMemory);
     bench.engine.set_margin(0);
-    (void)bench.allocate("b", 200_MiB);
+    (void)bench.allocate("b", 50_MiB);
     CHECK(bench.engine.free(block));
 }
 
@@ -350,12 +350,12 @@ TEST_CASE("a pause whose pages cannot be released keeps the bytes, and another o
 
 TEST_CASE("plain memory can use pages that no block needs") {
     Bench bench{host_machine};
-    void* const block = bench.allocate("a", 1536_MiB);
+    void* const block = bench.allocate("a", 384_MiB);
     StreamRef stream;
     REQUIRE(bench.machine.driver.open_stream(stream).ok());
     CHECK(bench.engine.free(block, stream)); // kept for the next allocation
-    CHECK(bench.mapped() >= 1536_MiB);
-    void* const plain = bench.engine.allocate_plain(0, 1_GiB);
+    CHECK(bench.mapped() >= 384_MiB);
+    void* const plain = bench.engine.allocate_plain(0, 256_MiB);
     CHECK(bench.mapped() == 0);
     bench.engine.free_plain(0, plain);
     CHECK(bench.machine.driver.close_stream(stream).ok());
