@@ -68,9 +68,8 @@ void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
 
 } // namespace
 
-TEST_CASE(
-    "wherever an operation blocks, threads allocate and free, in its tag and in others, which operations also move" *
-    on_hosts) {
+TEST_CASE("wherever an operation blocks, threads allocate and free, in its tag and in others, and other tags move" *
+          on_hosts) {
     using Policy = AnyPolicy;
     using Act = void (*)(Saver&, void*);
     const Act nothing = [](Saver&, void*) {};
