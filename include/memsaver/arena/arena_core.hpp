@@ -199,6 +199,7 @@ public:
     [[nodiscard]] const ArenaOptions& options() const noexcept { return options_; }
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     void set_capacity(std::size_t bytes) noexcept { capacity_.store(bytes); }
+    [[nodiscard]] std::size_t capacity() const noexcept { return capacity_.load(); }
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return margin_.load(); }
 

@@ -478,10 +478,7 @@ MEMSAVER_INLINE bool Residency::make_room(const OutOfMemory& error, int device, 
         }
     }
     const std::size_t seen = residents_.counts().evictions; // before it looks
-    DeviceMemory memory;
-    for (const AnyDriver& driver : state_.tags_.drivers()) {
-        if (driver.device() == device && driver.memory(memory).ok()) break;
-    }
+    const DeviceMemory memory = state_.memory_of(device);
     const std::size_t needed = error.needed_bytes();
     const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
     const bool enough = needed != 0 && memory.free_bytes >= wanted;

@@ -264,39 +264,44 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
             const std::shared_ptr<const Arena> kept = owner.lock();
             std::shared_ptr<ElasticRange> held = range.lock();
             if (held == nullptr || base.dropped.load()) return;
-            if (wanted.device != base.device() || wanted.got >= wanted.bytes) return;
-            if (is_in(wanted.tags, base.tag())) return;
-            const std::size_t before = held->physical_bytes();
-            const auto free_now = [&]() -> std::size_t { // 0 if unknown
-                DeviceMemory memory;
-                for (const AnyDriver& driver : state->tags_.drivers()) {
-                    if (driver.device() == wanted.device && driver.memory(memory).ok()) return memory.free_bytes;
-                }
-                return 0;
-            };
-            const std::size_t free_before = free_now();
-            std::size_t released = 0;
-            try {
-                released = ask(wanted.bytes - wanted.got);
-                if (released == 0) return;
-            } catch (const Misuse&) {
-                if (!base.dropped.load()) throw; // else dropped during the call, which the owner could not know
-            }
-            if (held.use_count() == 1) { // its owner has destroyed it
-                held.reset();
-                wanted.got += state->release_unused(base.device(), true, {});
-                return;
-            }
-            held->collect();
-            std::size_t gained = before - std::min(before, held->physical_bytes());
-            if (free_before != 0) { // it may also have freed memory elsewhere: what the device has gained counts
-                const std::size_t free = free_now();
-                gained = std::max(gained, std::min(released, free - std::min(free, free_before)));
-            }
-            wanted.got += gained;
+            if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag())) return;
+            state->ask_owner(base, std::move(held), ask, wanted);
         });
         return made;
     });
+}
+
+MEMSAVER_INLINE void SaverState::ask_owner(ArenaCore& arena, std::shared_ptr<ElasticRange> range,
+                                           const std::function<std::size_t(std::size_t)>& ask, WantedRoom& wanted) {
+    const std::size_t before = range->physical_bytes();
+    const std::size_t free_before = memory_of(wanted.device).free_bytes;
+    std::size_t released = 0;
+    try {
+        released = ask(wanted.bytes - wanted.got);
+        if (released == 0) return;
+    } catch (const Misuse&) {
+        if (!arena.dropped.load()) throw; // else dropped during the call, which the owner could not know
+    }
+    if (range.use_count() == 1) { // its owner has destroyed it
+        range.reset();
+        wanted.got += release_unused(arena.device(), true, {});
+        return;
+    }
+    range->collect();
+    std::size_t gained = before - std::min(before, range->physical_bytes());
+    if (free_before != 0) { // it may also have freed memory elsewhere: what the device has gained counts
+        const std::size_t free = memory_of(wanted.device).free_bytes;
+        gained = std::max(gained, std::min(released, free - std::min(free, free_before)));
+    }
+    wanted.got += gained;
+}
+
+MEMSAVER_INLINE DeviceMemory SaverState::memory_of(int device) {
+    DeviceMemory memory;
+    for (const AnyDriver& driver : tags_.drivers()) {
+        if (driver.device() == device && !driver.memory(memory).ok()) memory = {};
+    }
+    return memory;
 }
 
 MEMSAVER_INLINE void SaverCore::commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
@@ -480,18 +485,10 @@ MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
-    const std::vector<std::uint64_t> before = pauses_of(members);
     FixedList<PauseStep> steps{members.size()};
     (void)begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    try {
-        Report report = run_pause(steps, options.order, deadline, others_for(options.order));
-        note_losses(members, report, options.bytes, before);
-        warn_of_lost_bytes(report, options);
-        return report;
-    } catch (const Error& error) {
-        note_losses(members, error.report(), options.bytes, before);
-        throw;
-    }
+    return noting_losses(members, options.bytes,
+                         [&] { return run_pause(steps, options.order, deadline, others_for(options.order)); });
 }
 
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
@@ -591,27 +588,19 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
     members.insert(members.end(), in.begin(), in.end());
     Turns turns = take_turns(members, deadline, "exchange");
-    const std::vector<std::uint64_t> before = pauses_of(leaving);
     FixedList<PauseStep> pauses{going};
     FixedList<ResumeStep> resumes{
         members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
     Members held = begin_steps(pauses, members, turns, 0, going, options.bytes_out);
     const Members arriving = begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
     held.insert(held.end(), arriving.begin(), arriving.end());
-    try {
+    return noting_losses(leaving, options.bytes_out, [&] {
         MakeRoom relieve{*this, held, refused_by, may_wait};
-        Report report = run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve,
-                                     [&](std::size_t step) {
-                                         // before a use can find the tag resident
-                                         if (options.bytes_in) tags_.residents().lose(*arriving[step]->resident);
-                                     });
-        note_losses(leaving, report, options.bytes_out, before);
-        warn_of_lost_bytes(report, {.bytes = options.bytes_out});
-        return report;
-    } catch (const Error& error) {
-        note_losses(leaving, error.report(), options.bytes_out, before);
-        throw;
-    }
+        const auto ending = [&](std::size_t step) { // before a use can find the tag resident
+            if (options.bytes_in) tags_.residents().lose(*arriving[step]->resident);
+        };
+        return run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve, ending);
+    });
 }
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
@@ -1095,8 +1084,8 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
     return turns;
 }
 
-MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const PauseOptions& options) {
-    if (!options_.events || options.bytes || options_.default_policy) return;
+MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const std::optional<AnyPolicy>& once) {
+    if (!options_.events || once || options_.default_policy) return;
     for (const TagReport& row : report.tags) {
         if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
         tell(options_.events, EventKind::warned, row.tag, row.device,

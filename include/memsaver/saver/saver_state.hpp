@@ -182,6 +182,11 @@ class SaverState {
     void refuse_in_any_hook(const char* what, const Tags& tags);
     /// For a saver that is switched off, whose memory is never paused: tries again to give back what could not be.
     void release_leftovers(const Tags& tags);
+    /// Calls `ask`, the owner of an elastic range, which it keeps, and adds what the device has gained.
+    void ask_owner(ArenaCore& arena, std::shared_ptr<ElasticRange> range,
+                   const std::function<std::size_t(std::size_t)>& ask, WantedRoom& wanted);
+    /// Returns a device's memory; zeros if it cannot be queried.
+    [[nodiscard]] DeviceMemory memory_of(int device);
     // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
     Report pause_now(Members members, const PauseOptions& options);
     void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
@@ -219,7 +224,21 @@ class SaverState {
     /// (`wanted`), also what the program can do. `tags` need the memory; `asked`: how often room was made for them.
     void say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
                      const Tags& wanted = {}) noexcept;
-    void warn_of_lost_bytes(const Report& report, const PauseOptions& options);
+    void warn_of_lost_bytes(const Report& report, const std::optional<AnyPolicy>& once);
+    /// Returns `run()`, the report of a call that pauses these members, and does both, also if it fails.
+    template <class Run>
+    Report noting_losses(const Members& members, const std::optional<AnyPolicy>& once, Run&& run) {
+        const std::vector<std::uint64_t> before = pauses_of(members);
+        try {
+            Report report = run();
+            note_losses(members, report, once, before);
+            warn_of_lost_bytes(report, once);
+            return report;
+        } catch (const Error& error) {
+            note_losses(members, error.report(), once, before);
+            throw;
+        }
+    }
     /// Called inside a catch handler: adds the tag's name to the exception and keeps it if it is the first.
     static void remember(std::exception_ptr& first, const Member& member);
     /// Returns the arenas whose policies keep bytes. Throws Misuse if a tag was named whose policy does not.

@@ -46,8 +46,6 @@ public:
         AnyDriver driver;
         AnyPolicy policy;
         std::shared_ptr<ArenaCore> arena;
-        ArenaOptions options;
-        bool own_margin;                      ///< has a margin of its own instead of the saver's
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
     };
     using Members = std::vector<std::shared_ptr<Member>>;
@@ -146,8 +144,8 @@ private:
     /// Returns the requested member if it exists; throws Misuse if the request conflicts with the tag.
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     void add_locked(const std::shared_ptr<Member>& member, bool said);
-    static void set_margin(Member& member, std::size_t bytes);
-    static void set_capacity(Member& member, std::size_t bytes);
+    /// Sets the saver's margin, unless the arena was made with one of its own.
+    static void set_margin(const Member& member, std::size_t bytes) noexcept;
     /// Throws Misuse for a requested option that differs from the tag's. Options with default values are not considered
     /// requested.
     void require_same(const Member& member, const ArenaOptions& asked);

@@ -62,11 +62,10 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         member = make(wanted, driver, std::move(policy));
         lock.lock();
         making->second.member = member; // `set_margin` and `set_capacity` find it from here on
-        if (!member->own_margin) set_margin(*member, options_.margin);
+        set_margin(*member, options_.margin);
         const auto tag = tags_.find(wanted.tag); // the tag may exist on another device
-        if (tag != tags_.end() && tag->second.capacity != 0 && member->options.capacity == 0) {
-            set_capacity(*member, tag->second.capacity);
-        }
+        if (tag != tags_.end() && tag->second.capacity != 0 && member->arena->capacity() == 0)
+            member->arena->set_capacity(tag->second.capacity);
         lock.unlock();
         if (enabled()) made(*member->arena);
         lock.lock();
@@ -281,16 +280,15 @@ MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
     options_.margin = bytes;
     if (outside_ != nullptr) outside_->set_margin(bytes);
     for (const auto& member : members_) {
-        if (!member->own_margin) set_margin(*member, bytes);
+        set_margin(*member, bytes);
     }
     for (const auto& [tag, making] : making_) {
-        if (making.member != nullptr && !making.member->own_margin) set_margin(*making.member, bytes);
+        if (making.member != nullptr) set_margin(*making.member, bytes);
     }
 }
 
-MEMSAVER_INLINE void TagTable::set_margin(Member& member, std::size_t bytes) {
-    member.options.margin = bytes;
-    member.arena->set_margin(bytes);
+MEMSAVER_INLINE void TagTable::set_margin(const Member& member, std::size_t bytes) noexcept {
+    if (member.arena->options().margin == 0) member.arena->set_margin(bytes);
 }
 
 MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept {
@@ -298,23 +296,19 @@ MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept
     const auto found = tags_.find(tag);
     if (found == tags_.end()) return options_.margin;
     std::size_t margin = 0; // members without a margin of their own have the saver's
-    for (const auto& member : found->second.members) margin = std::max(margin, member->options.margin);
+    for (const auto& member : found->second.members) margin = std::max(margin, member->arena->margin());
     return margin;
 }
 
 MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     for (const auto& member : members) {
-        set_capacity(*member, bytes);
+        member->arena->set_capacity(bytes);
         if (const auto tag = tags_.find(member->tag); tag != tags_.end()) tag->second.capacity = bytes;
         const auto making = making_.find(member->tag); // being made on another device
-        if (making != making_.end() && making->second.member != nullptr) set_capacity(*making->second.member, bytes);
+        if (making != making_.end() && making->second.member != nullptr)
+            making->second.member->arena->set_capacity(bytes);
     }
-}
-
-MEMSAVER_INLINE void TagTable::set_capacity(Member& member, std::size_t bytes) {
-    member.options.capacity = bytes;
-    member.arena->set_capacity(bytes);
 }
 
 MEMSAVER_INLINE std::vector<AnyDriver> TagTable::drivers() {
@@ -360,13 +354,14 @@ MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOpt
         refuse(text_of(
             {"with another ", what, ": ", has == 0 ? Bit{has_if_0} : in_bytes(has), ", not ", in_bytes(wanted)}));
     };
-    compare("capacity", member.options.capacity, asked.capacity, "none of its own");
-    compare("reserve", member.options.reserve, asked.reserve, "none");
-    compare("margin", member.options.margin, asked.margin, "none");
-    if (asked.single_handle && !member.options.single_handle) refuse("without a single handle for every block");
+    const ArenaOptions& made_with = member.arena->options();
+    compare("capacity", member.arena->capacity(), asked.capacity, "none of its own");
+    compare("reserve", made_with.reserve, asked.reserve, "none");
+    compare("margin", member.arena->margin(), asked.margin, "none");
+    if (asked.single_handle && !made_with.single_handle) refuse("without a single handle for every block");
     if (asked.events) refuse("and its event sink can be set only when it is made"); // two cannot be compared
     if (member.resident != nullptr) require_same(*member.resident, asked);
-    if (asked.host_budget && asked.host_budget != member.options.host_budget) refuse("with another host budget");
+    if (asked.host_budget && asked.host_budget != made_with.host_budget) refuse("with another host budget");
 }
 
 MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const ArenaOptions& asked) {
@@ -384,18 +379,12 @@ MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const Aren
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag& wanted, const AnyDriver& driver,
                                                                  AnyPolicy policy) {
     ArenaOptions options = wanted.options.value_or(ArenaOptions{});
-    const bool own_margin = options.margin != 0;
-    {
-        const std::lock_guard lock{mutex_};
-        if (!own_margin) options.margin = options_.margin;
-        if (!options.events) options.events = options_.events;
-    }
+    if (!options.events) options.events = options_.events; // which never changes
     if (!options.host_budget) options.host_budget = host_budget_;
     std::string tag{wanted.tag};
     // Paged memory of a saver that is switched off is never saved.
     std::shared_ptr<ArenaCore> arena = make_arena(tag, driver, enabled() ? policy : AnyPolicy{Discard{}}, options);
-    return std::shared_ptr<Member>{
-        new Member{0, std::move(tag), driver, std::move(policy), std::move(arena), options, own_margin}};
+    return std::shared_ptr<Member>{new Member{0, std::move(tag), driver, std::move(policy), std::move(arena)}};
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::string& tag, const AnyDriver& driver,
@@ -420,8 +409,8 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
         auto resident = std::make_shared<Resident>();
         resident->tag = member->tag;
         resident->serial = last_serial_ + 1;
-        resident->evictable = member->options.evictable;
-        resident->priority = member->options.priority;
+        resident->evictable = member->arena->options().evictable;
+        resident->priority = member->arena->options().priority;
         tag = tags_.emplace(member->tag, Tag{member->policy, said, {}, std::move(resident)}).first;
     }
     try {
