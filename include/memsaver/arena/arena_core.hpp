@@ -298,6 +298,14 @@ private:
     /// Frees such a block, as if deallocated now: the graph is gone.
     void let_go(Address block) noexcept;
 
+    // --- the steps of `close` ---
+
+    /// Waits for the device; after that, no block can be allocated or freed. Throws if it cannot be waited for; then
+    /// the arena stays open.
+    void stop_serving();
+    Status end_slots() noexcept;
+    Status drop_all() noexcept;
+
     // --- pages: none of these takes the mutex ---
 
     Status create(Extent& extent) noexcept;

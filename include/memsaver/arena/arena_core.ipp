@@ -125,71 +125,82 @@ MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     const auto turn = turn_.take();
     commit_arriving();
     give_up_failed_arrival();
+    stop_serving();
+    closing();
+    const Status kept = end_slots();
+    const Status gates = gates_.close();
+    const Status pages = drop_all();
+    check_of_tag(pages, "release an arena's memory");
+    if (gates.kind != StatusKind::gone) check_of_tag(gates, "release the resources of gates");
+    check_of_tag(kept, "release a backup's storage");
+}
+
+MEMSAVER_INLINE void ArenaCore::stop_serving() {
     {
         std::unique_lock lock{mutex_};
         closing_.store(true);
         grown_.wait(lock, [&] { return !growing_; });
-        lock.unlock();
-        const std::uint64_t fence = frees_.begin_fence();
-        const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
-        if (drained.ok()) frees_.finish_fence(fence);
-        if (!drained.ok() && drained.kind != StatusKind::gone) {
-            closing_.store(false); // blocks that were freed meanwhile are free
-            check_of_tag(drained, "wait for the device before closing an arena");
-        }
     }
-    {
-        Frees::Lock lock{mutex_};
-        closed_.store(true);
-        frees_.clear(lock);
+    const std::uint64_t fence = frees_.begin_fence();
+    const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
+    if (drained.ok()) frees_.finish_fence(fence);
+    if (!drained.ok() && drained.kind != StatusKind::gone) {
+        closing_.store(false);
+        check_of_tag(drained, "wait for the device before closing an arena");
     }
-    closing();
-    Status kept;
-    Status pages;
-    const auto note = [](Status& first, const Status& status) {
-        if (first.ok() && status.kind != StatusKind::gone) first = status;
-        return status.ok();
-    };
-    note(kept, spent_.retry());
-    const auto end_slot = [&](std::shared_ptr<AnySlot>& slot) {
+    Frees::Lock lock{mutex_};
+    closed_.store(true);
+    frees_.clear(lock);
+}
+
+/// As note_first, but nothing is left on a lost device.
+MEMSAVER_INLINE bool note_left(Status& first, const Status& status) noexcept {
+    if (status.kind != StatusKind::gone) (void)note_first(first, status);
+    return status.ok();
+}
+
+MEMSAVER_INLINE Status ArenaCore::end_slots() noexcept {
+    Status first;
+    (void)note_left(first, spent_.retry());
+    const auto end = [&](std::shared_ptr<AnySlot>& slot) {
         std::shared_ptr<AnySlot> last;
         {
             const std::lock_guard lock{mutex_};
             last.swap(slot);
         }
-        if (last) note(kept, spent_.add(std::move(last)));
+        if (last) (void)note_left(first, spent_.add(std::move(last)));
     };
-    for (const auto& memory : memories_) end_slot(memory->once);
-    end_slot(own_);
-    const Status gates = gates_.close();
-    // Nobody else touches the memories after `close`, except queries, which only count.
-    bool all = true;
+    for (const auto& memory : memories_) end(memory->once);
+    end(own_);
+    return first;
+}
+
+MEMSAVER_INLINE Status ArenaCore::drop_all() noexcept {
+    Status first;
+    bool all = true; // nobody else touches the memories any more, except queries, which only count
     for (const auto& memory : memories_) {
-        for (Extent& extent : memory->extents) all = note(pages, drop(extent)) && all;
+        for (Extent& extent : memory->extents) all = note_left(first, drop(extent)) && all;
     }
     for (Leftover& leftover : attic_) { // also work of other devices may use what elastic ranges released
         const Status passed = leftover.until == nullptr ? Status{} : leftover.until->wait();
-        const bool idle = note(pages, passed) || passed.kind == StatusKind::gone; // nothing runs on a lost device
-        all = idle && note(pages, drop(leftover.extent)) && all;
+        const bool idle = note_left(first, passed) || passed.kind == StatusKind::gone; // nothing runs on a lost device
+        all = idle && note_left(first, drop(leftover.extent)) && all;
     }
-    if (all) {
-        Addresses gone;
-        std::vector<Leftover> attic; // a mark in it may close an event: without the mutex
-        {
-            const std::lock_guard lock{mutex_};
-            memories_.clear();
-            attic.swap(attic_);
-            extents_ = 0;
-            std::swap(gone, addresses_);
-        }
-        if (!note(pages, gone.close())) {
-            const std::lock_guard lock{mutex_};
-            std::swap(gone, addresses_);
-        }
+    if (!all) return first;
+    Addresses gone;
+    std::vector<Leftover> attic; // a mark in it may close an event: without the mutex
+    {
+        const std::lock_guard lock{mutex_};
+        memories_.clear();
+        attic.swap(attic_);
+        extents_ = 0;
+        std::swap(gone, addresses_);
     }
-    check_of_tag(pages, "release an arena's memory");
-    if (gates.kind != StatusKind::gone) check_of_tag(gates, "release the resources of gates");
-    check_of_tag(kept, "release a backup's storage");
+    if (!note_left(first, gone.close())) {
+        const std::lock_guard lock{mutex_};
+        std::swap(gone, addresses_);
+    }
+    return first;
 }
 
 // --- pages ---
