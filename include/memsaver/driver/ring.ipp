@@ -146,8 +146,13 @@ MEMSAVER_INLINE Status Ring::close() noexcept {
 MEMSAVER_INLINE Ring::Slot& Ring::lend() {
     std::unique_lock lock{mutex_};
     for (;;) {
+        Slot* found = nullptr; // rather one that has a buffer: there may be no memory for another
         for (Slot* slot = first_.get(); slot != nullptr; slot = slot->next.get()) {
-            if (!std::exchange(slot->lent, true)) return *slot;
+            if (!slot->lent && (found == nullptr || found->pair[0].lacks(1))) found = slot;
+        }
+        if (found != nullptr) {
+            found->lent = true;
+            return *found;
         }
         came_back_.wait(lock);
     }
