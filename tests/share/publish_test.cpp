@@ -687,7 +687,7 @@ TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdr
     REQUIRE(publisher.next() == 'p');
     Child stopped = reader_process(place);
     REQUIRE(stopped.next() == 'y');
-    stopped.stop();
+    share_support::stop(place, stopped);
     Reader reader{place};
     CHECK(right(reader.attach()));
     reader.share.withdraw("model");

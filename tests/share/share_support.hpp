@@ -4,8 +4,11 @@
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
 
+#include "process/process_support.hpp"
+
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -68,6 +71,16 @@ inline std::size_t free_bytes(const Place& place) {
     DeviceMemory memory;
     REQUIRE(place.device().memory(memory).ok());
     return memory.free_bytes;
+}
+
+/// Stops a child in the middle of no call of the simulated device: it would have the lock that others wait for.
+inline void stop(const Place& place, const process_test::Child& child) {
+    const std::string name = "/dev/shm/memsaver-" + std::to_string(::geteuid()) + '/' + place.machine + "/lock";
+    const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    REQUIRE(detail::SystemLocks::lock(file, F_WRLCK, true).ok());
+    child.stop();
+    (void)::close(file);
 }
 
 /// Of an open descriptor, or invalid if it is negative.

@@ -706,7 +706,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         REQUIRE(leader.next() == 'r');
         const Share share = place.join({.name = "other", .answer_within = 50ms});
         MemorySaver<> saver{share.driver()};
-        leader.stop();
+        share_support::stop(place, leader);
         (void)saver.arena("a").allocate(30 * page);
         CHECK_THROWS_AS((void)saver.arena("b").allocate(30 * page), OutOfMemory);
         CHECK(share.members().size() == 1);
@@ -728,7 +728,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         REQUIRE(holder.driver().create(40 * page, pages).ok());
         std::thread waiting{[&] { CHECK_NOTHROW((void)saver.resume("weights", {.room_within = 5s})); }};
         CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
-        leader.stop();
+        share_support::stop(place, leader);
         std::this_thread::sleep_for(200ms);
         CHECK(holder.driver().release(pages).ok());
         waiting.join();
@@ -742,7 +742,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         REQUIRE(stopped.next() == 'r');
         Child other{stopped_one("other")};
         REQUIRE(other.next() == 'r');
-        stopped.stop();
+        share_support::stop(place, stopped);
         CHECK(soon([&] { return served(saver, "a", 40 * page); })); // from the other one
         stopped.kill(SIGKILL);
         other.kill(SIGKILL);
