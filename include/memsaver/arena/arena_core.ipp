@@ -177,14 +177,21 @@ MEMSAVER_INLINE Status ArenaCore::end_slots() noexcept {
 
 MEMSAVER_INLINE Status ArenaCore::drop_all() noexcept {
     Status first;
-    bool all = true; // nobody else touches the memories any more, except queries, which only count
+    bool all = true;
+    const auto release = [&](Extent& kept) { // nobody else touches the memories any more, except queries
+        Extent extent = kept;
+        all = note_left(first, drop(extent)) && all;
+        const std::lock_guard lock{mutex_};
+        kept = extent;
+    };
     for (const auto& memory : memories_) {
-        for (Extent& extent : memory->extents) all = note_left(first, drop(extent)) && all;
+        for (Extent& extent : memory->extents) release(extent);
     }
     for (Leftover& leftover : attic_) { // also work of other devices may use what elastic ranges released
         const Status passed = leftover.until == nullptr ? Status{} : leftover.until->wait();
         const bool idle = note_left(first, passed) || passed.kind == StatusKind::gone; // nothing runs on a lost device
-        all = idle && note_left(first, drop(leftover.extent)) && all;
+        all = idle && all;
+        if (idle) release(leftover.extent);
     }
     if (!all) return first;
     Addresses gone;

@@ -503,7 +503,9 @@ MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thr
             if (pauser->patient && is_holder(pauser->thread) && circular(pauser->tags, thread, depth - 1)) return true;
         }
         return mover_ != nullptr && is_mover(thread) &&
-               any_in(queue_, [&](const Waiter* each) { return each->patient_ && is_holder(each->thread_); });
+               any_in(queue_, [&](const Waiter* each) { // one whose tags are here is about to go on
+                   return each->patient_ && is_holder(each->thread_) && !all_resident(each->tags_, each->await_bytes_);
+               });
     };
     // A hook of an eviction runs on the thread that moves tags.
     if (mover_ != nullptr && any_in(mover_->tags_, concerned) && leads_back(is_mover)) return true;

@@ -563,7 +563,7 @@ inline bool ShareMemberCore::passes(std::uint64_t bytes, bool& as_left) noexcept
     const std::lock_guard lock{mutex_};
     if (bytes > passing_ || (lending_ == 0 && Clock::now() > passing_until_)) {
         as_left = facts_.trusted != 0;
-        return linger_.count() != 0 && link_ && !broken_;
+        return linger_.count() != 0 && link_ && !broken_ && !silent_;
     }
     passing_ -= bytes;
     as_left = facts_.trusted != 0 && passing_to_.trusted != 0;

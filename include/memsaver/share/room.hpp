@@ -107,7 +107,7 @@ private:
     void serve(Clock::time_point now);
     /// Sends a member pages that it can use for its want, and gives the driver those that hold the rest of it. `free`:
     /// of the driver's memory. Returns how many bytes it sent.
-    std::uint64_t pass_pages(Member& to, const Want& want, std::uint64_t free);
+    std::uint64_t pass_pages(Member& to, const Want& want, std::int64_t free);
     /// Gives the driver the pages whose time is over, and those that wait for more of them and need not.
     void drop_pages(Clock::time_point now, bool need_not);
     void answered() noexcept { asked_ = -1, asked_until_.reset(); }

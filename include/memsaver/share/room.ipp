@@ -69,7 +69,8 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::freed: less(member->facts.held); break;
     case Kind::pass:
         less(member->facts.held);
-        for (Page& each : pages_) each.until = std::max(each.until, now + pages_wait);
+        for (Page& each : pages_)
+            if (each.message.within == 0) each.until = std::max(each.until, now + pages_wait);
         if (descriptor) { // else the driver has them already
             const std::chrono::nanoseconds lingers{std::clamp<std::int64_t>(message.within, 0, longest.count())};
             pages_.push_back(
@@ -176,7 +177,8 @@ inline void ShareRoom::serve(Clock::time_point now) {
             Member& to = *find(want.link);
             std::uint64_t here = 0;
             for (const Page& each : pages_) here += each.message.bytes;
-            const std::uint64_t passed = pass_pages(to, want, free - std::min(free, here));
+            const std::uint64_t passed =
+                pass_pages(to, want, static_cast<std::int64_t>(free) - static_cast<std::int64_t>(here));
             free -= want.bytes;
             want.bytes -= passed;
             to.facts.granted += want.bytes;
@@ -193,7 +195,7 @@ inline void ShareRoom::drop_pages(Clock::time_point now, bool need_not) {
                   [&](const Page& each) { return now >= each.until || (need_not && each.message.within == 0); });
 }
 
-inline std::uint64_t ShareRoom::pass_pages(Member& to, const Want& want, std::uint64_t free) {
+inline std::uint64_t ShareRoom::pass_pages(Member& to, const Want& want, std::int64_t free) {
     std::uint64_t passed = 0;
     std::erase_if(pages_, [&](Page& each) {
         ShareMessage message = each.message;
@@ -206,7 +208,9 @@ inline std::uint64_t ShareRoom::pass_pages(Member& to, const Want& want, std::ui
         return sent;
     });
     to.facts.held += passed;
-    for (; free < want.bytes - passed && !pages_.empty(); pages_.pop_back()) free += pages_.back().message.bytes;
+    const auto rest = static_cast<std::int64_t>(want.bytes - passed);
+    for (; free < rest && !pages_.empty(); pages_.pop_back())
+        free += static_cast<std::int64_t>(pages_.back().message.bytes);
     return passed;
 }
 
