@@ -1,138 +1,58 @@
-// A transformer that releases its GPU memory and resumes: README.md describes the measurements and how to run it.
+// An engine generates, gives its memory up, takes it back, and generates the same tokens with the graphs it had
+// captured. bench/engine measures it.
 #include "engine.hpp"
-#include "saved_ahead.hpp"
-#include "self_check.hpp"
-#include "session.hpp"
-#include "story.hpp"
-#include "streamed.hpp"
-#include "timings.hpp"
-#include "turns.hpp"
-#include "update_cycles.hpp"
-#include "watch.hpp"
 
 #include <cstdlib>
-#include <ctime>
 #include <exception>
-#include <fstream>
 #include <iostream>
-#include <memory>
-#include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace {
 
-constexpr int skipped = 77; // the exit code for skipped tests
-
-engine::Json about_run(const engine::Options& options) {
-    cudaDeviceProp device{};
-    engine::check_cuda(cudaGetDeviceProperties(&device, options.device), "query the device's properties");
-    char date[16] = {};
-    const std::time_t now = std::time(nullptr);
-    std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
-    std::string driver = "unknown"; // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  ..."
-    if (std::ifstream file{"/proc/driver/nvidia/version"}; file) {
-        std::string line;
-        std::getline(file, line);
-        std::istringstream words{line};
-        for (std::string word; words >> word;) {
-            if (word.find('.') == std::string::npos || word.find_first_not_of("0123456789.") != std::string::npos)
-                continue;
-            driver = word;
-            break;
-        }
-    }
-    const char* const commit = std::getenv("MEMSAVER_COMMIT");
-    const auto version = [](int number) {
-        return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
-    };
-    return engine::Json{}
-        .put("gpu", static_cast<const char*>(device.name))
-        .put("gpus", "1")
-        .put("driver", driver)
-        .put("toolkit", version(CUDART_VERSION))
-        .put("date", static_cast<const char*>(date))
-        .put("commit", commit != nullptr ? commit : "unknown");
-}
-
-engine::Json json_of(const engine::Options& o) {
-    std::vector<double> batches(o.batches.begin(), o.batches.end());
-    return engine::Json{}
-        .put("layers", o.model.layers)
-        .put("hidden", o.model.hidden)
-        .put("heads", o.model.heads)
-        .put("kv_heads", o.model.kv_heads)
-        .put("head_dim", o.model.head_dim)
-        .put("ffn", o.model.ffn)
-        .put("vocab", o.model.vocab)
-        .put("parameters", o.model.parameters())
-        .put("weight_bytes", o.model.weight_bytes())
-        .put("cache_bytes", o.cache_bytes())
-        .put("batches", batches)
-        .put("prompt_tokens", o.prompt_tokens)
-        .put("new_tokens", o.new_tokens)
-        .put("memsaver", o.memsaver)
-        .put("backup", o.pageable ? "pageable" : "pinned")
-        .put("compressed", o.compressed)
-        .put("stream_weights", o.stream_weights)
-        .put("save_ahead", o.save_ahead)
-        .put("models", o.models);
+/// The memory in use on the whole device.
+std::string used() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    engine::check_cuda(cudaMemGetInfo(&free, &total), "query the device's memory");
+    return std::to_string((total - free) >> 20) + " MiB in use";
 }
 
 int run(const engine::Options& options) {
     if (const auto found = memsaver::CudaDriver::available(options.device); !found) {
         std::cout << "skipped: " << found.reason << '\n';
-        return skipped;
+        return 77;
     }
-    engine::DeviceMeter meter{options.device}; // before anything is on the device
-    if (options.check) return engine::SelfCheck::run(options) ? EXIT_SUCCESS : EXIT_FAILURE;
+    engine::Engine engine{options};
+    const std::vector<engine::Tokens> prompts = make_prompts(options, options.largest_batch());
+    const std::vector<engine::Tokens> before = engine.generate(prompts, options.new_tokens);
+    std::cout << "generated " << prompts.size() << " texts: " << used() << '\n';
 
-    engine::MemoryLog log{meter, options.log,
-                          engine::Json{}.put("total", meter.total_bytes()).put("meter", meter.source())};
-    engine::Session session{options, meter, log};
-    engine::Story story{session};
-    const std::unique_ptr<engine::Engine> made = story.build();
-    engine::Engine& engine = *made;
-    story.run(engine);
-    if (options.rounds > 0) engine::Timings{session, engine}.run();
-    if (options.stream_weights) engine::StreamedResumes{session, engine}.run();
-    if (options.save_ahead) engine::SavedAhead{session, engine}.run();
-    if (options.cycles > 0) engine::UpdateCycles{session, engine}.run();
-    if (options.models > 1) engine::Turns{session, engine}.run();
-    std::cout << engine.saver().usage() << engine.workspaces().stats() << '\n';
-    if (!options.json.empty()) {
-        std::ofstream out{options.json, std::ios::trunc};
-        const std::vector<engine::Json> none;
-        out << engine::Json{}
-                   .put("context", about_run(options))
-                   .put("benchmarks", none) // same format as the other results, but without rows
-                   .put("meter", meter.source())
-                   .put("config", json_of(options))
-                   .put("goals", session.goals)
-                   .put("results", session.results)
-                   .text()
-            << '\n';
-        if (!out.flush()) throw std::runtime_error{"cannot write " + options.json};
-    }
-    return session.good ? EXIT_SUCCESS : EXIT_FAILURE;
+    const memsaver::Report paused = engine.saver().pause(); // a trainer, or another engine, has the device now
+    std::cout << paused << ": " << used() << '\n';
+
+    const memsaver::Report resumed = engine.saver().resume();
+    std::cout << resumed << ": " << used() << '\n';
+    const bool same = engine.generate(prompts, options.new_tokens, 2) == before; // the cache's pages in another order
+    std::cout << (same ? "the same tokens again\n" : "OTHER TOKENS\n");
+
+    engine.saver().pause(); // as in reinforcement learning: the weights alone come back and are changed
+    engine.saver().resume("weights");
+    engine.weights().update(1, engine.stream());
+    engine.saver().invalidate("weights"); // so that the next pause saves them again
+    engine.saver().resume();
+    const bool changed = engine.generate(prompts, options.new_tokens) != before;
+    std::cout << (changed ? "other tokens after an update\n" : "THE UPDATE IS LOST\n");
+    return same && changed ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 } // namespace
 
-int main(int argc, char** argv) {
+int main() {
     try {
-        const engine::Options options = engine::parse_options({argv + 1, argv + argc});
-        if (options.help) {
-            std::cout << engine::usage_text;
-            return EXIT_SUCCESS;
-        }
-        if (options.watch) return engine::Watch{options.device}.run();
-        return run(options);
-    } catch (const std::invalid_argument& error) {
-        std::cerr << error.what() << "\n\n" << engine::usage_text;
+        return run({});
     } catch (const std::exception& error) {
         std::cerr << "engine: " << error.what() << '\n';
+        return EXIT_FAILURE;
     }
-    return EXIT_FAILURE;
 }

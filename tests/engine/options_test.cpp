@@ -1,5 +1,5 @@
 // The engine's command line, and values derived from a model's sizes.
-#include "../../examples/engine/options.hpp"
+#include "../../bench/engine/run_options.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,12 +11,12 @@
 namespace engine_options_test {
 
 using engine::ModelSize;
-using engine::Options;
 using engine::parse_options;
+using engine::RunOptions;
 
 TEST_CASE("options set their values, and the others keep their defaults") {
-    const Options o = parse_options({"--layers", "7", "--cache-gib", "2.5", "--batches", "8,1,2,8", "--no-memsaver",
-                                     "--backup", "pageable", "--json", "a b", "--seed", "18446744073709551615"});
+    const RunOptions o = parse_options({"--layers", "7", "--cache-gib", "2.5", "--batches", "8,1,2,8", "--no-memsaver",
+                                        "--backup", "pageable", "--json", "a b", "--seed", "18446744073709551615"});
     CHECK(o.model.layers == 7);
     CHECK(o.model.hidden == ModelSize{}.hidden);
     CHECK(o.cache_bytes() == 2684354560u);
@@ -30,7 +30,7 @@ TEST_CASE("options set their values, and the others keep their defaults") {
     CHECK(parse_options({}).memsaver);
     CHECK(parse_options({}).batches.size() >= 8);
     CHECK(parse_options({"--check", "--release-table"}).release_table);
-    const Options all = parse_options({"--stream-weights", "--save-ahead", "--compressed", "--models", "2"});
+    const RunOptions all = parse_options({"--stream-weights", "--save-ahead", "--compressed", "--models", "2"});
     CHECK(all.stream_weights);
     CHECK(all.save_ahead);
     CHECK(all.compressed);

@@ -1,5 +1,5 @@
 // The engine's table of memory owners, and the JSON format of results.
-#include "../../examples/engine/release_table.hpp"
+#include "../../bench/engine/release_table.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the output of `engine --log FILE`: a device's memory over time, and the phases of the engine.
+"""Draws the output of `engine_bench --log FILE`: a device's memory over time, and the phases of the engine.
 
     plot.py engine.jsonl engine.svg [--from SECONDS] [--to SECONDS] [--title TEXT]
     plot.py --test FOLDER    draw an example log there, and check the drawing

@@ -26,7 +26,8 @@ public:
         if (process_ == 0) {
             (void)::dup2(ends[1], STDIN_FILENO); // exec does not close these two
             (void)::dup2(ends[1], STDOUT_FILENO);
-            ::execl("/proc/self/exe", "engine", "--watch", "--device", number.c_str(), static_cast<char*>(nullptr));
+            ::execl("/proc/self/exe", "engine_bench", "--watch", "--device", number.c_str(),
+                    static_cast<char*>(nullptr));
             ::_exit(127);
         }
         (void)::close(ends[1]);

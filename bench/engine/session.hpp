@@ -6,6 +6,7 @@
 #include "json.hpp"
 #include "memory_log.hpp"
 #include "release_table.hpp"
+#include "run_options.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -48,7 +49,7 @@ private:
 };
 
 struct Session {
-    const Options& options;
+    const RunOptions& options;
     DeviceMeter& meter;
     MemoryLog& log;
     Json results{};
