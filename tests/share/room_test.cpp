@@ -198,6 +198,21 @@ TEST_CASE("share room: a cancelled request gives its room to those behind it") {
     CHECK(desk.waits == 1);
 }
 
+TEST_CASE("share room: who comes after a cancelled request does not wait for the answer to it") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.join(3, 8);
+    desk.pass(3, 4, false, 0, false, 10s);
+    desk.free = 4;
+    desk.want(1, 12, 11, long_time);
+    CHECK(desk.heard() == "3 lend 4");
+    desk.want(2, 8, 21);
+    CHECK(desk.heard().empty()); // what is there is for the first one
+    desk.say(1, Kind::cancel, 0, 11);
+    CHECK(desk.heard() == "2 page 4, 2 grant 4"); // although 3 may pass more
+}
+
 TEST_CASE("share room: a lender that does not answer is passed by, and so is one that leaves") {
     Desk desk;
     desk.join(1, 0, 0, 0, false);
@@ -460,6 +475,31 @@ TEST_CASE("share room: pages that linger are free memory, and go to who takes as
         desk.want(1, 8, 14, ShareRoom::only_free);
         CHECK(desk.heard() == "1 deny 8");
     }
+}
+
+TEST_CASE("share room: pages linger no longer because others come") {
+    Desk desk;
+    desk.join(1, 40);
+    const auto until = desk.now + 150ms;
+    desk.pass(1, 4, false, 0, false, 150ms);
+    desk.now += 100ms;
+    desk.pass(1, 4);
+    REQUIRE(desk.room.next().has_value());
+    CHECK(*desk.room.next() == until);
+}
+
+TEST_CASE("share room: outsiders have taken what was granted: all pages that a grant needs go to the driver") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 40);
+    for (int i = 0; i < 3; ++i) desk.pass(2, 4, false, 0, false, 10s);
+    desk.free = 8;
+    desk.want(1, 8, 11, ShareRoom::only_free); // for one handle, of no page's size
+    CHECK(desk.heard() == "1 grant 8");
+    desk.free = 2; // 8 - 6
+    desk.want(1, 6, 12, ShareRoom::only_free);
+    CHECK(desk.heard() == "1 grant 6");
+    CHECK_FALSE(desk.room.next().has_value()); // 2 + 12 are just enough for 8 and 6
 }
 
 TEST_CASE("share message: a message of another version or size is rejected") {

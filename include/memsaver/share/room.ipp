@@ -165,8 +165,8 @@ inline void ShareRoom::serve(Clock::time_point now) {
     for (const Member& each : members_) free -= std::min(free, each.facts.granted);
     bool behind = false; // of one that waits: what is free is for that one
     std::erase_if(wants_, [&](Want& want) {
-        const bool more =
-            asked_ >= 0 && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
+        const bool asks = std::find(want.asked.begin(), want.asked.end(), asked_) != want.asked.end();
+        const bool more = asks && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
         const bool granted = !behind && want.bytes <= free && !more;
         const bool waits =
             !granted && want.within != only_free &&
