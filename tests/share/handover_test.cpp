@@ -178,6 +178,39 @@ TEST_CASE("share hand-over: two that take turns pass pages that linger") {
     }
 }
 
+TEST_CASE("share hand-over: pages that linger, and those that were passed and are not used yet, are free memory") {
+    const Place place;
+    Party a{place, "a", true, 1h};
+    Party b{place, "b"};
+    const auto free = [](const Party& party) {
+        DeviceMemory memory;
+        REQUIRE(party.share.driver().memory(memory).ok());
+        return memory.free_bytes;
+    };
+    (void)b.bare("weights", big);
+    (void)b.saver.pause();
+    (void)b.bare("idle", 10 * page);
+    (void)a.bare("weights", big);
+    (void)a.saver.pause();
+    CHECK(free_bytes(place) == 14 * page);
+    CHECK(free(a) == 54 * page);
+    CHECK(free(b) == 54 * page);
+    b.saver.set_margin(10 * page);
+    { const Use use = b.saver.use("weights"); } // what is idle need not go
+    CHECK(b.saver.bytes_to_resume("idle") == 0);
+    CHECK(b.device->imported == 1);
+
+    b.saver.drop("weights");
+    (void)a.bare("more", 50 * page);
+    a.saver.pause();
+    REQUIRE(b.share.driver().ask_for_room(50 * page, 0).ok()); // passed, and waits there
+    CHECK(free(b) == 54 * page);
+    b.saver.set_margin(4 * page);
+    (void)b.bare("weights", 50 * page);
+    CHECK(b.device->imported == 2);
+    CHECK(free(b) == 4 * page);
+}
+
 TEST_CASE("share hand-over: pages of another size become free, and are created anew") {
     const Place place;
     Party a{place, "a"};

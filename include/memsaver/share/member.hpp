@@ -71,6 +71,9 @@ public:
     /// They cannot be used: they are the driver's, and may be created anew.
     void turned(std::uint64_t bytes, ShareFd pages) noexcept;
 
+    /// What is free beside what the device says: pages that linger, and those that were passed to this member and are
+    /// not used yet.
+    [[nodiscard]] std::uint64_t spare() noexcept;
     /// All members; only this one if no leader answers.
     [[nodiscard]] std::vector<ShareFacts> list();
 

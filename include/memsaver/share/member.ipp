@@ -80,6 +80,7 @@ public:
         }
         for (Client& each : clients_) // somebody else has its end of the connection
             if (!heard && !each.ended && each.process && has_ended(each.process.get())) end(each);
+        for (const auto& [link, id] : std::exchange(lists_, {})) room_.list(link, id);
         for (Client& each : clients_) {
             if (!each.dropped) continue;
             each.left = true;
@@ -118,8 +119,8 @@ private:
         ShareFd descriptor;
         const ShareReceived got = receive_message(client.socket.get(), message, descriptor);
         if (got == ShareReceived::nothing) return false;
-        if (got == ShareReceived::message && message.kind == Kind::list && !client.joined) { // looks on, and stays out
-            room_.list(client.socket.get(), message.id);
+        if (got == ShareReceived::message && message.kind == Kind::list) { // also of who looks on, and stays out
+            lists_.emplace_back(client.socket.get(), message.id);
             return true;
         }
         const bool hello = got == ShareReceived::message && message.kind == Kind::hello;
@@ -153,7 +154,7 @@ private:
     bool send(int link, const ShareMessage& message, int descriptor) noexcept {
         const bool sent = send_message(link, message, message.kind == Kind::welcome ? process_ : descriptor);
         for (Client& each : clients_) // it is gone, or has not read for long: it comes back when it can
-            if (!sent && descriptor < 0 && each.socket.get() == link) each.dropped = true;
+            if (!sent && descriptor < 0 && !each.ended && each.socket.get() == link) each.dropped = true;
         return sent;
     }
 
@@ -170,6 +171,7 @@ private:
     ShareFd listener_;
     std::optional<Clock::time_point> full_until_; // the process has no more descriptors
     std::vector<Client> clients_;
+    std::vector<std::pair<int, std::uint64_t>> lists_; // to be answered once all is heard: links and numbers
     ShareRoom room_;
 };
 
@@ -358,7 +360,9 @@ inline void ShareMemberCore::hear() {
             if (asked != nullptr) asked->rows.push_back(message.facts);
             break;
         case Kind::end:
-            if (asked != nullptr) asked->state = Asked::State::granted;
+            if (asked == nullptr) break;
+            asked->state = Asked::State::granted;
+            asked->message.bytes = message.bytes;
             break;
         case Kind::lend:
             passing_ = message.facts.pages == facts_.pages ? static_cast<std::uint64_t>(message.within) : 0;
@@ -616,8 +620,20 @@ inline std::vector<ShareFacts> ShareMemberCore::list() {
     std::unique_lock lock{mutex_};
     Asked asked;
     asked.message.kind = Kind::list;
-    if (answered(lock, asked, Clock::now() + answer_within_)) return std::move(asked.rows);
+    if (answered(lock, asked, std::nullopt)) return std::move(asked.rows);
     return {facts_};
+}
+
+inline std::uint64_t ShareMemberCore::spare() noexcept {
+    std::uint64_t bytes = 0;
+    std::unique_lock lock{mutex_};
+    try {
+        Asked asked;
+        asked.message.kind = Kind::list; // the answer comes after all that this member has passed was heard
+        if (link_ && !broken_ && answered(lock, asked, std::nullopt)) bytes = asked.message.bytes;
+    } catch (...) {
+    }
+    return bytes + passed_bytes();
 }
 
 } // namespace detail

@@ -58,9 +58,9 @@ struct ShareMessage {
         lend,    ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits
         page,    ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
         row,     ///< a member's `facts`, in answer to `list` `id`
-        end      ///< after the last row
+        end      ///< after the last row; `bytes`: of pages that linger
     };
-    static constexpr std::uint32_t this_version = 4;
+    static constexpr std::uint32_t this_version = 5;
     /// More than any device has: sums of a few do not overflow.
     static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60U;
 

@@ -64,7 +64,7 @@ public:
     void leave(Link link);
     /// Anything that a member says after `hello`. `descriptor`: what came with it.
     void hear(Link link, const ShareMessage& message, Clock::time_point now, ShareFd descriptor = {});
-    /// Sends who is there, a row each. `link`: of a member or not.
+    /// Sends who is there, a row each, and what lingers. `link`: of a member or not.
     void list(Link link, std::uint64_t id) const;
     /// Passes by who has not answered in time, and serves who waits.
     void look(Clock::time_point now);

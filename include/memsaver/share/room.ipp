@@ -84,7 +84,6 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::gave:
         if (asked_ == link && message.id == asked_id_) answered();
         break;
-    case Kind::list: list(link, message.id); break;
     default: break; // what only a leader says
     }
 }
@@ -107,7 +106,9 @@ inline void ShareRoom::list(Link link, std::uint64_t id) const {
             if (want.link == each.link && want.within != only_free) row.facts.waiting += want.bytes;
         (void)send_(link, row, -1);
     }
-    send(link, Kind::end, id);
+    std::uint64_t lingering = 0;
+    for (const Page& each : pages_) lingering += each.message.within != 0 ? each.message.bytes : 0;
+    send(link, Kind::end, id, lingering);
 }
 
 inline void ShareRoom::look(Clock::time_point now) {

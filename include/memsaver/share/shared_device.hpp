@@ -32,6 +32,8 @@ public:
     [[nodiscard]] inline Features features() const noexcept override;
     /// The members, for the text of OutOfMemory.
     [[nodiscard]] inline std::string holders() const override;
+    /// Free is also what this member gets without the driver.
+    inline Status memory(DeviceMemory& memory) noexcept override;
     inline Status create(std::size_t bytes, PageHandle& pages) noexcept override;
     inline Status release(PageHandle pages) noexcept override;
     inline Status export_pages(PageHandle pages, int& descriptor) noexcept override;

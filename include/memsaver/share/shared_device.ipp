@@ -36,6 +36,13 @@ inline std::string SharedDevice::holders() const {
     return text;
 }
 
+inline Status SharedDevice::memory(DeviceMemory& memory) noexcept {
+    const std::uint64_t spare = member_->forked() ? 0 : member_->spare();
+    const Status status = DeviceAround::memory(memory);
+    if (status.ok()) memory.free_bytes += std::min<std::size_t>(spare, memory.total_bytes - memory.free_bytes);
+    return status;
+}
+
 inline Status SharedDevice::allowed(std::size_t bytes) const noexcept {
     if (ceiling_ == 0 || (bytes <= ceiling_ && member_->held() <= ceiling_ - bytes)) return {};
     return {StatusKind::out_of_memory, 0, "the ceiling of this member of the share"};
