@@ -263,6 +263,35 @@ TEST_CASE("share room: for a waiting member, memory that has become idle meanwhi
     CHECK(desk.heard() == "2 lend 8");
 }
 
+TEST_CASE("share room: who begins to lend is asked at once, and counts as idle from then on") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10, 0, 0, false);
+    desk.join(3, 10);
+    const auto lends = [&](int link, bool yes) {
+        ShareMessage message;
+        message.kind = Kind::facts;
+        message.facts.lends = yes ? 1 : 0;
+        desk.now += 1ms;
+        desk.room.hear(link, message, desk.now);
+        desk.room.look(desk.now);
+    };
+    desk.want(1, 10, 11, long_time);
+    CHECK(desk.heard() == "3 lend 10");
+    desk.say(3, Kind::gave, 0);
+    CHECK(desk.heard() == "2 lend 10"); // it could only pass what it releases
+    lends(2, true);
+    desk.say(2, Kind::gave, 0);
+    CHECK(desk.heard() == "2 lend 10");
+    desk.say(2, Kind::gave, 0);
+    CHECK(desk.heard().empty());
+    desk.say(1, Kind::cancel, 0, 11);
+    lends(3, false);
+    lends(3, true); // it was busy after 2
+    desk.want(1, 5, 12);
+    CHECK(desk.heard() == "2 lend 5");
+}
+
 TEST_CASE("share room: one member's grants do not count twice when it reports to another leader") {
     Desk desk;
     ShareFacts facts;

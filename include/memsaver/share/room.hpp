@@ -21,9 +21,10 @@ namespace detail {
 ///
 /// Who waits at the highest priority, and there longest, is served first; those behind get nothing of what it still
 /// needs. If less is free than it needs, members that lend are asked, one after the other: lowest priority first, then
-/// the one that has asked for nothing and taken nothing for longest; never below its floor. After all have been asked,
-/// a want that can wait does so until memory is freed, and asks them again from time to time. A grant is for all bytes
-/// of a want. Granted bytes are set aside until they are taken, or said to be unused.
+/// the one that has asked for nothing and taken nothing, and has lent, for longest; never below its floor. After all
+/// have been asked, a want that can wait does so until memory is freed or somebody begins to lend, and asks them again
+/// from time to time. A grant is for all bytes of a want. Granted bytes are set aside until they are taken, or said to
+/// be unused.
 ///
 /// Who gives room may pass the pages themselves: when it is asked, and for a want that waits also later, when its owner
 /// releases some. They wait here for the rest, count as free, and go with the next grant to whoever that is, or to the
@@ -81,7 +82,7 @@ private:
     struct Member {
         Link link;
         ShareFacts facts;
-        Clock::time_point active; // when it last wanted or took memory
+        Clock::time_point active; // when it last wanted or took memory, or began to lend
     };
     struct Page { // on its way from one member to another
         ShareMessage message;

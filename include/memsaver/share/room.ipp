@@ -46,6 +46,10 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     case Kind::facts: { // but for what is on its way to the member, which this side has counted
         const std::uint64_t held = member->facts.held;
         const std::uint64_t granted = member->facts.granted;
+        if (message.facts.lends > member->facts.lends) { // it was busy until now
+            member->active = now;
+            for (Want& each : wants_) std::erase(each.asked, link);
+        }
         member->facts = message.facts;
         member->facts.held = held;
         member->facts.granted = granted;
