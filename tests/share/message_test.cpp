@@ -5,6 +5,7 @@
 
 #include "process/process_support.hpp"
 #include "share/share_support.hpp"
+#include "support/machines.hpp"
 #include "support/sanitized.hpp"
 
 #include <doctest/doctest.h>
@@ -229,6 +230,53 @@ TEST_CASE("share messages: a member survives a leader that sends noise, and lead
         CHECK(free_bytes(place) == 64 * page);
     }
     CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("share messages: members of another version are told so, and those who are there go on alone") {
+    const Place place;
+    const detail::ShareFolder folder{"", place.folder};
+    ShareFd lock = folder.lead();
+    ShareFd listener = folder.listen();
+    REQUIRE(listener);
+    const ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    std::atomic<bool> over{false};
+    std::atomic<std::uint32_t> version{ShareMessage::this_version};
+    std::thread leader{[&] { // closes connections of other versions, and that is all it can do
+        for (ShareFd kept; !over; (void)::usleep(500)) {
+            ShareFd link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            if (version != ShareMessage::this_version) kept.reset();
+            if (!link) continue;
+            ShareMessage welcome;
+            welcome.kind = Kind::welcome;
+            welcome.version = version;
+            (void)detail::send_message(link.get(), welcome, process.get());
+            if (version == ShareMessage::this_version) kept = std::move(link);
+        }
+    }};
+    const Share share = place.join({.name = "there", .answer_within = 50ms});
+    version += 1;
+    PageHandle pages;
+    CHECK(share.driver().create(20 * page, pages).ok());
+    CHECK(share.driver().release(pages).ok());
+    CHECK(test::contains(test::text_of<Unavailable>([&] { (void)place.join({}); }), "use another version of memsaver"));
+    over = true;
+    leader.join();
+    listener.reset();
+    lock.reset();
+    CHECK(soon([&] { return place.join({}).members().size() == 2; }));
+
+    ShareFd other; // and a member of another version
+    ShareMessage hello;
+    hello.version += 1;
+    CHECK(soon([&] {
+        other = folder.connect();
+        return other && detail::send_message(other.get(), hello, process.get());
+    }));
+    CHECK(soon([&] {
+        ShareFd none;
+        return detail::receive_message(other.get(), hello, none) == detail::ShareReceived::ended;
+    }));
+    CHECK(share.members().size() == 1);
 }
 
 TEST_CASE("share messages: a keeper survives noise, and keeps what it has") {

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -339,6 +340,21 @@ TEST_CASE("publish: versions stand side by side") {
     CHECK_THROWS_AS((void)reader.attach({.version = "1"}), Misuse); // has it already
 }
 
+TEST_CASE("publish: the version that was published last is attached, wherever the clock has gone since") {
+    const Place place;
+    Engine engine{place};
+    const detail::ShareFolder folder{"", place.folder};
+    detail::Keeper before{folder, 200ms};
+    auto made = std::make_shared<detail::Publication>();
+    std::strncpy(made->facts.name.data(), "model", made->facts.name.size() - 1);
+    made->facts.version[0] = '1';
+    made->facts.made = std::numeric_limits<std::int64_t>::max() - 1; // in the year 2262
+    before.keep(made);
+    (void)engine.publish("2");
+    Reader reader{place};
+    CHECK(reader.attach().tag() == "model@2");
+}
+
 TEST_CASE("publish: the hash is of names and bytes, wherever they lie") {
     const Place place;
     Engine engine{place};
@@ -595,6 +611,10 @@ TEST_CASE("publish: misuse is refused, and changes nothing") {
     CHECK(contains(refused(options), "longer than 199 bytes"));
     options = engine.options(std::string(64, 'x'));
     CHECK(contains(refused(options), "longer than 63 bytes"));
+    CHECK(contains(text_of<Misuse>([&] {
+                       (void)engine.share.publish(std::string(128, 'x'), engine.saver, "weights", engine.options());
+                   }),
+                   "longer than 127 bytes"));
     CHECK_THROWS_AS((void)engine.share.publish("", engine.saver, "weights", engine.options()), Misuse);
     CHECK_THROWS_AS((void)engine.share.publish("model", engine.saver, "nothing", engine.options()), Misuse);
     (void)engine.saver.arena("empty");
@@ -765,6 +785,11 @@ TEST_CASE("publish: a process at its limit of descriptors says so, and its tag s
     Child reader{limited([](Engine& own) { (void)own.share.attach("model", own.saver); })};
     CHECK(reader.next() == 'y');
     CHECK(reader.wait() == 0);
+    Child joining{limited([&](Engine& /*own*/) {
+        const Share late{place.device(), {.answer_within = 20ms, .folder = place.folder}};
+    })};
+    CHECK(joining.next() == 'y');
+    CHECK(joining.wait() == 0);
 }
 
 TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {

@@ -11,6 +11,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -118,6 +120,23 @@ bool has_pages_twice() {
         found.push_back(target);
     }
     return false;
+}
+
+/// Gives this process a view of its own of the file systems, with a disk of little room at `folder`. False if the
+/// machine does not let it.
+bool mount_small_disk(const std::string& folder) {
+    const auto put = [](const char* path, const std::string& text) { std::ofstream{path} << text; };
+    const auto same = [](unsigned number) { return std::to_string(number) + ' ' + std::to_string(number) + " 1"; };
+    const std::string user = same(::geteuid());
+    const std::string group = same(::getegid());
+    if (::unshare(CLONE_NEWNS) != 0) {
+        if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+        put("/proc/self/uid_map", user);
+        put("/proc/self/setgroups", "deny");
+        put("/proc/self/gid_map", group);
+    }
+    return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("none", folder.c_str(), "tmpfs", 0, "mode=0700,nr_inodes=10") == 0;
 }
 
 std::optional<Share> until_exit; // NOLINT(cert-err58-cpp): ends with the program
@@ -407,6 +426,11 @@ TEST_CASE("share: impossible options, devices, folders and savers are refused") 
     REQUIRE(::chmod(place.folder.c_str(), 0750) == 0);
     CHECK(contains(text_of<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
     REQUIRE(::chmod(place.folder.c_str(), 0700) == 0);
+    if (::geteuid() == 0) {
+        REQUIRE(::chown(place.folder.c_str(), 1, 1) == 0);
+        CHECK(contains(text_of<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
+        REQUIRE(::chown(place.folder.c_str(), 0, 0) == 0);
+    }
     CHECK(contains(text_of<Unavailable>([&] {
                        const Share share{place.device(), {.folder = "/no/such/one"}};
                    }),
@@ -415,6 +439,66 @@ TEST_CASE("share: impossible options, devices, folders and savers are refused") 
     const Share share = place.join({});
     MemorySaver<> stranger{place.device()};
     CHECK_THROWS_AS((void)share.lend(stranger), Misuse);
+    const Share another = place.join({});
+    MemorySaver<> others{another.driver()};
+    CHECK(contains(text_of<Misuse>([&] { (void)share.lend(others); }), "not on the driver of this share"));
+}
+
+TEST_CASE("share: a folder that is full or read-only is refused, and who is in it goes on") {
+    const Place place;
+    Child child{[&] {
+        if (!mount_small_disk(place.folder)) return 9;
+        std::optional<Share> share{Share{place.device(), {.answer_within = 50ms, .folder = place.folder}}};
+        MemorySaver<> saver{share->driver()};
+        void* const block = saver.arena("weights").allocate(page);
+        for (int i = 0; std::ofstream{place.folder + '/' + std::to_string(i)}; ++i) {
+        }
+        const auto publish = [&] { (void)share->publish("model", saver, "weights", {.names = {{"w", block, page}}}); };
+        const auto join = [&] { const Share late{place.device(), {.answer_within = 50ms, .folder = place.folder}}; };
+        std::string said = text_of<Unavailable>(publish);
+        std::memset(block, 1, page); // still its own
+        join();                      // there is a leader
+        saver.drop("weights");
+        saver = MemorySaver<>{place.device()};
+        share.reset();
+        said += text_of<Unavailable>(join);
+        if (::mount(nullptr, place.folder.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return 8;
+        said += text_of<Unavailable>(join);
+        (void)saver.arena("alone").allocate(60 * page);
+        (void)!::write(STDERR_FILENO, said.data(), said.size());
+        return 0;
+    }};
+    const std::string said = child.rest();
+    const int code = child.wait();
+    if (code == 9) {
+        MESSAGE("skipped: this process may not mount a file system");
+        return;
+    }
+    CHECK_MESSAGE(code == 0, said);
+    CHECK_MESSAGE(contains(said, "cannot lock a file in the folder " + place.folder + ": ENOSPC"), said);
+    CHECK_MESSAGE(contains(said, "cannot lead in the folder " + place.folder + ": ENOSPC"), said);
+    CHECK_MESSAGE(contains(said, "cannot lead in the folder " + place.folder + ": EROFS"), said);
+}
+
+TEST_CASE("share: members whose folder is removed go on, and the next ones meet in a new one") {
+    const Place place;
+    std::optional<Share> one{place.join({.name = "one"})};
+    const Share two = place.join({.name = "two", .answer_within = 50ms});
+    MemorySaver<> saver{two.driver()};
+    void* const block = saver.arena("weights").allocate(page);
+    std::filesystem::remove_all(place.folder);
+    CHECK(two.members().size() == 2);
+    CHECK(contains(text_of<Unavailable>([&] {
+                       (void)two.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+                   }),
+                   "ENOENT"));
+    one.reset();
+    std::memset(block, 1, page);
+    (void)saver.arena("alone").allocate(60 * page); // nobody leads any more
+    CHECK_THROWS_AS((void)saver.arena("more").allocate(60 * page), OutOfMemory);
+    CHECK(two.members().size() == 1);
+    const Share three = place.join({.name = "three"});
+    CHECK(three.members().size() == 1);
 }
 
 TEST_CASE("share: handles that were moved from, assigned and given long times") {

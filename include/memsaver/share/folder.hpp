@@ -23,9 +23,10 @@ public:
 
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-    /// Takes the leader's lock, if nobody has it. It ends with the descriptor, or with the process.
+    /// Takes the leader's lock. It ends with the descriptor, or with the process. Invalid, with errno, if it cannot be
+    /// had: EAGAIN if somebody has it.
     [[nodiscard]] ShareFd lead() const;
-    /// The leader's socket, for who has its lock. Invalid if it cannot be made.
+    /// The leader's socket, for who has its lock. Invalid, with errno, if it cannot be made.
     [[nodiscard]] ShareFd listen() const { return listen("leader"); }
     /// A connection to the leader; invalid if there is none.
     [[nodiscard]] ShareFd connect() const { return connect("leader"); }

@@ -55,9 +55,11 @@ inline void ShareFolder::refuse(const char* what, const Status& status) const {
 inline ShareFd ShareFolder::lead() const {
     ShareFd file = ShareFd::opened(
         [&] { return ::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
-    const bool leads = file && SystemLocks::lock(file.get(), F_WRLCK).ok() &&
-                       SystemLocks::is_named(file.get(), folder_.get(), "leader.lock");
-    if (!leads) return {};
+    if (!file || (SystemLocks::lock(file.get(), F_WRLCK).ok() &&
+                  SystemLocks::is_named(file.get(), folder_.get(), "leader.lock")))
+        return file;
+    file.reset();
+    errno = EAGAIN;
     return file;
 }
 
@@ -80,8 +82,11 @@ inline ShareFd ShareFolder::listen(const char* name) const {
     if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
         ::listen(made.get(), most) == 0 && ::renameat(folder_.get(), early.c_str(), folder_.get(), name) == 0)
         return made;
+    const int error = errno;
     remove(early.c_str());
-    return {};
+    made.reset();
+    errno = error;
+    return made;
 }
 
 inline ShareFd ShareFolder::connect(const char* name) const {

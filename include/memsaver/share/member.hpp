@@ -82,7 +82,8 @@ public:
     /// Waits for a lending that runs.
     void stop_lending(std::uint64_t number) noexcept;
 
-    /// Waits until a leader has answered, or for a while. Throws Unavailable if members of another version are there.
+    /// Waits until a leader has answered, or for a while. Throws Unavailable if members of another version are there,
+    /// or nobody can lead.
     void meet();
 
     [[nodiscard]] bool forked() const noexcept { return fork_.forked(); }
@@ -141,6 +142,7 @@ private:
     bool welcome_ = false;
     bool silent_ = false;       // the leader has not answered, and has said nothing since
     bool other_device_ = false; // of the leader
+    int cannot_lead_ = 0;       // errno: nobody leads, and this process cannot
     bool broken_ = false;       // the link is to be closed by the thread for messages
     unsigned turned_away_ = 0;  // connections that one process ended before a welcome, in a row
     long turned_by_ = -1;

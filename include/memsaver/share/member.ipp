@@ -267,13 +267,17 @@ inline void ShareMemberCore::connect() {
     if (!made && !leading_) {
         ShareFd lock = folder_.lead();
         ShareFd listener = lock ? folder_.listen() : ShareFd{};
+        const int error = listener ? 0 : errno;
         if (listener)
             leading_ = std::make_unique<Leading>(std::move(lock), std::move(listener), process_.get(),
                                                  std::move(leader_process_), facts_.pages, inner_, answer_within_);
         made = folder_.connect();
+        const std::lock_guard guard{mutex_};
+        cannot_lead_ = error == EAGAIN ? 0 : error;
     }
     if (!made) return;
     const std::lock_guard lock{mutex_};
+    cannot_lead_ = 0;
     ShareMessage hello;
     hello.facts = facts_;
     if (!send_message(made.get(), hello, process_.get())) return;
@@ -466,6 +470,7 @@ inline void ShareMemberCore::meet() {
                 " share another device (ShareOptions::folder is for one device)"});
     if (turned_away_ >= enough)
         unavailable({"Share: the members that meet in ", folder_.path(), " use another version of memsaver"});
+    if (cannot_lead_ != 0) folder_.refuse("cannot lead in", system_status(cannot_lead_));
 }
 
 inline bool ShareMemberCore::answered(std::unique_lock<std::mutex>& lock, Asked& asked,
