@@ -73,20 +73,21 @@ class Region:
     on which it began, in reverse order: do not `yield` or `await` inside one. A region can be entered again.
     """
 
-    def __init__(self, saver: Saver, push: Callable[[], None]) -> None:
+    def __init__(self, saver: Saver, push: Callable[[], Arena | None]) -> None:
+        """`push()` begins a region and returns its arena; None: plain memory."""
         self._saver = saver
         self._push = push
 
     def __enter__(self) -> Region:
-        self._push()
-        self._saver._open.regions.append(self)
+        arena = self._push()
+        self._saver._open.regions.append((self, arena))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         regions = self._saver._open.regions
-        if not regions or regions[-1] is not self:
+        if not regions or regions[-1][0] is not self:
             raise Misuse("a region must end on the thread that opened it, and before the regions around it")
         regions.pop()
         if not self._saver.closed:  # closing has ended its regions
@@ -95,7 +96,7 @@ class Region:
 
 class _OpenRegions(threading.local):
     def __init__(self) -> None:
-        self.regions: list[Region] = []
+        self.regions: list[tuple[Region, Arena | None]] = []
 
 
 class Hook:
@@ -348,11 +349,15 @@ class Saver:
         """Returns a region: inside `with saver.region("weights"):`, this thread's allocations without a tag use that
         tag, which is made if it does not exist. An arena must be one of this saver.
         """
-        if isinstance(tag, Arena):
-            arena = tag
-            return Region(self, lambda: call(library().memsaver_push_arena, self._handle, arena._handle))
-        name = raw(tag, "a tag")
-        return Region(self, lambda: call(library().memsaver_push_region, self._handle, name))
+        if not isinstance(tag, Arena):
+            raw(tag, "a tag")
+
+        def push() -> Arena:
+            arena = tag if isinstance(tag, Arena) else self.arena(tag)
+            call(library().memsaver_push_arena, self._handle, arena._handle)
+            return arena
+
+        return Region(self, push)
 
     def outside(self) -> Region:
         """Returns a region of plain memory, which is never paused."""
@@ -403,6 +408,11 @@ class Saver:
         for `allocate()`.
         """
         like = View(-1, shape, dtype, self._on_gpu, self.is_paused)
+        # Through its arena: once the tag is dropped, the address may be that of another tag's block.
+        regions = self._open.regions
+        arena = self.arena(tag) if tag is not None and like.bytes else regions[-1][1] if tag is None and regions else None
+        if arena is not None:
+            return arena._buffer(like, alignment, stream)
         pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.owns, self.free, library().memsaver_deallocate, self._handle)
 
@@ -818,9 +828,19 @@ class Arena:
         self, shape: int | Sequence[int], dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None
     ) -> Buffer:
         """Allocates an array from this arena; see `Saver.buffer()`."""
-        like = View(-1, shape, dtype, self.saver._on_gpu, self.saver.is_paused)
+        return self._buffer(View(-1, shape, dtype, self.saver._on_gpu, self.saver.is_paused), alignment, stream)
+
+    def _buffer(self, like: View, alignment: int, stream: Stream) -> Buffer:
         pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self.saver.owns, self.free, library().memsaver_arena_deallocate, self._handle)
+        return Buffer(like, pointer, self._owns, self.free, library().memsaver_arena_deallocate, self._handle)
+
+    def _owns(self, pointer: int) -> bool:
+        """Returns whether `pointer`, which was in a block of this arena, still is in a block, and not another tag's."""
+        if self.saver.owns(pointer):
+            with contextlib.suppress(Misuse):  # the tag was dropped
+                self.usage()
+                return True
+        return False
 
     def elastic(
         self, bytes: int, *, granularity: int = 0, on_reclaim: Callable[[int], object] | None = None

@@ -256,8 +256,13 @@ class Attached:
         return view
 
     def _is_paused(self, pointer: int, bytes: int) -> bool:
+        dropped = f'tag "{self.tag}" was dropped'
         if not self.saver.owns(pointer):
-            raise Misuse(f'tag "{self.tag}" was dropped')
+            raise Misuse(dropped)
+        try:
+            self.saver.totals(self.tag)  # unknown: the address may be that of another tag's block
+        except Misuse:
+            raise Misuse(dropped) from None
         return self.saver.is_paused(pointer, bytes)
 
     def verify(self) -> None:

@@ -144,7 +144,7 @@ def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.Monk
         return next(result for result, kind in BY_RESULT.items() if kind is memsaver.DriverError)
 
     with monkeypatch.context() as patched:
-        patched.setattr(library(), "memsaver_deallocate", fail)
+        patched.setattr(library(), "memsaver_arena_deallocate", fail)
         with pytest.raises(memsaver.DriverError):
             buffer.free()
     assert still_there()
@@ -169,6 +169,29 @@ def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
     buffer.free()
     del buffer
     assert saver.owns(others)
+
+
+def test_a_buffer_whose_tag_was_dropped_and_whose_address_is_another_tags(saver: Saver) -> None:
+    """It neither frees nor shows the other tag's block."""
+
+    def in_region() -> memsaver.Buffer:
+        with saver.region("a"):
+            return saver.buffer(1 << 20)
+
+    for make in (lambda: saver.buffer(1 << 20, tag="a"), in_region, lambda: saver.arena("a").buffer(1 << 20)):
+        buffer = make()
+        saver.drop("a")
+        others = saver.allocate(1 << 20, "b")
+        assert others == buffer.pointer
+        with pytest.raises(memsaver.Misuse, match="no memory any more"):
+            buffer.memory()
+        with pytest.raises(memsaver.Misuse):
+            buffer.free()
+        buffer._own()
+        del buffer
+        gc.collect()
+        assert saver.owns(others)
+        saver.drop("b")
 
 
 def test_a_buffer_whose_memory_is_gone(saver: Saver) -> None:
