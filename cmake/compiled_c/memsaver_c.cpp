@@ -581,19 +581,45 @@ std::function<bool(const NoRoom&)> asker_of(memsaver_no_room_function function, 
 
 constexpr const char* moments[] = {"before a pause", "after a pause", "before a resume", "after a resume"};
 
+/// Returns what the hook answers.
+using HookCall = std::function<int(const memsaver_hook_event&)>;
+
 template <class What> // PauseEvent, ResumeEvent
-std::function<void(What&)> hook_of(std::int32_t moment, memsaver_hook_function function, void* context) {
-    return [moment, function, context](const What& event) {
+std::function<void(What&)> hook_of(std::int32_t moment, HookCall call) {
+    return [moment, call = std::move(call)](const What& event) {
         std::vector<const char*> names;
         names.reserve(event.tags.size());
         for (const std::string& tag : event.tags) names.push_back(tag.c_str());
         const memsaver_report report = report_of(event.report);
         const memsaver_hook_event told{sizeof told, moment, names.data(), names.size(), &report};
-        if (const int answer = function(context, &told); answer != 0) {
+        if (const int answer = call(told); answer != 0) {
             throw HookFailed{std::string{"a hook that runs "} + moments[moment] + " returned " + std::to_string(answer),
                              event.report};
         }
     };
+}
+
+void add_hook(memsaver_saver& handle, std::int32_t moment, HookCall call, memsaver_hook** hook) {
+    const auto pausing = [&] { return hook_of<PauseEvent>(moment, std::move(call)); };
+    const auto resuming = [&] { return hook_of<ResumeEvent>(moment, std::move(call)); };
+    Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.saver.before_pause(pausing())
+                : moment == MEMSAVER_AFTER_PAUSE   ? handle.saver.after_pause(pausing())
+                : moment == MEMSAVER_BEFORE_RESUME ? handle.saver.before_resume(resuming())
+                                                   : handle.saver.after_resume(resuming());
+    if (hook != nullptr) {
+        *hook = std::make_unique<memsaver_hook>(memsaver_hook{std::move(made)}).release();
+    } else {
+        const std::lock_guard lock{handle.mutex};
+        handle.hooks.push_back(std::move(made));
+    }
+}
+
+/// Checks what both functions that add hooks are given.
+memsaver_saver& for_hook(memsaver_saver* saver, std::int32_t moment, bool has_function, const char* self) {
+    memsaver_saver& handle = given(saver, self, "the saver");
+    if (!has_function) throw Misuse{std::string{self} + ": the function is null"};
+    enumerator(moment, 4, (std::string{self} + ": the moment").c_str());
+    return handle;
 }
 
 // --- Regions ---
@@ -1297,21 +1323,23 @@ memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsave
                                   memsaver_hook** hook) noexcept {
     if (hook != nullptr) *hook = nullptr;
     return guarded(__func__, [&](const char* self) {
-        memsaver_saver& handle = given(saver, self, "the saver");
-        if (function == nullptr) throw Misuse{"memsaver_add_hook: the function is null"};
-        enumerator(moment, 4, "memsaver_add_hook: the moment");
-        const auto pausing = [&] { return hook_of<PauseEvent>(moment, function, context); };
-        const auto resuming = [&] { return hook_of<ResumeEvent>(moment, function, context); };
-        Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.saver.before_pause(pausing())
-                    : moment == MEMSAVER_AFTER_PAUSE   ? handle.saver.after_pause(pausing())
-                    : moment == MEMSAVER_BEFORE_RESUME ? handle.saver.before_resume(resuming())
-                                                       : handle.saver.after_resume(resuming());
-        if (hook != nullptr) {
-            *hook = std::make_unique<memsaver_hook>(memsaver_hook{std::move(made)}).release();
-        } else {
-            const std::lock_guard lock{handle.mutex};
-            handle.hooks.push_back(std::move(made));
-        }
+        add_hook(
+            for_hook(saver, moment, function != nullptr, self), moment,
+            [function, context](const memsaver_hook_event& event) { return function(context, &event); }, hook);
+    });
+}
+
+memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t moment,
+                                            memsaver_answering_hook_function function, void* context,
+                                            memsaver_hook** hook) noexcept {
+    if (hook != nullptr) *hook = nullptr;
+    return guarded(__func__, [&](const char* self) {
+        const auto call = [function, context](const memsaver_hook_event& event) {
+            std::int32_t answer = -1;
+            function(context, &event, &answer);
+            return answer;
+        };
+        add_hook(for_hook(saver, moment, function != nullptr, self), moment, call, hook);
     });
 }
 

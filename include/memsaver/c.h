@@ -291,8 +291,8 @@ typedef struct memsaver_options {
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
-    /// True: allocations and resumes make room as memsaver_use() does: they pause idle tags that were used before or
-    /// made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling thread.
+    /// True: allocations and resumes make room as memsaver_begin_use() does: they pause idle tags that were used before
+    /// or made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling thread.
     bool evict_for_allocations;
     /// Host memory: a name of at most 64 characters without '/'. All savers and shares with this name, in any process
     /// of this user, are on one device, with one capacity and granularity. Null: a device of this saver alone.
@@ -864,17 +864,25 @@ typedef struct memsaver_hook_event {
     const memsaver_report* report; ///< what was done; all 0 in hooks that run before
 } memsaver_hook_event;
 
-/// Runs on the thread that pauses or resumes, with no lock held. May allocate and free, but not pause, resume,
-/// exchange, trim, drop or close. Returns 0 to continue. Non-zero from a hook that runs before refuses the operation:
-/// nothing is done and the remaining hooks do not run. Non-zero from a hook that runs after does not undo the
-/// operation, and all other hooks still run. In both cases the call returns MEMSAVER_HOOK_FAILED, and its text contains
-/// the number. A hook must not throw C++ exceptions or longjmp.
+/// Runs on the thread that pauses or resumes, with no lock held. May allocate and free, and pause, resume, exchange,
+/// trim and drop other tags than those it runs for, but not use, reclaim or close. Returns 0 to continue. Non-zero from
+/// a hook that runs before refuses the operation: nothing is done and the remaining hooks do not run. Non-zero from a
+/// hook that runs after does not undo the operation, and all other hooks still run. In both cases the call returns
+/// MEMSAVER_HOOK_FAILED, and its text contains the number. A hook must not throw C++ exceptions or longjmp.
 typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* event);
 
 /// Adds a hook for a `moment` (memsaver_moment). Hooks of one moment run in the order in which they were added. Hooks
 /// that run after do not run if the operation failed. `hook` may be null: the hook is then removed with the saver.
 MEMSAVER_API memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function,
                                                void* context, memsaver_hook** hook) MEMSAVER_NOEXCEPT;
+/// A hook that writes to `answer` what a memsaver_hook_function returns. `answer` is -1 before: a hook that ends
+/// without an answer has failed.
+typedef void (*memsaver_answering_hook_function)(void* context, const memsaver_hook_event* event, int32_t* answer);
+/// The same for a language whose runtime may fail to begin or to end a callback, and returns anything then: Python at
+/// Ctrl-C.
+MEMSAVER_API memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t moment,
+                                                         memsaver_answering_hook_function function, void* context,
+                                                         memsaver_hook** hook) MEMSAVER_NOEXCEPT;
 /// Removes a hook. A call that is running on another thread completes. Also works after the saver was destroyed. Null
 /// is a no-op.
 MEMSAVER_API void memsaver_remove_hook(memsaver_hook* hook) MEMSAVER_NOEXCEPT;

@@ -296,6 +296,7 @@ class HookEvent(Sized):
 
 
 HookFunction = CFUNCTYPE(c_int, c_void_p, POINTER(HookEvent))
+AnsweringHookFunction = CFUNCTYPE(None, c_void_p, POINTER(HookEvent), POINTER(c_int32))
 
 
 class Usage(Sized):
@@ -462,6 +463,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "memsaver_elastic_resize": (c_int, (_handle, c_size_t, POINTER(PauseOptions))),
     "memsaver_get_elastic_info": (c_int, (_handle, POINTER(ElasticInfo))),
     "memsaver_add_hook": (c_int, (_handle, c_int32, HookFunction, c_void_p, _out_handle)),
+    "memsaver_add_answering_hook": (c_int, (_handle, c_int32, AnsweringHookFunction, c_void_p, _out_handle)),
     "memsaver_remove_hook": (None, (_handle,)),
     "memsaver_get_usage": (c_int, (_handle, _names, c_size_t, POINTER(Usage))),
     "memsaver_get_arena_usage": (c_int, (_handle, POINTER(Usage))),

@@ -110,18 +110,21 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
     """Calls a C function. Raises the first exception of a callback during the call, else the library's error."""
     raised: list[BaseException] = []
     error = None
-    inside = [argument for argument in arguments if isinstance(argument, Handle)]
-    for handle in inside:
-        handle.enter()
-    _thread.calls.append(raised)
-    _thread.closed += 1
-    try:
+    inside: list[Handle] = []
+    closed, depth = _thread.closed, len(_thread.calls)
+    try:  # a signal handler may raise at any line
+        for argument in arguments:
+            if isinstance(argument, Handle):
+                argument.enter()
+                inside.append(argument)
+        _thread.calls.append(raised)
+        _thread.closed = closed + 1
         code = function(*arguments)
         if code:
             error = last_error(code)
     finally:
-        _thread.closed -= 1
-        _thread.calls.pop()
+        _thread.closed = closed
+        del _thread.calls[depth:]
         for handle in inside:
             handle.leave()
     while _waiting and not _thread.closed:
@@ -170,22 +173,26 @@ def _enter() -> int:
     return closed
 
 
-def _on_hook(context: int, event: Any) -> int:
+def _on_hook(context: int, event: Any, answer: Any) -> None:
+    """Without an answer the hook has failed: ctypes loses what a signal handler raises before the first line, and what
+    a callback returns is undefined then.
+    """
     callback = _callbacks.get(context)
     if callback is None:
-        return 0
+        answer[0] = 0
+        return
     closed = _enter()
     try:
         raw = event.contents
         tags = tuple(text(raw.tags[i]) for i in range(raw.tag_count))
         report = report_of(raw.report.contents) if raw.report else Report()
         callback.function(HookEvent(Moment(raw.moment), tags, report))
+        answer[0] = 0
     except BaseException as exception:
         _keep(exception)
-        return 1
+        answer[0] = 1
     finally:
         _thread.closed = closed
-    return 0
 
 
 def _on_no_room(context: int, need: Any) -> int:
@@ -233,7 +240,7 @@ def _on_event(context: int, event: Any) -> None:
         _thread.closed -= 1
 
 
-on_hook = _abi.HookFunction(_on_hook)
+on_hook = _abi.AnsweringHookFunction(_on_hook)
 on_no_room = _abi.NoRoomFunction(_on_no_room)
 on_reclaim = _abi.ReclaimFunction(_on_reclaim)
 on_event = _abi.EventFunction(_on_event)

@@ -47,12 +47,17 @@ if TYPE_CHECKING:
 __all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
 
 
-def _allocate(with_stream: Any, without: Any, stream: Stream, *arguments: Any) -> int:
+def _allocate(with_stream: Any, without: Any, free: Any, stream: Stream, handle: Handle, *arguments: Any) -> int:
     pointer = c_void_p()
-    if stream is None:
-        call(without, *arguments, byref(pointer))
-    else:
-        call(with_stream, *arguments, stream_of(stream), byref(pointer))
+    try:
+        if stream is None:
+            call(without, handle, *arguments, byref(pointer))
+        else:
+            call(with_stream, handle, *arguments, stream_of(stream), byref(pointer))
+    except BaseException:
+        if pointer:  # that of a signal handler: nobody gets the block
+            free(handle, pointer)
+        raise
     return pointer.value or 0
 
 
@@ -379,7 +384,8 @@ class Saver:
         name = None if tag is None else raw(tag, "a tag")
         sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
         loaded = library()
-        return _allocate(loaded.memsaver_allocate_on, loaded.memsaver_allocate, stream, self._handle, name, *sizes)
+        functions = loaded.memsaver_allocate_on, loaded.memsaver_allocate, loaded.memsaver_deallocate_idle
+        return _allocate(*functions, stream, self._handle, name, *sizes)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
         """Frees a block of any tag, paused or active, on any thread. 0 is a no-op.
@@ -762,17 +768,19 @@ class Saver:
         close. Its exceptions are raised to the caller of the pause or resume. An exception before the operation refuses it: nothing is done, and later
         hooks do not run. An exception after it does not undo the operation, and all other hooks still run; the first of
         several exceptions is raised to the caller, the others go to `sys.unraisablehook`. Hooks that run after do not
-        run if the operation failed.
+        run if the operation failed. A hook that Ctrl-C hits as it begins does not run: `HookFailed`, and the
+        `KeyboardInterrupt` goes to `sys.unraisablehook`.
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"moment must be a Moment, not {moment!r}")
         context = self._context_of(function)
         handle = c_void_p()
         try:
-            add = library().memsaver_add_hook
+            add = library().memsaver_add_answering_hook
             call(add, self._handle, moment.value, _callbacks.on_hook, context, byref(handle))
-        except Error:
+        except BaseException:
             del self._callbacks[context]
+            library().memsaver_remove_hook(handle)  # that of a signal handler
             raise
         self._hooks[context] = handle
         return Hook(self, context)
@@ -812,7 +820,12 @@ class Arena:
         """Allocates from this arena; see `Saver.allocate()`."""
         sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
         loaded = library()
-        return _allocate(loaded.memsaver_arena_allocate_on, loaded.memsaver_arena_allocate, stream, self._handle, *sizes)
+        functions = (
+            loaded.memsaver_arena_allocate_on,
+            loaded.memsaver_arena_allocate,
+            loaded.memsaver_arena_deallocate_idle,
+        )
+        return _allocate(*functions, stream, self._handle, *sizes)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
         """Frees a block of this arena; see `Saver.free()`."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import signal
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import memsaver
 from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _callbacks
+from memsaver._library import library
 
 MIB = 1 << 20
 
@@ -75,6 +77,56 @@ def test_a_hook_refuses(saver: Saver, exception: BaseException) -> None:
     assert saver.totals("a").paused_bytes == 0
     if sys.version_info >= (3, 11):
         assert "memsaver: a hook that runs before a pause" in exception.__notes__[0]
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE_PAUSE, Moment.AFTER_PAUSE])
+def test_a_hook_that_ctrl_c_hits_as_it_begins(saver: Saver, moment: Moment) -> None:
+    """It does not run, and the call says so."""
+    saver.allocate(MIB, "a")
+    interrupts = ctypes.cast(ctypes.CDLL(None)["raise"], _abi.HookFunction)
+    native = ctypes.c_void_p()
+    add = library().memsaver_add_hook
+    assert add(saver._handle, moment.value, interrupts, int(signal.SIGINT), ctypes.byref(native)) == 0
+    seen: list[HookEvent] = []
+    for _ in range(8):  # what ctypes returns for it is undefined
+        hook = saver.add_hook(moment, seen.append)
+        with unraisable() as told, pytest.raises(memsaver.HookFailed, match="returned -1"):
+            saver.pause("a")
+        assert [type(each) for each in told] == [KeyboardInterrupt]
+        assert seen == []
+        hook.remove()
+        assert saver.totals("a").paused_bytes == (0 if moment is Moment.BEFORE_PAUSE else MIB)
+        saver.resume("a")
+    library().memsaver_remove_hook(native)
+
+
+def test_ctrl_c_during_a_call_leaves_nothing_behind(saver: Saver) -> None:
+    """Not the block, the hook or the use that the call made."""
+    pointer = saver.allocate(MIB, "a")
+    arena = saver.arena("a")
+    loaded = library()
+    calls: dict[str, Callable[[], object]] = {
+        "memsaver_allocate": lambda: saver.allocate(MIB, "a"),
+        "memsaver_arena_allocate": lambda: arena.allocate(MIB),
+        "memsaver_add_answering_hook": lambda: saver.add_hook(Moment.BEFORE_PAUSE, raising(KeyError())),
+        "memsaver_begin_use": lambda: saver.use("a"),
+    }
+    for name, use in calls.items():
+        function = getattr(loaded, name)
+
+        def interrupted(*arguments: Any, function: Any = function) -> int:
+            assert function(*arguments) == 0
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(loaded, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                use()
+        gc.collect()
+        assert saver.totals("a").blocks == 1
+    assert saver.pause("a", timeout=0).released_bytes >= MIB
+    saver.resume("a")
+    saver.free(pointer)
 
 
 def test_a_hook_after(saver: Saver) -> None:
@@ -252,7 +304,9 @@ def test_a_callback_that_c_still_has() -> None:
     """The Python saver may already be destroyed while C closes it; an exception goes to nobody's call."""
     event = _abi.Event(kind=99, tag=b"t", text=b"x")
     _callbacks.on_event(123456789, ctypes.pointer(event))
-    assert _callbacks.on_hook(123456789, None) == 0
+    answer = ctypes.c_int32(-1)
+    _callbacks.on_hook(123456789, None, ctypes.pointer(answer))
+    assert answer.value == 0
     assert _callbacks.on_no_room(123456789, None) == 0
     seen: list[Event] = []
     callback = _callbacks.Callback(seen.append)
@@ -260,5 +314,6 @@ def test_a_callback_that_c_still_has() -> None:
     assert seen == [Event(99, 0, "t", "x")]
     callback.function = raising(failure := KeyError("no"))
     with unraisable() as told:
-        assert _callbacks.on_hook(callback.context, ctypes.pointer(_abi.HookEvent(moment=0))) == 1
+        _callbacks.on_hook(callback.context, ctypes.pointer(_abi.HookEvent(moment=0)), ctypes.pointer(answer))
+    assert answer.value == 1
     assert told == [failure]

@@ -959,6 +959,10 @@ static int note(void* context, const memsaver_hook_event* event) {
 
 int throwing_hook(void* context, const memsaver_hook_event* event); // throwing.cpp
 
+static void answer_with(void* context, const memsaver_hook_event* event, int32_t* answer) {
+    if (event->moment == MEMSAVER_AFTER_PAUSE && *(const int32_t*)context != -1) *answer = *(const int32_t*)context;
+}
+
 static void test_hooks(void) {
     open_saver();
     void* block = block_of("tag", 3 * MIB, 1);
@@ -1000,6 +1004,18 @@ static void test_hooks(void) {
     memsaver_remove_hook(hooks[MEMSAVER_AFTER_PAUSE]);
     memsaver_destroy(saver);
     memsaver_remove_hook(hooks[MEMSAVER_AFTER_RESUME]); // after the saver
+
+    open_saver(); // hooks that answer, or do not
+    int32_t answer = -1;
+    OK(memsaver_add_answering_hook(saver, MEMSAVER_AFTER_PAUSE, answer_with, &answer, NULL));
+    IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, ALL, NULL, NULL));
+    CHECK(strstr(memsaver_last_error(), "after a pause returned -1") != NULL);
+    answer = 0;
+    OK(memsaver_pause(saver, ALL, NULL, NULL));
+    answer = 5;
+    IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, ALL, NULL, NULL));
+    CHECK(strstr(memsaver_last_error(), "after a pause returned 5") != NULL);
+    memsaver_destroy(saver);
 
     open_saver(); // hooks that throw
     memsaver_hook* hook = NULL;
@@ -1385,6 +1401,7 @@ static void test_null(void) {
         REFUSED(memsaver_elastic_release(NULL, 0, 1, NULL)) & REFUSED(memsaver_elastic_resize(NULL, 0, NULL)) &
         REFUSED(memsaver_get_elastic_info(NULL, &range)) &
         REFUSED(memsaver_add_hook(NULL, 0, hook_of_nobody, NULL, &hook)) &
+        REFUSED(memsaver_add_answering_hook(NULL, 0, answer_with, NULL, &hook)) &
         REFUSED(memsaver_get_usage(NULL, ALL, &usage)) & REFUSED(memsaver_get_arena_usage(NULL, &usage)) &
         REFUSED(memsaver_get_usage_json(NULL, &text)) & REFUSED(memsaver_torch_push(NULL));
     CHECK(handles);
@@ -1432,6 +1449,8 @@ static void test_null(void) {
     MISUSE(memsaver_add_hook(saver, 0, NULL, NULL, &hook), "function is null");
     MISUSE(memsaver_add_hook(saver, 4, hook_of_nobody, NULL, &hook), "moment cannot be 4");
     MISUSE(memsaver_add_hook(saver, -1, hook_of_nobody, NULL, NULL), "moment cannot be -1");
+    MISUSE(memsaver_add_answering_hook(saver, 0, NULL, NULL, &hook), "function is null");
+    MISUSE(memsaver_add_answering_hook(saver, 4, answer_with, NULL, &hook), "moment cannot be 4");
     MISUSE(memsaver_deallocate(saver, to), "no tag of this saver contains this pointer");
     memsaver_release_arena(arena);
     memsaver_destroy(saver);
