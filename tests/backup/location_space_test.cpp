@@ -40,19 +40,19 @@ TEST_CASE("LocationSpace: freed ranges join their neighbours") {
     }
 }
 
-TEST_CASE("LocationSpace: removes a range only if all of it is free, out of the middle too") {
+TEST_CASE("LocationSpace: removes a region only if all of it is free") {
     LocationSpace space;
     space.add(1000, 300);
-    CHECK(!space.remove(900, 100));
-    CHECK(!space.remove(1250, 100));
-    CHECK(!space.remove(5000, 1));
-    CHECK(space.remove(1100, 100));
-    CHECK(!space.remove(1100, 100));
-    CHECK(space.take(101) == 0);
-    CHECK(space.remove(1000, 50)); // the front
-    CHECK(space.remove(1290, 10)); // the back
-    CHECK(space.take(50) == 1050);
-    CHECK(space.remove(1200, 90)); // all of it
+    CHECK(!space.remove({5000, 1}));
+    CHECK(space.take(100) == 1000);
+    CHECK(!space.remove({1000, 300}));
+    CHECK(!space.remove({1100, 300}));
+    space.give(1000, 100);
+    CHECK(space.free_bytes() == 300);
+    CHECK(space.remove({1000, 300}));
+    CHECK(space.free_bytes() == 0);
+    CHECK(!space.has_room(1000));
+    CHECK(!space.remove({1000, 300}));
     CHECK(space.take(1) == 0);
     space.add(7, 7);
     space.clear();
@@ -110,10 +110,10 @@ TEST_CASE("LocationSpace: no range reaches from one region into an adjacent one"
         space.give(forwards ? 1060 : 1100, 40);
         space.give(forwards ? 1100 : 1060, 40);
         CHECK(space.take(41) == 0);
-        CHECK(!space.remove(1000, 100));
+        CHECK(!space.remove({1000, 100}));
         space.give(1000, 60);
-        CHECK(space.remove(1000, 100)); // each space is removed separately
-        CHECK(!space.remove(1100, 100));
+        CHECK(space.remove({1000, 100})); // each space is removed separately
+        CHECK(!space.remove({1100, 100}));
         space.give(1140, 60);
         CHECK(space.take(100) == 1100);
     }
@@ -122,7 +122,7 @@ TEST_CASE("LocationSpace: no range reaches from one region into an adjacent one"
 TEST_CASE("LocationSpace: a region that was removed leaves no border behind") {
     LocationSpace space;
     space.add(1000, 100);
-    CHECK(space.remove(1000, 100));
+    CHECK(space.remove({1000, 100}));
     space.add(900, 300);
     CHECK(space.take(100) == 900);
     CHECK(space.take(100) == 1000);

@@ -88,8 +88,8 @@ MEMSAVER_INLINE void BackupIndex::sweep() {
     (void)store->retry();
     if (freed_places.empty()) return;
     for (; !freed_places.empty(); freed_places.pop_back()) {
-        space.give(freed_places.back().location, freed_places.back().bytes);
         store->discard(freed_places.back().location, freed_places.back().bytes);
+        space.give(freed_places.back().location, freed_places.back().bytes);
     }
     store->shrink(space);
 }

@@ -49,8 +49,8 @@ public:
     inline CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding);
 
     inline Room grow(std::size_t bytes, const LiveSet& live) override;
-    inline void discard(std::uint64_t location, std::size_t bytes) noexcept override;
-    inline void shrink(LocationSpace& names) override;
+    inline void discard(std::uint64_t location, std::size_t bytes) override;
+    inline void shrink(LocationSpace& names) noexcept override;
     inline Status clear() noexcept override;
     inline Status retry() noexcept override;
     inline void about(const LiveSet& live) override;
@@ -89,8 +89,7 @@ private:
         std::size_t stored = 0;
         std::uint32_t sum = 0; ///< checksum of a coded chunk
         bool coded = false;
-        bool whole = false;     ///< the bytes have been stored
-        bool discarded = false; ///< no longer needed; its storage could not be freed yet
+        bool whole = false; ///< the bytes have been stored
     };
     using Records = std::map<std::uint64_t, Record>; // by name
 
@@ -141,8 +140,6 @@ private:
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
     inline void free_location(const Record& record);
     inline Records::iterator erase(Records::iterator record);
-    /// Erases records that are no longer needed, those of some chunks among them.
-    inline void sweep(const std::vector<Unit>& unneeded);
     inline void count(const Record& record, bool more) noexcept;
 
     [[nodiscard]] inline Record record_of(const Unit& chunk) const;

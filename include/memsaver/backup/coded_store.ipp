@@ -15,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -233,31 +232,15 @@ inline CodedStore::Records::iterator CodedStore::erase(Records::iterator record)
     return records_.erase(record);
 }
 
-inline void CodedStore::sweep(const std::vector<Unit>& unneeded) {
-    const std::lock_guard lock{mutex_};
-    for (auto record = records_.begin(); record != records_.end();)
-        record = record->second.discarded ? erase(record) : std::next(record);
-    for (const Unit& chunk : unneeded) {
-        if (const auto record = records_.find(chunk.location); record != records_.end()) erase(record);
-    }
-}
-
-inline void CodedStore::discard(std::uint64_t location, std::size_t bytes) noexcept {
+inline void CodedStore::discard(std::uint64_t location, std::size_t bytes) {
     const std::lock_guard lock{mutex_};
     for (auto record = records_.lower_bound(location); record != records_.end() && record->first < location + bytes;) {
         inside_->discard(record->second.location, stride(record->second.stored));
-        if (record->second.whole) count(record->second, false);
-        record->second.whole = false;
-        record->second.discarded = true;
-        try {
-            record = erase(record);
-        } catch (const std::bad_alloc&) { // `sweep` erases it later
-            ++record;
-        }
+        record = erase(record);
     }
 }
 
-inline void CodedStore::shrink(LocationSpace&) { // names cost nothing
+inline void CodedStore::shrink(LocationSpace&) noexcept { // names cost nothing
     const std::unique_lock growing{inside_mutex_};
     const std::lock_guard lock{mutex_};
     inside_->shrink(packed_);
@@ -338,7 +321,6 @@ inline CodedStore::Plan CodedStore::allocate(const std::vector<Unit>& chunks,
 
 inline void CodedStore::prepare(std::vector<Unit> units) {
     measure();
-    sweep({});
     (void)allocate(cut_at_addresses(units, chunk_bytes_), {});
     std::vector<Unit> cells;
     for (const Room& cell : unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
@@ -355,7 +337,12 @@ inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vec
     Plan scratch;
     if (direction == Direction::out) {
         const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
-        sweep(chunks);
+        {
+            const std::lock_guard lock{mutex_};
+            for (const Unit& chunk : chunks) {
+                if (const auto record = records_.find(chunk.location); record != records_.end()) erase(record);
+            }
+        }
         scratch = allocate(chunks, live.tell);
     } else {
         {

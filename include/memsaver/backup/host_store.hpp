@@ -25,7 +25,7 @@ public:
     HostStore(AnyDriver driver, bool pinned, StoreOptions options);
 
     MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
-    MEMSAVER_INLINE void shrink(LocationSpace& space) override;
+    MEMSAVER_INLINE void shrink(LocationSpace& space) noexcept override;
     MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
 

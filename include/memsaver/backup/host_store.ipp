@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/host_store.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -10,7 +11,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -38,10 +38,8 @@ MEMSAVER_INLINE Room HostStore::grow(std::size_t bytes, const LiveSet& live) {
     return {mappings_.back().address, mappings_.back().bytes};
 }
 
-MEMSAVER_INLINE void HostStore::shrink(LocationSpace& space) {
-    for (auto mapping = mappings_.begin(); mapping != mappings_.end();) { // not erase_if, because `remove` may throw
-        mapping = space.remove(mapping->address, mapping->bytes) ? mappings_.erase(mapping) : std::next(mapping);
-    }
+MEMSAVER_INLINE void HostStore::shrink(LocationSpace& space) noexcept {
+    erase_in(mappings_, [&](const HostPart& mapping) { return space.remove({mapping.address, mapping.bytes}); });
 }
 
 MEMSAVER_INLINE void HostStore::discard(std::uint64_t location,

@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
     MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
     void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
-    MEMSAVER_INLINE void shrink(LocationSpace& space) override;
+    MEMSAVER_INLINE void shrink(LocationSpace& space) noexcept override;
     MEMSAVER_INLINE Status clear() noexcept override;
     void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,

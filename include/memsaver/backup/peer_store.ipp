@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/peer_store.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -79,15 +80,12 @@ MEMSAVER_INLINE Room PeerStore::grow(std::size_t bytes, const LiveSet& live) {
     return {pages_.back()->address(), pages_.back()->bytes()};
 }
 
-MEMSAVER_INLINE void PeerStore::shrink(LocationSpace& space) {
-    for (auto pages = pages_.begin(); pages != pages_.end();) { // not erase_if, because `remove` may throw
-        if (!space.remove((*pages)->address(), (*pages)->bytes())) {
-            ++pages;
-            continue;
-        }
-        (void)share_.add(std::move(*pages));
-        pages = pages_.erase(pages);
-    }
+MEMSAVER_INLINE void PeerStore::shrink(LocationSpace& space) noexcept {
+    erase_in(pages_, [&](std::shared_ptr<PeerPages>& pages) {
+        const bool unused = space.remove({pages->address(), pages->bytes()});
+        if (unused) (void)share_.add(std::move(pages));
+        return unused;
+    });
 }
 
 MEMSAVER_INLINE Status PeerStore::clear() noexcept {

@@ -52,8 +52,8 @@ class BackupStore;
 
 /// Keeps the free locations of a store. Allocates best fit, from the front of a free range, so that blocks placed one
 /// after the other into fresh storage are adjacent. No allocation spans two Rooms, even adjacent ones, because each
-/// Room is pinned and freed separately. Locations are not 0. Not thread-safe. Strong exception guarantee: a function
-/// that throws bad_alloc has changed nothing; `take` and `clear` never throw.
+/// Room is pinned and freed separately. Locations are not 0. Not thread-safe. `grow`, `add` and `give` may throw
+/// bad_alloc; nothing has changed then.
 class LocationSpace {
 public:
     /// Adds a Room that the store allocates. If the Room cannot be recorded for lack of memory, the next call adds it.
@@ -67,8 +67,8 @@ public:
 
     void give(std::uint64_t location, std::size_t bytes);
 
-    /// Removes a range for good if all of it is free. Returns whether it was.
-    bool remove(std::uint64_t location, std::size_t bytes);
+    /// Removes a Room for good if all of it is free. Returns whether it was.
+    bool remove(Room room) noexcept;
 
     void clear() noexcept;
 
@@ -96,10 +96,10 @@ class BackupStore : public ByteStore {
 public:
     /// Adds storage. Throws if there is not enough.
     virtual Room grow(std::size_t bytes, const LiveSet& live) = 0;
-    /// These bytes are no longer needed.
-    virtual void discard(std::uint64_t location, std::size_t bytes) noexcept = 0;
-    /// Frees each Room that is entirely free. May throw bad_alloc.
-    virtual void shrink(LocationSpace& space) = 0;
+    /// These bytes are no longer needed. May throw bad_alloc: the next call, for the same bytes, does the rest.
+    virtual void discard(std::uint64_t location, std::size_t bytes) = 0;
+    /// Frees each Room that is entirely free.
+    virtual void shrink(LocationSpace& space) noexcept = 0;
     /// `clear` frees all storage; `retry` frees what could not be freed before. Both return the first failure.
     virtual Status clear() noexcept = 0;
     virtual Status retry() noexcept = 0;

@@ -78,22 +78,11 @@ MEMSAVER_INLINE void LocationSpace::give(std::uint64_t location, std::size_t byt
     insert(location, bytes);
 }
 
-MEMSAVER_INLINE bool LocationSpace::remove(std::uint64_t location, std::size_t bytes) {
-    const auto after = by_location_.upper_bound(location);
-    if (after == by_location_.begin()) return false;
-    const auto [begin, size] = *std::prev(after);
-    if (location + bytes > begin + size) return false;
-    const auto before = static_cast<std::size_t>(location - begin);
-    const std::size_t behind = size - before - bytes;
-    if (before != 0 && behind != 0) insert(location + bytes, behind); // the only step that allocates
-    if (before != 0) {
-        change(begin, size, begin, before);
-    } else if (behind != 0) {
-        change(begin, size, location + bytes, behind);
-    } else {
-        erase(begin, size);
-    }
-    starts_.erase(location);
+MEMSAVER_INLINE bool LocationSpace::remove(Room room) noexcept {
+    const auto found = by_location_.find(room.location);
+    if (found == by_location_.end() || found->second != room.bytes) return false;
+    erase(room.location, room.bytes);
+    starts_.erase(room.location);
     return true;
 }
 
