@@ -24,8 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Asks the leader. Returns what is in the way, if anything.
-std::string ask(const std::string& path, std::vector<ShareFacts>& rows) {
+/// Asks the leader for the members, and how many bytes linger. Returns what is in the way, if anything.
+std::string ask(const std::string& path, std::vector<ShareFacts>& rows, std::uint64_t& lingering) {
     if (!std::filesystem::is_directory(path)) return "there is no such folder"; // it would be made
     const ShareFolder folder{"", path};
     const ShareFd link = folder.connect();
@@ -42,18 +42,27 @@ std::string ask(const std::string& path, std::vector<ShareFacts>& rows) {
         const ShareReceived got = receive_message(link.get(), message, none);
         if (got == ShareReceived::ended) return "the leading member has just ended, or is of another version";
         if (got == ShareReceived::message && message.kind == ShareMessage::Kind::row) rows.push_back(message.facts);
-        if (got == ShareReceived::message && message.kind == ShareMessage::Kind::end) return {};
+        if (got != ShareReceived::message || message.kind != ShareMessage::Kind::end) continue;
+        lingering = message.bytes;
+        return {};
     }
 }
 
 /// "-" for nothing.
 std::string in_table(std::uint64_t bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
 
+std::string time_in_table(std::uint64_t nanoseconds) {
+    const std::uint64_t seconds = nanoseconds / 1'000'000'000;
+    if (seconds < 100) return std::to_string(seconds) + " s";
+    return seconds < 6000 ? std::to_string(seconds / 60) + " min" : std::to_string(seconds / 3600) + " h";
+}
+
 bool show(const std::string& path) {
     std::vector<ShareFacts> rows;
+    std::uint64_t lingering = 0;
     std::string wrong;
     try {
-        wrong = ask(path, rows);
+        wrong = ask(path, rows, lingering);
     } catch (const std::exception& error) {
         wrong = error.what();
     }
@@ -62,16 +71,17 @@ bool show(const std::string& path) {
     std::sort(rows.begin(), rows.end(), [](const ShareFacts& a, const ShareFacts& b) {
         return a.priority != b.priority ? a.priority > b.priority : a.held > b.held;
     });
-    constexpr const char* row = "%-24.24s %9s %5s %7s %11s %11s %11s %11s\n";
-    std::printf(row, "NAME", "PROCESS", "LENDS", "PRIO", "FLOOR", "HELD", "PUBLISHED", "WAITS FOR");
+    constexpr const char* row = "%-24.24s %9s %5s %7s %11s %11s %7s %11s %11s\n";
+    std::printf(row, "NAME", "PROCESS", "LENDS", "PRIO", "FLOOR", "HELD", "IDLE", "PUBLISHED", "WAITS FOR");
     for (const ShareFacts& each : rows) {
         std::string name = each.name[0] == '\0' ? "(no name)" : each.name.data();
         for (char& letter : name)
             if (static_cast<unsigned char>(letter) < ' ') letter = '?'; // what a terminal would obey
         std::printf(row, name.c_str(), std::to_string(each.process).c_str(), each.lends != 0 ? "yes" : "no",
                     std::to_string(each.priority).c_str(), in_table(each.floor).c_str(), in_table(each.held).c_str(),
-                    in_table(each.published).c_str(), in_table(each.waiting).c_str());
+                    time_in_table(each.idle).c_str(), in_table(each.published).c_str(), in_table(each.waiting).c_str());
     }
+    if (lingering != 0) std::printf("%s linger for whoever takes them next\n", format_bytes(lingering).c_str());
     return true;
 }
 

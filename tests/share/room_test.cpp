@@ -27,13 +27,14 @@ struct Desk {
         std::uint64_t bytes;
     };
     std::uint64_t free = 0;
+    std::uint64_t idle = 0; // of the member that was asked last, as far as the leader knew
     bool held_back = false; // more is heard before the next look
     std::vector<Sent> sent;
     int waits = 0;           // how often somebody was told that it waits
     std::uint64_t asked = 0; // the number of the last question
     ShareRoom::Clock::time_point now{};
     ShareRoom room{[this](int link, const ShareMessage& m, int /*descriptor*/) {
-                       if (m.kind == Kind::lend) asked = m.id;
+                       if (m.kind == Kind::lend) asked = m.id, idle = m.facts.idle;
                        if (m.kind == Kind::waits) ++waits;
                        if (m.kind != Kind::welcome && m.kind != Kind::waits)
                            sent.push_back({link, m.kind, m.id, m.bytes});
@@ -62,7 +63,7 @@ struct Desk {
         ShareMessage message;
         message.kind = kind;
         message.bytes = bytes;
-        message.id = kind == Kind::gave && id == 0 ? asked : id;
+        message.id = (kind == Kind::gave || kind == Kind::recent) && id == 0 ? asked : id;
         message.within = within;
         now += 1ms;
         room.hear(link, message, now);
@@ -157,6 +158,42 @@ TEST_CASE(
     desk.free += 10;
     desk.say(2, Kind::gave, 10);
     CHECK(desk.heard() == "1 deny 30"); // nobody has more, and it does not wait
+}
+
+TEST_CASE("share room: a member that has used its memory is asked after those that have been idle for longer") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.join(3, 10); // 50 ms later
+    const auto recent = [&](int link, std::chrono::nanoseconds since) {
+        ShareMessage message;
+        message.kind = Kind::recent;
+        message.id = desk.asked;
+        message.facts.idle = static_cast<std::uint64_t>(since.count());
+        desk.now += 1ms;
+        desk.room.hear(link, message, desk.now);
+        desk.room.look(desk.now);
+    };
+    desk.now += 10ms;
+    desk.want(1, 8, 11);
+    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.idle == std::chrono::nanoseconds{61ms}.count());
+    recent(2, 5ms);
+    CHECK(desk.heard() == "3 lend 8");
+    recent(3, 24h); // no longer than was known
+    CHECK(desk.heard() == "3 lend 8");
+    recent(3, 2ms);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.free = 4;
+    desk.say(2, Kind::gave, 4);
+    CHECK(desk.heard() == "3 lend 4");
+    desk.free = 8;
+    desk.say(3, Kind::gave, 4);
+    CHECK(desk.heard() == "1 grant 8");
+    desk.leave(3);
+    desk.want(1, 12, 12);
+    CHECK(desk.heard() == "2 lend 10");
+    CHECK(desk.idle == 0); // there is no other one
 }
 
 TEST_CASE("share room: waiting members are served by priority, then by age, and nobody overtakes") {

@@ -206,6 +206,31 @@ TEST_CASE("share: a member without room gets memory that is idle elsewhere, and 
     CHECK(all_are(weights_b, 2, 40 * page));
 }
 
+TEST_CASE("share: who has used its memory since it took some is not taken for idle") {
+    const Place place;
+    const Share one = place.join({.name = "one"});
+    const Share two = place.join({.name = "two"});
+    const Share three = place.join({.name = "three"});
+    MemorySaver<> a{one.driver()};
+    MemorySaver<> b{two.driver()};
+    MemorySaver<> c{three.driver()};
+    const Lending lent_a = one.lend(a);
+    const Lending lent_b = two.lend(b);
+    void* const in_a = fill(a, "weights", 20 * page, 1);
+    (void)fill(b, "weights", 20 * page, 2);
+    std::this_thread::sleep_for(5ms); // more than what is taken for the same time
+    { const Use use = a.use("weights"); }
+    std::this_thread::sleep_for(5ms);
+    (void)c.arena("big").allocate(30 * page);
+    CHECK(mapped(a, "weights") == 20 * page);
+    CHECK(mapped(b, "weights") == 0);
+    (void)c.arena("big").allocate(20 * page); // there is no other one
+    CHECK(mapped(a, "weights") == 0);
+    c.drop("big");
+    a.resume();
+    CHECK(all_are(in_a, 1, 20 * page));
+}
+
 TEST_CASE("share: memory in use, below the floor or of a saver that is not lent stays where it is") {
     const Place place;
     const Share one = place.join({.name = "one", .floor = 20 * page});
@@ -365,6 +390,7 @@ TEST_CASE("share: memsaver-top shows the members, and is none") {
         std::string text;
         CHECK(soon([&] { return contains(text = shown(place.folder, 0), "2.50 MiB"); })); // what it waits for
         CHECK_MESSAGE(contains(text, "one?[m "), text);
+        CHECK_MESSAGE(contains(text, " IDLE "), text);
         CHECK_MESSAGE(contains(text, "192.00 KiB"), text); // is published
         CHECK_MESSAGE(contains(text, std::to_string(::getpid())), text);
         const auto row = [&](const std::string& name) {

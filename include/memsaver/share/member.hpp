@@ -30,6 +30,8 @@ public:
     /// Releases so many bytes of device memory, and not more than the second number; returns how many it released. May
     /// throw.
     using Lend = std::function<std::size_t(std::size_t, std::size_t)>;
+    /// For how long none of it has been used. May throw.
+    using Idle = std::function<std::chrono::nanoseconds()>;
 
     static constexpr Status no_room{StatusKind::out_of_memory, 0, "no member of the share gives so much"};
     static constexpr Status no_host_memory{StatusKind::out_of_host_memory, 0, "no host memory"};
@@ -78,7 +80,7 @@ public:
     [[nodiscard]] std::vector<ShareFacts> list();
 
     /// Adds memory that can be lent, until `stop_lending` with the returned number.
-    std::uint64_t start_lending(Lend lend);
+    std::uint64_t start_lending(Lend lend, Idle idle);
     /// Waits for a lending that runs.
     void stop_lending(std::uint64_t number) noexcept;
 
@@ -117,8 +119,8 @@ private:
     bool use_grant(std::uint64_t bytes) noexcept;
     void turn(std::uint64_t bytes, ShareFd& pages) noexcept;
     std::uint64_t turn_all() noexcept;
-    void tell(ShareMessage message) noexcept;
-    void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0) noexcept;
+    void tell(ShareMessage message, std::uint64_t idle = 0) noexcept;
+    void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0, std::uint64_t idle = 0) noexcept;
     void lose_leader() noexcept;
     void note_refusal() noexcept;
     /// Returns what was granted and not used for a while.
@@ -155,12 +157,14 @@ private:
     struct Lender {
         std::uint64_t number;
         Lend lend;
+        Idle idle;
     };
     std::vector<Lender> lenders_;
     std::uint64_t lending_ = 0; // the lender that runs
     std::uint64_t wanted_ = 0;  // bytes that the leader asks for
     std::uint64_t wanted_id_ = 0;
-    std::uint64_t passing_ = 0; // how many bytes of released pages are passed on
+    std::uint64_t wanted_idle_ = 0; // how long this member has been idle, as far as the leader knows, or 0
+    std::uint64_t passing_ = 0;     // how many bytes of released pages are passed on
     ShareFacts passing_to_{};
     Clock::time_point passing_until_{};
     std::condition_variable lend_changed_;

@@ -80,7 +80,7 @@ public:
         }
         for (Client& each : clients_) // somebody else has its end of the connection
             if (!heard && !each.ended && each.process && has_ended(each.process.get())) end(each);
-        for (const auto& [link, id] : std::exchange(lists_, {})) room_.list(link, id);
+        for (const auto& [link, id] : std::exchange(lists_, {})) room_.list(link, id, Clock::now());
         for (Client& each : clients_) {
             if (!each.dropped) continue;
             each.left = true;
@@ -377,6 +377,7 @@ inline void ShareMemberCore::hear() {
             } else {
                 wanted_ = message.bytes;
                 wanted_id_ = message.id;
+                wanted_idle_ = message.facts.idle;
                 lend_changed_.notify_all();
             }
             break;
@@ -390,23 +391,17 @@ inline void ShareMemberCore::hear() {
 
 inline void ShareMemberCore::lend_out() noexcept {
     std::unique_lock lock{mutex_};
-    for (;;) {
-        lend_changed_.wait(lock, [&] { return stop_ || wanted_id_ != 0; });
-        if (stop_) return;
-        const std::uint64_t id = std::exchange(wanted_id_, 0);
-        const std::uint64_t wanted = std::exchange(wanted_, 0);
-        std::uint64_t given = 0;
+    const auto each_lender = [&](auto act) { // until it returns false; lenders may come and go meanwhile
         std::uint64_t last = 0;
-        while (given < wanted) { // lenders may come and go meanwhile
+        for (bool more = true; more;) {
             const auto next =
                 std::find_if(lenders_.begin(), lenders_.end(), [&](const Lender& each) { return each.number > last; });
             if (next == lenders_.end()) break;
             last = lending_ = next->number;
             try {
-                const Lend lend = next->lend;
-                const std::uint64_t at_most = facts_.held - std::min(facts_.held, facts_.floor);
+                const Lender lender = *next;
                 lock.unlock();
-                given += lend(wanted - given, at_most);
+                more = act(lender);
                 lock.lock();
             } catch (...) { // a hook that refuses: the next one may give
                 if (!lock.owns_lock()) lock.lock();
@@ -414,16 +409,43 @@ inline void ShareMemberCore::lend_out() noexcept {
             lending_ = 0;
             changed_.notify_all();
         }
+    };
+    for (;;) {
+        lend_changed_.wait(lock, [&] { return stop_ || wanted_id_ != 0; });
+        if (stop_) return;
+        const std::uint64_t id = std::exchange(wanted_id_, 0);
+        const std::uint64_t wanted = std::exchange(wanted_, 0);
+        if (const std::uint64_t known = std::exchange(wanted_idle_, 0); known != 0) {
+            std::uint64_t least = known;
+            each_lender([&](const Lender& each) {
+                least = std::min(least, static_cast<std::uint64_t>(each.idle().count()));
+                return true;
+            });
+            constexpr std::uint64_t as_known = 1'000'000; // who is used all the time can be asked too
+            if (least + as_known < known) {
+                passing_ = 0;
+                tell(Kind::recent, 0, id, least);
+                continue;
+            }
+        }
+        std::uint64_t given = 0;
+        each_lender([&](const Lender& each) {
+            std::unique_lock now{mutex_};
+            const std::uint64_t at_most = facts_.held - std::min(facts_.held, facts_.floor);
+            now.unlock();
+            if (given < wanted) given += each.lend(wanted - given, at_most);
+            return given < wanted;
+        });
         if (given >= wanted) passing_ = 0;
         passing_until_ = Clock::now() + passes_for;
         tell(Kind::gave, given, id);
     }
 }
 
-inline std::uint64_t ShareMemberCore::start_lending(Lend lend) {
+inline std::uint64_t ShareMemberCore::start_lending(Lend lend, Idle idle) {
     const std::lock_guard lock{mutex_};
     const std::uint64_t number = next_id_++;
-    lenders_.push_back({number, std::move(lend)});
+    lenders_.push_back({number, std::move(lend), std::move(idle)});
     try {
         if (!lender_.joinable()) lender_ = started([this] { lend_out(); });
     } catch (...) {
@@ -445,20 +467,21 @@ inline void ShareMemberCore::stop_lending(std::uint64_t number) noexcept {
 
 // --- calls of the program ---
 
-inline void ShareMemberCore::tell(ShareMessage message) noexcept {
+inline void ShareMemberCore::tell(ShareMessage message, std::uint64_t idle) noexcept {
     if (!link_ || broken_) return; // the next leader is told all that matters
     message.facts = facts_;
+    message.facts.idle = idle;
     if (send_message(link_.get(), message)) return;
     broken_ = true;
     wake();
 }
 
-inline void ShareMemberCore::tell(Kind kind, std::uint64_t bytes, std::uint64_t id) noexcept {
+inline void ShareMemberCore::tell(Kind kind, std::uint64_t bytes, std::uint64_t id, std::uint64_t idle) noexcept {
     ShareMessage message;
     message.kind = kind;
     message.id = id;
     message.bytes = bytes;
-    tell(message);
+    tell(message, idle);
 }
 
 inline void ShareMemberCore::meet() {

@@ -28,6 +28,7 @@ struct ShareFacts {
     std::uint64_t published = 0; ///< device memory of what it has published
     std::uint64_t waiting = 0;   ///< for so much; the leader knows
     std::uint64_t trusted = 0;   ///< takes pages as they were left, and gives them so
+    std::uint64_t idle = 0;      ///< nanoseconds since it took memory or used some, as far as who says it knows
     std::uint64_t pages = 0;     ///< what its pages are like: only members with the same number pass pages on
 
     /// Whether such pages are of another device: the last bit is not of the device.
@@ -48,6 +49,7 @@ struct ShareMessage {
         pass, ///< with a descriptor of pages: they have `bytes`, and are no longer its own. They stay for `within` (ns)
         turned, ///< pages of `bytes` that were passed to it went to the driver: it may take as much instead
         gave,   ///< the answer to `lend`: released what it could
+        recent, ///< or: has given nothing yet, because it has been idle for `facts.idle` only
         list,   ///< asks for the members; also of who is none
         leave,  ///< the connection ends, and not because the process does
         // The leader to a member.
@@ -55,10 +57,11 @@ struct ShareMessage {
         waits,   ///< want `id` is in the queue
         grant,   ///< of want `id`
         deny,    ///< want `id`: nobody has more to give; with a member's own facts: it is of another device
-        lend,    ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits
-        page,    ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
-        row,     ///< a member's `facts`, in answer to `list` `id`
-        end      ///< after the last row; `bytes`: of pages that linger
+        lend, ///< asks for `bytes`, for a want of which `within` may be passed pages; `facts`: of the one that waits,
+              ///< with the `idle` of the one that is asked, or 0 if no other one could be asked rather
+        page, ///< with a descriptor: `bytes` that are the member's from now on. The rest of a want is granted
+        row,  ///< a member's `facts`, in answer to `list` `id`
+        end   ///< after the last row; `bytes`: of pages that linger
     };
     static constexpr std::uint32_t this_version = 5;
     /// More than any device has: sums of a few do not overflow.

@@ -21,10 +21,11 @@ namespace detail {
 ///
 /// Who waits at the highest priority, and there longest, is served first; those behind get nothing of what it still
 /// needs. If less is free than it needs, members that lend are asked, one after the other: lowest priority first, then
-/// the one that has asked for nothing and taken nothing, and has lent, for longest; never below its floor. After all
-/// have been asked, a want that can wait does so until memory is freed or somebody begins to lend, and asks them again
-/// from time to time. A grant is for all bytes of a want. Granted bytes are set aside until they are taken, or said to
-/// be unused.
+/// the one that has been idle for longest: has asked for nothing, taken and used nothing, and has lent; never below its
+/// floor. One that has used its memory since it took some says so when it is asked, and is asked again after those that
+/// have not. After all have been asked, a want that can wait does so until memory is freed or somebody begins to lend,
+/// and asks them again from time to time. A grant is for all bytes of a want. Granted bytes are set aside until they
+/// are taken, or said to be unused.
 ///
 /// Who gives room may pass the pages themselves: when it is asked, and for a want that waits also later, when its owner
 /// releases some. They wait here for the rest, count as free, and go with the next grant to whoever that is, or to the
@@ -66,7 +67,7 @@ public:
     /// Anything that a member says after `hello`. `descriptor`: what came with it.
     void hear(Link link, const ShareMessage& message, Clock::time_point now, ShareFd descriptor = {});
     /// Sends who is there, a row each, and what lingers. `link`: of a member or not.
-    void list(Link link, std::uint64_t id) const;
+    void list(Link link, std::uint64_t id, Clock::time_point now) const;
     /// Passes by who has not answered in time, and serves who waits.
     void look(Clock::time_point now);
     /// When to look again, if nothing is heard before.
@@ -82,7 +83,7 @@ private:
     struct Member {
         Link link;
         ShareFacts facts;
-        Clock::time_point active; // when it last wanted or took memory, or began to lend
+        Clock::time_point active; // when it last wanted or took memory, used some before it was asked, or began to lend
     };
     struct Page { // on its way from one member to another
         ShareMessage message;
@@ -99,10 +100,13 @@ private:
     };
 
     Member* find(Link link) noexcept;
+    [[nodiscard]] static std::uint64_t idle(const Member& of, Clock::time_point now) noexcept {
+        return static_cast<std::uint64_t>(std::chrono::nanoseconds{now - of.active}.count());
+    }
     void want(Member& member, const ShareMessage& message);
     void send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes = 0) const;
-    /// Whom to ask next for a want; null if nobody is left.
-    Member* lender(const Want& want) noexcept;
+    /// Whom to ask next for a want; null if nobody is left. `rivals`: whether only idleness has decided.
+    Member* lender(const Want& want, bool& rivals) noexcept;
     /// Asks somebody for what the first want lacks. False if nobody has more to give, and it does not wait for others.
     bool ask_for(Want& want, std::uint64_t missing, Clock::time_point now);
     void serve(Clock::time_point now);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -86,7 +86,13 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         member->facts.granted += message.bytes;
         break;
     case Kind::gave:
-        if (asked_ == link && message.id == asked_id_) answered();
+    case Kind::recent:
+        if (asked_ != link || message.id != asked_id_) break;
+        answered();
+        if (message.kind == Kind::gave) break;
+        member->active = now - std::chrono::nanoseconds{std::min(message.facts.idle, idle(*member, now))};
+        for (Want& each : wants_)
+            if (each.asked.back() == link) each.asked.pop_back(); // may ask it again
         break;
     default: break; // what only a leader says
     }
@@ -100,12 +106,13 @@ inline void ShareRoom::want(Member& member, const ShareMessage& message) {
     send(member.link, Kind::waits, message.id);
 }
 
-inline void ShareRoom::list(Link link, std::uint64_t id) const {
+inline void ShareRoom::list(Link link, std::uint64_t id, Clock::time_point now) const {
     ShareMessage row;
     row.kind = Kind::row;
     row.id = id;
     for (const Member& each : members_) {
         row.facts = each.facts;
+        row.facts.idle = idle(each, now);
         for (const Want& want : wants_)
             if (want.link == each.link && want.within != only_free) row.facts.waiting += want.bytes;
         (void)send_(link, row, -1);
@@ -120,23 +127,25 @@ inline void ShareRoom::look(Clock::time_point now) {
     serve(now);
 }
 
-inline ShareRoom::Member* ShareRoom::lender(const Want& want) noexcept {
+inline ShareRoom::Member* ShareRoom::lender(const Want& want, bool& rivals) noexcept {
+    const auto rank = [](const Member& of) { return std::pair{of.facts.lends == 0, of.facts.priority}; };
     Member* best = nullptr;
     for (Member& each : members_) {
         const bool asked = std::find(want.asked.begin(), want.asked.end(), each.link) != want.asked.end();
         const bool idle = each.facts.lends == 0 && want.within == 0; // could only pass what it releases later
         if (asked || idle || each.facts.held <= each.facts.floor) continue;
-        const auto order = [](const Member& of) {
-            return std::tuple{of.facts.lends == 0, of.facts.priority, of.active};
-        };
-        if (best == nullptr || order(each) < order(*best)) best = &each;
+        const bool equal = best != nullptr && rank(each) == rank(*best);
+        const bool before = best == nullptr || rank(each) < rank(*best);
+        rivals = equal || (rivals && !before);
+        if (before || (equal && each.active < best->active)) best = &each;
     }
     return best;
 }
 
 inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_point now) {
     if (asked_ >= 0) return true; // the answer may be enough
-    if (Member* const from = lender(want)) {
+    bool rivals = false;
+    if (Member* const from = lender(want, rivals)) {
         want.asked.push_back(from->link);
         asked_ = from->link;
         asked_until_ = now + answer_within_;
@@ -148,6 +157,7 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
         for (const Page& each : pages_) here += each.message.bytes;
         message.within = static_cast<std::int64_t>(want.bytes - std::min(want.bytes, here));
         message.facts = find(want.link)->facts;
+        message.facts.idle = rivals ? idle(*from, now) : 0;
         (void)send_(from->link, message, -1);
         return true;
     }

@@ -85,7 +85,7 @@ private:
 ///
 /// Savers on `driver()` take memory only as far as it is free and nobody with a higher priority, or the same and
 /// earlier, waits for it. If a saver has no room, after it has released its own unused memory, the members that lend
-/// are asked for theirs: lowest priority first, then the one that has taken nothing for longest, none below its floor.
+/// are asked for theirs: lowest priority first, then the one that has been idle for longest, none below its floor.
 /// `resume` with `room_within` waits for what is freed later.
 ///
 /// What holds is an agreement of those that take part: other processes take what they like. A process that ends, in
@@ -114,10 +114,13 @@ public:
     Lending lend(MemorySaver<D>& saver) const {
         (void)saver.used(); // not moved from
         require_own(saver.driver(), "lend");
-        return lend([weak = saver.core_->weak_from_this()](std::size_t bytes, std::size_t at_most) {
-            const auto core = weak.lock();
-            return core == nullptr ? 0 : core->reclaim(bytes, {.at_most = at_most}).bytes();
-        });
+        const std::weak_ptr<detail::SaverCore> weak = saver.core_;
+        return lend(
+            [weak](std::size_t bytes, std::size_t at_most) {
+                const auto core = weak.lock();
+                return core == nullptr ? 0 : core->reclaim(bytes, {.at_most = at_most}).bytes();
+            },
+            [weak] { return idle(weak.lock()); });
     }
 
     /// The members, this one too.
@@ -164,7 +167,9 @@ private:
                           const std::string& tag, const PublishOptions& options) const;
     Attached attach(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
                     const AttachOptions& options) const;
-    Lending lend(detail::ShareMemberCore::Lend lend) const;
+    Lending lend(detail::ShareMemberCore::Lend lend, detail::ShareMemberCore::Idle idle) const;
+    /// For how long no tag of a saver has been used.
+    static std::chrono::nanoseconds idle(const std::shared_ptr<detail::SaverCore>& saver);
 
     std::shared_ptr<detail::ShareMemberCore> member_;
     AnyDriver driver_;

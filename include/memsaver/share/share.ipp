@@ -92,8 +92,20 @@ inline void Share::withdraw(std::string_view name) const {
     detail::translated([&] { detail::withdraw_name(member_->keeper(), name); });
 }
 
-inline Lending Share::lend(detail::ShareMemberCore::Lend lend) const {
-    return detail::translated([&] { return Lending{member_, member_->start_lending(std::move(lend))}; });
+inline Lending Share::lend(detail::ShareMemberCore::Lend lend, detail::ShareMemberCore::Idle idle) const {
+    return detail::translated([&] {
+        return Lending{member_, member_->start_lending(std::move(lend), std::move(idle))};
+    });
+}
+
+inline std::chrono::nanoseconds Share::idle(const std::shared_ptr<detail::SaverCore>& saver) {
+    std::chrono::nanoseconds least = std::chrono::hours{24 * 365};
+    if (saver == nullptr) return least;
+    for (const ArenaUsage& row : saver->usage()) {
+        if (row.users != 0) return {};
+        if (row.age.count() != 0) least = std::min(least, row.age);
+    }
+    return least;
 }
 
 inline std::vector<ShareMember> Share::members() const {
