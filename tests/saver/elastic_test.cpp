@@ -587,6 +587,17 @@ TEST_CASE("elastic: drop, close and the range's end, in any order" * on_machines
     }
 }
 
+TEST_CASE("elastic: a range is not made while its tag is dropped, and leaves no addresses") {
+    const Checked machine;
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv");
+    (void)arena.allocate(step);
+    Stuck dropping{machine.driver, Call::drain, [&] { saver.drop("kv"); }};
+    CHECK(contains(text_of<Misuse>([&] { (void)arena.elastic(1_GiB, steps); }), "is being dropped"));
+    dropping.go_on();
+    CHECK(machine.driver.reserved_bytes() == 0);
+}
+
 TEST_CASE(
     "elastic: a range that ends in a capture stays for its replays, also where blocks have handles of their own") {
     for (const bool single : {false, true}) {

@@ -205,7 +205,7 @@ MEMSAVER_INLINE std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::si
 MEMSAVER_INLINE ElasticRange::ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step, bool whole)
     : core_{core}, step_{step}, whole_{whole} {
     const ArenaCore::Growth growth{core};
-    core.require_open_for([&] { return "reserve addresses for " + format_bytes(bytes); });
+    if (core.closing_.load() || core.forked()) core.refuse_closed("reserve addresses for " + format_bytes(bytes));
     range_ = core.take_addresses(bytes, core.granularity_, bytes);
     try {
         has_memory_.resize(bytes / step);
