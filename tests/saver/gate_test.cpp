@@ -275,6 +275,31 @@ TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
     saver.deallocate(again);
 }
 
+TEST_CASE("gates: a block that a graph keeps is waited for, as its replays do" * on_hosts) {
+    const Checked machine;
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const ManualBackup policy;
+    policy.copies->held = false;
+    void* const block = saver.arena("weights", policy).allocate(layer);
+    write_pattern(machine.driver, block, layer, 6);
+    Outbox outbox{machine.driver, layer};
+    const OwnStream stream{machine.driver};
+    const Graph graph = capture(saver, "graph", stream, [&] {
+        saver.gate(block, layer).before(stream);
+        outbox.fetch(block, stream);
+        saver.deallocate(block); // the graph's from here on
+    });
+    saver.pause("weights");
+    policy.copies->held = true;
+    const Arrival coming = saver.resume_async("weights");
+    outbox.clear();
+    graph.launch(stream);
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    policy.copies->finish();
+    REQUIRE(machine.driver.drain().ok());
+    CHECK(outbox.bytes() == pattern(layer, 6));
+}
+
 TEST_CASE("gates: bytes that cannot be restored open them, and are reported" * on_hosts) {
 #ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read bytes being written: an intended race
     constexpr bool launched = false;

@@ -311,9 +311,11 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
     for (std::size_t i = 0; i < tickets_.size(); ++i) coming.push_back({&tickets_[i], coming_[i]->ranges()});
     core_->gates_.record(
         coming, first_,
-        [&](const GateMark& gate) {
-            const std::optional<LiveBlock> block = core_->block_holding(gate.block);
-            return block && block->serial == gate.serial;
+        [&](const GateMark& gate) { // also in a block that a graph keeps: its replays wait there
+            const std::lock_guard lock{core_->mutex_};
+            const Memory* const memory = core_->memory_with_block(gate.block);
+            const Block* const block = memory != nullptr ? memory->blocks.find(gate.block) : nullptr;
+            return block != nullptr && block->serial == gate.serial && block->state != Block::State::freed;
         },
         [&](const Status& status, Ticket& ticket) {
             core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes()); // the ticket reports the cause
