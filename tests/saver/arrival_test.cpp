@@ -464,8 +464,14 @@ TEST_CASE_FIXTURE(OnSaver, "misuse of arrivals") {
     Arrival coming = saver.resume_async("weights");
     CHECK(contains(text_of<Misuse>([&] { coming.before(stream, other.at(0), 4); }), "tags concerned (\"weights\")"));
     CHECK_THROWS_AS(coming.wait(weights.at(1), layer + 1), Misuse);
+    const Arrival earlier = saver.resume_async("weights"); // joins the other
+    coming.wait();
+    const Arrival resident = saver.resume_async("weights");
+    saver.pause("weights");
+    coming = saver.resume_async("weights");
     REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
-    CHECK(contains(text_of<Misuse>([&] { coming.before(stream); }), "being captured"));
+    for (const Arrival* each : {&std::as_const(coming), &earlier, &resident})
+        CHECK(contains(text_of<Misuse>([&] { each->before(stream); }), "being captured"));
     GraphRef graph;
     REQUIRE(machine.driver.end_capture(stream, graph).ok());
     REQUIRE(machine.driver.close_graph(graph).ok());

@@ -74,7 +74,7 @@ MEMSAVER_INLINE void ArrivalState::before(StreamRef stream) {
     saver_->boundary("before", [&] {
         require_open("before");
         for (const Part& part : parts_) {
-            if (part.arriving) refuse_captured(part, stream);
+            if (coming_now(part)) refuse_captured(part, stream);
             if (!gone(part)) require_stayed("before", part, [&] { return part.member->arena->all_resident(); });
         }
         for (const Part& part : parts_) {
