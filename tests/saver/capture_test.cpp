@@ -3,6 +3,7 @@
 #include "support/bytes.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
+#include "support/manual_backup.hpp"
 
 #include <doctest/doctest.h>
 
@@ -281,6 +282,31 @@ TEST_CASE("a pause after the streams concerned, and a resume, leave a capture wh
         capture.replay();
         CHECK(all_are(machine.driver, block, 2_MiB, 6));
     }
+}
+
+TEST_CASE("a timeout, after an operation that failed, does not break captures that the call leaves whole" * on_hosts) {
+    const Checked machine;
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    policy.copies->held = false;
+    const Buffer<char> block{saver.arena("fails", policy), 1_MiB};
+    saver.pause();
+    policy.copies->fails = true;
+    CHECK_THROWS_AS(saver.resume_async("fails").wait(), DriverError);
+    policy.copies->fails = false;
+    const OwnStream other{machine.driver};
+    Capturing capture{machine.driver};
+    capture.begin(CaptureMode::relaxed);
+    constexpr std::chrono::minutes limit{1};
+    SUBCASE("a use") { (void)saver.use("fails", {.timeout = limit}); }
+    SUBCASE("a pause after a stream") { saver.pause("fails", {.order = after(other), .timeout = limit}); }
+    SUBCASE("an exchange after a stream") {
+        saver.exchange("fails", Tags{}, {.order = after(other), .timeout = limit});
+    }
+    SUBCASE("a trim after a stream") { saver.trim("fails", {.order = after(other), .timeout = limit}); }
+    SUBCASE("a trim of idle memory") { saver.trim("fails", {.order = already_idle, .timeout = limit}); }
+    SUBCASE("saving ahead") { saver.save(Tags::all(), {.order = already_idle, .timeout = limit}).wait(); }
+    CHECK(capture.end());
 }
 
 TEST_CASE("a block freed with a capturing stream is not reused: replays write there" * on_hosts) {

@@ -230,6 +230,10 @@ public:
     /// deadline has passed; Misuse, beginning with `what`, after `close`. With `join`, does not wait for bytes that a
     /// streamed resume is still restoring.
     Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false);
+    /// Waits for the device if a `recover` would, which knows no deadline. By an event, which breaks captures: only for
+    /// operations that keep them out, and wait for no streams named by the program. Requires the turn. Throws NotIdle
+    /// once the deadline has passed.
+    void await_copies(const Deadline& deadline);
     /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
     /// child.
     std::optional<Turn::Hold> try_turn();
@@ -445,8 +449,6 @@ private:
     void give_up_failed_arrival() noexcept;
     /// As above, and waits for copies of failed operations. Throws DriverError if they cannot be waited for.
     void recover();
-    /// Waits for the device if a `recover` would. Throws NotIdle once the deadline has passed.
-    void await_copies(const Deadline& deadline);
 
     // --- texts ---
 

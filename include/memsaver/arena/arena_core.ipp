@@ -909,7 +909,6 @@ MEMSAVER_INLINE Turn::Hold ArenaCore::take_turn(const Deadline& deadline, const 
     auto hold = turn_.take(deadline, tag_);
     require_open(what);
     commit_arriving(deadline, join);
-    if (deadline) await_copies(deadline);
     (void)spent_.retry();
     return hold;
 }

@@ -364,6 +364,7 @@ MEMSAVER_INLINE void ArenaCore::recover() {
 }
 
 MEMSAVER_INLINE void ArenaCore::await_copies(const Deadline& deadline) {
+    if (!deadline) return; // whatever needs it waits
     if (!unsettled_.load() && (arriving_ == nullptr || !arriving_->failed())) return;
     IdleWait device{driver_};
     device.mark_device();

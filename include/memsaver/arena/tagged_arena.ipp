@@ -64,7 +64,9 @@ MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
         FixedList<PauseStep> steps{1};
-        steps.emplace_back(arena, arena.take_turn(deadline, "pause"), options.bytes);
+        Turn::Hold turn = arena.take_turn(deadline, "pause");
+        if (options.order.kind() != Order::Kind::after) arena.await_copies(deadline);
+        steps.emplace_back(arena, std::move(turn), options.bytes);
         return run_pause(steps, options.order, deadline);
     });
 }
@@ -95,7 +97,9 @@ MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
         FixedList<TrimStep> steps{1};
-        steps.emplace_back(arena, arena.take_turn(deadline, "trim"));
+        Turn::Hold turn = arena.take_turn(deadline, "trim");
+        if (options.order.kind() == Order::Kind::device) arena.await_copies(deadline);
+        steps.emplace_back(arena, std::move(turn));
         arena.trim_host();
         return run_trim(steps, options.order, deadline);
     });

@@ -332,6 +332,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "save");
         SaverState::Turns turns = state_->take_turns(members, deadline, "save");
+        if (no_captures) SaverState::await_copies(members, turns, deadline);
         FixedList<SaveAheadStep> steps{members.size()};
         std::vector<std::shared_ptr<Arriving>> arriving;
         for (std::size_t i = 0; i < members.size(); ++i) {

@@ -485,6 +485,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
+    if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
     FixedList<PauseStep> steps{members.size()};
     (void)begin_steps(steps, members, turns, 0, members.size(), options.bytes);
     return noting_losses(members, options.bytes,
@@ -588,6 +589,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
     members.insert(members.end(), in.begin(), in.end());
     Turns turns = take_turns(members, deadline, "exchange");
+    if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
     FixedList<PauseStep> pauses{going};
     FixedList<ResumeStep> resumes{
         members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
@@ -618,6 +620,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         if (tags.kind() != Tags::Kind::named)
             erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
+        if (no_captures) SaverState::await_copies(members, turns, deadline);
         FixedList<TrimStep> steps{members.size()};
         (void)SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
@@ -1082,6 +1085,12 @@ MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members,
         }
     }
     return turns;
+}
+
+MEMSAVER_INLINE void SaverState::await_copies(const Members& members, const Turns& turns, const Deadline& deadline) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (turns[i]) naming(members[i]->tag, [&] { members[i]->arena->await_copies(deadline); });
+    }
 }
 
 MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const std::optional<AnyPolicy>& once) {

@@ -140,6 +140,8 @@ class SaverState {
     /// Takes the turns of all members that are not null, in the order that all operations use. `join`: see
     /// ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
+    /// See ArenaCore::await_copies.
+    static void await_copies(const Members& members, const Turns& turns, const Deadline& deadline);
     /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken. Returns those.
     template <class Step, class... Options>
     static Members begin_steps(FixedList<Step>& steps, const Members& members, Turns& turns, std::size_t from,
