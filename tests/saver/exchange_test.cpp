@@ -409,7 +409,7 @@ TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
 }
 
 TEST_CASE("exchange: a save that fails in the middle leaves every page as it was, or saved") {
-    for (std::uint64_t n = 1 + sampling().first(4); n <= 12; n += sampling().stride(4)) {
+    for (std::uint64_t n = 1 + sampling().first(8); n <= 12; n += sampling().stride(8)) {
         const Checked machine{host_machine};
         MemorySaver saver{machine.driver};
         Tag a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), 1, 1, 100_MiB};
