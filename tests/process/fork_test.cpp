@@ -141,6 +141,26 @@ TEST_CASE("fork: objects that the child destroys still belong to the parent") {
     CHECK(driver.violations().empty());
 }
 
+TEST_CASE("fork: a driver that the child destroys is the parent's, whatever its streams do") {
+    std::optional<HostDriver> driver{std::in_place, 64_MiB};
+    StreamRef stream;
+    CHECK(driver->open_stream(stream).ok());
+    CHECK(driver->enqueue(stream, [] {}).ok());
+    CHECK(driver->synchronize(stream).ok()); // its thread waits for more
+    const auto ends = [&] {
+        Child child{[&] {
+            ::alarm(30);
+            driver.reset();
+            return 0;
+        }};
+        CHECK(child.wait() == 0);
+    };
+    ends();
+    CHECK(driver->enqueue(stream, [] { std::this_thread::sleep_for(std::chrono::milliseconds{100}); }).ok());
+    ends();
+    CHECK(driver->synchronize(stream).ok());
+}
+
 TEST_CASE("fork: a saver that the child made is its own") {
     const HostDriver parents{64_MiB};
     MemorySaver saver{parents};

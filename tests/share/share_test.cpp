@@ -787,6 +787,33 @@ TEST_CASE("share: a forked child keeps its own files, whatever number they have"
     CHECK(child.wait() == 0);
 }
 
+TEST_CASE("share: a forked child that destroys it waits for no thread of its parent" * doctest::skip(test::sanitized)) {
+    const Place place;
+    const HostDriver device = place.device();
+    std::optional<Share> share{std::in_place, device,
+                               ShareOptions{.linger = 1s, .answer_within = 3s, .folder = place.folder}};
+    {
+        MemorySaver<> saver{share->driver()};
+        (void)fill(saver, "weights", page, 1);
+        (void)saver.pause(); // cleared
+    }
+    std::atomic<bool> stop{false};
+    std::thread busy{[&] {
+        DeviceMemory memory;
+        while (!stop.load()) (void)device.memory(memory);
+    }};
+    for (int i = 0; i < 20; ++i) {
+        Child child{[&] {
+            ::alarm(30);
+            share.reset();
+            return 0;
+        }};
+        CHECK(child.wait() == 0);
+    }
+    stop = true;
+    busy.join();
+}
+
 // The sanitizers see what is used after its end.
 TEST_CASE("share: a share may end after main, with the static objects of the program") {
     const Place place;

@@ -4,6 +4,7 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/time_limit.hpp"
 #include "memsaver/driver/device.hpp"
+#include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/host/host_engine.hpp"
 
@@ -154,6 +155,7 @@ private:
     Status submit(StreamRef ref, HostWork work, bool checked) noexcept;
     void put(HostStream& stream, HostWork work);
 
+    const ForkCheck fork_;
     int device_;
     std::string machine_; // its name, if it has one
     HostPins pins_;

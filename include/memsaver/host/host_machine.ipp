@@ -26,7 +26,10 @@ MEMSAVER_INLINE std::shared_ptr<HostMachine> HostMachine::make(std::size_t capac
         misuse({"HostDriver: .granularity is ", in_digits(unit), " bytes (", in_bytes(unit),
                 "); valid are powers of two of at least ", in_digits(least),
                 " bytes, the system's page size, such as 2_MiB"});
-    return translated([&] { return std::make_shared<HostMachine>(capacity, options); });
+    const auto end = [](HostMachine* machine) { // a forked child has no threads to end, and locks in any state
+        if (!machine->fork_.forked()) delete machine;
+    };
+    return translated([&] { return std::shared_ptr<HostMachine>{new HostMachine{capacity, options}, end}; });
 }
 
 MEMSAVER_INLINE std::string HostMachine::name() const { return "host memory"; }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -28,6 +27,9 @@ class SharedDevice final : public DeviceAround {
 public:
     SharedDevice(std::shared_ptr<ShareMemberCore> member, std::size_t ceiling)
         : DeviceAround{member->inner()}, member_{std::move(member)}, ceiling_{ceiling} {}
+    ~SharedDevice() override {
+        if (member_->forked()) (void)clearing_.release(); // its stream is the parent's
+    }
 
     [[nodiscard]] inline Features features() const noexcept override;
     /// The members, for the text of OutOfMemory.
@@ -69,8 +71,8 @@ private:
     std::size_t ceiling_;
     std::atomic<std::size_t> least_{0}; ///< bytes of pages that are passed; 0: not known yet
     std::mutex clearing_mutex_;
-    std::optional<Staging> clearing_; ///< opened by the first pages that are cleared
-    std::mutex counting_;             ///< from a look at the ceiling until what is taken counts
+    std::unique_ptr<Staging> clearing_; ///< opened by the first pages that are cleared
+    std::mutex counting_;               ///< from a look at the ceiling until what is taken counts
     std::mutex mutex_;
     Sizes handles_;
     Sizes plain_;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -115,7 +116,7 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) no
         if (descriptor && !as_left) {
             const Window window{inner(), pages, held.bytes, Rights::read_write};
             const std::lock_guard lock{clearing_mutex_};
-            if (!clearing_) clearing_.emplace(inner(), 0);
+            if (!clearing_) clearing_ = std::make_unique<Staging>(inner(), 0);
             clearing_->zero({window.address(), held.bytes});
         }
         return descriptor;
