@@ -116,21 +116,7 @@ public:
             }
             sent.push_back(mine.back().get());
         }
-        iovec data{bytes, count};
-        alignas(cmsghdr) std::array<char, CMSG_SPACE(5 * sizeof(int))> control{};
-        msghdr header{};
-        header.msg_iov = &data;
-        header.msg_iovlen = 1;
-        if (!sent.empty()) {
-            header.msg_control = control.data();
-            header.msg_controllen = CMSG_SPACE(sent.size() * sizeof(int));
-            cmsghdr* const part = CMSG_FIRSTHDR(&header);
-            part->cmsg_level = SOL_SOCKET;
-            part->cmsg_type = SCM_RIGHTS;
-            part->cmsg_len = CMSG_LEN(sent.size() * sizeof(int));
-            std::memcpy(CMSG_DATA(part), sent.data(), sent.size() * sizeof(int));
-        }
-        (void)::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)detail::send_with_descriptors(socket, {bytes, count}, sent.data(), sent.size());
     }
 
 private:

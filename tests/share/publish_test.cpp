@@ -10,12 +10,15 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -23,6 +26,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -840,6 +844,85 @@ TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, un
     }};
     CHECK(contains(refused.rest(), "cannot use the folder"));
     CHECK(refused.wait() == 1);
+}
+
+// The part of systemd: sd_notify(3), sd_listen_fds(3).
+TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with systemd, for its next life") {
+    const Place place;
+    const std::string path = place.folder + "/notify";
+    const detail::ShareFd notify = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    const detail::ShareFolder folder{"", place.folder};
+    std::map<std::string, int> stored; // no ShareFd, which a child does not have
+    int ready = 0;
+    const auto hear_until = [&](auto holds) {
+        CHECK(soon([&] {
+            std::array<char, 300> text{};
+            alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+            std::vector<detail::ShareFd> came;
+            for (int flags = 0; detail::receive_with_descriptors(notify.get(), {text.data(), text.size() - 1},
+                                                                 control.data(), control.size(), came, flags) > 0;
+                 text.fill('\0'), came.clear()) {
+                const std::string said = text.data();
+                const std::string name = said.substr(std::min(said.find("FDNAME=") + 7, said.size()));
+                if (said == "READY=1") ready += 1;
+                if (contains(said, "FDSTORE=1\nFDPOLL=0\n") && came.size() == 1)
+                    CHECK(stored.emplace(name, ::fcntl(came.front().get(), F_DUPFD_CLOEXEC, 0)).second);
+                else if (contains(said, "FDSTOREREMOVE=1\n") && stored.contains(name))
+                    (void)::close(stored.extract(name).mapped());
+            }
+            return holds();
+        }));
+    };
+    const auto start = [&] {
+        return Child{[&] {
+            std::string names;
+            std::vector<int> passed;
+            for (const auto& [name, descriptor] : stored) {
+                names += (names.empty() ? "" : ":") + name;
+                passed.push_back(::fcntl(descriptor, F_DUPFD, 100));
+            }
+            (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+            for (std::size_t i = 0; i < passed.size(); ++i) (void)::dup2(passed[i], 3 + static_cast<int>(i));
+            (void)::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+            (void)::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
+            (void)::setenv("LISTEN_FDNAMES", names.c_str(), 1);
+            (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", place.folder.c_str(), nullptr);
+            return 1;
+        }};
+    };
+    std::size_t all = 0; // that are stored for a publication
+    {
+        Child keeper = start();
+        hear_until([&] { return ready == 1; });
+        Engine engine{place};
+        (void)engine.publish("1");
+        all = detail::Keeper{folder, 1s}.list().at(0).descriptors + 1;
+        hear_until([&] { return stored.size() == all; });
+        engine.share.withdraw("model");
+        hear_until([&] { return stored.empty(); });
+        (void)engine.publish("2");
+        hear_until([&] { return stored.size() == all; });
+        keeper.kill_now();
+    }
+    CHECK(free_bytes(place) <= 60 * page);
+    stored.emplace("0-1", ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)); // of one that is not whole
+    {
+        Child keeper = start();
+        hear_until([&] { return ready == 2; });
+        CHECK(stored.size() == all);
+        for (auto& [name, descriptor] : stored) (void)::close(std::exchange(descriptor, -1));
+        Reader reader{place};
+        CHECK(right(reader.attach({.version = "2"})));
+        reader.share.withdraw("model");
+        hear_until([&] { return stored.empty(); });
+        keeper.kill(SIGTERM);
+        CHECK(keeper.wait() == 0);
+    }
+    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
 }
 
 TEST_CASE("publish: a forked child has nothing that its parent published or attached") {

@@ -11,11 +11,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -46,10 +48,13 @@ class Keeper {
 public:
     using Kept = std::shared_ptr<const Publication>;
 
-    /// `takes_all`: gets every new publication, not only those of its own process. `changed`: an eventfd that hears of
-    /// each change of `published_bytes`, or -1.
-    Keeper(const ShareFolder& folder, std::chrono::nanoseconds answer_within, bool takes_all = false, int changed = -1)
-        : folder_{folder}, answer_within_{answer_within}, takes_all_{takes_all}, changed_{changed} {}
+    /// Called with what is kept from now on, or no longer (false). Must not throw, nor call the keeper.
+    using Changed = std::function<void(const Publication&, bool)>;
+
+    /// `takes_all`: gets every new publication, not only those of its own process.
+    Keeper(const ShareFolder& folder, std::chrono::nanoseconds answer_within, bool takes_all = false,
+           Changed changed = {})
+        : folder_{folder}, answer_within_{answer_within}, takes_all_{takes_all}, changed_{std::move(changed)} {}
     Keeper(const Keeper&) = delete;
     Keeper& operator=(const Keeper&) = delete;
     ~Keeper();
@@ -84,8 +89,8 @@ private:
     void answer(Link& link);
     /// These require the mutex.
     void add(const Kept& kept, bool own);
-    /// Counts what is published.
-    void count() noexcept;
+    /// Counts what is published, and tells of a change.
+    void note(const Kept& kept, bool yes);
     /// Calls `ask(link)` for a connection to each keeper until it returns true.
     template <class Ask>
     void each_keeper(std::string_view prefix, Ask&& ask) const;
@@ -93,7 +98,7 @@ private:
     const ShareFolder& folder_;
     const std::chrono::nanoseconds answer_within_;
     const bool takes_all_;
-    const int changed_;
+    const Changed changed_;
     mutable std::mutex mutex_;
     std::vector<Kept> kept_;
     std::vector<Kept> own_; // of these

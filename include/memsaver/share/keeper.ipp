@@ -17,7 +17,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -75,9 +74,6 @@ struct Keeper::Message {
 /// One end of a connection, which ends at a time.
 class Keeper::Link {
 public:
-    /// At most 253 descriptors go with a message.
-    static constexpr std::size_t most = 128;
-
     Link(ShareFd socket, Clock::time_point until) : socket_{std::move(socket)}, until_{until} {}
 
     bool send(Message::Kind kind, const PublicationFacts& facts = {}, const ShareFd* descriptors = nullptr,
@@ -86,25 +82,11 @@ public:
         message.kind = kind;
         message.count = static_cast<std::uint32_t>(count);
         message.facts = facts;
-        iovec data{&message, sizeof message};
-        msghdr header{};
-        header.msg_iov = &data;
-        header.msg_iovlen = 1;
-        alignas(cmsghdr) std::array<char, CMSG_SPACE(most * sizeof(int))> control{};
-        if (count != 0) {
-            header.msg_control = control.data();
-            header.msg_controllen = CMSG_SPACE(count * sizeof(int));
-            cmsghdr* const part = CMSG_FIRSTHDR(&header);
-            part->cmsg_level = SOL_SOCKET;
-            part->cmsg_type = SCM_RIGHTS;
-            part->cmsg_len = CMSG_LEN(count * sizeof(int));
-            for (std::size_t i = 0; i < count; ++i) {
-                const int each = descriptors[i].get();
-                std::memcpy(CMSG_DATA(part) + i * sizeof each, &each, sizeof each);
-            }
-        }
+        std::array<int, most_sent> sent{};
+        for (std::size_t i = 0; i < count; ++i) sent[i] = descriptors[i].get();
         for (;;) {
-            if (::sendmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message))
+            if (send_with_descriptors(socket_.get(), {&message, sizeof message}, sent.data(), count) ==
+                static_cast<ssize_t>(sizeof message))
                 return true;
             // The system limits how many descriptors may be in flight; the other end takes them out.
             const bool full = errno == EAGAIN || errno == ETOOMANYREFS;
@@ -115,8 +97,8 @@ public:
 
     bool send_all(const Publication& publication) {
         const std::vector<ShareFd>& all = publication.descriptors;
-        for (std::size_t i = 0; i < all.size(); i += most)
-            if (!send(Message::Kind::descriptors, publication.facts, &all[i], std::min(most, all.size() - i)))
+        for (std::size_t i = 0; i < all.size(); i += most_sent)
+            if (!send(Message::Kind::descriptors, publication.facts, &all[i], std::min(most_sent, all.size() - i)))
                 return false;
         return send(Message::Kind::end);
     }
@@ -124,7 +106,7 @@ public:
     /// Adds descriptors that came with the message to `all`. False if there will be none: the time has passed, or the
     /// connection has ended.
     bool receive(Message& message, std::vector<ShareFd>* all = nullptr) {
-        alignas(cmsghdr) std::array<char, CMSG_SPACE(most * sizeof(int))> control{};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(most_sent * sizeof(int))> control{};
         std::vector<ShareFd> came;
         int flags = 0;
         ssize_t got = -1;
@@ -218,14 +200,14 @@ inline void Keeper::add(const Kept& kept, bool own) {
         if (each->facts.id == kept->facts.id) return;
     if (own) own_.push_back(kept);
     kept_.push_back(kept);
-    count();
+    note(kept, true);
 }
 
-inline void Keeper::count() noexcept {
+inline void Keeper::note(const Kept& kept, bool yes) {
     std::uint64_t bytes = 0;
     for (const Kept& each : own_) bytes += each->facts.bytes;
-    const std::uint64_t one = 1;
-    if (published_bytes_.exchange(bytes) != bytes && changed_ >= 0) (void)!::write(changed_, &one, sizeof one);
+    published_bytes_ = bytes;
+    if (changed_) changed_(*kept, yes);
 }
 
 // --- the thread that answers ---
@@ -258,9 +240,12 @@ inline void Keeper::answer(Link& link) {
         const std::lock_guard lock{mutex_};
         if (asked.kind == Kind::withdraw) {
             heard_ += 1;
-            for (std::vector<Kept>* const all : {&kept_, &own_})
-                std::erase_if(*all, [&](const Kept& each) { return each->facts.name == asked.facts.name; });
-            count();
+            const auto withdrawn = [&](const Kept& each) { return each->facts.name == asked.facts.name; };
+            std::erase_if(own_, withdrawn);
+            std::erase_if(kept_, [&](const Kept& each) {
+                if (withdrawn(each)) note(each, false);
+                return withdrawn(each);
+            });
         }
         kept = kept_;
     }

@@ -134,7 +134,7 @@ private:
     const std::chrono::nanoseconds linger_;
     ShareFd process_; // for the leader
     ShareFd wake_;
-    Keeper keeper_{folder_, answer_within_, false, wake_.get()};
+    Keeper keeper_{folder_, answer_within_, false, [this](const Publication&, bool) { wake(); }};
     ForkCheck fork_;
 
     std::mutex mutex_;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -113,24 +114,33 @@ inline bool ShareMessage::sound(std::size_t received) const noexcept {
            facts.granted <= most_bytes;
 }
 
-inline bool send_message(int socket, const ShareMessage& message, int descriptor) noexcept {
-    iovec data{const_cast<ShareMessage*>(&message), sizeof message};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+/// How many descriptors go with a message at most; the kernel's limit is 253.
+inline constexpr std::size_t most_sent = 128;
+
+/// Sends a message with descriptors. Returns sendmsg's result.
+inline ssize_t send_with_descriptors(int socket, iovec data, const int* descriptors, std::size_t count,
+                                     int flags = MSG_DONTWAIT) noexcept {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(most_sent * sizeof(int))> control{};
     msghdr header{};
     header.msg_iov = &data;
     header.msg_iovlen = 1;
-    if (descriptor >= 0) {
-        header.msg_control = control;
-        header.msg_controllen = sizeof control;
+    if (count != 0) {
+        header.msg_control = control.data();
+        header.msg_controllen = CMSG_SPACE(count * sizeof(int));
         cmsghdr* const part = CMSG_FIRSTHDR(&header);
         part->cmsg_level = SOL_SOCKET;
         part->cmsg_type = SCM_RIGHTS;
-        part->cmsg_len = CMSG_LEN(sizeof descriptor);
-        std::memcpy(CMSG_DATA(part), &descriptor, sizeof descriptor);
+        part->cmsg_len = CMSG_LEN(count * sizeof(int));
+        std::memcpy(CMSG_DATA(part), descriptors, count * sizeof(int));
     }
+    return ::sendmsg(socket, &header, flags | MSG_NOSIGNAL);
+}
+
+inline bool send_message(int socket, const ShareMessage& message, int descriptor) noexcept {
     ssize_t sent = 0;
     do {
-        sent = ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent = send_with_descriptors(socket, {const_cast<ShareMessage*>(&message), sizeof message}, &descriptor,
+                                     descriptor >= 0 ? 1 : 0);
     } while (sent < 0 && errno == EINTR);
     return sent == static_cast<ssize_t>(sizeof message);
 }
