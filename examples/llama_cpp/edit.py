@@ -81,7 +81,7 @@ MEMORY = "Find what allocates and frees GPU memory, and rename both calls. Edit 
 # Files that not every version has. If one is missing, so is the feature that its edit is for.
 SERVER = "tools/server/server"
 MAY_BE_MISSING = {CUDA + "allreduce.cu", "src/llama-kv-cache-dsv4.cpp", "src/llama-adapter.cpp", f"{SERVER}.cpp",
-                  *(f"{SERVER}-{part}" for part in ("queue.h", "queue.cpp", "context.h", "context.cpp"))}
+                  *(f"{SERVER}-{part}" for part in ("queue.h", "queue.cpp", "context.h", "context.cpp", "models.cpp"))}
 
 EDITS = [
     # The library behind ggml-base; MEMSAVER_LLAMA_CPP is a CMake option.
@@ -129,6 +129,7 @@ EDITS += [
 # llama-server: a model that sleeps is paused and not freed, and /sleep, /wake and /memory. SERVER.md says more.
 SLEEP = "Find where the server frees the model in order to sleep, and loads it again. Without the edit it still does."
 ASKED = "Find the loop that decides to sleep, and waits. Without the edit, /sleep has no effect."
+LENT = "Find the loop that waits for requests. Edit both places or none. Without them, a worker keeps its memory."
 EDITS += [
     Line(f"{SERVER}-context.cpp", INCLUDE, '#include "server-context.h"', "Add the line below the other includes."),
     Line(f"{SERVER}-context.cpp", "            if (ggml_memsaver_sleep()) { sleeping = true; return; }",
@@ -151,8 +152,27 @@ EDITS += [
     Line(f"{SERVER}-context.cpp", "server_queue & server_context::memsaver_queue() { return impl->queue_tasks; }",
          "void server_context::start_loop() {", ASKED, after=False),
     Line(f"{SERVER}.cpp", '#include "ggml_memsaver_server.h"', '#include "server-tools.h"', "Add the line below the other includes."),
-    Line(f"{SERVER}.cpp", "    if (!is_router_server) { ggml_memsaver_routes<server_http_res>(ctx_http, ctx_server.memsaver_queue()); }",
+    Line(f"{SERVER}.cpp",
+         "    if (is_router_server) { ggml_memsaver_router_routes(ctx_http, ex_wrapper(models_routes->proxy_get), ex_wrapper(models_routes->proxy_post)); }"
+         " else { ggml_memsaver_routes<server_http_res>(ctx_http, ctx_server.memsaver_queue(), params.model_alias); }",
          'ctx_http.get ("/metrics",', "Find where the server adds its routes. Without the edit, it has no /sleep, /wake and /memory."),
+    # Workers of a router that share a device: a busy one keeps its memory, an idle one lends it.
+    Line(f"{SERVER}-queue.cpp", '#include "ggml_memsaver.h"', '#include "server-queue.h"', "Add the line below the other includes."),
+    Line(f"{SERVER}-queue.cpp", "        ggml_memsaver_busy();", 'QUE_DBG("%s", "processing new tasks\\n");', LENT, after=False),
+    Line(f"{SERVER}-queue.cpp", "            ggml_memsaver_idle();", "// no tasks, check for sleeping state", LENT),
+    # A request to a worker that was killed goes to its successor.
+    Line(f"{SERVER}-models.cpp", '#include "ggml_memsaver_server.h"', '#include "server-models.h"', "Add the line below the other includes."),
+    Line(f"{SERVER}-models.cpp",
+         "    if (ggml_memsaver_worker_died(*this, name, *proxy, req.should_stop())) { proxy.reset();"
+         " ensure_model_ready(name, req.should_stop); return proxy_request(req, method, name, update_last_used, detached); }",
+         "    return proxy;", "Find where the router forwards a request. Without the edit, requests fail that come just after a worker was killed.",
+         after=False),
+    # The first tokens after a resume are computed while the weights arrive.
+    Line("src/llama-context.cpp", INCLUDE, '#include "llama-context.h"', "Add the line below the other includes."),
+    Line("src/llama-context.cpp",
+         "    ggml_backend_sched_set_eval_callback(sched.get(), ggml_memsaver_eval(cparams.cb_eval), cparams.cb_eval_user_data);",
+         "ggml_backend_sched_graph_compute_async(sched.get(), gf)",
+         "Find where a context computes a graph: without the edit, it computes with weights that have not arrived.", after=False),
 ]
 
 # Remaining calls of these functions elsewhere are not edited but reported, because they may be new.

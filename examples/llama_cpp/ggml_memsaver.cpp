@@ -3,10 +3,24 @@
 
 #include "ggml-impl.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace {
@@ -91,7 +105,67 @@ bool failed(memsaver_result result, const char* what) {
 // Never destroyed: static objects of the program may still hold buffers. All memory is released when the process ends.
 std::mutex mutex;
 memsaver_saver* made = nullptr;
-bool asleep = false; // by ggml_memsaver_sleep; only the server's loop reads and writes it
+// For a server, whose loop calls ggml_memsaver_sleep, _wake, _idle, _busy and decodes: only its thread uses these.
+bool asleep = false;                 // by ggml_memsaver_sleep
+memsaver_arrival* arrival = nullptr; // of weights, since the last resume
+memsaver_lending* lending = nullptr; // while the server is idle
+int loading = -1;                    // the locked file, until the model is loaded
+bool fresh = true;                   // nothing was computed yet
+
+// Where the workers of a router meet, and who this is. Null: memory is this process's own.
+memsaver_share* share = nullptr;
+std::string member = "llama-server";
+
+bool publishes() { return share != nullptr && std::strcmp(variable("GGML_MEMSAVER_PUBLISH", "0"), "0") != 0; }
+
+const char* folder() { return variable("GGML_MEMSAVER_SHARE", nullptr); }
+
+std::int64_t room_seconds() { return std::strtoll(variable("GGML_MEMSAVER_ROOM_SECONDS", "60"), nullptr, 10); }
+
+// What is published: weights as they are in their files, named by file and place.
+struct Weight {
+    std::string name;
+    const void* data;
+    size_t bytes;
+};
+std::vector<Weight> loaded;
+std::string publication;
+memsaver_attached* predecessor = nullptr; // what a killed one with the same files has published, while this one loads
+std::atomic<bool> published{false};
+
+// Says who publishes it: a file with the number of the process.
+std::string note_of(const std::string& name) { return std::string{folder()} + "/llama." + name; }
+
+// Ends the publication, so that a pause of the weights gives their memory to others.
+void withdraw() {
+    if (!published.exchange(false)) return;
+    (void)memsaver_withdraw(share, publication.c_str());
+    std::remove(note_of(publication).c_str());
+}
+
+int withdraw_before_pause(void*, const memsaver_hook_event* event) {
+    for (size_t i = 0; i < event->tag_count; ++i)
+        if (event->tags[i] == std::string{weights.name}) withdraw();
+    return 0;
+}
+
+// Who was killed while its weights were published leaves them with the keeper. They go if others lack room.
+bool withdraw_of_the_dead() {
+    bool any = false;
+    std::error_code error;
+    for (const auto& each : std::filesystem::directory_iterator{folder(), error}) {
+        const std::string name = each.path().filename().string();
+        std::FILE* const file = name.rfind("llama.", 0) == 0 ? std::fopen(each.path().c_str(), "r") : nullptr;
+        if (file == nullptr) continue;
+        int process = 0;
+        const bool read = std::fscanf(file, "%d", &process) == 1;
+        (void)std::fclose(file);
+        if (!read || kill(process, 0) == 0 || errno != ESRCH) continue;
+        std::remove(each.path().c_str());
+        any = memsaver_withdraw(share, name.c_str() + 6) == MEMSAVER_OK || any;
+    }
+    return any;
+}
 
 // Evicts models that are not in use to make room for the model being loaded. With one model, nothing is ever idle.
 int pause_idle_tags(void*, const memsaver_no_room* need) {
@@ -99,6 +173,28 @@ int pause_idle_tags(void*, const memsaver_no_room* need) {
     options.device = need->device;
     memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
     return memsaver_reclaim(made, need->bytes, &options, &got, nullptr) == MEMSAVER_OK && got.evicted_bytes > 0;
+}
+
+// In a share: the idle members were asked. Waits for the busy ones, up to 100 times for one call.
+int await_room(void*, const memsaver_no_room*) {
+    if (lending != nullptr) return 0; // a resume, which waits itself
+    if (!withdraw_of_the_dead()) std::this_thread::sleep_for(std::chrono::milliseconds{10 * room_seconds()});
+    return 1;
+}
+
+bool join(memsaver_options& options) {
+    memsaver_share_options as = MEMSAVER_SHARE_OPTIONS_INIT;
+    as.name = member.c_str();
+    as.folder = folder();
+    as.trusted = true;
+    if (failed(memsaver_join_share(&options, &as, &share), "could not join the share")) return false;
+    options.share = share;
+    options.on_no_room = await_room;
+    // One at a time loads: two that each have half of what they need would wait for each other.
+    loading = open((std::string{folder()} + "/loading").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    while (loading >= 0 && flock(loading, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    return true;
 }
 
 // The first requested device becomes the saver's own. On other devices each tag has another arena.
@@ -110,7 +206,16 @@ memsaver_saver* saver_for(int device) {
     options.device = device;
     options.host_capacity = std::strtoull(variable("GGML_MEMSAVER_HOST_MIB", "0"), nullptr, 10) << 20;
     options.on_no_room = pause_idle_tags;
-    return failed(memsaver_create(&options, &made), "could not create a saver") ? nullptr : made;
+    // Contexts of other workers need memory too.
+    const char* const margin = folder() != nullptr && settings().where == Where::gpu ? "1024" : "0";
+    options.margin = std::strtoull(variable("GGML_MEMSAVER_MARGIN_MIB", margin), nullptr, 10) << 20;
+    if (folder() != nullptr) {
+        if (settings().where == Where::host) options.host_machine = variable("GGML_MEMSAVER_HOST_MACHINE", "llama.cpp");
+        if (share == nullptr && !join(options)) return nullptr;
+    }
+    if (failed(memsaver_create(&options, &made), "could not create a saver")) return nullptr;
+    if (share != nullptr) (void)memsaver_add_hook(made, MEMSAVER_BEFORE_PAUSE, withdraw_before_pause, nullptr, nullptr);
+    return made;
 }
 
 memsaver_saver* existing_saver() {
@@ -125,6 +230,7 @@ void* allocate(size_t bytes, int device) {
     if (!read_policy(*usage, policy)) return nullptr;
     memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
     options.policy = &policy;
+    options.evictable = share != nullptr; // while the server lends
     if (settings().where == Where::gpu) options.device = device;
     const std::string tag = model.empty() ? usage->name : model + "/" + usage->name;
     memsaver_arena* arena = nullptr;
@@ -138,6 +244,10 @@ void* allocate(size_t bytes, int device) {
 bool deallocate(void* pointer) {
     memsaver_saver* const saver = existing_saver();
     if (pointer == nullptr || saver == nullptr || !memsaver_owns(saver, pointer)) return false;
+    if (std::any_of(loaded.begin(), loaded.end(), [&](const Weight& each) { return each.data == pointer; })) {
+        withdraw();
+        loaded.clear();
+    }
     failed(memsaver_deallocate(saver, pointer), "could not deallocate a block");
     return true;
 }
@@ -150,28 +260,191 @@ ggml_backend_buffer_t allocate_tensors(const Usage& of, ggml_context* context, g
     return buffer;
 }
 
+std::string path_of(int file) {
+    std::string path(4096, '\0');
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    const ssize_t length = readlink(link.c_str(), &path[0], path.size());
+    path.resize(length <= 0 || static_cast<std::size_t>(length) == path.size() ? 0 : static_cast<std::size_t>(length));
+    return path;
+}
+
+// Notes a weight for publishing. Fills it from what a killed predecessor has published, if that is there.
+bool load_published(ggml_tensor* tensor, int file, size_t offset) {
+    struct stat about {};
+    if (fstat(file, &about) != 0) return false;
+    char id[80];
+    std::snprintf(id, sizeof id, "%llx.%llx.%llx.%llx", static_cast<unsigned long long>(about.st_dev),
+                  static_cast<unsigned long long>(about.st_ino), static_cast<unsigned long long>(about.st_size),
+                  static_cast<unsigned long long>(about.st_mtim.tv_sec) * 1'000'000'000ULL +
+                      static_cast<unsigned long long>(about.st_mtim.tv_nsec));
+    if (loaded.empty()) {
+        publication = member.substr(0, 40) + " " + id;
+        std::replace(publication.begin(), publication.end(), '/', '_');
+        (void)memsaver_attach(share, publication.c_str(), made, nullptr, &predecessor);
+    }
+    loaded.push_back({std::string{id} + " " + std::to_string(offset), tensor->data, ggml_nbytes(tensor)});
+    memsaver_attached_range from = MEMSAVER_ATTACHED_RANGE_INIT;
+    if (predecessor == nullptr || memsaver_attached_at(predecessor, loaded.back().name.c_str(), &from) != MEMSAVER_OK ||
+        from.bytes != loaded.back().bytes) {
+        return false;
+    }
+    ggml_tensor there = *tensor;
+    there.data = const_cast<void*>(from.data);
+    ggml_backend_tensor_copy(&there, tensor);
+    return true;
+}
+
+// The model is loaded: the next one may, and nobody needs the pages of a predecessor.
+void end_loading() {
+    if (predecessor != nullptr) {
+        memsaver_attached_info about = MEMSAVER_ATTACHED_INFO_INIT;
+        (void)memsaver_get_attached_info(predecessor, &about);
+        failed(memsaver_drop(made, &about.tag, 1), "could not drop what the predecessor had published");
+        memsaver_release_attached(predecessor);
+        predecessor = nullptr;
+        (void)memsaver_withdraw(share, publication.c_str());
+        GGML_LOG_WARN("memsaver: weights came from a predecessor that was killed\n");
+    }
+    if (loading >= 0) (void)close(loading);
+    loading = -1;
+}
+
+bool can_publish() {
+    size_t away = 0;
+    const char* const tag = weights.name;
+    return !published && !loaded.empty() && memsaver_bytes_to_resume(made, &tag, 1, &away) == MEMSAVER_OK && away == 0;
+}
+
+void publish() {
+    std::vector<const char*> names;
+    std::vector<const void*> data;
+    std::vector<size_t> bytes;
+    for (const Weight& each : loaded) {
+        names.push_back(each.name.c_str());
+        data.push_back(each.data);
+        bytes.push_back(each.bytes);
+    }
+    memsaver_publish_options options = MEMSAVER_PUBLISH_OPTIONS_INIT;
+    options.names = names.data();
+    options.data = data.data();
+    options.bytes = bytes.data();
+    options.count = loaded.size();
+    if (failed(memsaver_publish(share, publication.c_str(), made, weights.name, &options, nullptr),
+               "could not publish weights")) {
+        loaded.clear(); // not again
+        return;
+    }
+    published = true;
+    if (std::FILE* const file = std::fopen(note_of(publication).c_str(), "w")) {
+        (void)std::fprintf(file, "%d", getpid());
+        (void)std::fclose(file);
+    }
+}
+
+// Weights arrive while the first tokens are computed; the rest is there on return.
+memsaver_result resume(std::int64_t within) {
+    memsaver_resume_options options = MEMSAVER_RESUME_OPTIONS_INIT;
+    options.room_within_ns = within;
+    memsaver_resume_async_options streamed = MEMSAVER_RESUME_ASYNC_OPTIONS_INIT;
+    streamed.resuming = &options;
+    const char* const tag = weights.name;
+    memsaver_result result = memsaver_resume_async(made, &tag, 1, &streamed, &arrival);
+    if (result == MEMSAVER_MISUSE) result = MEMSAVER_OK; // there are none
+    if (result == MEMSAVER_OK) result = memsaver_resume(made, nullptr, 0, &options, nullptr);
+    return result;
+}
+
+void end_arrival() {
+    memsaver_end_arrival(arrival);
+    arrival = nullptr;
+}
+
+// Resumes everything, waiting for room, and ends the lending. While it waits, others may have what is here.
+void resume_and_keep() {
+    using Clock = std::chrono::steady_clock;
+    const auto until = Clock::now() + std::chrono::seconds{room_seconds()};
+    for (std::int64_t within = 100'000'000;; within = std::max<std::int64_t>((until - Clock::now()).count(), 1)) {
+        end_arrival();
+        const memsaver_result result = resume(within);
+        if (result == MEMSAVER_OUT_OF_MEMORY && Clock::now() < until) {
+            if (share != nullptr) (void)withdraw_of_the_dead();
+            continue;
+        }
+        if (failed(result, "could not wake")) GGML_ABORT("memsaver: the model stays paused"); // cannot go on without it
+        memsaver_end_lending(lending);
+        lending = nullptr;
+        size_t away = 0;
+        (void)memsaver_bytes_to_resume(made, nullptr, 0, &away);
+        if (away == 0) return;
+        failed(memsaver_lend(share, made, &lending), "could not lend");
+    }
+}
+
+// For ggml's scheduler: `ask` for each node whether to stop after it, which is at the end of a layer. Weights of the
+// next one are waited for while this one is computed.
+bool await_weights(ggml_tensor* node, bool ask, void*) {
+    if (!ask) return true;
+    for (const ggml_tensor* each : node->src) {
+        if (each == nullptr || each->buffer == nullptr ||
+            ggml_backend_buffer_get_usage(each->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS ||
+            !memsaver_owns(made, each->data))
+            continue;
+        if (failed(memsaver_arrival_wait_range(arrival, each->data, ggml_nbytes(each)), each->name))
+            GGML_ABORT("memsaver: weights did not arrive");
+    }
+    return std::strncmp(node->name, "l_out", 5) == 0;
+}
+
 } // namespace
 
 memsaver_saver* ggml_memsaver_saver(void) { return saver_for(0); }
 
 void ggml_memsaver_set_model(const char* name) { model = name == nullptr ? "" : name; }
 
+void ggml_memsaver_set_member(const char* name) { member = name; }
+
 bool ggml_memsaver_sleep(void) {
     memsaver_saver* const saver = existing_saver();
+    if (saver != nullptr) end_arrival();
     asleep = saver != nullptr && !failed(memsaver_pause(saver, nullptr, 0, nullptr, nullptr), "could not sleep");
     return asleep;
 }
 
 bool ggml_memsaver_wake(void) {
     if (!asleep) return false;
-    // Whoever has the memory may be about to sleep.
-    memsaver_resume_options options = MEMSAVER_RESUME_OPTIONS_INIT;
-    options.room_within_ns = std::strtoll(variable("GGML_MEMSAVER_ROOM_SECONDS", "60"), nullptr, 10) * 1'000'000'000;
-    if (failed(memsaver_resume(existing_saver(), nullptr, 0, &options, nullptr), "could not wake")) {
-        GGML_ABORT("memsaver: the model stays paused"); // the server cannot go on without it
-    }
+    resume_and_keep(); // whoever has the memory may be about to sleep
     asleep = false;
     return true;
+}
+
+void ggml_memsaver_idle(void) {
+    if (existing_saver() == nullptr) return;
+    end_arrival();
+    if (share == nullptr || asleep) return;
+    // Once the model is loaded. Later, when the server is idle for a second: this is called each second.
+    if ((fresh || lending != nullptr) && can_publish()) {
+        memsaver_end_lending(lending);
+        lending = nullptr;
+        publish();
+    }
+    fresh = false;
+    if (lending != nullptr) return;
+    failed(memsaver_trim(made, nullptr, 0, nullptr, nullptr), "could not wait for the device"); // evictions do not
+    failed(memsaver_lend(share, made, &lending), "could not lend");
+}
+
+void ggml_memsaver_busy(void) {
+    if (loading >= 0) end_loading();
+    if (lending != nullptr) resume_and_keep();
+}
+
+ggml_backend_sched_eval_callback ggml_memsaver_eval(ggml_backend_sched_eval_callback other) {
+    if (arrival == nullptr) return other;
+    bool done = true;
+    if (other == nullptr) (void)memsaver_arrival_done(arrival, &done);
+    if (!done) return await_weights;
+    end_arrival();
+    return other;
 }
 
 ggml_backend_buffer_t ggml_memsaver_alloc_weights(ggml_context* context, ggml_backend_buffer_type_t type) {
@@ -184,17 +457,18 @@ ggml_backend_buffer_t ggml_memsaver_alloc_cache(ggml_context* context, ggml_back
 
 bool ggml_memsaver_load(ggml_tensor* tensor, int file, size_t offset) {
     memsaver_saver* const saver = existing_saver();
-    if (saver == nullptr || std::string{"source"} != variable(weights.variable, weights.otherwise)) return false;
     // Other kinds of host buffers store weights in a different layout than the file.
     const bool in_host = settings().where == Where::host;
-    if (tensor->buffer == nullptr || ggml_backend_buffer_is_host(tensor->buffer) != in_host) return false;
-    if (!memsaver_owns(saver, tensor->data)) return false;
-    std::string path(4096, '\0');
-    const std::string link = "/proc/self/fd/" + std::to_string(file);
-    const ssize_t length = readlink(link.c_str(), &path[0], path.size());
-    if (length <= 0 || static_cast<std::size_t>(length) == path.size()) return false;
-    path.resize(static_cast<std::size_t>(length));
-    return !failed(memsaver_load(saver, tensor->data, ggml_nbytes(tensor), path.c_str(), offset), tensor->name);
+    if (saver == nullptr || tensor->buffer == nullptr || ggml_backend_buffer_is_host(tensor->buffer) != in_host ||
+        !memsaver_owns(saver, tensor->data)) {
+        return false;
+    }
+    if (std::string{"source"} == variable(weights.variable, weights.otherwise)) {
+        const std::string path = path_of(file);
+        return !path.empty() &&
+               !failed(memsaver_load(saver, tensor->data, ggml_nbytes(tensor), path.c_str(), offset), tensor->name);
+    }
+    return publishes() && load_published(tensor, file, offset);
 }
 
 void* ggml_memsaver_host_malloc(size_t bytes) {

@@ -25,3 +25,12 @@ target_link_libraries(ggml-base PUBLIC memsaver_glued)
 add_executable(memsaver_cycles EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/cycles.cpp")
 target_compile_features(memsaver_cycles PRIVATE cxx_std_20)
 target_link_libraries(memsaver_cycles PRIVATE llama ggml)
+
+# What keeps the weights that workers publish; serve.py starts it.
+if(NOT TARGET memsaver_keeper)
+  add_executable(memsaver_keeper EXCLUDE_FROM_ALL "${memsaver_root}/programs/memsaver_keeper.cpp")
+  set_target_properties(memsaver_keeper PROPERTIES OUTPUT_NAME memsaver-keeper)
+  target_compile_features(memsaver_keeper PRIVATE cxx_std_20)
+  target_include_directories(memsaver_keeper PRIVATE "${memsaver_root}/include")
+endif()
+set_target_properties(memsaver_keeper PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")

@@ -85,7 +85,7 @@ def build(about, server=False):
         targets = ["memsaver_cycles", "test-backend-ops", "llama-bench"]
         options |= {"CMAKE_BUILD_TYPE": "Release", "GGML_CUDA": "ON", "GGML_CUDA_NCCL": "OFF", "LLAMA_BUILD_TESTS": "ON", "LLAMA_BUILD_TOOLS": "ON"}
     if server:
-        targets = ["llama-server"]
+        targets = ["llama-server", "memsaver_keeper"]
         options |= dict.fromkeys(["LLAMA_BUILD_SERVER", "LLAMA_BUILD_COMMON", "LLAMA_BUILD_TOOLS"], "ON")
         options |= dict.fromkeys(["LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_TESTS"], "OFF")
     for step in (

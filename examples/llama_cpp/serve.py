@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Serves random models by an edited llama-server: more models than may be awake at once.
+"""Serves random models by an edited llama-server as a router: more models than there is room for.
 
     serve.py --checkout llama.cpp --build build/llama_cpp --out bench/results            on a GPU; edits and builds first
     serve.py --fetch build/llama_cpp/source --build build/llama_cpp --cpu                host memory, tiny models
     serve.py --checkout llama.cpp --server build/bin/llama-server ...                    an existing build
 
-There is one server process for each model, and this script stands in for a router: at most `--room` models are awake.
-For a request to another one it sends /sleep to the model that has been idle longest, then the request, which wakes its
-server. Two sides do so in turn, with the same binary, flags and requests:
+The same requests, of several clients at once and to models by a Zipf law, go to two routers, with the same binary and
+flags:
 
-    reload     GGML_MEMSAVER=off: a server that sleeps frees model, context and cache, and loads them again (llama.cpp's
-               own --sleep-idle-seconds; only /sleep and the wake by a queued request are edits)
-    memsaver   a server that sleeps is paused
+    reload     GGML_MEMSAVER=off and --models-max ROOM: llama.cpp's own router, which ends a worker to make room
+    memsaver   every model has a worker; they are members of a share, in room for ROOM models. Another process holds the
+               rest of the device, a memsaver-keeper keeps what is published
 
-The first side also answers each prompt once for each model, alone and awake; all later answers must be the same tokens.
-Time to first token is what a client measures, waiting for room included. `--out` is a folder for the results, written
-after each step. Exits with 1 if an answer differed or failed, and with 77 if the source or a tool is not available.
+Before, each model answers each prompt once, served alone with GGML_MEMSAVER=off; all later answers must be the same
+tokens. At the end a worker is killed, and asked at once. Time to first token is what a client measures. `--out` is a
+folder for the results, written after each step. Exits with 1 if an answer differed or failed, and with 77 if the source
+or a tool is not available.
 """
 import argparse
 import collections
@@ -26,10 +26,12 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -41,13 +43,15 @@ from run_all import LeftOut, machine, output_of, python_with, short  # noqa: E40
 
 SIDES = {"reload": "off", "memsaver": "gpu"}  # and GGML_MEMSAVER
 PROMPTS = 4  # different ones for each model
+MANY = "many"  # the first model once more, with a slot for each client
+MARGIN = 1 << 30  # that workers leave free on a GPU
 
 
 # --- Servers ---
 
 
 class Server:
-    """One llama-server with one model. Depends on nothing else here."""
+    """One llama-server, or a router. Depends on nothing else here."""
 
     def __init__(self, name, command, environment, log):
         with socket.socket() as free:
@@ -64,8 +68,8 @@ class Server:
         connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"})
         return connection, connection.getresponse()
 
-    def say(self, method, path):
-        connection, response = self.call(method, path)
+    def say(self, method, path, body=None):
+        connection, response = self.call(method, path, body)
         text = response.read()
         connection.close()
         if response.status != 200:
@@ -85,10 +89,10 @@ class Server:
         tail = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-50:]
         raise RuntimeError("\n".join([f"{self.name}: did not start: exit {self.process.poll()}", *tail]))
 
-    def ask(self, prompt, tokens, start=None, cache=False):
+    def ask(self, model, prompt, tokens, cache=False):
         """Returns (seconds to the first token, all tokens, the server's timings)."""
-        start = start or time.monotonic()
-        body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "top_k": 1, "seed": 1, "stream": True, "ignore_eos": True,
+        start = time.monotonic()
+        body = {"model": model, "prompt": prompt, "n_predict": tokens, "temperature": 0, "top_k": 1, "seed": 1, "stream": True, "ignore_eos": True,
                 "return_tokens": True, "cache_prompt": cache}
         connection, response = self.call("POST", "/completion", body)
         if response.status != 200:
@@ -110,75 +114,38 @@ class Server:
             raise RuntimeError(f"{self.name}: {len(answer)} tokens and not {tokens}")
         return first, answer, timings
 
-    def sleep(self):
+    def status(self, model):
+        return next(each["status"]["value"] for each in self.say("GET", "/models")["data"] if each["id"] == model)
+
+    def sleep(self, model):
+        """Makes a worker give back its memory; returns how long that takes."""
         start = time.monotonic()
-        if not self.say("POST", "/sleep")["sleeping"]:
-            raise RuntimeError(f"{self.name}: is awake after /sleep")
+        self.say("POST", "/sleep", {"model": model})
         return time.monotonic() - start
+
+    def unload(self, model):
+        start = time.monotonic()
+        self.say("POST", "/models/unload", {"model": model})
+        while self.status(model) != "unloaded":
+            time.sleep(0.01)
+        return time.monotonic() - start
+
+    def worker(self, model):
+        """Returns the number of the process that serves a model."""
+        for child in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for number in child.read_text(encoding="utf-8").split():
+                words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+                if b"--alias" in words and words[words.index(b"--alias") + 1] == model.encode():
+                    return int(number)
+        raise RuntimeError(f"{model} has no worker")
 
     def close(self):
         """Waits until the process, which was asked to terminate, has ended."""
         try:
-            self.process.wait(20)
+            self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-class Room:
-    """Decides which servers are awake: at most `limit`. Instead of a router, in the threads of those who ask."""
-
-    def __init__(self, limit):
-        self.limit, self.changed = limit, threading.Condition()
-        self.awake = collections.OrderedDict()  # server: number of requests; the least recently used first
-        self.ready, self.leaving = set(), set()
-        self.most = 0
-
-    def enter(self, server):
-        """Makes room for a request. Returns whether the server was awake."""
-        victim = None
-        with self.changed:
-            while True:
-                if server in self.awake:
-                    self.awake[server] += 1
-                    self.awake.move_to_end(server)
-                    return server in self.ready
-                if server not in self.leaving:
-                    if len(self.awake) < self.limit:
-                        break
-                    victim = next((each for each, users in self.awake.items() if users == 0), None)
-                    if victim is not None:
-                        del self.awake[victim]
-                        self.ready.discard(victim)
-                        self.leaving.add(victim)
-                        break
-                self.changed.wait()
-            self.awake[server] = 1
-            self.most = max(self.most, len(self.awake))
-        if victim is not None:
-            try:
-                victim.sleep()
-            except BaseException:
-                self.leave(server)
-                raise
-            finally:
-                with self.changed:
-                    self.leaving.discard(victim)
-                    self.changed.notify_all()
-        return False
-
-    def leave(self, server):
-        with self.changed:
-            self.awake[server] -= 1
-            self.ready.add(server)
-            self.changed.notify_all()
-
-    def clear(self):
-        """Puts all to sleep; nobody may be asking."""
-        for server in list(self.awake):
-            server.sleep()
-        self.awake.clear()
-        self.ready.clear()
 
 
 # --- Numbers ---
@@ -192,6 +159,11 @@ def percentile(values, share):
 def told(values, name=""):
     """Returns p50 and p99 in ms of seconds."""
     return {f"{name}{key}_ms": 1000 * percentile(values, share) for key, share in (("p50", 0.5), ("p99", 0.99)) if values}
+
+
+def quantiles(values):
+    """Returns 51 values in ms, from the least to the most."""
+    return [round(1000 * percentile(values, share / 50), 3) for share in range(51)] if values else []
 
 
 def host_available():
@@ -256,30 +228,60 @@ def plain_copy_gb_per_second(bytes_=1 << 30):
     return best
 
 
+HOG = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcudart.so")
+free, total, block = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
+cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+print(cuda.cudaMalloc(ctypes.byref(block), ctypes.c_size_t(max(0, free.value - int(sys.argv[1])))), flush=True)
+sys.stdin.read()
+"""
+
+
+class Share:
+    """What the members of a share need: a folder, a keeper, and on a GPU somebody who holds what is not theirs."""
+
+    def __init__(self, keeper, bytes_left):
+        self.folder = Path(tempfile.mkdtemp(prefix="llama-share-"))
+        self.others = [subprocess.Popen([str(keeper), str(self.folder)], stdout=subprocess.PIPE, text=True)]
+        self.others[0].stdout.readline()
+        if bytes_left is not None:
+            hog = subprocess.Popen([sys.executable, "-c", HOG, str(bytes_left)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.others.append(hog)
+            if hog.stdout.readline().strip() != "0":
+                raise RuntimeError("could not hold the rest of the device")
+
+    def close(self):
+        for each in self.others:
+            each.terminate()
+            each.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 # --- The run ---
 
 
 class Run:
     def __init__(self, about):
         self.about, self.rows, self.failed = about, [], False
-        self.context, self.expected, self.servers = machine(), {}, []
+        self.context, self.expected, self.servers, self.share = machine(), {}, [], None
         self.folder = about.work or about.build
         self.end = time.monotonic() + about.deadline
         self.host_before = host_available()
         self.files = self.make_files()
         self.bytes = self.files[0].stat().st_size
-        self.count = self.fitting()
+        self.names = [f"model{number}" for number in range(self.fitting())]
         order = random.Random(7)
-        self.prompts = [[[order.randrange(300, about.vocab) for _ in range(about.prompt)] for _ in range(PROMPTS)] for _ in range(self.count)]
-        weights = [1 / (rank + 1) ** about.zipf for rank in range(self.count)]
-        models = order.choices(range(self.count), weights, k=about.requests)
+        self.prompts = [[[order.randrange(300, about.vocab) for _ in range(about.prompt)] for _ in range(PROMPTS)] for _ in self.names]
+        weights = [1 / (rank + 1) ** about.zipf for rank in range(len(self.names))]
+        models = order.choices(range(len(self.names)), weights, k=about.requests)
         self.requests = [(model, order.randrange(PROMPTS)) for model in models]
 
     def row(self, name, good=True, **values):
         self.rows.append({"name": name, "good": bool(good), **values})
         self.failed |= not good
-        shown = " ".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items())
-        print(f"{self.about.deadline - (self.end - time.monotonic()):6.1f} s  {name:<22} {'' if good else 'FAILED '}{shown}", flush=True)
+        shown = " ".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items() if key != "quantiles_ms")
+        print(f"{self.about.deadline - self.left():6.1f} s  {name:<22} {'' if good else 'FAILED '}{shown}", flush=True)
         if self.about.out:
             path = self.about.out / f"{self.context['date']}-{short(self.context['gpu'])}-llama_server.json"
             path.write_text(json.dumps({"context": self.context, "benchmarks": self.rows}, indent=1) + "\n", encoding="utf-8")
@@ -304,124 +306,141 @@ class Run:
             print(f"host memory suffices for {fit} of {self.about.models} models")
         return max(1, min(fit, self.about.models))
 
-    def command(self, model, slots):
-        command = [str(self.about.server), "-t", "1", "-m", self.files[model % len(self.files)], "-c", str(512 * slots), "-np", str(slots), "-fit", "off",
-                   "--cache-ram", "0", "--rope-freq-base", str(10000 + 1000 * (model // len(self.files))), *self.about.flags.split()]
-        return command + (["-lm", "none"] if self.about.cpu else ["-ngl", "99"])
+    def options(self, model, slots=1):
+        """Of a model's server, as llama-server and a preset name them."""
+        named = {"model": self.files[model % len(self.files)], "threads": 1, "ctx-size": 512 * slots, "parallel": slots, "fit": "off", "cache-ram": 0,
+                 "rope-freq-base": 10000 + 1000 * (model // len(self.files))}
+        return {**named, **({"load-mode": "none"} if self.about.cpu else {"n-gpu-layers": 99})}
 
-    def start(self, side, model, slots=1):
-        where = "host" if self.about.cpu and side == "memsaver" else SIDES[side]
-        server = Server(f"{side}-{model}-{slots}", self.command(model, slots), {"GGML_MEMSAVER": where}, self.folder / f"{side}-{model}-{slots}.log")
+    def start(self, name, arguments, environment):
+        server = Server(name, [str(self.about.server), *map(str, arguments), *self.about.flags.split()], environment, self.folder / f"{name}.log")
         self.servers.append(server)
         server.await_ready()
         return server
 
-    def close(self):
-        for server in self.servers:
+    def stop(self, servers):
+        for server in servers:
             server.process.terminate()
-        for server in self.servers:
+        for server in servers:
             server.close()
-        self.servers = []
+            self.servers.remove(server)
+
+    def close(self):
+        self.stop(list(self.servers))
+        if self.share:
+            self.share.close()
+            self.share = None
 
     def left(self):
         return self.end - time.monotonic()
 
-    def ask(self, server, model, number, start=None):
+    def ask(self, server, model, number, name=None):
         """Returns seconds to the first token, and whether the tokens are the expected ones."""
-        first, answer, _ = server.ask(self.prompts[model][number], self.about.tokens, start)
+        first, answer, _ = server.ask(name or self.names[model], self.prompts[model][number], self.about.tokens)
         return first, self.expected.setdefault((model, number), answer) == answer
 
-    def start_all(self, side):
-        """Starts a server for each model; each answers all its prompts, then sleeps."""
-        begin = time.monotonic()
+    def alone(self):
+        """Each model served alone, without memsaver: the tokens that all others must give. And what one takes with it."""
 
         def one(model):
-            server = self.start(side, model)
-            same = [self.ask(server, model, number)[1] for number in range(PROMPTS)]
-            server.sleep()
-            return server, same
+            arguments = [part for name, value in self.options(model).items() for part in (f"--{name}", value)]
+            server = self.start(f"alone-{model}", arguments, {"GGML_MEMSAVER": "off"})
+            for number in range(PROMPTS):
+                self.ask(server, model, number)
+            self.stop([server])
+            return arguments
 
         with concurrent.futures.ThreadPoolExecutor(self.about.room) as pool:
-            started = list(pool.map(one, range(self.count)))
-        servers = [server for server, _ in started]
-        same = sum(map(sum, (same for _, same in started)))
-        watch = Watch(not self.about.cpu, self.host_before)
-        memory = watch.end()
-        backed_up = [sum(arena["backed_up_bytes"] for arena in (server.say("GET", "/memory")["memory"] or {"arenas": []})["arenas"]) for server in servers]
-        self.row(f"{side}/all asleep", same == self.count * PROMPTS, models=self.count, identical=same, answers=self.count * PROMPTS,
-                 seconds=time.monotonic() - begin, backed_up_bytes=sum(backed_up), **memory)
-        return servers
+            arguments = list(pool.map(one, range(len(self.names))))[0]
+        before = device_used()
+        server = self.start("alone", arguments, {"GGML_MEMSAVER": "host" if self.about.cpu else "gpu"})
+        good = self.ask(server, 0, 0)[1]
+        self.held = sum(arena["mapped_bytes"] for arena in server.say("GET", "/memory")["memory"]["arenas"])
+        self.beside = 0 if self.about.cpu else device_used() - before - self.held  # its context
+        self.stop([server])
+        self.row("alone", good, models=len(self.names), held_bytes=self.held, beside_bytes=self.beside)
 
-    def one_model(self, side, server):
+    def start_router(self, side):
+        """Starts the router, and asks each model once."""
+        begin, about = time.monotonic(), self.about
+        preset = self.folder / f"{side}.ini"
+        sections = {name: self.options(model) for model, name in enumerate(self.names)} | {MANY: self.options(0, about.clients)}
+        preset.write_text("version = 1\n" + "".join(f"\n[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in options.items())
+                                                    for name, options in sections.items()), encoding="utf-8")
+        arguments = ["--models-preset", preset, "--models-max", about.room if side == "reload" else 0]
+        environment = {"GGML_MEMSAVER": "off"}
+        if side == "memsaver":
+            room = (about.room + 0.5) * self.held
+            beside = (len(self.names) + 1) * self.beside + MARGIN
+            self.share = Share(about.keeper, None if about.cpu else int(room + beside))
+            environment = {"GGML_MEMSAVER": "host" if about.cpu else "gpu", "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": "1",
+                           "GGML_MEMSAVER_MARGIN_MIB": "0" if about.cpu else str(MARGIN >> 20), "GGML_MEMSAVER_HOST_MACHINE": self.share.folder.name,
+                           "GGML_MEMSAVER_HOST_MIB": str(int(room) >> 20)}
+        router = self.start(side, arguments, environment)
+        same = sum(self.ask(router, model, 0)[1] for model in range(len(self.names)))
+        if side == "memsaver":
+            for name in self.names:
+                router.sleep(name)
+        values = {"models": len(self.names), "identical": same, "seconds": time.monotonic() - begin, **Watch(not about.cpu, self.host_before).end()}
+        self.row(f"{side}/all loaded", same == len(self.names), **values)
+        return router
+
+    def one_model(self, side, router):
         """Time to first token of model 0, awake and asleep; generation."""
-        awake, asleep, sleeping, same = [], [], [], 0
-        self.ask(server, 0, 0)
-        for turn in range(self.about.cycles):
-            first, good = self.ask(server, 0, turn % PROMPTS)
-            awake.append(first)
-            same += good
-        self.row(f"{side}/awake", same == len(awake), count=len(awake), identical=same, **told(awake))
-        speeds = [server.ask(self.prompts[0][0], 128)[2].get("predicted_per_second", 0.0) for _ in range(3)]
+        name, cycles = self.names[0], self.about.cycles
+        give_back = router.sleep if side == "memsaver" else router.unload
+        self.ask(router, 0, 0)
+        awake = [self.ask(router, 0, turn % PROMPTS) for turn in range(cycles)]
+        same = sum(good for _, good in awake)
+        self.row(f"{side}/awake", same == cycles, count=cycles, identical=same, **told([first for first, _ in awake]))
+        speeds = [router.ask(name, self.prompts[0][0], 128)[2].get("predicted_per_second", 0.0) for _ in range(3)]
         self.row(f"{side}/generation", tokens_per_second=max(speeds))
-        end, same = time.monotonic() + self.about.seconds / 2, 0
-        while len(asleep) < self.about.cycles and (time.monotonic() < end or len(asleep) < 3):
-            sleeping.append(server.sleep())
-            first, good = self.ask(server, 0, len(asleep) % PROMPTS)
-            asleep.append(first)
-            same += good
-        server.ask(self.prompts[0][0], self.about.tokens, cache=True)
-        server.sleep()
-        kept = server.ask(self.prompts[0][0], self.about.tokens, cache=True)[2].get("cache_n", 0)
-        sleeping.append(server.sleep())
-        self.row(f"{side}/asleep", same == len(asleep), count=len(asleep), identical=same, bytes=self.bytes, prompt_tokens_kept=kept, **told(asleep),
-                 **told(sleeping, "sleep_"))
+        end, asleep, giving = time.monotonic() + self.about.seconds / 4, [], []
+        while len(asleep) < cycles and (time.monotonic() < end or len(asleep) < 3):
+            giving.append(give_back(name))
+            asleep.append(self.ask(router, 0, len(asleep) % PROMPTS))
+        same = sum(good for _, good in asleep)
+        router.ask(name, self.prompts[0][0], self.about.tokens, cache=True)
+        give_back(name)
+        kept = router.ask(name, self.prompts[0][0], self.about.tokens, cache=True)[2].get("cache_n", 0)
+        self.row(f"{side}/asleep", same == len(asleep), count=len(asleep), identical=same, bytes=self.bytes, prompt_tokens_kept=kept,
+                 **told([first for first, _ in asleep]), **told(giving, "sleep_"))
 
-    def clients(self, side):
-        """Time to first token of each of several clients of one sleeping model, whose server has a slot for each."""
-        server, times, same, answers = self.start(side, 0, self.about.clients), [], 0, 0
-        end = time.monotonic() + self.about.seconds / 4
+    def clients(self, side, router):
+        """Time to first token of each of several clients of one sleeping model, whose worker has a slot for each."""
+        give_back, answers = router.sleep if side == "memsaver" else router.unload, []
+        end = time.monotonic() + self.about.seconds / 8
         with concurrent.futures.ThreadPoolExecutor(self.about.clients) as pool:
-            for turn in range(1 + max(2, self.about.cycles // 4)):
-                if turn > 2 and time.monotonic() > end:
+            self.ask(router, 0, 0, MANY)
+            for turn in range(max(2, self.about.cycles // 4)):
+                if turn > 1 and time.monotonic() > end:
                     break
-                server.sleep()
-                for first, good in pool.map(lambda number: self.ask(server, 0, number % PROMPTS), range(self.about.clients)):
-                    times += [first] * (turn > 0)
-                    same, answers = same + good, answers + 1
-        server.process.terminate()
-        server.close()
-        self.servers.remove(server)
+                give_back(MANY)
+                answers += pool.map(lambda number: self.ask(router, 0, number % PROMPTS, MANY), range(self.about.clients))
+        give_back(MANY)
         # Requests that are computed together may round otherwise: not a failure.
-        self.row(f"{side}/clients", count=len(times), clients=self.about.clients, identical=same, answers=answers, **told(times))
+        self.row(f"{side}/clients", clients=self.about.clients, identical=sum(good for _, good in answers), answers=len(answers),
+                 **told([first for first, _ in answers]))
 
-    def turns(self, side, servers):
+    def turns(self, side, router):
         """Concurrent requests to all models, by a Zipf law."""
-        room, waiting, lock = Room(self.about.room), collections.deque(self.requests), threading.Lock()
-        hits, misses, errors, different = [], [], [], 0
+        waiting, times, errors, lock = collections.deque(self.requests), [], [], threading.Lock()
         begin = time.monotonic()
         end = begin + min(self.about.seconds, max(5.0, self.left()))
 
         def client():
-            nonlocal different
             while time.monotonic() < end:
                 with lock:
                     if not waiting:
                         return
                     model, number = waiting.popleft()
-                start, server, entered = time.monotonic(), servers[model], False
                 try:
-                    hit = room.enter(server)
-                    entered = True
-                    first, good = self.ask(server, model, number, start)
+                    answer = self.ask(router, model, number)
                     with lock:
-                        (hits if hit else misses).append(first)
-                        different += not good
+                        times.append(answer)
                 except (OSError, RuntimeError, ValueError, http.client.HTTPException) as error:
                     with lock:
                         errors.append(str(error))
-                finally:
-                    if entered:
-                        room.leave(server)
 
         watch = Watch(not self.about.cpu, self.host_before)
         threads = [threading.Thread(target=client) for _ in range(self.about.clients)]
@@ -429,31 +448,40 @@ class Run:
             thread.start()
         for thread in threads:
             thread.join()
-        seconds, done = time.monotonic() - begin, len(hits) + len(misses)
+        seconds, first = time.monotonic() - begin, [first for first, _ in times]
+        different = sum(not good for _, good in times)
         for error in errors[:3]:
             print(error)
-        self.row(f"{side}/turns", not errors and different == 0 and done > 0, models=self.count, room=self.about.room, most_awake=room.most,
-                 clients=self.about.clients, requests=done, asked=len(self.requests), failed=len(errors), different=different, seconds=seconds,
-                 requests_per_second=done / seconds, hits=len(hits), misses=len(misses), **told(hits, "hit_"), **told(misses, "miss_"), **watch.end())
-        if not errors:
-            room.clear()
+        self.row(f"{side}/turns", not errors and different == 0 and len(times) > 0, models=len(self.names), room=self.about.room, clients=self.about.clients,
+                 requests=len(times), asked=len(self.requests), failed=len(errors), different=different, seconds=seconds,
+                 requests_per_second=len(times) / seconds, **told(first), quantiles_ms=quantiles(first), **watch.end())
+
+    def killed(self, side, router):
+        """Kills model 0's worker, and asks at once."""
+        self.ask(router, 0, 0)
+        time.sleep(3)  # it is idle, and publishes its weights
+        os.kill(router.worker(self.names[0]), signal.SIGKILL)
+        first, good = self.ask(router, 0, 0)
+        came = router.log.read_text(encoding="utf-8", errors="replace").count("weights came from a predecessor")
+        self.row(f"{side}/killed", good and (came == 1 or side == "reload"), first_token_ms=1000 * first, weights_attached=came)
 
     def side(self, side):
-        servers = self.start_all(side)
-        for step in (lambda: self.one_model(side, servers[0]), lambda: self.turns(side, servers), lambda: self.clients(side)):
+        router = self.start_router(side)
+        for step in (self.one_model, self.turns, self.clients, self.killed):
             if self.left() < 5:
                 self.context["cut"] = "the deadline was reached"
                 return
-            step()
+            step(side, router)
 
     def all(self):
+        about = self.about
         self.context |= {"llama_cpp": run_all.PACKAGE, "workload": {
-            "file_bytes": self.bytes, "files": len(self.files), "models": self.count, "room": self.about.room, "zipf": self.about.zipf,
-            "prompt": self.about.prompt, "tokens": self.about.tokens, "clients": self.about.clients, "flags": self.about.flags,
-            "command": " ".join(Path(str(part)).name if "/" in str(part) else str(part) for part in self.command(0, 1))}}
-        if not self.about.cpu and (speed := plain_copy_gb_per_second()):
+            "file_bytes": self.bytes, "files": len(self.files), "models": len(self.names), "room": about.room, "zipf": about.zipf, "prompt": about.prompt,
+            "tokens": about.tokens, "clients": about.clients, "flags": about.flags, "options": {**self.options(0), "model": self.files[0].name}}}
+        if not about.cpu and (speed := plain_copy_gb_per_second()):
             self.row("plain copy", gb_per_second=speed)
-        for side in self.about.sides.split(","):
+        self.alone()
+        for side in about.sides.split(","):
             try:
                 self.side(side)
             except (OSError, RuntimeError, http.client.HTTPException) as error:
@@ -480,7 +508,7 @@ def main():
     parser.add_argument("--work", type=Path, help="folder for models and logs; default: the build's")
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--models", type=int, default=12)
-    parser.add_argument("--room", type=int, default=3, help="models that may be awake")
+    parser.add_argument("--room", type=int, default=3, help="models that there is room for")
     parser.add_argument("--files", type=int, help="different files among the models; default: one each on a CPU, else 1")
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--clients", type=int, default=8)
@@ -513,6 +541,7 @@ def main():
             return 1
         run_all.build(about, server=True)
         about.server = about.build / "bin" / "llama-server"
+    about.keeper = about.server.parent / "memsaver-keeper"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     run = Run(about)
     try:

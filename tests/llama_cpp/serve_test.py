@@ -1,95 +1,31 @@
 #!/usr/bin/env python3
-"""Tests what serve.py decides itself: who is awake, and percentiles. Servers are stand-ins."""
-import random
+"""Tests what serve.py decides itself: percentiles, and which process serves a model."""
+import os
+import subprocess
 import sys
-import threading
-import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "llama_cpp"))
 import serve  # noqa: E402
 
 
-class Awake:
-    """Counts the servers that are awake, as they themselves see it."""
-
-    def __init__(self):
-        self.lock, self.now, self.most = threading.Lock(), 0, 0
-
-
-class StandIn:
-    def __init__(self, awake):
-        self.of, self.awake, self.asking, self.faults = awake, False, 0, []
-
-    def ask(self):
-        with self.of.lock:
-            self.asking += 1
-            if not self.awake:
-                self.awake = True
-                self.of.now += 1
-                self.of.most = max(self.of.most, self.of.now)
-        time.sleep(0.0005)
-        with self.of.lock:
-            self.asking -= 1
-
-    def sleep(self):
-        with self.of.lock:
-            if self.asking or not self.awake:
-                self.faults.append("put to sleep while it was asked, or asleep")
-            self.awake = False
-            self.of.now -= 1
-
-
-class InTheRoom(unittest.TestCase):
-    def test_concurrent_clients_never_wake_more_than_the_limit(self):
-        awake = Awake()
-        servers = [StandIn(awake) for _ in range(6)]
-        room = serve.Room(2)
-
-        def client(seed):
-            order = random.Random(seed)
-            for _ in range(60):
-                server = order.choice(servers)
-                room.enter(server)
-                server.ask()
-                room.leave(server)
-
-        threads = [threading.Thread(target=client, args=(seed,)) for seed in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            self.assertFalse(thread.is_alive())
-        self.assertEqual(sum((server.faults for server in servers), []), [])
-        self.assertEqual((awake.most, room.most), (2, 2))
-        room.clear()
-        self.assertEqual(awake.now, 0)
-
-    def test_the_least_recently_used_one_goes(self):
-        awake = Awake()
-        one, two, three = (StandIn(awake) for _ in range(3))
-        room = serve.Room(2)
-        hits = []
-        for server in (one, two, one, three, one, two):
-            hits.append(room.enter(server))
-            server.ask()
-            room.leave(server)
-        self.assertEqual(hits, [False, False, True, False, True, False])
-        self.assertFalse(three.awake)
-
-    def test_a_server_that_does_not_sleep_leaves_the_others_served(self):
-        awake = Awake()
-        one, two = StandIn(awake), StandIn(awake)
-        room = serve.Room(1)
-        room.enter(one)
-        room.leave(one)
-        one.sleep = lambda: (_ for _ in ()).throw(RuntimeError("refused"))
-        with self.assertRaises(RuntimeError):
-            room.enter(two)
-        two.awake, awake.now = True, 1
-        self.assertFalse(room.enter(one))
-        room.leave(one)
+class Workers(unittest.TestCase):
+    def test_the_worker_of_a_model_is_a_child_with_its_name(self):
+        router = serve.Server.__new__(serve.Server)
+        router.process = SimpleNamespace(pid=os.getpid())
+        command = [sys.executable, "-c", "print(flush=True); input()", "--alias"]
+        started = [subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for name in ("one", "two")]
+        try:
+            for each in started:
+                each.stdout.readline()
+            self.assertEqual([router.worker(name) for name in ("one", "two")], [each.pid for each in started])
+            with self.assertRaises(RuntimeError):
+                router.worker("three")
+        finally:
+            for each in started:
+                each.communicate(b"\n")
 
 
 class Numbers(unittest.TestCase):
@@ -99,6 +35,11 @@ class Numbers(unittest.TestCase):
         self.assertEqual(serve.percentile([7], 0.99), 7)
         self.assertIsNone(serve.percentile([], 0.5))
         self.assertEqual(serve.told([]), {})
+
+    def test_quantiles_go_from_the_least_to_the_most(self):
+        shown = serve.quantiles([share / 1000 for share in range(1, 101)])
+        self.assertEqual((len(shown), shown[0], shown[25], shown[-1]), (51, 1, 50, 100))
+        self.assertEqual(serve.quantiles([]), [])
 
 
 if __name__ == "__main__":
