@@ -803,13 +803,37 @@ TEST_CASE("elastic: switched off, and on plain memory, it works the same and is 
         CHECK(kv.committed_bytes() == 0);
         CHECK(saver.reclaim(0).bytes() == 0);
         CHECK(asked == 0);
-        CHECK(saver.reclaim(step).bytes() == 0);
+        const std::size_t released = machine.driver.handle_bytes(); // and not given back yet
+        CHECK(saver.reclaim(1_GiB).bytes() == (enabled ? released : 0));
         CHECK(asked == (enabled ? 1 : 0));
         kv.commit(0, step);
         CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
         saver.close();
         CHECK_THROWS_AS(kv.commit(0, step), Misuse);
         CHECK_THROWS_AS(kv.release(0, step), Misuse);
+    }
+}
+
+TEST_CASE("elastic: memory outside of tags that was released goes back, by a trim and for whoever needs it") {
+    for (const bool enabled : {true, false}) {
+        const Checked machine;
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
+        Elastic kv = saver.outside().arena().elastic(1_GiB, steps);
+        kv.commit(0, 256_MiB);
+        kv.release(0, 256_MiB);
+        const std::size_t released = saver.trim().released_bytes;
+        CHECK(machine.driver.handle_bytes() == 0);
+        if (enabled) CHECK(released == 256_MiB);
+        kv.commit(0, 256_MiB);
+        kv.release(0, 256_MiB);
+        const Buffer<char> needs{saver.arena("weights"), 384_MiB};
+        CHECK(machine.driver.handle_bytes() == (enabled ? 384_MiB : 0));
+        kv.commit(0, step);
+        kv.release(0, step);
+        CHECK(saver.trim().released_bytes == (enabled ? step : 0));
+        kv.commit(0, step);
+        kv.release(0, step);
+        if (enabled) CHECK(saver.reclaim(step).unused_bytes == step);
     }
 }
 

@@ -39,7 +39,7 @@ struct ElasticOptions {
 /// Move-only; every method is thread-safe. A default-constructed or moved-from object holds nothing, and using it
 /// throws Misuse. The destructor frees everything as `Arena::deallocate` does. It is silent, also after `close()`,
 /// `drop()` and in a forked child, and does not wait for an `on_reclaim` that is running on another thread. If the
-/// saver is switched off, and for plain memory, the range works the same but is never paused, and releasing waits.
+/// saver is switched off, and for plain memory, the range works the same but is never paused.
 class Elastic {
 public:
     Elastic() noexcept;

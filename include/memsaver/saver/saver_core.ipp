@@ -477,6 +477,8 @@ MEMSAVER_INLINE void SaverState::refuse_in_any_hook(const char* what, const Tags
 MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
     // Only elastic ranges and workspaces have pages.
     for (const auto& member : tags_.members(tags)) (void)member->arena->release_unused(true);
+    if (const auto outside = tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all)
+        (void)outside->release_unused(true);
 }
 
 MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
@@ -617,6 +619,11 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         state_->tags_.retry_leftovers();
         SaverState::Members members = state_->tags_.members(tags);
         for (const auto& member : members) member->arena->trim_host();
+        if (const auto outside = state_->tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all) {
+            members.push_back(std::shared_ptr<TagTable::Member>{
+                // for its elastic memory
+                new TagTable::Member{0, outside->tag(), outside->driver(), outside->policy(), outside}});
+        }
         if (tags.kind() != Tags::Kind::named)
             erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
@@ -1009,7 +1016,8 @@ MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, co
         if (!ours && !hold) continue;
         released += trim_now(*member->arena, wait);
     }
-    return released;
+    const auto outside = tags_.known_outside(); // its elastic memory
+    return released + (outside != nullptr && outside->device() == device ? outside->release_unused(wait) : 0);
 }
 
 MEMSAVER_INLINE bool SaverState::wait_for_copies(int device, const Deadline& deadline) {
