@@ -787,6 +787,33 @@ TEST_CASE("share: a forked child keeps its own files, whatever number they have"
     CHECK(child.wait() == 0);
 }
 
+TEST_CASE("share: everything that lends may end while a hook of it runs, which has ended the lending") {
+    const Place place;
+    const Share two = place.join({.name = "two"});
+    std::optional<Share> one{place.join({.name = "one"})};
+    std::optional<MemorySaver<>> a{std::in_place, one->driver()};
+    (void)fill(*a, "idle", 40 * page, 5);
+    a->set_evictable("idle", true);
+    std::optional<Lending> lent{one->lend(*a)};
+    std::atomic<int> step{0};
+    Hook hook = a->before_pause([&](const PauseEvent&) {
+        lent.reset();
+        step = 1;
+        while (step.load() != 2) std::this_thread::sleep_for(1ms);
+    });
+    std::thread ends{[&] {
+        while (step.load() != 1) std::this_thread::sleep_for(1ms);
+        hook = {};
+        a.reset();
+        one.reset();
+        step = 2;
+    }};
+    MemorySaver<> b{two.driver()};
+    CHECK(b.arena("weights").allocate(50 * page) != nullptr);
+    ends.join();
+    CHECK(soon([&] { return two.members().size() == 1; }));
+}
+
 TEST_CASE("share: a forked child that destroys it waits for no thread of its parent" * doctest::skip(test::sanitized)) {
     const Place place;
     const HostDriver device = place.device();

@@ -83,6 +83,8 @@ public:
     std::uint64_t start_lending(Lend lend, Idle idle);
     /// Waits for a lending that runs.
     void stop_lending(std::uint64_t number) noexcept;
+    /// Whether this is the thread that lends.
+    [[nodiscard]] bool lends_here() noexcept;
 
     /// Waits until a leader has answered, or for a while. Throws Unavailable if members of another version are there,
     /// or nobody can lead.

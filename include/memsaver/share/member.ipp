@@ -465,6 +465,11 @@ inline void ShareMemberCore::stop_lending(std::uint64_t number) noexcept {
     if (std::this_thread::get_id() != lender_.get_id()) changed_.wait(lock, [&] { return lending_ != number; });
 }
 
+inline bool ShareMemberCore::lends_here() noexcept {
+    const std::lock_guard lock{mutex_};
+    return lender_.get_id() == std::this_thread::get_id();
+}
+
 // --- calls of the program ---
 
 inline void ShareMemberCore::tell(ShareMessage message, std::uint64_t idle) noexcept {

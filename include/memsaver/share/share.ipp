@@ -53,7 +53,12 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
     check(status, "identify the device");
     facts.pages = (xxh64(identity.data(), identity.size()) | 1U) ^ (driver.features().rdma ? 1U : 0U);
     const auto leave = [](ShareMemberCore* member) { // a forked child has no threads to end, and locks in any state
-        if (!member->forked()) delete member;
+        if (member->forked()) return;
+        if (!member->lends_here()) return delete member;
+        try { // a hook has ended the lending, and nobody else has kept what it lends: the thread cannot wait for itself
+            started([member] { delete member; }).detach();
+        } catch (...) { // it stays a member
+        }
     };
     std::shared_ptr<ShareMemberCore> member{new ShareMemberCore{driver, ShareFolder{identity, options.folder}, facts,
                                                                 std::min(options.answer_within, longest),
