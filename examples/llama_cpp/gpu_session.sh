@@ -37,6 +37,7 @@ run() {
             -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF \
             -DLLAMA_USE_PREBUILT_UI=OFF >"$out/configure.log"
         nice ninja -C "$folder/build" -j16 llama-server memsaver_keeper >"$out/build.log" || { grep -m 20 -E "error|undefined" "$out/build.log"; exit 1; }
+        "$folder/build/bin/llama-server" --version 2>&1 | tail -n 2
         echo "built in $SECONDS s"
     fi
     local status=0

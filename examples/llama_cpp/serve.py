@@ -410,6 +410,7 @@ class Run:
         """Time to first token of each of several clients of one sleeping model, whose worker has a slot for each."""
         give_back, answers = router.sleep if side == "memsaver" else router.unload, []
         end = time.monotonic() + self.about.seconds / 8
+        router.unload(self.names[0])  # in its place
         with concurrent.futures.ThreadPoolExecutor(self.about.clients) as pool:
             self.ask(router, 0, 0, MANY)
             for turn in range(max(2, self.about.cycles // 4)):
@@ -417,7 +418,7 @@ class Run:
                     break
                 give_back(MANY)
                 answers += pool.map(lambda number: self.ask(router, 0, number % PROMPTS, MANY), range(self.about.clients))
-        give_back(MANY)
+        router.unload(MANY)
         # Requests that are computed together may round otherwise: not a failure.
         self.row(f"{side}/clients", clients=self.about.clients, identical=sum(good for _, good in answers), answers=len(answers),
                  **told([first for first, _ in answers]))
