@@ -125,13 +125,16 @@ public:
         return true;
     }
 
-    /// Receives all descriptors of a publication. False if they are not all here.
+    /// Receives a publication. False if it is not all here.
     bool receive_all(Publication& publication) {
         Message message;
-        do {
+        for (;;) {
             if (!receive(message, &publication.descriptors)) return false;
-        } while (message.kind == Message::Kind::descriptors);
-        return message.kind == Message::Kind::end && publication.descriptors.size() == publication.facts.descriptors;
+            if (message.kind != Message::Kind::descriptors) break;
+            publication.facts = message.facts;
+        }
+        return message.kind == Message::Kind::end && !publication.descriptors.empty() && !missed_ &&
+               publication.descriptors.size() == publication.facts.descriptors;
     }
 
     /// Whether descriptors did not arrive.
@@ -256,7 +259,7 @@ inline void Keeper::answer(Link& link) {
         for (const Kept& each : kept)
             if (each->facts.id == asked.facts.id) return (void)link.send_all(*each);
     } else if (asked.kind == Kind::take && takes_all_) {
-        Publication publication{asked.facts, {}};
+        Publication publication;
         if (!link.receive_all(publication)) return;
         keep(std::make_shared<const Publication>(std::move(publication)));
     }
@@ -308,14 +311,10 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
         PublicationFacts wanted;
         wanted.id = id;
         Publication publication;
-        Message first;
-        if (!link.send(Message::Kind::get, wanted) || !link.receive(first, &publication.descriptors)) return false;
-        publication.facts = first.facts;
-        const bool all = first.kind == Message::Kind::descriptors && link.receive_all(publication);
+        if (link.send(Message::Kind::get, wanted) && link.receive_all(publication))
+            got = std::make_shared<const Publication>(std::move(publication));
         missed = missed || link.missed();
-        if (!all || link.missed()) return false;
-        got = std::make_shared<const Publication>(std::move(publication));
-        return true;
+        return got != nullptr;
     });
     if (got == nullptr && missed)
         unavailable({"Share: this process cannot have the descriptors of a publication (ulimit -n)"},

@@ -53,7 +53,8 @@ public:
     [[nodiscard]] Keeper& keeper() noexcept { return keeper_; }
 
     /// Asks for `bytes` in one go; `within` as in ShareRoom. Ok once they are granted.
-    Status ask(std::uint64_t bytes, std::int64_t within) noexcept { return ask(bytes, within, no_room); }
+    /// `alone`: what is returned if nobody answers.
+    Status ask(std::uint64_t bytes, std::int64_t within, const Status& alone = no_room) noexcept;
     /// Covers the creation of `bytes`: with what has been granted before, or with what is free. Without a leader that
     /// answers, with nothing: the device says whether there is room. With `as_pages`: is set instead if the room came
     /// as pages of exactly so many bytes, which `take_pages` returns.
@@ -103,8 +104,6 @@ private:
     };
     class Leading;
 
-    /// As above. `alone`: what is returned if nobody answers.
-    Status ask(std::uint64_t bytes, std::int64_t within, const Status& alone) noexcept;
     void run() noexcept;
     void connect();
     void hear();
@@ -147,7 +146,6 @@ private:
     bool silent_ = false;       // the leader has not answered, and has said nothing since
     bool other_device_ = false; // of the leader
     int cannot_lead_ = 0;       // errno: nobody leads, and this process cannot
-    bool broken_ = false;       // the link is to be closed by the thread for messages
     unsigned turned_away_ = 0;  // connections that one process ended before a welcome, in a row
     long turned_by_ = -1;
     bool stop_ = false;

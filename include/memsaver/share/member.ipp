@@ -260,7 +260,6 @@ inline void ShareMemberCore::run() noexcept {
 inline void ShareMemberCore::connect() {
     {
         const std::lock_guard lock{mutex_};
-        if (broken_) lose_leader();
         if (link_ || stop_) return;
     }
     ShareFd made = folder_.connect();
@@ -292,7 +291,7 @@ inline void ShareMemberCore::connect() {
 
 inline void ShareMemberCore::lose_leader() noexcept {
     if (link_) tell(Kind::leave);
-    broken_ = welcome_ = silent_ = false;
+    welcome_ = silent_ = false;
     link_.reset();
     wanted_ = wanted_id_ = passing_ = 0;
     changed_.notify_all();
@@ -473,12 +472,10 @@ inline bool ShareMemberCore::lends_here() noexcept {
 // --- calls of the program ---
 
 inline void ShareMemberCore::tell(ShareMessage message, std::uint64_t idle) noexcept {
-    if (!link_ || broken_) return; // the next leader is told all that matters
     message.facts = facts_;
     message.facts.idle = idle;
-    if (send_message(link_.get(), message)) return;
-    broken_ = true;
-    wake();
+    // The next leader is told all that matters. The thread for messages sees the end.
+    if (link_ && !send_message(link_.get(), message)) (void)::shutdown(link_.get(), SHUT_RDWR);
 }
 
 inline void ShareMemberCore::tell(Kind kind, std::uint64_t bytes, std::uint64_t id, std::uint64_t idle) noexcept {
@@ -591,7 +588,7 @@ inline void ShareMemberCore::freed(std::uint64_t bytes, ShareFd pages, bool as_l
     message.within = linger_.count();
     message.as_left = as_left ? 1 : 0;
     message.facts = facts_;
-    if (pages && link_ && !broken_ && send_message(link_.get(), message, pages.get())) return;
+    if (pages && link_ && send_message(link_.get(), message, pages.get())) return;
     pages.reset();
     tell(Kind::freed, bytes);
 }
@@ -600,7 +597,7 @@ inline bool ShareMemberCore::passes(std::uint64_t bytes, bool& as_left) noexcept
     const std::lock_guard lock{mutex_};
     if (bytes > passing_ || (lending_ == 0 && Clock::now() > passing_until_)) {
         as_left = facts_.trusted != 0;
-        return linger_.count() != 0 && link_ && !broken_ && !silent_;
+        return linger_.count() != 0 && link_ && !silent_;
     }
     passing_ -= bytes;
     as_left = facts_.trusted != 0 && passing_to_.trusted != 0;
@@ -663,7 +660,7 @@ inline std::uint64_t ShareMemberCore::spare() noexcept {
     try {
         Asked asked;
         asked.message.kind = Kind::list; // the answer comes after all that this member has passed was heard
-        if (link_ && !broken_ && answered(lock, asked, std::nullopt)) bytes = asked.message.bytes;
+        if (link_ && answered(lock, asked, std::nullopt)) bytes = asked.message.bytes;
     } catch (...) {
     }
     return bytes + passed_bytes();

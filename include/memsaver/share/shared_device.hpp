@@ -56,9 +56,11 @@ private:
 
     /// Whether the ceiling lets this member take so much more.
     [[nodiscard]] Status allowed(std::size_t bytes) const noexcept;
-    /// Makes `take`, which gives an entry of `sizes` its number, as far as the ceiling and the other members let it.
-    /// `as_pages`: see ShareMemberCore::cover; then nothing is taken.
-    Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take,
+    /// Makes `take`, which gives an entry of `sizes` its number.
+    Status entered(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&, Held&)> take) noexcept;
+    /// Likewise, as far as the ceiling and the other members let it. `as_pages`: see ShareMemberCore::cover; then
+    /// nothing is taken.
+    Status taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&, Held&)> take,
                  bool* as_pages = nullptr) noexcept;
     /// Takes pages that were passed on, and enters them. Not ok if there are none.
     Status take_passed(std::size_t bytes, PageHandle& pages) noexcept;

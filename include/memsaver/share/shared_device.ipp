@@ -49,7 +49,23 @@ inline Status SharedDevice::allowed(std::size_t bytes) const noexcept {
     return {StatusKind::out_of_memory, 0, "the ceiling of this member of the share"};
 }
 
-inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&)> take,
+inline Status SharedDevice::entered(std::size_t bytes, Sizes& sizes,
+                                    FunctionRef<Status(std::uint64_t&, Held&)> take) noexcept {
+    try {
+        const std::lock_guard lock{mutex_};
+        sizes.reserve(sizes.size() + 1);
+        Sizes entry; // its node: nothing can fail once the memory is there
+        entry[0].bytes = bytes;
+        Sizes::node_type node = entry.extract(entry.begin());
+        const Status status = take(node.key(), node.mapped());
+        if (status.ok()) sizes.insert(std::move(node));
+        return status;
+    } catch (...) {
+        return ShareMemberCore::no_host_memory;
+    }
+}
+
+inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&, Held&)> take,
                                   bool* as_pages) noexcept {
     if (member_->forked()) return {StatusKind::other, 0, "a share in a forked child"};
     if (const Status status = allowed(bytes); !status.ok()) return status;
@@ -57,17 +73,7 @@ inline Status SharedDevice::taken(std::size_t bytes, Sizes& sizes, FunctionRef<S
     if (!covered.ok() || (as_pages != nullptr && *as_pages)) return covered;
     const std::lock_guard counting{counting_};
     Status status = allowed(bytes); // another thread may have taken some meanwhile
-    if (status.ok()) try {
-            const std::lock_guard lock{mutex_};
-            status = ShareMemberCore::no_host_memory;
-            sizes.reserve(sizes.size() + 1);
-            Sizes entry; // its node: nothing can fail once the memory is there
-            entry[0].bytes = bytes;
-            Sizes::node_type node = entry.extract(entry.begin());
-            status = take(node.key());
-            if (status.ok()) sizes.insert(std::move(node));
-        } catch (...) {
-        }
+    if (status.ok()) status = entered(bytes, sizes, take);
     member_->created(bytes, status.ok());
     return status;
 }
@@ -79,21 +85,12 @@ inline Status SharedDevice::take_passed(std::size_t bytes, PageHandle& pages) no
         if (allowed(bytes).ok()) descriptor = member_->take_pages(bytes);
     }
     if (!descriptor) return unsupported;
-    Status status = ShareMemberCore::no_host_memory;
-    try {
-        const std::lock_guard lock{mutex_};
-        handles_.reserve(handles_.size() + 1);
-        Sizes entry;
-        entry[0].bytes = bytes;
-        Sizes::node_type node = entry.extract(entry.begin());
-        status = DeviceAround::import_pages(descriptor.get(), pages);
-        if (status.ok()) {
-            node.key() = pages.value;
-            node.mapped().descriptor = std::move(descriptor);
-            handles_.insert(std::move(node));
-        }
-    } catch (...) {
-    }
+    const Status status = entered(bytes, handles_, [&](std::uint64_t& number, Held& held) {
+        const Status imported = DeviceAround::import_pages(descriptor.get(), pages);
+        number = pages.value;
+        if (imported.ok()) held.descriptor = std::move(descriptor);
+        return imported;
+    });
     if (!status.ok()) member_->turned(bytes, std::move(descriptor));
     return status;
 }
@@ -153,7 +150,7 @@ inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcep
     for (;;) {
         if (!member_->forked() && take_passed(bytes, pages).ok()) return {};
         bool as_pages = false;
-        const auto create = [&](std::uint64_t& number) {
+        const auto create = [&](std::uint64_t& number, Held&) {
             // So that other members can have them; where that is not possible, they are of this process alone.
             Status status = DeviceAround::create_shared(bytes, pages);
             if (status.kind == StatusKind::unsupported) status = DeviceAround::create(bytes, pages);
@@ -180,7 +177,7 @@ inline Status SharedDevice::export_pages(PageHandle pages, int& descriptor) noex
 }
 
 inline Status SharedDevice::allocate_plain(std::size_t bytes, Address& address) noexcept {
-    return taken(bytes, plain_, [&](std::uint64_t& number) {
+    return taken(bytes, plain_, [&](std::uint64_t& number, Held&) {
         const Status status = DeviceAround::allocate_plain(bytes, address);
         number = address;
         return status;
