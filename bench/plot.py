@@ -508,34 +508,33 @@ def llama_cpp(rows):
 
 
 def llama_server(rows):
-    """The paused and the reloading server, side by side."""
+    """The two routers, side by side."""
     names = ("memsaver", "reload")
     numbers = []
 
-    def line(what, name, *keys, form="{}"):
-        cells = []
-        for side in names:
-            row = rows.get(f"{side}/{name}", {})
-            cells.append(form.format(*(f"{row[key]:,}" if isinstance(row[key], int) else number(row[key]) for key in keys)) if all(key in row for key in keys) else "")
-        if any(cells):
-            numbers.append([what, *cells])
+    def cells(name, key):
+        return [rows.get(f"{side}/{name}", {}).get(key) for side in names]
 
-    both = "{} / {}"
-    line("first token, awake: p50 / p99, ms", "awake", "p50_ms", "p99_ms", form=both)
-    line("first token, asleep: p50 / p99, ms", "asleep", "p50_ms", "p99_ms", form=both)
-    line("going to sleep: p50 / p99, ms", "asleep", "sleep_p50_ms", "sleep_p99_ms", form=both)
-    line("prompt tokens still cached after a sleep", "asleep", "prompt_tokens_kept")
-    line("first token of several clients of one sleeping model: p50 / p99, ms", "clients", "p50_ms", "p99_ms", form=both)
+    def line(what, name, *keys, show=lambda value: f"{value:,}" if isinstance(value, int) else number(value)):
+        columns = [cells(name, key) for key in keys]
+        told = ["" if None in of else " / ".join(show(value) for value in of) for of in zip(*columns)]
+        if any(told):
+            numbers.append([what, *told])
+
+    times = ("p50_ms", "p99_ms")
+    line("first token, awake: p50 / p99, ms", "awake", *times)
+    line("first token, asleep or not loaded: p50 / p99, ms", "asleep", *times)
+    line("the same, of several clients at once: p50 / p99, ms", "clients", *times)
+    line("giving memory back: p50 / p99, ms", "asleep", "sleep_p50_ms", "sleep_p99_ms")
+    line("prompt tokens still cached afterwards", "asleep", "prompt_tokens_kept")
     line("generation, tokens/s", "generation", "tokens_per_second")
-    line("turns: requests/s", "turns", "requests_per_second")
-    line("turns: requests, failed, with other tokens", "turns", "requests", "failed", "different", form="{}, {}, {}")
-    line("turns: first token, hit: p50 / p99, ms", "turns", "hit_p50_ms", "hit_p99_ms", form=both)
-    line("turns: first token, miss: p50 / p99, ms", "turns", "miss_p50_ms", "miss_p99_ms", form=both)
-    for what, name in (("all models asleep", "all asleep"), ("turns, the most", "turns")):
-        for where in ("device", "host"):
-            cells = [rows.get(f"{side}/{name}", {}).get(f"{where}_bytes") for side in names]
-            if any(cell is not None for cell in cells):
-                numbers.append([f"{where} memory, {what}", *("" if cell is None else gib(cell) for cell in cells)])
+    line("all models in turn: requests/s", "turns", "requests_per_second")
+    line("first token: p50 / p99, ms", "turns", *times)
+    line("requests / failed / with other tokens", "turns", "requests", "failed", "different")
+    line("first token after a worker was killed, ms", "killed", "first_token_ms")
+    for where in ("device", "host"):
+        line(f"{where} memory, all models loaded", "all loaded", f"{where}_bytes", show=gib)
+        line(f"{where} memory, in turn, the most", "turns", f"{where}_bytes", show=gib)
     lines = table(["", *names], numbers)
     copy, asleep, awake = rows.get("plain copy"), rows.get("memsaver/asleep"), rows.get("memsaver/awake")
     if copy and asleep and awake:
@@ -544,7 +543,11 @@ def llama_server(rows):
                      f"model's first token and 10 ms: {verdict(asleep['p50_ms'] / most, 1.0, less=True)}.")
     if ratio := rows.get("memsaver/of reload"):
         lines.append(f"Requests/s relative to reloading: {verdict(ratio['requests_ratio'], 5)}.")
-    return {}, lines
+    panels = [("one model", [("awake, p50", cells("awake", "p50_ms")), ("asleep, p50", cells("asleep", "p50_ms")),
+                             ("asleep, several clients, p99", cells("clients", "p99_ms"))]),
+              ("more models than room", [("p50", cells("turns", "p50_ms")), ("p99", cells("turns", "p99_ms"))]),
+              ("after a worker was killed", [("", cells("killed", "first_token_ms"))])]
+    return {"llama_server": chart("llama-server: time to first token", "ms", names, panels)}, lines
 
 
 def cluster(rows):

@@ -161,11 +161,6 @@ def told(values, name=""):
     return {f"{name}{key}_ms": 1000 * percentile(values, share) for key, share in (("p50", 0.5), ("p99", 0.99)) if values}
 
 
-def quantiles(values):
-    """Returns 51 values in ms, from the least to the most."""
-    return [round(1000 * percentile(values, share / 50), 3) for share in range(51)] if values else []
-
-
 def host_available():
     """Bytes of host memory that programs could still get, within the limit of the control group."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
@@ -280,7 +275,7 @@ class Run:
     def row(self, name, good=True, **values):
         self.rows.append({"name": name, "good": bool(good), **values})
         self.failed |= not good
-        shown = " ".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items() if key != "quantiles_ms")
+        shown = " ".join(f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items())
         print(f"{self.about.deadline - self.left():6.1f} s  {name:<22} {'' if good else 'FAILED '}{shown}", flush=True)
         if self.about.out:
             path = self.about.out / f"{self.context['date']}-{short(self.context['gpu'])}-llama_server.json"
@@ -455,7 +450,7 @@ class Run:
             print(error)
         self.row(f"{side}/turns", not errors and different == 0 and len(times) > 0, models=len(self.names), room=self.about.room, clients=self.about.clients,
                  requests=len(times), asked=len(self.requests), failed=len(errors), different=different, seconds=seconds,
-                 requests_per_second=len(times) / seconds, **told(first), quantiles_ms=quantiles(first), **watch.end())
+                 requests_per_second=len(times) / seconds, **told(first), **watch.end())
 
     def killed(self, side, router):
         """Kills model 0's worker, and asks at once."""
