@@ -964,20 +964,29 @@ TEST_CASE("publish: strangers on a keeper's socket do no harm, and what they pub
         CHECK(right(reader.attach()));
     }
     detail::Keeper stranger{folder, 200ms};
-    for (int kind = 0; kind < 5; ++kind) {
+    for (int kind = 0; kind < 7; ++kind) {
         CAPTURE(kind);
         auto made = std::make_shared<detail::Publication>();
         std::strncpy(made->facts.name.data(), "noise", made->facts.name.size() - 1);
         made->facts.id = static_cast<std::uint64_t>(kind) + 1;
         made->facts.made = kind;
         detail::Manifest manifest;
-        if (kind >= 3) manifest.parts = {page};
+        if (kind == 3 || kind == 4) manifest.parts = {page};
         manifest.rows.emplace_back();
         manifest.rows[0].name[0] = 'a';
         manifest.rows[0].bytes = kind == 4 ? page : page + 1; // the last: sound, but its descriptor names no pages
-        if (kind == 1) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
-        if (kind >= 2) made->descriptors.push_back(manifest.write());
-        if (kind >= 3) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
+        if (kind == 6) manifest.parts.assign(2, std::uint64_t{1} << 63U); // overflows
+        if (kind == 1 || kind == 5) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
+        if (kind == 5) { // as many parts as overflow, too
+            detail::ManifestHead head;
+            head.parts = std::numeric_limits<std::uint64_t>::max();
+            head.copied = 1;
+            CHECK(::write(made->descriptors[0].get(), &head, sizeof head) == sizeof head);
+        }
+        if (kind != 0 && made->descriptors.empty()) made->descriptors.push_back(manifest.write());
+        for (std::size_t i = 0; i < manifest.parts.size(); ++i)
+            made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
+        made->facts.hash = manifest.hash();
         made->facts.descriptors = made->descriptors.size();
         stranger.keep(made);
         Reader reader{place};

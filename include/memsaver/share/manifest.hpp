@@ -90,7 +90,8 @@ struct Manifest {
             return all;
         };
         bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
-                    head.parts != 0 && head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
+                    head.parts != 0 && head.parts < publication.descriptors.size() &&
+                    head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
                     head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
         if (good) {
             manifest.copied = head.copied;
@@ -101,7 +102,11 @@ struct Manifest {
                    offset == static_cast<std::size_t>(facts.st_size);
         }
         std::uint64_t shared = 0;
-        for (const std::uint64_t each : manifest.parts) shared += each;
+        for (const std::uint64_t each : manifest.parts) {
+            good = good && each <= ShareMessage::most_bytes - std::min(shared, ShareMessage::most_bytes);
+            shared += each;
+        }
+        good = good && manifest.copied <= ShareMessage::most_bytes && publication.facts.hash == manifest.hash();
         for (const ManifestRow& each : manifest.rows) {
             const std::uint64_t size = each.copied != 0 ? manifest.copied : shared;
             good = good && each.name.back() == '\0' && each.offset <= size && each.bytes <= size - each.offset;
