@@ -628,6 +628,104 @@ TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many 
     check_books(saver, machine.driver);
 }
 
+TEST_CASE("FileSource: kept bytes beside those of files, not retained: only the host memory goes" * on_machines) {
+    const Checked machine;
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(3_MiB, 1));
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB, .retain = false});
+    const Buffer<unsigned char> block{model, 8_MiB};
+    Bytes is = pattern(8_MiB, 3);
+    write_bytes(machine.driver, block.data(), is);
+    model.load(block.data() + 2'000'001, 3_MiB, path);
+    std::memcpy(is.data() + 2'000'001, pattern(3_MiB, 1).data(), 3_MiB);
+    for (int round = 0; round < 3; ++round) {
+        CHECK(saver.pause("model").saved_bytes == 5_MiB);
+        CHECK(row_of(saver, "model").backed_up_bytes == 5_MiB);
+        std::vector<Address> order; // one thread copies
+        machine.driver.on_call([&](const CallRecord& call) {
+            if (call.call == Call::copy_to_device) order.push_back(call.address);
+        });
+        if (round == 2) { // what is wanted first comes first, wherever it is
+            saver.resume_async("model", {.first = {{block.data() + 7_MiB, 1_MiB}}}).wait();
+            CHECK(order.at(0) == test::address_of(block.data()) + 7_MiB);
+        } else {
+            CHECK(saver.resume("model").restored_bytes == 8_MiB);
+        }
+        machine.driver.on_call({});
+        CHECK(machine.driver.host_bytes() == 0);
+        CHECK(row_of(saver, "model").backed_up_bytes == 0);
+        CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
+    }
+    check_books(saver, machine.driver);
+}
+
+TEST_CASE("FileSource: kept bytes whose pages cannot be pinned are restored beside those of files" * on_machines) {
+    for (const bool prepared : {false, true}) {
+        const Checked machine;
+        const ModelFiles files;
+        const std::string path = files.put("model", pattern(3_MiB, 1));
+        MemorySaver saver{machine.driver};
+        const Arena model = saver.arena("model", small_source());
+        const Buffer<unsigned char> block{model, 8_MiB};
+        Bytes is = pattern(8_MiB, 3);
+        write_bytes(machine.driver, block.data(), is);
+        model.load(block.data() + 2'000'001, 3_MiB, path);
+        std::memcpy(is.data() + 2'000'001, pattern(3_MiB, 1).data(), 3_MiB);
+        if (prepared) saver.prepare("model");
+        machine.driver.fail({.call = Call::pin_host, .nth = 1});
+        saver.pause("model");
+        machine.driver.heal();
+        saver.resume("model");
+        CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
+    }
+}
+
+TEST_CASE("FileSource: bytes that are loaded need no host memory any more" * on_machines) {
+    const Checked machine;
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(8_MiB, 1));
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
+    constexpr std::size_t bytes = 8'000'001; // the padding behind it is not saved either
+    const Buffer<unsigned char> block{model, bytes};
+    write_pattern(machine.driver, block.data(), bytes, 3);
+    CHECK(saver.pause("model").saved_bytes >= bytes);
+    saver.resume("model");
+    model.load(block.data(), bytes, path);
+    CHECK(saver.pause("model").saved_bytes == 0);
+    (void)saver.trim();
+    CHECK(machine.driver.host_bytes() == 0);
+    CHECK(row_of(saver, "model").backed_up_bytes == 0);
+    saver.resume("model");
+    CHECK(read_bytes(machine.driver, block.data(), bytes) == part_of(pattern(8_MiB, 1), 0, bytes));
+}
+
+TEST_CASE("FileSource: who waits for a restore again gets the same answer") {
+    const Checked machine{host_machine};
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(1_MiB, 1));
+    const AnyPolicy policy{small_source()};
+    const std::unique_ptr<detail::AnySlot> slot = policy.open(machine.driver);
+    Address memory = 0;
+    REQUIRE(machine.driver.allocate_plain(1_MiB, memory).ok());
+    const LiveBlock block{memory, 1_MiB, 1};
+    const LiveSet live{{{memory, 1_MiB}}, [&] { return std::vector<LiveBlock>{block}; }};
+    REQUIRE(slot->load(block, 0, {path, 0, 1_MiB}, live));
+    REQUIRE(slot->save(live).wait().ok());
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call == Call::read_file) std::ofstream{path, std::ios::app} << 'x';
+    });
+    Ticket ticket = slot->restore(live);
+    CHECK_THROWS_AS((void)ticket.wait(), SourceChanged);
+    machine.driver.on_call({});
+    std::filesystem::resize_file(path, 1_MiB);
+    CHECK_THROWS_AS((void)ticket.wait(), SourceChanged);
+    ticket = {};
+    CHECK(slot->close().ok());
+    REQUIRE(machine.driver.free_plain(memory).ok());
+}
+
 TEST_CASE("FileSource: describes itself") {
     CHECK(AnyPolicy{FileSource{}}.name() == "file source");
     CHECK(FileSource{}.describe() == "threads 8, ring 32.00 MiB, retained, no executor");

@@ -27,26 +27,23 @@ public:
         Address device = 0; ///< address of the block, once it was saved
         std::uint64_t location = 0;
         std::size_t bytes = 0;
-        std::size_t skipped = 0; ///< bytes of the place before the location
-        bool saved = false;      ///< the place holds the block's bytes
-        bool fresh = false;      ///< up to date, as far as the program has told
-        bool partly = false;     ///< only the paused parts of the block were saved
-        bool forgotten = false;  ///< the block is gone, but its place is not free yet
+        bool saved = false;     ///< the place holds the block's bytes
+        bool fresh = false;     ///< up to date, as far as the program has told
+        bool partly = false;    ///< only the paused parts of the block were saved
+        bool forgotten = false; ///< the block is gone, but its place is not free yet
     };
     using Entries = std::unordered_map<std::uint64_t, Entry>;
 
-    BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how) : store{std::move(place)}, options{how} {}
+    BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how)
+        : store{std::move(place)}, options{how}, space{store->alignment()} {}
 
     [[nodiscard]] Unit unit(const LiveBlock& block) const;
     /// Appends the units of the mapped parts of a block. Returns their size in bytes.
     std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const;
 
-    [[nodiscard]] std::size_t room(const Entry& entry) const noexcept;
     void unsave(Entry& entry) noexcept;
     /// Gives a place to every block that has none. If it throws, some may still have none.
     void place(const std::vector<LiveBlock>& blocks, const LiveSet& live);
-    /// Returns the storage that is missing, in bytes.
-    std::size_t place_in_free_room(const std::vector<LiveBlock>& blocks);
     /// Frees the places of blocks that are gone, and storage that is entirely free. No-op while a transfer runs. Slow
     /// steps run without the mutex. May throw bad_alloc: a later call frees the rest.
     void sweep();
@@ -57,6 +54,7 @@ public:
     StoredSlotOptions options;
     LocationSpace space;
     std::vector<Room> freed_places; ///< of blocks that are gone; not free yet
+    bool freed = false;             ///< some of the store's space, since it was last shrunk
     std::mutex mutex;               // guards the members below
     Entries entries;
     std::size_t forgotten = 0; ///< entries whose block is gone

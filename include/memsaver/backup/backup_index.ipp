@@ -39,34 +39,26 @@ MEMSAVER_INLINE std::size_t BackupIndex::add_mapped(const LiveBlock& block, cons
     return bytes;
 }
 
-MEMSAVER_INLINE std::size_t BackupIndex::room(const Entry& entry) const noexcept {
-    return align_up(entry.skipped + entry.bytes, store->alignment());
-}
-
 MEMSAVER_INLINE void BackupIndex::unsave(Entry& entry) noexcept {
     if (entry.saved) saved_bytes -= entry.bytes;
     entry.saved = false;
 }
 
 MEMSAVER_INLINE void BackupIndex::place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
-    while (const std::size_t missing = place_in_free_room(blocks)) space.grow(*store, missing, live);
-}
-
-MEMSAVER_INLINE std::size_t BackupIndex::place_in_free_room(const std::vector<LiveBlock>& blocks) {
-    const std::lock_guard lock{mutex};
-    std::size_t missing = 0;
-    for (const LiveBlock& block : blocks) {
-        Entry& entry = entries[block.serial];
-        if (entry.location != 0 || entry.forgotten) continue;
-        entry.bytes = block.bytes;
-        // Give the location the same offset within an alignment unit as the device address. Where device memory is
-        // split, at multiples of a larger size, the place can then be split too.
-        entry.skipped = static_cast<std::size_t>(block.address % store->alignment());
-        const std::uint64_t place = space.take(room(entry));
-        if (place != 0) entry.location = place + entry.skipped;
-        if (place == 0) missing += room(entry);
+    for (;;) {
+        std::size_t missing = 0;
+        {
+            const std::lock_guard lock{mutex};
+            for (const LiveBlock& block : blocks) {
+                Entry& entry = entries[block.serial];
+                if (entry.location != 0 || entry.forgotten) continue;
+                entry.bytes = block.bytes;
+                entry.location = space.take(block.bytes, block.address, missing);
+            }
+        }
+        if (missing == 0) return;
+        space.grow(*store, missing, live);
     }
-    return missing;
 }
 
 MEMSAVER_INLINE void BackupIndex::sweep() {
@@ -80,18 +72,18 @@ MEMSAVER_INLINE void BackupIndex::sweep() {
                 ++entry;
                 continue;
             }
-            if (each.location != 0) freed_places.push_back({each.location - each.skipped, room(each)});
+            if (each.location != 0) freed_places.push_back(space.around(each.location, each.bytes));
             entry = entries.erase(entry);
             forgotten -= 1;
         }
     }
     (void)store->retry();
-    if (freed_places.empty()) return;
     for (; !freed_places.empty(); freed_places.pop_back()) {
+        freed = true;
         store->discard(freed_places.back().location, freed_places.back().bytes);
         space.give(freed_places.back().location, freed_places.back().bytes);
     }
-    store->shrink(space);
+    if (std::exchange(freed, false)) store->shrink(space);
 }
 
 MEMSAVER_INLINE Status BackupIndex::clear() noexcept {

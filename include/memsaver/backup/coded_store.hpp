@@ -70,7 +70,6 @@ public:
     [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept override { return scratch_; }
 
     /// Names hold no bytes.
-    Status put(const std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
     Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
 
 private:

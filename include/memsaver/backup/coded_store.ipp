@@ -143,7 +143,7 @@ private:
 inline CodedStore::CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options,
                               CodedOptions coding)
     : KeptStore{driver, std::move(options), 8_MiB, "read bytes from the backup"}, inside_{std::move(inside)},
-      coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)} {
+      coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)}, packed_{inside_->alignment()} {
     coding_.pieces = std::max(1U, coding_.pieces);
     coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
     lent_.resize(coding_.pieces);
@@ -222,7 +222,7 @@ inline void CodedStore::count(const Record& record, bool more) noexcept {
 }
 
 inline void CodedStore::free_location(const Record& record) {
-    packed_.give(record.location, stride(record.stored));
+    packed_.give(record.location, record.stored);
     if (options_.observer) options_.observer->discarded(record.location, stride(record.stored));
 }
 

@@ -3,7 +3,7 @@
 
 #include "memsaver/backup/file_source.hpp"
 #include "memsaver/backup/policy_options.hpp"
-#include "memsaver/backup/source_index.hpp"
+#include "memsaver/backup/source_store.hpp"
 
 #include <memory>
 #include <string>
@@ -23,8 +23,8 @@ MEMSAVER_INLINE FileSource FileSource::normalized() const {
 }
 
 MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) const {
-    detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, {}};
-    return detail::SourceSlot{std::make_shared<detail::SourceIndex>(driver, std::move(options), retain)};
+    const detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, {}};
+    return {std::make_shared<detail::SourceStore>(driver, options), retain};
 }
 
 } // namespace memsaver::inline v0_3

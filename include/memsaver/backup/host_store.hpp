@@ -30,6 +30,8 @@ public:
     MEMSAVER_INLINE Status clear() noexcept override;
 
     MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
+    /// Returns pieces with pages, the bytes of `first` first.
+    [[nodiscard]] std::vector<Piece> reached(std::vector<Unit> units, const std::vector<Range>& first = {}) const;
 
     MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
                                 std::size_t bytes) override;

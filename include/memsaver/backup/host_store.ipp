@@ -169,14 +169,18 @@ MEMSAVER_INLINE void HostStore::report_refused(const std::function<void(const st
     }
 }
 
+MEMSAVER_INLINE std::vector<Piece> HostStore::reached(std::vector<Unit> units, const std::vector<Range>& first) const {
+    std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
+    for (Piece& piece : pieces) piece.pages = mapping_of(piece.location());
+    return pieces;
+}
+
 MEMSAVER_INLINE std::unique_ptr<Transfer> HostStore::start(Direction direction, std::vector<Unit> units,
                                                            const LiveSet& live, const std::vector<Range>& first) {
     if (!pinned_) return through_ring(direction, std::move(units), live, first);
-    std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
-    for (Piece& piece : pieces) piece.pages = mapping_of(piece.location());
     auto work = direct_transfer(
-        CopyLane{driver_, direction}, std::move(pieces), options_.crew, options_.observer.get(), live.progress,
-        [this, tell = live.tell] { report_refused(tell); }, live.before_write, options_.kernel_copies);
+        CopyLane{driver_, direction}, reached(std::move(units), first), options_.crew, options_.observer.get(),
+        live.progress, [this, tell = live.tell] { report_refused(tell); }, live.before_write, options_.kernel_copies);
     work->start();
     return work;
 }

@@ -7,8 +7,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <iterator>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -49,31 +50,37 @@ MEMSAVER_INLINE void SourceReader::open(const std::shared_ptr<const SourceFile>&
     files_.insert(place, std::move(open));
 }
 
-MEMSAVER_INLINE void SourceReader::check_read() const {
-    for (const Open& open : files_) {
-        if (facts_of(open.cached, open.file->path) != open.file->facts) raise_changed(open.file->path);
-    }
-    if (failed_ != nullptr) raise(failure_, "read a file", about(failed_->file->path));
+MEMSAVER_INLINE void SourceReader::check_unchanged(const Open& open) const {
+    if (facts_of(open.cached, open.file->path) != open.file->facts) raise_changed(open.file->path);
 }
 
-MEMSAVER_INLINE Status SourceReader::put(const std::byte*, std::uint64_t, std::size_t) const noexcept {
-    return {StatusKind::unsupported, 0, "a file source is read-only"};
+MEMSAVER_INLINE void SourceReader::arrived() {
+    if (!std::exchange(checked_, true)) {
+        try {
+            for (const Open& open : files_) check_unchanged(open);
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+    if (failure_) std::rethrow_exception(failure_);
+}
+
+MEMSAVER_INLINE void SourceReader::explain(const Status& failure, std::uint64_t location) const {
+    const Open& open = open_at(location);
+    check_unchanged(open);
+    raise(failure, "read a file", about(open.file->path));
+}
+
+MEMSAVER_INLINE const SourceReader::Open& SourceReader::open_at(std::uint64_t location) const noexcept {
+    const auto after = std::upper_bound(files_.begin(), files_.end(), location,
+                                        [](std::uint64_t at, const Open& each) { return at < each.file->first; });
+    return *std::prev(after); // every location belongs to one of them
 }
 
 MEMSAVER_INLINE Status SourceReader::get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept {
-    auto open = std::upper_bound(files_.begin(), files_.end(), location,
-                                 [](std::uint64_t at, const Open& each) { return at < each.file->first; });
-    --open; // every location belongs to one of them
-    const auto offset = static_cast<std::size_t>(location - open->file->first);
-    const auto size = static_cast<std::size_t>(open->file->facts.bytes);
-    const Status status = read(*open, to, std::min(bytes, size - offset), offset);
-    if (status.ok()) return status;
-    const std::lock_guard lock{mutex_};
-    if (failed_ == nullptr) {
-        failed_ = &*open;
-        failure_ = status;
-    }
-    return status;
+    const Open& open = open_at(location);
+    const auto offset = static_cast<std::size_t>(location - open.file->first);
+    return read(open, to, std::min(bytes, static_cast<std::size_t>(open.file->facts.bytes) - offset), offset);
 }
 
 MEMSAVER_INLINE void SourceReader::open_cached(OwnedFile& file, const std::string& path) const {

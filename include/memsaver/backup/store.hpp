@@ -56,16 +56,31 @@ class BackupStore;
 /// bad_alloc; nothing has changed then.
 class LocationSpace {
 public:
+    /// `alignment`: of the Rooms, and of the ranges that are in use.
+    explicit LocationSpace(std::size_t alignment = 1) noexcept : alignment_{alignment} {}
+
     /// Adds a Room that the store allocates. If the Room cannot be recorded for lack of memory, the next call adds it.
     void grow(BackupStore& store, std::size_t bytes, const LiveSet& live);
 
     /// Adds a Room, all of it free.
     void add(std::uint64_t location, std::size_t bytes);
 
-    /// Returns the location of `bytes` free bytes, which are then in use, or 0.
-    std::uint64_t take(std::size_t bytes) noexcept;
+    /// Returns the location of `bytes` free bytes, which are then in use. It has the same offset in an alignment unit
+    /// as the address or name `like`: where that is split, at multiples of a larger size, the range can then be split
+    /// too. Without free space, returns 0 and adds what is missing to `missing`.
+    std::uint64_t take(std::size_t bytes, std::uint64_t like, std::size_t& missing) noexcept;
+    std::uint64_t take(std::size_t bytes) noexcept {
+        std::size_t missing = 0;
+        return take(bytes, 0, missing);
+    }
 
     void give(std::uint64_t location, std::size_t bytes);
+
+    /// Returns the whole alignment units that bytes are in.
+    [[nodiscard]] Room around(std::uint64_t location, std::size_t bytes) const noexcept {
+        const std::uint64_t begin = align_down(location, alignment_);
+        return {begin, static_cast<std::size_t>(align_up(location + bytes, alignment_) - begin)};
+    }
 
     /// Removes a Room for good if all of it is free. Returns whether it was.
     bool remove(Room room) noexcept;
@@ -82,6 +97,7 @@ private:
     void change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to, std::size_t bytes) noexcept;
     void erase(std::uint64_t location, std::size_t bytes) noexcept;
 
+    std::size_t alignment_;
     std::map<std::uint64_t, std::size_t> by_location_;
     std::set<std::pair<std::size_t, std::uint64_t>> by_size_;
     std::set<std::uint64_t> starts_; // of Rooms

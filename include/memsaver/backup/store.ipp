@@ -50,19 +50,28 @@ MEMSAVER_INLINE void LocationSpace::add(std::uint64_t location, std::size_t byte
     }
 }
 
-MEMSAVER_INLINE std::uint64_t LocationSpace::take(std::size_t bytes) noexcept {
+MEMSAVER_INLINE std::uint64_t LocationSpace::take(std::size_t bytes, std::uint64_t like,
+                                                  std::size_t& missing) noexcept {
+    const std::uint64_t skipped = like % alignment_;
+    bytes = around(skipped, bytes).bytes;
     const auto found = by_size_.lower_bound({bytes, 0});
-    if (found == by_size_.end()) return 0;
+    if (found == by_size_.end()) {
+        missing += bytes;
+        return 0;
+    }
     const auto [size, location] = *found;
     if (size == bytes) {
         erase(location, size);
     } else {
         change(location, size, location + bytes, size - bytes);
     }
-    return location;
+    return location + skipped;
 }
 
 MEMSAVER_INLINE void LocationSpace::give(std::uint64_t location, std::size_t bytes) {
+    const Room room = around(location, bytes);
+    location = room.location;
+    bytes = room.bytes;
     const auto next = by_location_.lower_bound(location);
     const bool joins_next =
         next != by_location_.end() && location + bytes == next->first && !starts_.contains(next->first);

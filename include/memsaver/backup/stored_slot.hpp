@@ -56,19 +56,17 @@ public:
     /// Overwrites a part of the backup of a paused block. Throws Misuse if nothing is kept of the block.
     void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes);
 
-    /// Sets the backup of a paused block that has none. `live` names the tag.
-    void put(const LiveBlock& block, const std::byte* from, const LiveSet& live);
-
     /// Returns a view of the backup of a part of a block. Throws Misuse if there is none, or an error from reading the
     /// bytes.
     [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const;
+
+protected:
+    std::shared_ptr<BackupIndex> index_;
 
 private:
     class UnderWay;
 
     static std::vector<LiveBlock> sorted(const LiveSet& live);
-
-    std::shared_ptr<BackupIndex> index_;
 };
 
 } // namespace detail

@@ -62,7 +62,7 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
     {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            if (!index_->entries.at(block.serial).forgotten) units.push_back(index_->unit(block));
+            if (!index_->entries.at(block.serial).forgotten) index_->add_mapped(block, live, units);
         }
     }
     index_->store->prepare(std::move(units));
@@ -94,9 +94,9 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
         }
     }
     if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
-    const std::size_t bytes = bytes_of(units);
     auto moving = index_->store->out(std::move(units), live);
     moving->accompany(std::move(under_way));
+    const std::size_t bytes = moving->bytes();
     return {std::move(moving), bytes};
 }
 
@@ -112,9 +112,9 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
             if (entry != index_->entries.end() && entry->second.saved) index_->add_mapped(block, live, units);
         }
     }
-    const std::size_t bytes = bytes_of(units);
     auto moving = index_->store->in(std::move(units), live);
     moving->accompany(std::move(under_way));
+    const std::size_t bytes = moving->bytes();
     return {std::move(moving), bytes};
 }
 
@@ -191,24 +191,6 @@ MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offse
     }
     if (unit.bytes == 0) misuse({"this block has no complete backup"});
     index_->store->change(unit, offset, from, bytes);
-}
-
-MEMSAVER_INLINE void StoredSlot::put(const LiveBlock& block, const std::byte* from, const LiveSet& live) {
-    const BackupIndex::OperationGuard under_way{index_};
-    index_->place({block}, live);
-    Unit unit;
-    {
-        const std::lock_guard lock{index_->mutex};
-        unit = index_->unit(block);
-    }
-    index_->store->prepare({unit});
-    index_->store->change(unit, 0, from, block.bytes);
-    const std::lock_guard lock{index_->mutex};
-    BackupIndex::Entry& entry = index_->entries.at(block.serial);
-    entry.device = block.address;
-    entry.saved = true;
-    entry.fresh = true;
-    index_->saved_bytes += block.bytes;
 }
 
 MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {

@@ -33,8 +33,12 @@ public:
 
     /// Returns the alignment of locations and sizes, a power of two.
     [[nodiscard]] virtual std::size_t alignment() const noexcept = 0;
-    virtual Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept = 0;
+    virtual Status put(const std::byte* /*from*/, std::uint64_t /*location*/, std::size_t /*bytes*/) const noexcept {
+        return {StatusKind::unsupported, 0, "a file source is read-only"};
+    }
     virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept = 0;
+    /// May throw what says more about a failed `get` than its status.
+    virtual void explain(const Status& /*failure*/, std::uint64_t /*location*/) const {}
 };
 
 /// Moves pieces on threads that take one after the other. Streams and threads wait for the pieces that they want only.
@@ -66,7 +70,7 @@ public:
     MEMSAVER_INLINE Status wait() override;
     MEMSAVER_INLINE Status follow(StreamRef stream, Range range) noexcept override;
     MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
-    /// What lives as long as a transfer.
+    /// Lives as long as a transfer, and longer than its way.
     struct Companion {
         Companion() = default;
         Companion(const Companion&) = delete;
@@ -74,8 +78,14 @@ public:
         virtual ~Companion() = default;
         /// Called whenever it is waited for and all bytes have arrived.
         virtual void arrived() {}
+
+        std::unique_ptr<Companion> next;
     };
-    void accompany(std::unique_ptr<Companion> companion) noexcept { companion_ = std::move(companion); }
+    void accompany(std::unique_ptr<Companion> companion) noexcept {
+        companion->next = std::move(companion_);
+        companion_ = std::move(companion);
+    }
+    [[nodiscard]] std::size_t bytes() const noexcept { return progress_.total(); }
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
     MEMSAVER_INLINE void cancel() noexcept override;
 
@@ -139,8 +149,8 @@ std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::vector<Piece> piec
                                           const std::function<Status(Range)>& before_write = {},
                                           const KernelCopyOptions& kernel_copies = {});
 
-/// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. The store must
-/// outlive it. `whose` is for error messages.
+/// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
+/// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
 std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
                                           std::shared_ptr<Ring> ring, const CrewOptions& crew, PieceObserver* observer,
                                           const ProgressSink& progress, const std::string& whose = {},

@@ -77,7 +77,7 @@ MEMSAVER_INLINE Status Transfer::wait() {
         if (any_in(states_, [&](State state) { return state < wanted_; }))
             return {StatusKind::other, 0, "the transfer was canceled"};
     }
-    if (companion_) companion_->arrived();
+    for (Companion* each = companion_.get(); each != nullptr; each = each->next.get()) each->arrived();
     return {};
 }
 
@@ -167,6 +167,9 @@ protected:
         if (!before_write_) return {};
         return piece.each_copy([&](const Unit& unit) { return before_write_(Range{unit.device, unit.bytes}); });
     }
+    [[nodiscard]] static std::byte* data_of(const Piece& piece) noexcept {
+        return reinterpret_cast<std::byte*>(piece.pages->address()); // NOLINT(performance-no-int-to-ptr)
+    }
 
     CopyLane lane_;
     PieceObserver* observer_;
@@ -199,9 +202,6 @@ private:
     Status enqueue(Transfer& transfer, std::size_t i) const;
     /// Shows a piece to the observer once it is saved.
     void show_saved(Transfer& transfer, std::size_t i) const;
-    [[nodiscard]] static std::byte* data_of(const Piece& piece) noexcept {
-        return reinterpret_cast<std::byte*>(piece.pages->address()); // NOLINT(performance-no-int-to-ptr)
-    }
 
     std::function<void()> refused_;
     KernelCopyOptions kernel_copies_;
@@ -312,8 +312,10 @@ MEMSAVER_INLINE std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::ve
 /// Returns the most bytes that one of these pieces needs in a buffer, in steps, so that a slightly larger one fits too.
 MEMSAVER_INLINE std::size_t most_bytes(const std::vector<Piece>& pieces, std::size_t alignment) noexcept {
     std::size_t most = 0;
-    for (const Piece& piece : pieces)
+    for (const Piece& piece : pieces) {
+        if (piece.pages != nullptr) continue;
         most = std::max<std::size_t>(most, align_up(piece.end(), alignment) - align_down(piece.location(), alignment));
+    }
     return align_up(most, 64_KiB);
 }
 
@@ -347,8 +349,8 @@ private:
     void begin(InFlight& moving, const Piece& piece) const;
     void finish(InFlight& moving, Transfer& transfer) const;
     /// After a failure: waits until nothing is in flight, because the buffer may be reused. If that fails too, marks
-    /// the buffer as unsettled.
-    void drain(InFlight& moving) const noexcept;
+    /// the buffer or the piece's pages as unsettled.
+    void drain(InFlight& moving, const Piece& piece) const noexcept;
     /// Throws the exception for a failed status, with the bytes concerned in the message.
     void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const;
     [[nodiscard]] std::uint64_t first_of(const Unit& unit) const noexcept {
@@ -404,30 +406,41 @@ MEMSAVER_INLINE void StagedWay::work(Transfer& transfer) {
         finish(in_flight[turn ^ 1U], transfer);
     } catch (...) {
         for (InFlight& moving : in_flight) {
-            if (moving.busy && !lane_.driver().wait(moving.mark.get()).ok()) drain(moving);
+            if (moving.busy && !lane_.driver().wait(moving.mark.get()).ok())
+                drain(moving, transfer.pieces()[moving.piece]);
         }
         throw;
     }
 }
 
 MEMSAVER_INLINE void StagedWay::begin(InFlight& moving, const Piece& piece) const {
-    std::byte* const data = moving.buffer->data();
-    if (!out()) {
+    const bool direct = piece.pages != nullptr;
+    std::byte* const data = direct ? data_of(piece) : moving.buffer->data();
+    const std::uint64_t first = direct ? piece.pages->address() : origin(piece);
+    if (direct) {
+        const Status pinned = piece.pages->prepare(piece.location(), true);
+        if (!pinned.ok()) check_of(piece, piece.pages->prepare(piece.location(), false), "allocate host pages");
+    } else if (!out()) {
         each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
-            check_of(piece, store_->get(at, location, bytes), "read bytes from the backup");
+            const Status status = store_->get(at, location, bytes);
+            if (!status.ok()) store_->explain(status, location);
+            check_of(piece, status, "read bytes from the backup");
         });
-        show(piece, data, origin(piece));
+    }
+    if (!out()) {
+        show(piece, data, first);
         check_of(piece, may_write(piece), "wait for the save of the previous bytes");
     }
-    const Status enqueued = lane_.enqueue(piece, data, origin(piece), moving.mark);
-    if (!enqueued.ok()) drain(moving);
+    const Status enqueued = lane_.enqueue(piece, data, first, moving.mark);
+    if (!enqueued.ok()) drain(moving, piece);
     check_of(piece, enqueued, "copy bytes");
     moving.busy = true;
 }
 
-MEMSAVER_INLINE void StagedWay::drain(InFlight& moving) const noexcept {
+MEMSAVER_INLINE void StagedWay::drain(InFlight& moving, const Piece& piece) const noexcept {
     const Status drained = lane_.driver().drain();
-    if (!drained.ok() && drained.kind != StatusKind::gone) moving.buffer->unsettle();
+    if (drained.ok() || drained.kind == StatusKind::gone) return;
+    piece.pages != nullptr ? piece.pages->unsettle() : moving.buffer->unsettle();
 }
 
 MEMSAVER_INLINE void StagedWay::finish(InFlight& moving, Transfer& transfer) const {
