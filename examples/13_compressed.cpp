@@ -20,7 +20,7 @@ int run(const D& driver) {
         const Arena packed =
             saver.arena("packed", Compressed<HostBackup>{}); // or Compressed<FileBackup>{{.directory = ...}}
         weights = packed.allocate(bytes);
-    } catch (const Unavailable& missing) { // no nvCOMP or LZ4; the message says how to install it
+    } catch (const Unavailable& missing) { // no nvCOMP; the message says how to install it
         std::cout << missing.what() << '\n';
         return EXIT_SUCCESS;
     }

@@ -26,7 +26,7 @@ NO_DOOR_NEEDED = {"interop"}
 # Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers. The
 # compiled form does not contain them, so their definitions are inline in both forms.
 OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
-    f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "lz4_codec", "nvcomp_abi", "nvcomp_codec")} | {
+    f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "host_codec", "nvcomp_abi", "nvcomp_codec")} | {
     f"share/{name}.hpp" for name in ("message", "room", "folder", "keeper", "member", "shared_device", "xxh64", "manifest", "staging", "published_device", "publication", "share")}
 # May be included everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"

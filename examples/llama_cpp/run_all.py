@@ -152,7 +152,7 @@ class Runner:
             try:
                 said = json.loads(out)
             except json.JSONDecodeError:
-                if "MEMSAVER_UNAVAILABLE" in err and "compressed" in name:  # nvCOMP for a GPU, LZ4 for host memory
+                if "MEMSAVER_UNAVAILABLE" in err and "compressed" in name:  # nvCOMP, for a GPU
                     print(f"  {name:<34} skipped: no codec")
                     continue
                 self.row(name, False, f"exit {status}: {(err.strip().splitlines() or ['no output'])[-1]}")

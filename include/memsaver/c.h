@@ -180,8 +180,7 @@ typedef struct memsaver_policy {
                        ///< a file, 32 MiB for a source
     const char* directory; ///< MEMSAVER_FILE_BACKUP: the directory of the file; required
     /// Backups: compress bytes on the device, losslessly, and keep them compressed: 16-bit weights take about two
-    /// thirds. If the codec is missing (nvCOMP 6 for a GPU, LZ4 for host memory), making the tag is
-    /// MEMSAVER_UNAVAILABLE.
+    /// thirds. If the codec is missing (nvCOMP 6, for a GPU), making the tag is MEMSAVER_UNAVAILABLE.
     bool compressed;
 } memsaver_policy;
 

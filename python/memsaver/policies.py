@@ -41,8 +41,8 @@ class _Backup:
     check: bool = False
     #: Compute checksums when saving and compare them before restoring; a mismatch is `BackupDamaged`.
     verified: bool = False
-    #: Compress bytes on the device, losslessly, and keep them compressed. `Unavailable` without nvCOMP 6 (for host
-    #: memory, LZ4).
+    #: Compress bytes on the device, losslessly, and keep them compressed. On a GPU `Unavailable` without
+    #: nvCOMP 6.
     compressed: bool = False
     #: Threads per copy, up to 1024; 0: the library's default.
     threads: int = 0

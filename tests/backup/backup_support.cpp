@@ -12,7 +12,7 @@
 namespace test {
 
 const std::string& no_codec() {
-    static const std::string why = on_cuda() ? NvcompLibrary::load().problem : Lz4Library::load().problem;
+    static const std::string why = on_cuda() ? NvcompLibrary::load().problem : std::string{};
     return why;
 }
 

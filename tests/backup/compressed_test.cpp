@@ -49,30 +49,23 @@ public:
         return codec_->measure(bytes, chunks, sizes);
     }
     std::size_t row_bytes(std::size_t chunks) const noexcept override { return 64 * chunks; }
-    Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded) const noexcept override {
+    Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                  std::span<std::uint32_t> sums) const noexcept override {
         if (place.rows != nullptr) {
             std::memset(place.rows, 0x55, row_bytes(plain.size()));
             ++with_rows;
         }
         if (fail_encode) return {StatusKind::other, 1, "a codec that fails"};
-        return codec_->encode(place, plain, coded);
+        return codec_->encode(place, plain, coded, sums);
     }
-    Status decode(const Place& place, std::span<const Range> coded,
-                  std::span<const Range> plain) const noexcept override {
-        decoded += plain.size();
+    Status decode(const Place& place, std::span<const Range> coded, std::span<const std::uint32_t> expected,
+                  std::span<std::uint32_t> sums, std::span<const Range> plain) const noexcept override {
         if (fail_decode) return {StatusKind::other, 1, "a codec that fails"};
-        return codec_->decode(place, coded, plain);
-    }
-    Status sum(const Place& place, std::span<const Range> chunks,
-               std::span<std::uint32_t> sums) const noexcept override {
-        if (fail_sum) return {StatusKind::other, 1, "a codec that fails"};
-        return codec_->sum(place, chunks, sums);
+        return codec_->decode(place, coded, expected, sums, plain);
     }
 
     std::atomic<bool> fail_encode{false};
     std::atomic<bool> fail_decode{false};
-    std::atomic<bool> fail_sum{false};
-    mutable std::atomic<std::size_t> decoded{0};
     mutable std::atomic<std::size_t> with_rows{0}; ///< calls
 
 private:
@@ -133,8 +126,6 @@ struct Watched {
     }
     friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
 };
-
-bool no_lz4() { return !Lz4Library::load().problem.empty(); }
 
 } // namespace
 
@@ -245,8 +236,7 @@ TEST_CASE("compressed: on a full device bytes are saved uncompressed, reported o
     CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
 }
 
-TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing" *
-          doctest::skip(no_lz4())) {
+TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing") {
     const MachineDriver driver{HostDriver{16_MiB}};
     {
         MemorySaver saver{driver};
@@ -313,27 +303,23 @@ TEST_CASE("compressed: a codec that fails loses nothing" * on_machines) {
     void* const block = arena.allocate(6_MiB);
     write_bytes(machine.driver, block, thin(6_MiB, 1));
     WatchedCodec& codec = *policy.parts->codec;
-    for (auto* const fails : {&codec.fail_encode, &codec.fail_sum}) {
-        *fails = true;
-        CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
-        CHECK(row_of(saver, "packed").state == "active");
-        *fails = false;
-        CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
-        check_books(saver, machine.driver);
-    }
+    codec.fail_encode = true;
+    CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
+    CHECK(row_of(saver, "packed").state == "active");
+    codec.fail_encode = false;
+    CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
+    check_books(saver, machine.driver);
     (void)saver.pause("packed");
-    for (auto* const fails : {&codec.fail_decode, &codec.fail_sum}) {
-        *fails = true;
-        CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
-        CHECK(row_of(saver, "packed").state == "paused");
-        CHECK(row_of(saver, "packed").mapped_bytes == 0);
-        *fails = false;
-    }
+    codec.fail_decode = true;
+    CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
+    CHECK(row_of(saver, "packed").state == "paused");
+    CHECK(row_of(saver, "packed").mapped_bytes == 0);
+    codec.fail_decode = false;
     (void)saver.resume("packed");
     CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
 }
 
-TEST_CASE("compressed: memory for one buffer is enough" * doctest::skip(no_lz4())) {
+TEST_CASE("compressed: memory for one buffer is enough") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("packed", compressed(in_file()));
@@ -417,8 +403,7 @@ TEST_CASE("compressed: threads that restore bytes do not wait for the device bec
     CHECK(has_pattern(machine.driver, block.data(), block.size(), 1));
 }
 
-TEST_CASE("compressed: where many copies cannot be made at once they are made one at a time" *
-          doctest::skip(no_lz4())) {
+TEST_CASE("compressed: where many copies cannot be made at once they are made one at a time") {
     for (const auto& fault :
          {std::pair{Call::copy_many, StatusKind::unsupported}, std::pair{Call::copy_to_host, StatusKind::other},
           std::pair{Call::copy_to_device, StatusKind::other}}) {
@@ -522,7 +507,7 @@ TEST_CASE("compressed: bytes are moved out of one region of host memory at a tim
     CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
 }
 
-TEST_CASE("compressed: a policy for one pause, and a tag that is dropped" * doctest::skip(no_lz4())) {
+TEST_CASE("compressed: a policy for one pause, and a tag that is dropped") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("plain", HostBackup{.threads = 2});
@@ -551,11 +536,6 @@ TEST_CASE("compressed: the error for a missing library says how to get it") {
     MemorySaver saver{HostWith<Blind>{64_MiB}};
     CHECK(
         contains(text_of<Unavailable>([&] { (void)saver.arena("a", Compressed<HostBackup>{}); }), "no codec supports"));
-    const std::string text = text_of<Unavailable>([] {
-        const Lz4Codec codec{HostDriver{64_MiB}, "libthere-is-none.so.1"};
-    });
-    CHECK(contains(text, "libthere-is-none.so.1"));
-    CHECK(contains(text, "liblz4-1"));
     REQUIRE(::setenv("MEMSAVER_NVCOMP", "/nowhere/libnvcomp.so.6", 1) == 0);
     CHECK(contains(NvcompLibrary::load().problem, "/nowhere/libnvcomp.so.6"));
     const std::string how = text_of<Unavailable>([] { const NvcompCodec codec{HostDriver{64_MiB}, Coding::halves}; });
@@ -564,17 +544,63 @@ TEST_CASE("compressed: the error for a missing library says how to get it") {
     REQUIRE(::unsetenv("MEMSAVER_NVCOMP") == 0);
 }
 
-TEST_CASE("compressed: options, names and checksums") {
+TEST_CASE("compressed: options and names") {
     const Compressed<HostBackup> policy{};
     CHECK(policy == Compressed<HostBackup>{});
     CHECK(policy != Compressed<HostBackup>{.coding = Coding::bytes});
     CHECK(AnyPolicy{policy}.name() == "compressed");
     CHECK(contains(AnyPolicy{policy}.describe(), "of host, pinned"));
     CHECK(contains(AnyPolicy{policy}.describe(), "coded as halves"));
-    for (const char* const other : {"023456789", "123456788", "12345678"})
-        CHECK(checksum("123456789", 9) != checksum(other, std::strlen(other)));
     static_assert(Backup<Compressed<FileBackup>> && Backup<Verified<Compressed<HostBackup>>> &&
                   Backup<Compressed<Verified<FileBackup>>>);
+}
+
+TEST_CASE("compressed: the host's codec restores any words, and finds and survives damage") {
+    const HostDriver driver{64_MiB};
+    const HostCodec codec{driver};
+    OwnedStream stream;
+    OwnedEvent mark;
+    REQUIRE(stream.open(driver).ok());
+    REQUIRE(mark.open(driver, stream.get()).ok());
+    const Codec::Place place{stream.get(), mark.get(), {}};
+    constexpr std::size_t words = 160; // two and a half groups
+    const auto at = [](std::vector<std::uint64_t>& some, std::size_t bytes) {
+        return Range{reinterpret_cast<Address>(some.data()), bytes};
+    };
+    for (const std::uint64_t step : {0U, 1U, 3U, 200U}) { // the same word all along, new ones, runs of three, zeros
+        std::vector<std::uint64_t> plain(words);
+        for (std::size_t i = 0; i < words; ++i) plain[i] = step == 0 ? 7 : i / step;
+        Codec::Sizes sizes;
+        REQUIRE(codec.measure(words * 8, 1, sizes).ok());
+        std::vector<std::uint64_t> coded(sizes.coded / 8 + 1, 99); // and a word behind it
+        Range from = at(plain, words * 8);
+        Range to = at(coded, sizes.coded);
+        std::uint32_t sum = 0;
+        REQUIRE(codec.encode(place, {&from, 1}, {&to, 1}, {&sum, 1}).ok());
+        CHECK(to.bytes <= sizes.coded);
+        CHECK(to.bytes >= 3 * 8);
+        CHECK(coded.back() == 99);
+        std::vector<std::uint64_t> back(words + 1, 99);
+        const Range here = at(back, words * 8);
+        const auto decode = [&](const Range& what, std::uint32_t expected) {
+            std::uint32_t found = 0;
+            const Status status = codec.decode(place, {&what, 1}, {&expected, 1}, {&found, 1}, {&here, 1});
+            CHECK(back.back() == 99);
+            return status.ok() && found == expected;
+        };
+        CHECK(decode(to, sum));
+        CHECK(std::equal(plain.begin(), plain.end(), back.begin()));
+        CHECK(!decode(to, sum + 1));
+        for (std::size_t i = 0; i < to.bytes / 8; ++i) { // with a valid checksum, but other words
+            coded[i] = ~coded[i];
+            CHECK(!decode(to, sum));
+            (void)decode(to, HostCodec::checksum(coded.data(), to.bytes));
+            coded[i] = ~coded[i];
+        }
+        const Range cut = at(coded, to.bytes - 8);
+        (void)decode(cut, HostCodec::checksum(coded.data(), cut.bytes));
+        CHECK(decode(to, sum));
+    }
 }
 
 } // namespace backup_compressed_test

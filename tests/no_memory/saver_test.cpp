@@ -275,14 +275,13 @@ TEST_CASE("MemorySaver: bytes on their way, whatever host memory it lacks") {
     CHECK(sweep(ahead, saved) > 30);
 }
 
-TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host memory they lack" *
-          doctest::skip(!Lz4Library::load().problem.empty())) {
+TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host memory they lack") {
     constexpr std::size_t bytes = 200_KiB;
     unsigned char* block = nullptr;
     const auto fill = [&](World& w) {
         const Arena arena = w.saver->arena("packed", Compressed<HostBackup>{.policy = {.threads = 1}, .pieces = 1});
         block = static_cast<unsigned char*>(arena.allocate(bytes));
-        for (std::size_t at = 0; at < bytes; ++at) block[at] = static_cast<unsigned char>(at % 7);
+        for (std::size_t at = 0; at < bytes; ++at) block[at] = static_cast<unsigned char>(at / 100);
     };
     CHECK(sweep(fill, [](World& w) { w.saver->prepare("packed"); }) > 0);
     CHECK(sweep(fill, [](World& w) { (void)w.saver->pause("packed"); }) > 10); // its scratch memory may stay
@@ -295,7 +294,7 @@ TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host m
               away,
               [&](World& w) {
                   (void)w.saver->resume("packed");
-                  for (std::size_t at = 0; at < bytes; ++at) REQUIRE(block[at] == at % 7);
+                  for (std::size_t at = 0; at < bytes; ++at) REQUIRE(block[at] == static_cast<unsigned char>(at / 100));
               },
               true) > 5);
 }

@@ -166,10 +166,8 @@ private:
         add("file", file, Holds::written);
         add("verified", Verified<HostBackup>{in_host_memory}, Holds::written);
         add("source", FileSource{.threads = 1, .ring_bytes = 4_MiB}, Holds::written);
-        if (Lz4Library::load().problem.empty()) {
-            add("packed", Compressed<HostBackup>{.policy = in_host_memory, .piece_bytes = 2_MiB, .pieces = 2},
-                Holds::written);
-        }
+        add("packed", Compressed<HostBackup>{.policy = in_host_memory, .piece_bytes = 2_MiB, .pieces = 2},
+            Holds::written);
         add("workspaces", in_host_memory, Holds::written);
         tags_.push_back({"outside", Holds::written, Discard{}}); // plain memory, which is never paused
         hold(driver_->open_stream(stream_).ok(), "a stream opens");

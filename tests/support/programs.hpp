@@ -243,7 +243,7 @@ void program_18_exchange(Device device) {
     saver.exchange({"model.a", "kv.a"}, {"model.b", "kv.b"});
 }
 
-/// Compressed needs a codec: nvCOMP on a GPU, LZ4 on host memory.
+/// Compressed needs a codec: on a GPU nvCOMP.
 template <class Device>
 void program_19_compressed(Device device) {
     MemorySaver saver{device(0)};

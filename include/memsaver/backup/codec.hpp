@@ -5,7 +5,6 @@
 #include "memsaver/core/status.hpp"
 #include "memsaver/driver/any_driver.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -50,31 +49,14 @@ public:
     // These run in stream order and return when they are done. After a failure, work may still be in flight on the
     // stream.
 
-    /// Codes each chunk to the address in `coded` and sets the coded size there, or 0 if the chunk could not be coded.
-    virtual Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded) const noexcept = 0;
-    /// Decodes each chunk. Never reads or writes outside the chunks, whatever the bytes are.
-    virtual Status decode(const Place& place, std::span<const Range> coded,
-                          std::span<const Range> plain) const noexcept = 0;
-    /// Computes a checksum of each chunk.
-    virtual Status sum(const Place& place, std::span<const Range> chunks,
-                       std::span<std::uint32_t> sums) const noexcept = 0;
-
-    /// Runs `encode` and computes a checksum of each coded chunk. The sums of chunks that could not be coded are
-    /// undefined.
-    virtual Status encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
-                                  std::span<std::uint32_t> sums) const noexcept {
-        const Status status = encode(place, plain, coded);
-        return status.ok() ? sum(place, coded, sums) : status;
-    }
+    /// Codes each chunk to the address in `coded`. Sets the coded size there, or 0 if the chunk could not be coded, and
+    /// `sums` to checksums of the coded chunks; those of chunks that could not be coded are undefined.
+    virtual Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                          std::span<std::uint32_t> sums) const noexcept = 0;
     /// Computes the checksums of the coded chunks and, if they equal `expected`, decodes. If they differ, the contents
-    /// of the plain chunks are undefined.
-    virtual Status sum_and_decode(const Place& place, std::span<const Range> coded,
-                                  std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
-                                  std::span<const Range> plain) const noexcept {
-        const Status status = sum(place, coded, sums);
-        const bool damaged = !std::equal(expected.begin(), expected.end(), sums.begin());
-        return status.ok() && !damaged ? decode(place, coded, plain) : status;
-    }
+    /// of the plain chunks are undefined. Never reads or writes outside the chunks, whatever the bytes are.
+    virtual Status decode(const Place& place, std::span<const Range> coded, std::span<const std::uint32_t> expected,
+                          std::span<std::uint32_t> sums, std::span<const Range> plain) const noexcept = 0;
 
     /// Verifies and decodes one chunk in host memory without the device. `sum` is the expected checksum; `damaged` is
     /// set if it does not match. Returns `unsupported` if only the device can decode.

@@ -421,8 +421,7 @@ inline void CodedStore::decode_to(std::byte* to, std::byte* space, const Record&
     const Range coded{plain.address + room, record.stored};
     std::uint32_t sum = 0;
     Status status = driver_.copy_to_device(coded.address, space, coded.bytes, stream.get());
-    if (status.ok())
-        status = coding_.codec->sum_and_decode(place, {&coded, 1}, {&record.sum, 1}, {&sum, 1}, {&plain, 1});
+    if (status.ok()) status = coding_.codec->decode(place, {&coded, 1}, {&record.sum, 1}, {&sum, 1}, {&plain, 1});
     const bool damaged = status.ok() && sum != record.sum;
     if (status.ok() && !damaged) status = driver_.copy_to_host(to, plain.address, record.bytes, stream.get());
     if (status.ok()) status = pass(driver_, place);
@@ -588,7 +587,7 @@ inline std::vector<CodedStore::Worker::StoredChunk> CodedStore::Worker::encoded(
     }
     if (tried.empty()) return cargo;
     std::vector<std::uint32_t> sums(tried.size());
-    store_.check_of(store_.coding_.codec->encode_and_sum(codec_place(), plain, coded, sums), "compress bytes",
+    store_.check_of(store_.coding_.codec->encode(codec_place(), plain, coded, sums), "compress bytes",
                     plain.front().bytes);
     for (std::size_t i = 0; i < tried.size(); ++i) {
         if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
@@ -751,7 +750,7 @@ inline void CodedStore::Worker::decode(const std::vector<StoredChunk>& cargo) {
     pass(); // a kernel launched behind a copy slows down all copies (decision 25)
     if (coded.empty()) return;
     std::vector<std::uint32_t> sums(coded.size());
-    const Status decoded = store_.coding_.codec->sum_and_decode(codec_place(), coded, expected, sums, plain);
+    const Status decoded = store_.coding_.codec->decode(codec_place(), coded, expected, sums, plain);
     for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
         if (sums[i] != expected[i]) store_.raise_damaged(plain[i].address, plain[i].bytes);
     }

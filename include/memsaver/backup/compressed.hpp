@@ -19,7 +19,7 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Returns the codec for a driver: nvCOMP's ANS if the driver runs CUDA, LZ4 if the host can address the device's
+/// Returns the codec for a driver: nvCOMP's ANS if the driver runs CUDA, HostCodec if the host can address the device's
 /// memory. Throws Unavailable, with what to install, if the codec's library is missing, and for any other driver.
 inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding coding);
 
@@ -30,8 +30,8 @@ inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding co
 /// two thirds. Bytes are coded in chunks of up to 1 MiB; a chunk that does not shrink is kept uncoded. If the checksum
 /// of a coded chunk is wrong, the resume throws BackupDamaged and the tag stays paused.
 ///
-/// The codec is nvCOMP 6 on CUDA (ANS; `pip install nvidia-libnvcomp-cu13`) and LZ4 on a HostDriver (liblz4.so.1). It
-/// is loaded when an arena is made. If it is missing, Unavailable says how to get it.
+/// The codec is nvCOMP 6 on CUDA (ANS; `pip install nvidia-libnvcomp-cu13`) and a simple one of memsaver's own on a
+/// HostDriver. nvCOMP is loaded when an arena is made. If it is missing, Unavailable says how to get it.
 ///
 /// Coding needs device memory: slightly more than `pieces * piece_bytes`, less for smaller tags. `prepare` or the pause
 /// allocates it, and the pause releases it when everything is paused. If the device has too little free memory, the

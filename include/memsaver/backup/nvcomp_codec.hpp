@@ -38,22 +38,17 @@ public:
     inline NvcompCodec(AnyDriver driver, Coding coding);
 
     inline Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override;
-    inline Status encode(const Place& place, std::span<const Range> plain,
-                         std::span<Range> coded) const noexcept override;
-    inline Status decode(const Place& place, std::span<const Range> coded,
-                         std::span<const Range> plain) const noexcept override;
-    inline Status sum(const Place& place, std::span<const Range> chunks,
-                      std::span<std::uint32_t> sums) const noexcept override;
     inline std::size_t row_bytes(std::size_t chunks) const noexcept override;
     // These launch both steps and wait once: the link is idle while the host waits between them.
-    inline Status encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
-                                 std::span<std::uint32_t> sums) const noexcept override;
-    inline Status sum_and_decode(const Place& place, std::span<const Range> coded,
-                                 std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
-                                 std::span<const Range> plain) const noexcept override;
+    inline Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                         std::span<std::uint32_t> sums) const noexcept override;
+    inline Status decode(const Place& place, std::span<const Range> coded, std::span<const std::uint32_t> expected,
+                         std::span<std::uint32_t> sums, std::span<const Range> plain) const noexcept override;
 
 private:
     class Call;
+
+    inline Status sum(const Place& place, std::span<const Range> chunks, std::span<std::uint32_t> sums) const noexcept;
 
     /// Loads the kernels by using them: encodes and decodes `chunks` chunks, if the device has the memory, and computes
     /// checksums for typical counts and sizes. The CUDA driver loads a kernel at its first launch and may then wait for

@@ -94,11 +94,10 @@ inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
         coded[i] = {memory + chunks * chunk + i * room, sizes.coded};
     }
     Status status = driver_.fill(memory, 1, chunks * chunk, stream.get());
+    if (status.ok()) status = encode(place, {plain.data(), chunks}, {coded.data(), chunks}, {sums.data(), chunks});
     if (status.ok())
-        status = encode_and_sum(place, {plain.data(), chunks}, {coded.data(), chunks}, {sums.data(), chunks});
-    if (status.ok())
-        status = sum_and_decode(place, {coded.data(), chunks}, {sums.data(), chunks}, {found.data(), chunks},
-                                {plain.data(), chunks});
+        status = decode(place, {coded.data(), chunks}, {sums.data(), chunks}, {found.data(), chunks},
+                        {plain.data(), chunks});
     for (const std::size_t count : {std::size_t{1}, std::size_t{8}, std::size_t{32}, most}) {
         for (const std::size_t bytes : {std::size_t{4096}, chunk / 16, chunk / 3 * 2, chunk}) {
             std::fill_n(same.begin(), count, Range{memory, bytes});
@@ -252,30 +251,6 @@ inline Status NvcompCodec::measure(std::size_t bytes, std::size_t chunks, Sizes&
     return {};
 }
 
-inline Status NvcompCodec::encode(const Place& place, std::span<const Range> plain,
-                                  std::span<Range> coded) const noexcept {
-    Call call{*this, place, plain.size()};
-    call.fill(Call::from, Call::from_bytes, plain);
-    call.fill(Call::to, Call::to_bytes, coded);
-    const Status status = call.run([&](nvcomp::Stream stream) { return call.encode(Call::largest_of(plain), stream); });
-    if (!status.ok()) return status;
-    for (std::size_t i = 0; i < coded.size(); ++i) {
-        coded[i].bytes = call.status_of(Call::coded_well, i) == nvcomp::success
-                             ? static_cast<std::size_t>(call.host(Call::to_bytes)[i])
-                             : 0;
-    }
-    return {};
-}
-
-inline Status NvcompCodec::decode(const Place& place, std::span<const Range> coded,
-                                  std::span<const Range> plain) const noexcept {
-    Call call{*this, place, plain.size()};
-    call.fill(Call::from, Call::from_bytes, coded);
-    call.fill(Call::to, Call::to_bytes, plain);
-    const Status status = call.run([&](nvcomp::Stream stream) { return call.decode(stream); });
-    return status.ok() ? call.check_decoded(plain) : status;
-}
-
 inline Status NvcompCodec::sum(const Place& place, std::span<const Range> chunks,
                                std::span<std::uint32_t> sums) const noexcept {
     Call call{*this, place, chunks.size()};
@@ -286,8 +261,8 @@ inline Status NvcompCodec::sum(const Place& place, std::span<const Range> chunks
     return status.ok() ? call.take_sums(sums, [](std::size_t) { return false; }) : status;
 }
 
-inline Status NvcompCodec::encode_and_sum(const Place& place, std::span<const Range> plain, std::span<Range> coded,
-                                          std::span<std::uint32_t> sums) const noexcept {
+inline Status NvcompCodec::encode(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                                  std::span<std::uint32_t> sums) const noexcept {
     Call call{*this, place, plain.size()};
     call.fill(Call::from, Call::from_bytes, plain);
     call.fill(Call::to, Call::to_bytes, coded);
@@ -306,9 +281,9 @@ inline Status NvcompCodec::encode_and_sum(const Place& place, std::span<const Ra
     return call.take_sums(sums, failed);
 }
 
-inline Status NvcompCodec::sum_and_decode(const Place& place, std::span<const Range> coded,
-                                          std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
-                                          std::span<const Range> plain) const noexcept {
+inline Status NvcompCodec::decode(const Place& place, std::span<const Range> coded,
+                                  std::span<const std::uint32_t> expected, std::span<std::uint32_t> sums,
+                                  std::span<const Range> plain) const noexcept {
     Call call{*this, place, plain.size()};
     call.fill(Call::from, Call::from_bytes, coded);
     call.fill(Call::to, Call::to_bytes, plain);
