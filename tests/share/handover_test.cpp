@@ -211,6 +211,28 @@ TEST_CASE("share hand-over: pages that linger, and those that were passed and ar
     CHECK(free(b) == 4 * page);
 }
 
+TEST_CASE("share hand-over: pages do not linger with a leader that is stopped") {
+    const Place place;
+    Child leader{[&] {
+        const Share mine = place.join({.name = "leader"});
+        say('r');
+        wait_to_be_killed();
+        return 0;
+    }};
+    REQUIRE(leader.next() == 'r');
+    Party a{place, "a", true, 1h};
+    (void)a.bare("weights", big);
+    a.saver.pause();
+    CHECK(free_bytes(place) == 64 * page - big);
+    a.saver.resume();
+    share_support::stop(place, leader);
+    std::this_thread::sleep_for(2 * detail::ShareMemberCore::answers_for);
+    a.saver.pause();
+    CHECK(free_bytes(place) == 64 * page);
+    a.saver.resume();
+    leader.kill(SIGKILL);
+}
+
 TEST_CASE("share hand-over: pages of another size become free, and are created anew") {
     const Place place;
     Party a{place, "a"};

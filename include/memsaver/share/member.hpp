@@ -40,6 +40,9 @@ public:
     /// A leader that still wants pages says so again within this time.
     static constexpr std::chrono::milliseconds passes_for = 4 * ShareRoom::ask_again;
 
+    /// Pages are to linger with a leader that has said something within this time: one that is stopped would keep them.
+    static constexpr std::chrono::milliseconds answers_for{10};
+
     /// `linger`: how long what is released stays with the leader if nobody waits for it.
     ShareMemberCore(AnyDriver inner, ShareFolder folder, const ShareFacts& facts,
                     std::chrono::nanoseconds answer_within, std::chrono::nanoseconds linger);
@@ -114,6 +117,8 @@ private:
         ShareFd pages;
     };
     // These require the mutex.
+    /// Asks the leader how many bytes linger; 0 if it does not answer.
+    std::uint64_t lingering(std::unique_lock<std::mutex>& lock) noexcept;
     [[nodiscard]] std::uint64_t passed_bytes() const noexcept;
     /// Uses what has been granted, and passed pages, which are in the way if they have other sizes. False if it is
     /// less.
@@ -151,6 +156,7 @@ private:
     bool stop_ = false;
     std::uint64_t next_id_ = 1;
     std::vector<Asked*> asked_;
+    Clock::time_point heard_at_{};   // when the leader last said something
     Clock::time_point granted_at_{}; // when it was last granted something, or used some of it
     std::vector<Passed> passed_;
 

@@ -326,6 +326,7 @@ inline void ShareMemberCore::hear() {
             return lose_leader();
         }
         silent_ = false;
+        heard_at_ = Clock::now();
         const auto found = std::find_if(asked_.begin(), asked_.end(),
                                         [&](const Asked* each) { return each->message.id == message.id; });
         Asked* const asked = found == asked_.end() ? nullptr : *found;
@@ -594,10 +595,12 @@ inline void ShareMemberCore::freed(std::uint64_t bytes, ShareFd pages, bool as_l
 }
 
 inline bool ShareMemberCore::passes(std::uint64_t bytes, bool& as_left) noexcept {
-    const std::lock_guard lock{mutex_};
+    std::unique_lock lock{mutex_};
     if (bytes > passing_ || (lending_ == 0 && Clock::now() > passing_until_)) {
         as_left = facts_.trusted != 0;
-        return linger_.count() != 0 && link_ && !silent_;
+        if (linger_.count() == 0) return false;
+        if (Clock::now() > heard_at_ + answers_for) (void)lingering(lock);
+        return link_ && !silent_;
     }
     passing_ -= bytes;
     as_left = facts_.trusted != 0 && passing_to_.trusted != 0;
@@ -654,15 +657,19 @@ inline std::vector<ShareFacts> ShareMemberCore::list() {
     return {facts_};
 }
 
-inline std::uint64_t ShareMemberCore::spare() noexcept {
-    std::uint64_t bytes = 0;
-    std::unique_lock lock{mutex_};
+inline std::uint64_t ShareMemberCore::lingering(std::unique_lock<std::mutex>& lock) noexcept {
     try {
         Asked asked;
         asked.message.kind = Kind::list; // the answer comes after all that this member has passed was heard
-        if (link_ && answered(lock, asked, std::nullopt)) bytes = asked.message.bytes;
+        return link_ && answered(lock, asked, std::nullopt) ? asked.message.bytes : 0;
     } catch (...) {
+        return 0;
     }
+}
+
+inline std::uint64_t ShareMemberCore::spare() noexcept {
+    std::unique_lock lock{mutex_};
+    const std::uint64_t bytes = lingering(lock);
     return bytes + passed_bytes();
 }
 

@@ -36,8 +36,8 @@ struct ShareOptions {
     bool trusted = false;
     /// How long released pages stay with the share if nobody waits for them, at most an hour: a member that takes pages
     /// of their size gets them without the driver. For processes that take turns. They are free memory for all members;
-    /// other processes do not get them. A leader that is stopped keeps them until it goes on. Pages are cleared when
-    /// they are released unless `trusted`.
+    /// other processes do not get them. A leader that is stopped keeps what it has until it goes on. Pages are cleared
+    /// when they are released unless `trusted`.
     std::chrono::milliseconds linger{0};
     /// How long another process may take to answer. One that does not, because it hangs or is stopped, is passed by.
     std::chrono::milliseconds answer_within{500};
