@@ -1,5 +1,6 @@
 // One arena without a saver: the typed form's additions to its core.
 #include "support/bytes.hpp"
+#include "support/deadline.hpp"
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
@@ -250,6 +251,29 @@ TEST_CASE("an arena whose destructor fails to release reports it to its sink") {
     }
     CHECK(!told.empty());
     if (!told.empty()) CHECK(told.front().kind == EventKind::ignored);
+}
+
+TEST_CASE("an event sink that begins an operation on its arena within another gets Misuse") {
+    CHECK(within_seconds(60, [] {
+        TaggedArena<HostDriver, HostBackup>* self = nullptr;
+        int refused = 0;
+        int events = 0;
+        TaggedArena arena{HostDriver{64_MiB}, "a", HostBackup{}, {.events = [&](const Event& event) {
+                              if (self == nullptr || event.kind != EventKind::began) return;
+                              ++events;
+                              try {
+                                  (void)self->trim();
+                              } catch (const Misuse& error) {
+                                  refused += contains(error.what(), "inside an operation") ? 1 : 0;
+                              }
+                          }}};
+        (void)arena.allocate(1_MiB);
+        self = &arena;
+        (void)arena.pause();
+        (void)arena.resume();
+        self = nullptr;
+        return events == 2 && refused == 2;
+    }));
 }
 
 } // namespace arena_tagged_arena_test

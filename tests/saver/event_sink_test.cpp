@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -116,6 +117,45 @@ TEST_CASE("event sink: a tag's own sink is refused too, and other threads may ca
         (void)saver.pause("a");
         return refused > 0 && passed == refused;
     }));
+}
+
+TEST_CASE("event sink: what it ends on the thread of an operation on the tag does not wait for that operation") {
+    enum class What : unsigned char { elastic, pool, arrival };
+    for (const What what : {What::elastic, What::pool, What::arrival}) {
+        CAPTURE(what);
+        CHECK(within_seconds(60, [what] {
+            std::optional<Elastic> range;
+            std::optional<WorkspacePool> pool;
+            std::optional<Arrival> arrival;
+            int ended = 0;
+            bool armed = false;
+            const HostDriver host{64_MiB};
+            {
+                const EventKind when = what == What::arrival ? EventKind::ended : EventKind::began;
+                const std::string during = what == What::arrival ? "restore" : "save";
+                Saver saver{AnyDriver{host}, {.events = [&](const Event& event) {
+                                if (!armed || event.kind != when || event.text != during) return;
+                                ++ended;
+                                range.reset();
+                                pool.reset();
+                                arrival.reset();
+                            }}};
+                const Arena arena = saver.arena("a", HostBackup{});
+                (void)arena.allocate(1_MiB);
+                if (what == What::elastic) range.emplace(arena.elastic(4_MiB, {.granularity = 2_MiB})).commit(0, 1);
+                if (what == What::pool) (void)pool.emplace(arena).get("workspace", 1_MiB);
+                if (what == What::arrival) {
+                    (void)saver.pause("a");
+                    arrival.emplace(saver.resume_async("a"));
+                }
+                armed = true;
+                (void)saver.pause("a");
+                armed = false;
+                (void)saver.resume("a");
+            }
+            return ended == 1 && host.counts() == HostCounts{};
+        }));
+    }
 }
 
 } // namespace saver_event_sink_test

@@ -55,7 +55,8 @@ public:
         Turn* turn_;
     };
 
-    /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed.
+    /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed; Misuse if this thread holds it,
+    /// for it would wait for itself.
     Hold take(const Deadline& deadline = {}, const std::string& tag = {});
 
     /// Returns the turn if it is free now.

@@ -40,6 +40,11 @@ MEMSAVER_INLINE Turn::Hold::~Hold() {
 MEMSAVER_INLINE Turn::Hold Turn::take(const Deadline& deadline, const std::string& tag) {
     std::unique_lock lock{mutex_};
     const auto free = [&] { return !taken_; };
+    if (taken_ && owner_.is_here()) {
+        misuse({"tag ", in_quotes(tag),
+                ": this thread is inside an operation on it; what that operation calls, such as an "
+                "event sink, must not begin another one"});
+    }
     if (!deadline) {
         freed_.wait(lock, free);
     } else if (!freed_.wait_until(lock, *deadline, free)) {
@@ -122,7 +127,7 @@ MEMSAVER_INLINE ArenaCore::~ArenaCore() {
 MEMSAVER_INLINE void ArenaCore::close(FunctionRef<void()> closing) {
     fork_check_.require_parent("close");
     cancel_arriving();
-    const auto turn = turn_.take();
+    const auto turn = turn_.take({}, tag_);
     commit_arriving();
     give_up_failed_arrival();
     stop_serving();

@@ -180,7 +180,10 @@ MEMSAVER_INLINE void ArenaCore::Arriving::wait_for(Range range) {
 }
 
 MEMSAVER_INLINE void ArenaCore::Arriving::end() {
-    while (in(State::under_way)) (void)core_.finish_arriving();
+    while (in(State::under_way)) {
+        if (core_.finish_arriving() || !in(State::under_way)) continue;
+        misuse({"wait for bytes of tag ", in_quotes(core_.tag()), " inside an operation on it"});
+    }
     throw_failure();
 }
 
@@ -285,10 +288,10 @@ MEMSAVER_INLINE bool ArenaCore::finish_arriving() noexcept {
     const auto coming = arriving();
     if (coming == nullptr || coming->failed()) return false;
     try {
-        const auto turn = turn_.take();
+        const auto turn = turn_.take({}, tag_);
         commit_arriving();
         return true;
-    } catch (const std::exception&) { // not expected: waits without a deadline do not throw
+    } catch (const std::exception&) { // this thread is inside an operation on the tag
         return false;
     }
 }

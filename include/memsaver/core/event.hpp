@@ -36,7 +36,8 @@ struct Event {
 };
 
 /// Called on the thread that reports the event, possibly while a lock is held: it must not call back into the saver,
-/// which throws Misuse. Exceptions that it throws are swallowed.
+/// which throws Misuse, nor end an Elastic, a WorkspacePool or an Arrival of it. Exceptions that it throws are
+/// swallowed.
 using EventSink = std::function<void(const Event&)>;
 
 /// The name of the kind: "ignored", "retried" and so on.
