@@ -163,7 +163,7 @@ EDITS += [
     # A request to a worker that was killed goes to its successor.
     Line(f"{SERVER}-models.cpp", '#include "ggml_memsaver_server.h"', '#include "server-models.h"', "Add the line below the other includes."),
     Line(f"{SERVER}-models.cpp",
-         "    if (ggml_memsaver_worker_died(*this, name, *proxy, req.should_stop())) { proxy.reset();"
+         "    if (ggml_memsaver_worker_died(*this, name, meta->port, *proxy, req.should_stop())) { proxy.reset();"
          " ensure_model_ready(name, req.should_stop); return proxy_request(req, method, name, update_last_used, detached); }",
          "    return proxy;", "Find where the router forwards a request. Without the edit, requests fail that come just after a worker was killed.",
          after=False),

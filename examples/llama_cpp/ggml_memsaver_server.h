@@ -45,14 +45,14 @@ void ggml_memsaver_router_routes(Http& http, Handler get, Handler post) {
     http.post("/sleep", post);
 }
 
-// For the router: whether a request has reached nobody because its worker had been killed. Waits until the router knows
-// of that.
+// For the router: whether a request has reached nobody because its worker, at this port, had been killed. Waits until
+// the router knows of that.
 template <class Models, class Proxy>
-bool ggml_memsaver_worker_died(Models& models, const std::string& name, const Proxy& proxy, bool cancelled) {
+bool ggml_memsaver_worker_died(Models& models, const std::string& name, int port, const Proxy& proxy, bool cancelled) {
     if (cancelled || proxy.status != 500 || !proxy.headers.empty()) return false;
     for (int i = 0; i < 1000; ++i) {
         const auto meta = models.get_meta(name);
-        if (!meta.has_value() || !meta->is_running()) return meta.has_value();
+        if (!meta.has_value() || !meta->is_running() || meta->port != port) return meta.has_value();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
