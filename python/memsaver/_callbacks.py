@@ -43,6 +43,12 @@ class Handle:
         self._ended = True
         self._end_if_left()
 
+    def end_at_exit(self) -> None:
+        """Ends the handle at the process's end too: a thread of the library works for it, and one that calls back while
+        the interpreter ends would end the process with an error.
+        """
+        self._finalizer.atexit = True
+
     def enter(self) -> None:
         """Marks the beginning of a call, before the handle is read: a call that has read a non-null handle is thus
         known to be in progress.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
+import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_bool, c_char_p, c_size_t, c_void_p
 from types import TracebackType
@@ -13,7 +17,7 @@ from memsaver._arguments import Stream, event_of, pause_options_of, pointer_of, 
 from memsaver._callbacks import Callback, Handle, call
 from memsaver._library import bytes_of, library, text
 from memsaver._memory import DType, View
-from memsaver.errors import Misuse
+from memsaver.errors import Error, Misuse
 from memsaver.reports import Report, report_of
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ class Arrival:
     def __init__(self, saver: Saver, handle: Handle) -> None:
         self.saver = saver
         self._handle = handle
+        if saver._callbacks:
+            _in_flight.add(self)
 
     def before(self, stream: Stream, pointer: int | None = None, bytes: int | None = None) -> None:
         """Makes work submitted to `stream` from now on wait for `bytes` at `pointer`; without these, for all bytes.
@@ -77,6 +83,20 @@ class Arrival:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.wait()
+
+
+_in_flight: weakref.WeakSet[Arrival] = weakref.WeakSet()
+
+
+@atexit.register
+def _until_all_arrived() -> None:
+    """The library's threads tell `on_event` how far the copies are. One that does so while the interpreter ends would
+    end the process with an error.
+    """
+    for arrival in list(_in_flight):
+        with contextlib.suppress(Error):  # a forked child, or a lost device
+            while not arrival.done():
+                time.sleep(0.001)
 
 
 def _part(pointer: int | None, bytes: int | None) -> tuple[int, int] | None:

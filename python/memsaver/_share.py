@@ -187,6 +187,7 @@ class Lending:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+        handle.end_at_exit()
 
     def end(self) -> None:
         """Ends the lending, and waits for one that runs. Idempotent."""

@@ -171,6 +171,47 @@ time.sleep(0.05)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_process_ends_while_threads_of_the_library_call_back(tmp_path: Path) -> None:
+    """They would end it with an error, had the interpreter ended before them."""
+    done = python("""
+import threading, time
+from memsaver import HostBackup, Saver
+main, seen = threading.get_native_id(), threading.Event()
+def slow(event):
+    if threading.get_native_id() != main:
+        seen.set()
+        time.sleep(0.02)
+saver = Saver("host", on_event=slow)
+saver.arena("a", HostBackup(storage="pageable"))
+saver.allocate(128 << 20, "a")
+saver.pause("a")
+seen.clear()
+arrival = saver.resume_async("a")
+print(seen.wait(60))
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    done = python(f"""
+import os, threading, time
+from memsaver import HostBackup, Moment, Saver, Share
+where = dict(folder={str(tmp_path / "share")!r}, answer_within=60)
+where |= dict(device="host", host_machine=f"py-{{os.getpid()}}-exit", host_capacity=64 << 20)
+one, two = Share(name="one", **where), Share(name="two", **where)
+began = threading.Event()
+saver, other = Saver(share=one), Saver(share=two)
+def slow(event):
+    began.set()
+    for _ in range(300):
+        time.sleep(0.001)
+saver.add_hook(Moment.BEFORE_PAUSE, slow)
+saver.arena("a", HostBackup(), evictable=True)
+saver.allocate(40 << 20, "a")
+one.lend(saver)
+threading.Thread(target=lambda: other.allocate(40 << 20, "b"), daemon=True).start()
+print(began.wait(60))
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_without_a_gpu() -> None:
     """Runs in a process in which no test has loaded a stub of the driver."""
     done = python("""
