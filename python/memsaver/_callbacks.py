@@ -11,7 +11,9 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -100,6 +102,8 @@ _contexts = itertools.count(1)
 _callbacks: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictionary()
 _thread = _Thread()
 _waiting: collections.deque[Callable[[], object]] = collections.deque()
+_busy: set[int] = set()  # threads in a call
+_ends_by = 0  # the thread that ends the process
 
 
 def when_possible(function: Callable[..., object], *arguments: object) -> None:
@@ -112,13 +116,48 @@ def when_possible(function: Callable[..., object], *arguments: object) -> None:
         function(*arguments)
 
 
+def _begin(thread: int) -> None:
+    """Marks the beginning of a thread's call. Does not return if another thread ends the process: a daemon thread waits
+    here for the end, and not inside the library.
+    """
+    _busy.add(thread)
+    if _ends_by not in (0, thread):
+        _busy.discard(thread)
+        threading.Event().wait()
+
+
+def end_calls() -> None:
+    """For the end of the process: lets daemon threads begin no more calls, and waits a second for those that are in
+    one. Where there are callbacks, these may call one while the interpreter ends, which would end the process with an
+    error.
+    """
+    global _ends_by
+    _ends_by = threading.get_ident()
+    until = time.monotonic() + 1
+    while _callbacks and _busy - {_ends_by} and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def _in_child() -> None:
+    """A forked child has only the thread that forked."""
+    global _ends_by
+    _busy.intersection_update({threading.get_ident()})
+    _ends_by = 0
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | None = None) -> None:
     """Calls a C function. Raises the first exception of a callback during the call, else the library's error."""
     raised: list[BaseException] = []
     error = None
     inside: list[Handle] = []
     closed, depth = _thread.closed, len(_thread.calls)
+    thread = threading.get_ident()
     try:  # a signal handler may raise at any line
+        if not depth:
+            _begin(thread)
         for argument in arguments:
             if isinstance(argument, Handle):
                 argument.enter()
@@ -133,6 +172,8 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
         del _thread.calls[depth:]
         for handle in inside:
             handle.leave()
+        if not depth:
+            _busy.discard(thread)
     while _waiting and not _thread.closed:
         try:
             waiting = _waiting.popleft()

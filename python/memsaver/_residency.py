@@ -89,10 +89,11 @@ _in_flight: weakref.WeakSet[Arrival] = weakref.WeakSet()
 
 
 @atexit.register
-def _until_all_arrived() -> None:
-    """The library's threads tell `on_event` how far the copies are. One that does so while the interpreter ends would
-    end the process with an error.
+def _before_exit() -> None:
+    """Ends what calls back: daemon threads in calls, and the library's threads, which tell `on_event` how far the copies
+    are. One that does so while the interpreter ends would end the process with an error.
     """
+    _callbacks.end_calls()
     for arrival in list(_in_flight):
         with contextlib.suppress(Error):  # a forked child, or a lost device
             while not arrival.done():

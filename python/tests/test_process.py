@@ -212,6 +212,20 @@ print(began.wait(60))
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+def test_the_process_ends_while_a_daemon_thread_is_in_a_hook() -> None:
+    done = python("""
+import threading, time
+from memsaver import Moment, Saver
+saver = Saver("host", host_capacity=64 << 20)
+saver.allocate(100, "a")
+for moment in Moment:
+    saver.add_hook(moment, lambda event: time.sleep(0.003))
+threading.Thread(target=lambda: [(saver.pause(), saver.resume()) for _ in iter(int, 1)], daemon=True).start()
+time.sleep(0.1)
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_without_a_gpu() -> None:
     """Runs in a process in which no test has loaded a stub of the driver."""
     done = python("""
