@@ -1528,9 +1528,10 @@ class TorchBlocks {
 public:
     /// Records a block and keeps its arena. If it throws bad_alloc, nothing has been recorded.
     void add(void* pointer, const Arena& arena) {
+        Arena before = arena; // ended without the lock: the end of the last arena is that of its saver, which waits
         const std::lock_guard lock{mutex_};
         Block& block = blocks_[pointer];
-        block.arena = arena; // if the address is already recorded, that block has been freed by a drop
+        std::swap(block.arena, before); // if the address is already recorded, that block has been freed by a drop
         block.owners += 1;
     }
     /// Removes one owner of a block. Returns its arena after the last one; none while the address has other owners.

@@ -248,12 +248,65 @@ static void change_directory(void* unused) {
     CHECK(chdir(directory) == 0 && unlink("model") == 0 && rmdir(directory) == 0);
 }
 
+// --- Blocks for PyTorch ---
+
+static void free_for_torch(void* context, const memsaver_event* event) {
+    if (event->kind != MEMSAVER_EVENT_IGNORED) return;
+    ++*(int*)context;
+    int stranger = 0;
+    memsaver_torch_free(&stranger, 1, 0, NULL); // as a callback in Python frees tensors
+}
+
+/// The address of a dropped tag's block is allocated again: the saver of that block ends there, and says what fails.
+static void end_with_a_block(void* unused) {
+    (void)unused;
+    int events = 0;
+    memsaver_options options = MEMSAVER_OPTIONS_INIT;
+    options.driver = MEMSAVER_DRIVER_HOST;
+    options.host_capacity = 64 * MIB;
+    options.on_event = free_for_torch;
+    options.on_event_context = &events;
+    memsaver_saver* saver = NULL;
+    OK(memsaver_create(&options, &saver));
+    const char* const torch = "torch";
+    memsaver_arena* arena = NULL;
+    OK(memsaver_get_arena(saver, torch, NULL, &arena));
+    OK(memsaver_torch_push(arena));
+    void* const block = memsaver_torch_allocate(MIB, 0, NULL);
+    OK(memsaver_torch_pop());
+    memsaver_release_arena(arena);
+    make_tag_of(saver, MEMSAVER_FILE_BACKUP, "/tmp");
+    void* other = NULL;
+    OK(memsaver_allocate(saver, tag, MIB, 0, &other));
+    const int next = open("/dev/null", O_RDONLY);
+    CHECK(next >= 0 && close(next) == 0);
+    OK(memsaver_pause(saver, &tag, 1, NULL, NULL));
+    for (int i = next; i < next + 16; ++i) (void)close(i); // of the backup's file too
+    OK(memsaver_drop(saver, &torch, 1));
+    memsaver_destroy(saver); // the block keeps it
+    CHECK(events == 0);
+    saver = made();
+    OK(memsaver_get_arena(saver, torch, NULL, &arena));
+    OK(memsaver_torch_push(arena));
+    void* blocks[64];
+    for (int i = 0; i < 64; ++i) blocks[i] = memsaver_torch_allocate(MIB, 0, NULL);
+    bool again = false;
+    for (int i = 0; i < 64; ++i) again = again || blocks[i] == block;
+    CHECK((events != 0) == again);
+    for (int i = 0; i < 64; ++i) memsaver_torch_free(blocks[i], MIB, 0, NULL);
+    memsaver_torch_free(block, MIB, 0, NULL);
+    OK(memsaver_torch_pop());
+    memsaver_release_arena(arena);
+    memsaver_destroy(saver);
+}
+
 int main(void) {
     in_child("pthread_exit in main", leave_main, NULL); // before any other thread exists
     in_child("cancelled threads", cancel, NULL);
     in_child("limits", reach_limits, NULL);
     in_child("descriptors that the program closed", close_descriptors, NULL);
     in_child("relative paths", change_directory, NULL);
+    in_child("the end of a saver that a block has kept", end_with_a_block, NULL);
     test_forks();
     return failures != 0;
 }
