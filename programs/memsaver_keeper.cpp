@@ -125,10 +125,12 @@ int main(int count, char** arguments) {
     }
     try {
         const ShareFolder folder{"", path};
-        const std::vector<Keeper::Kept> before = stored();
+        std::vector<Keeper::Kept> before = stored();
+        std::vector<std::uint64_t> known; // to systemd
+        for (const Keeper::Kept& each : before) known.push_back(each->facts.id);
         Keeper keeper{folder, std::chrono::milliseconds{500}, true, [&](const Publication& each, bool yes) {
-                          const auto same = [&](const Keeper::Kept& old) { return old->facts.id == each.facts.id; };
-                          if (!yes || std::none_of(before.begin(), before.end(), same)) store(each, yes);
+                          if (!yes || std::find(known.begin(), known.end(), each.facts.id) == known.end())
+                              store(each, yes);
                       }};
         if (lists) {
             for (const PublicationFacts& each : keeper.list())
@@ -137,7 +139,7 @@ int main(int count, char** arguments) {
                             static_cast<unsigned long long>(each.bytes), static_cast<unsigned long long>(each.hash));
             return 0;
         }
-        for (const Keeper::Kept& each : before) keeper.keep(each);
+        for (const Keeper::Kept& each : std::exchange(before, {})) keeper.keep(each); // until it is withdrawn
         keeper.open(); // first: what is published from now on comes by itself
         for (const PublicationFacts& each : keeper.list()) {
             const std::uint64_t heard = keeper.heard();

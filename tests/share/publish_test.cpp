@@ -883,7 +883,7 @@ TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with syste
             std::vector<int> passed;
             for (const auto& [name, descriptor] : stored) {
                 names += (names.empty() ? "" : ":") + name;
-                passed.push_back(::fcntl(descriptor, F_DUPFD, 100));
+                passed.push_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 100));
             }
             (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
             for (std::size_t i = 0; i < passed.size(); ++i) (void)::dup2(passed[i], 3 + static_cast<int>(i));
@@ -915,14 +915,16 @@ TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with syste
         hear_until([&] { return ready == 2; });
         CHECK(stored.size() == all);
         for (auto& [name, descriptor] : stored) (void)::close(std::exchange(descriptor, -1));
-        Reader reader{place};
-        CHECK(right(reader.attach({.version = "2"})));
-        reader.share.withdraw("model");
-        hear_until([&] { return stored.empty(); });
+        {
+            Reader reader{place};
+            CHECK(right(reader.attach({.version = "2"})));
+            reader.share.withdraw("model");
+            hear_until([&] { return stored.empty(); });
+        }
+        CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
         keeper.kill(SIGTERM);
         CHECK(keeper.wait() == 0);
     }
-    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
 }
 
 TEST_CASE("publish: a forked child has nothing that its parent published or attached") {
