@@ -1008,7 +1008,7 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
 
 MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, const Members& busy) {
     const auto turn = room_turn_.take();
-    std::size_t released = 0;
+    std::size_t released = wait ? tags_.retry_leftovers(device) : 0;
     for (const auto& member : tags_.members(Tags::all())) {
         if (member->driver.device() != device || member->arena->idle_for_pause()) continue;
         const bool ours = is_in(busy, member);

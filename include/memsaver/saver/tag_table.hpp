@@ -117,8 +117,9 @@ public:
 
     /// Returns members that could be neither made nor freed; closing each of them retries.
     [[nodiscard]] Members leftovers();
-    /// Retries freeing them; waits for the device if there are any.
-    void retry_leftovers() noexcept;
+    /// Retries freeing them; waits for their devices if there are any. Returns the physical bytes released, of all
+    /// devices or of one.
+    std::size_t retry_leftovers(std::optional<int> device = {}) noexcept;
 
 private:
     struct Tag {

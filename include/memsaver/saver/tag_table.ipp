@@ -104,13 +104,20 @@ MEMSAVER_INLINE void TagTable::undo(std::shared_ptr<Member> member) noexcept {
     }
 }
 
-MEMSAVER_INLINE void TagTable::retry_leftovers() noexcept {
+MEMSAVER_INLINE std::size_t TagTable::retry_leftovers(std::optional<int> device) noexcept {
     Members tried_again;
     {
         const std::lock_guard lock{mutex_};
         tried_again.swap(leftovers_);
     }
-    for (auto& leftover : tried_again) undo(std::move(leftover));
+    std::size_t released = 0;
+    for (auto& leftover : tried_again) {
+        const std::shared_ptr<ArenaCore> arena = leftover->arena;
+        const std::size_t before = arena->mapped_bytes();
+        undo(std::move(leftover));
+        if (!device || arena->device() == *device) released += before - arena->mapped_bytes();
+    }
+    return released;
 }
 
 MEMSAVER_INLINE TagTable::Members TagTable::leftovers() {
