@@ -673,10 +673,10 @@ TEST_CASE("FileSource: kept bytes whose pages cannot be pinned are restored besi
         model.load(block.data() + 2'000'001, 3_MiB, path);
         std::memcpy(is.data() + 2'000'001, pattern(3_MiB, 1).data(), 3_MiB);
         if (prepared) saver.prepare("model");
-        machine.driver.fail({.call = Call::pin_host, .nth = 1});
+        machine.driver.fail({.call = Call::pin_host, .lasting = Lasting::onwards});
         saver.pause("model");
-        machine.driver.heal();
         saver.resume("model");
+        machine.driver.heal();
         CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
     }
 }

@@ -124,7 +124,7 @@ MEMSAVER_INLINE bool HostStore::take_ahead(std::uint64_t cell) noexcept {
 
 MEMSAVER_INLINE void HostStore::about(const LiveSet& live) {
     KeptStore::about(live);
-    tell_ = live.tell;
+    if (!tell_) tell_ = live.tell; // never again: threads of a transfer that is under way may call it
     if (std::exchange(fell_back_, false)) report_refused(tell_);
 }
 
