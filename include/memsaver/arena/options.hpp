@@ -48,7 +48,9 @@ struct PauseOptions {
     /// Work to wait for before pages are released. Default: all work of the devices; on CUDA, that of their primary
     /// contexts. Streams of a context that the program created itself (cuCtxCreate) must be named: `after(stream)`.
     Order order{};
-    /// How long to wait for that work, and for other operations on the same tags. Empty: no limit.
+    /// How long to wait for that work, and for other operations on the same tags. Empty: no limit. Does not limit the
+    /// wait for copies of an earlier operation that failed, if `order` names streams: a limited wait for the whole
+    /// device would break captures.
     TimeLimit timeout{};
     /// Overrides the tag's policy for this pause.
     std::optional<AnyPolicy> bytes{};
