@@ -341,17 +341,19 @@ void publish() {
     }
 }
 
-// Weights arrive while the first tokens are computed; the rest is there on return.
+// The weights arrive while the first tokens are computed; the rest is there on return.
 memsaver_result resume(std::int64_t within) {
     memsaver_resume_options options = MEMSAVER_RESUME_OPTIONS_INIT;
     options.room_within_ns = within;
     memsaver_resume_async_options streamed = MEMSAVER_RESUME_ASYNC_OPTIONS_INIT;
     streamed.resuming = &options;
-    const char* const tag = weights.name;
-    memsaver_result result = memsaver_resume_async(made, &tag, 1, &streamed, &arrival);
-    if (result == MEMSAVER_MISUSE) result = MEMSAVER_OK; // there are none
-    if (result == MEMSAVER_OK) result = memsaver_resume(made, nullptr, 0, &options, nullptr);
-    return result;
+    for (const Usage* each : {&cache, &compute, &weights}) {
+        const memsaver_result result = each == &weights
+                                           ? memsaver_resume_async(made, &each->name, 1, &streamed, &arrival)
+                                           : memsaver_resume(made, &each->name, 1, &options, nullptr);
+        if (result != MEMSAVER_OK && result != MEMSAVER_MISUSE) return result; // a misuse: there is no such tag
+    }
+    return MEMSAVER_OK;
 }
 
 void end_arrival() {
@@ -418,9 +420,12 @@ bool ggml_memsaver_wake(void) {
 }
 
 void ggml_memsaver_idle(void) {
-    if (existing_saver() == nullptr) return;
+    if (existing_saver() == nullptr || asleep) return;
+    bool done = true;
+    if (arrival != nullptr) (void)memsaver_arrival_done(arrival, &done);
+    if (!done) return; // it was woken, and its first request is about to come
     end_arrival();
-    if (share == nullptr || asleep) return;
+    if (share == nullptr) return;
     // Once the model is loaded. Later, when the server is idle for a second: this is called each second.
     if ((fresh || lending != nullptr) && can_publish()) {
         memsaver_end_lending(lending);
