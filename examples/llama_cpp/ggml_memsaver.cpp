@@ -434,7 +434,10 @@ void ggml_memsaver_idle(void) {
     }
     fresh = false;
     if (lending != nullptr) return;
-    failed(memsaver_trim(made, nullptr, 0, nullptr, nullptr), "could not wait for the device"); // evictions do not
+    // Waits for the device, because evictions do not: a trim of a tag that has nothing to release, if there is one.
+    const char* const tag = cache.name;
+    if (memsaver_trim(made, &tag, 1, nullptr, nullptr) != MEMSAVER_OK)
+        failed(memsaver_trim(made, nullptr, 0, nullptr, nullptr), "could not wait for the device");
     failed(memsaver_lend(share, made, &lending), "could not lend");
 }
 

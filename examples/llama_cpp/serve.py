@@ -125,7 +125,8 @@ class Server:
 
     def unload(self, model):
         start = time.monotonic()
-        self.say("POST", "/models/unload", {"model": model})
+        if self.status(model) != "unloaded":
+            self.say("POST", "/models/unload", {"model": model})
         while self.status(model) != "unloaded":
             time.sleep(0.01)
         return time.monotonic() - start
