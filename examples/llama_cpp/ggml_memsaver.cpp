@@ -110,13 +110,15 @@ bool asleep = false;                 // by ggml_memsaver_sleep
 memsaver_arrival* arrival = nullptr; // of weights, since the last resume
 memsaver_lending* lending = nullptr; // while the server is idle
 int loading = -1;                    // the locked file, until the model is loaded
-bool fresh = true;                   // nothing was computed yet
+bool fresh = true;                   // nothing was computed since the model was loaded
+long idle_seconds = 0;
 
 // Where the workers of a router meet, and who this is. Null: memory is this process's own.
 memsaver_share* share = nullptr;
 std::string member = "llama-server";
 
-bool publishes() { return share != nullptr && std::strcmp(variable("GGML_MEMSAVER_PUBLISH", "0"), "0") != 0; }
+// After how many seconds without a request weights are published again; 0: never.
+long publish_after() { return share == nullptr ? 0 : std::strtol(variable("GGML_MEMSAVER_PUBLISH", "0"), nullptr, 10); }
 
 const char* folder() { return variable("GGML_MEMSAVER_SHARE", nullptr); }
 
@@ -426,8 +428,9 @@ void ggml_memsaver_idle(void) {
     if (!done) return; // it was woken, and its first request is about to come
     end_arrival();
     if (share == nullptr) return;
-    // Once the model is loaded. Later, when the server is idle for a second: this is called each second.
-    if ((fresh || lending != nullptr) && can_publish()) {
+    // Once the model is loaded, and when the server has been idle: this is called each second.
+    idle_seconds += lending != nullptr ? 1 : 0;
+    if ((fresh || idle_seconds >= publish_after()) && can_publish()) {
         memsaver_end_lending(lending);
         lending = nullptr;
         publish();
@@ -442,6 +445,7 @@ void ggml_memsaver_idle(void) {
 }
 
 void ggml_memsaver_busy(void) {
+    idle_seconds = 0;
     if (loading >= 0) end_loading();
     if (lending != nullptr) resume_and_keep();
 }
@@ -476,7 +480,7 @@ bool ggml_memsaver_load(ggml_tensor* tensor, int file, size_t offset) {
         return !path.empty() &&
                !failed(memsaver_load(saver, tensor->data, ggml_nbytes(tensor), path.c_str(), offset), tensor->name);
     }
-    return publishes() && load_published(tensor, file, offset);
+    return publish_after() > 0 && load_published(tensor, file, offset);
 }
 
 void* ggml_memsaver_host_malloc(size_t bytes) {

@@ -369,7 +369,7 @@ class Run:
             room = (about.room + 0.5) * self.held
             beside = (len(self.names) + 1) * self.beside + MARGIN
             self.share = Share(about.keeper, None if about.cpu else int(room + beside))
-            environment = {"GGML_MEMSAVER": "host" if about.cpu else "gpu", "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": "1",
+            environment = {"GGML_MEMSAVER": "host" if about.cpu else "gpu", "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": "10",
                            "GGML_MEMSAVER_MARGIN_MIB": "0" if about.cpu else str(MARGIN >> 20), "GGML_MEMSAVER_HOST_MACHINE": self.share.folder.name,
                            "GGML_MEMSAVER_HOST_MIB": str(int(room) >> 20)}
         router = self.start(side, arguments, environment)
@@ -456,7 +456,7 @@ class Run:
     def killed(self, side, router):
         """Kills model 0's worker, and asks at once."""
         self.ask(router, 0, 0)
-        time.sleep(3)  # it is idle, and publishes its weights
+        time.sleep(3)  # its weights, loaded just now, are published
         os.kill(router.worker(self.names[0]), signal.SIGKILL)
         first, good = self.ask(router, 0, 0)
         came = router.log.read_text(encoding="utf-8", errors="replace").count("weights came from a predecessor")
