@@ -163,9 +163,8 @@ public:
     /// Allocates in advance the resources that saving the live blocks needs. Thread-safe; allocations continue
     /// meanwhile.
     void prepare();
-    /// Drops the backup of memory that is paused now: a resume then behaves as after a pause with `Discard`. Calls
-    /// `dropping()` with the turn held before it drops anything; no resume can run meanwhile.
-    void forget_backup(FunctionRef<void()> dropping);
+    /// Drops the backup of memory that is paused now: a resume then behaves as after a pause with `Discard`.
+    void forget_backup();
     /// Throws Misuse if the policy has no such option. Waits for an operation that is in progress.
     void set_retain(bool yes);
     /// Frees the host memory that copies pass through, of all arenas that share this one's budget.
@@ -216,6 +215,9 @@ public:
     [[nodiscard]] bool nothing_paused() noexcept;
     /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
+    /// Returns how often bytes were given up: by a policy that keeps none, or by `forget_backup`. Counted before the
+    /// memory can be found resident again.
+    [[nodiscard]] std::uint64_t losses() const noexcept { return losses_.load(); }
     /// Returns whether no memory is paused or being paused. Held pages do not count.
     [[nodiscard]] bool all_resident() noexcept;
     /// Returns whether all paused memory has been mapped and its bytes are being restored.
@@ -484,6 +486,7 @@ private:
     std::atomic<std::size_t> peak_bytes_{0};
     std::atomic<std::size_t> elastic_bytes_{0};
     std::atomic<std::uint64_t> pauses_{0};
+    std::atomic<std::uint64_t> losses_{0};
 
     mutable std::mutex mutex_; // guards the members below
     Frees frees_{driver_};

@@ -1325,7 +1325,7 @@ MEMSAVER_INLINE void ArenaCore::prepare() {
     own_->prepare(live_set(std::move(active), "preparing"));
 }
 
-MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
+MEMSAVER_INLINE void ArenaCore::forget_backup() {
     const auto turn = take_turn({}, "forget_backup");
     recover();
     const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
@@ -1340,7 +1340,7 @@ MEMSAVER_INLINE void ArenaCore::forget_backup(FunctionRef<void()> dropping) {
     }
     if (paused.empty()) return;
     old.reserve(paused.size());
-    dropping();
+    ++losses_;
     bool all = true;
     {
         const std::lock_guard lock{mutex_};

@@ -64,11 +64,9 @@ private:
 /// directions at once if every save of `out` is entirely on its streams once it has begun; otherwise all is saved
 /// first. If there is no memory now for what `in` needs beyond the pages of `out`, nothing is handed over: `out` is
 /// paused, then `in` resumed. `relieve(device)` as for `run_resume`. If it throws, the report says what was done: each
-/// of `out` is paused and saved, or active as it was; of `in`, either everything is resumed or nothing. `ending` as for
-/// `run_resume`, for `in`.
+/// of `out` is paused and saved, or active as it was; of `in`, either everything is resumed or nothing.
 Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order, const Deadline& deadline,
-                    const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve,
-                    FunctionRef<void(std::size_t)> ending);
+                    const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve);
 
 } // namespace detail
 

@@ -203,7 +203,7 @@ void for_each_device_surely(FixedList<Step>& steps, const Act& act) {
 
 MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order,
                                     const Deadline& deadline, const std::vector<AnyDriver>& others,
-                                    FunctionRef<bool(int)> relieve, FunctionRef<void(std::size_t)> ending) {
+                                    FunctionRef<bool(int)> relieve) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(out.size() + in.size());
     const auto with_report = [&](std::exception_ptr failure) {
@@ -268,7 +268,6 @@ MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeS
     std::mutex mutex;
     for_each_device_surely(in, [&](ResumeStep& step) {
         if (step.empty()) return;
-        if (step.brings()) ending(static_cast<std::size_t>(&step - in.data()));
         TagReport row = step.commit();
         const std::lock_guard lock{mutex};
         report.add(std::move(row)); // capacity was reserved

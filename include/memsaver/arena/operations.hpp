@@ -173,12 +173,15 @@ public:
 private:
     void begin();
     void back_to_paused() noexcept;
+    /// The memory can be found resident from here on. Counts a loss, once, if the saved bytes are not restored.
+    void becomes_resident() noexcept;
 
     Turn::Hold turn_;
     Borrowed core_;
     std::shared_ptr<AnySlot> once_;
     std::vector<Memory*> coming_;   // arriving
     bool enqueued_ = false;         // copies may be in flight, also those of a `restore` that threw
+    bool resident_ = false;         // see `becomes_resident`
     std::vector<Range> first_;      // ranges to restore first
     std::vector<Ticket> tickets_;   // one for each memory
     std::size_t waited_ = 0;        // number of tickets waited for

@@ -136,7 +136,10 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
         }
         if (gone_) core.free_paused();
         core.merge_memories();
-        if (gone_ && !taken_.empty()) ++core.pauses_;
+        if (gone_ && !taken_.empty()) {
+            ++core.pauses_;
+            if (!keeps_) ++core.losses_;
+        }
         row_.held_bytes = core.held().bytes;
     }
     if (!gone_ || taken_.empty()) core.retire_slot(std::move(slot_));
@@ -323,7 +326,14 @@ MEMSAVER_INLINE void ArenaCore::Resume::record_gates() {
         });
 }
 
-MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept { const Turn::Hold given_up{std::move(turn_)}; }
+MEMSAVER_INLINE void ArenaCore::Resume::becomes_resident() noexcept {
+    if (!std::exchange(resident_, true) && once_ && brings()) ++core_->losses_;
+}
+
+MEMSAVER_INLINE void ArenaCore::Resume::go_on_alone() noexcept {
+    becomes_resident(); // a use need not await the bytes
+    const Turn::Hold given_up{std::move(turn_)};
+}
 
 MEMSAVER_INLINE void ArenaCore::Resume::wait() {
     for (; waited_ < tickets_.size(); ++waited_) {
@@ -335,6 +345,7 @@ MEMSAVER_INLINE void ArenaCore::Resume::wait() {
 }
 
 MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
+    becomes_resident();
     ArenaCore& core = *core_.release();
     tickets_.clear();
     row_.mapped_bytes += scratch_bytes_;

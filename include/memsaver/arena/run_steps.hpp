@@ -277,11 +277,10 @@ void begin_resume(FixedList<ResumeStep>& steps, Relieve&& relieve) {
 
 /// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. If a device
 /// is out of memory, calls `relieve(device)`, and retries as long as that returns true. Bytes arrive in the order of
-/// the steps. Each step is committed when its own bytes have arrived; before that, if it resumes anything, `ending(its
-/// index)` is called on any thread. If it throws, the steps named in its report are resumed; the others are paused as
-/// before.
+/// the steps. Each step is committed when its own bytes have arrived. If it throws, the steps named in its report are
+/// resumed; the others are paused as before.
 template <class Relieve>
-Report run_resume(FixedList<ResumeStep>& steps, Relieve&& relieve, FunctionRef<void(std::size_t)> ending) {
+Report run_resume(FixedList<ResumeStep>& steps, Relieve&& relieve) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     begin_resume(steps, relieve);
@@ -291,7 +290,6 @@ Report run_resume(FixedList<ResumeStep>& steps, Relieve&& relieve, FunctionRef<v
             for_each_device(steps, [&](ResumeStep& step) {
                 if (step.empty()) return;
                 step.wait();
-                if (step.brings()) ending(static_cast<std::size_t>(&step - steps.data()));
                 TagReport row = step.commit(); // frees its host memory before the next step needs more
                 const std::lock_guard lock{mutex};
                 report.add(std::move(row));

@@ -83,7 +83,7 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
                 const auto relieve = [&](int) {
                     return relief.again([&](bool wait) { return trim_now(arena, wait) != 0; });
                 };
-                return run_resume(steps, relieve, [](std::size_t) {});
+                return run_resume(steps, relieve);
             } catch (const OutOfMemory&) {
                 if (!std::exchange(waited, true) && arena.wait_for_copies(patience.until())) continue;
                 if (patience.over()) throw;
@@ -120,7 +120,7 @@ MEMSAVER_INLINE void OwnedArena::invalidate() const {
 }
 
 MEMSAVER_INLINE void OwnedArena::forget_backup() const {
-    run([](ArenaCore& arena) { arena.forget_backup([] {}); });
+    run([](ArenaCore& arena) { arena.forget_backup(); });
 }
 
 MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::size_t bytes) const {

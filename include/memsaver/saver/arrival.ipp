@@ -308,9 +308,6 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
     std::vector<std::string> names = told;
     begin_resume(steps, MakeRoom{*this, stepping, refused_by});
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
-    for (std::size_t k = 0; options.bytes && k < steps.size(); ++k) { // the backup is not restored
-        if (steps[k].brings()) tags_.residents().lose(*stepping[k]->resident);
-    }
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
     arrival.begin(std::move(parts), std::move(names));
 }

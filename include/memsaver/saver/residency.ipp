@@ -497,7 +497,7 @@ MEMSAVER_INLINE bool Residency::make_room(const OutOfMemory& error, int device, 
     return true;
 }
 
-// --- holders and losses ---
+// --- holders ---
 
 MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
     ResidentList all;
@@ -508,25 +508,6 @@ MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
     sort_by(all, [](const auto& resident) { return key_of(resident.get()); });
     all.erase(std::unique(all.begin(), all.end()), all.end());
     return all;
-}
-
-MEMSAVER_INLINE std::vector<std::uint64_t> SaverState::pauses_of(const Members& members) {
-    std::vector<std::uint64_t> pauses;
-    for (const auto& member : members) pauses.push_back(member->arena->pauses());
-    return pauses;
-}
-
-MEMSAVER_INLINE void SaverState::note_losses(const Members& members, const Report& report,
-                                             const std::optional<AnyPolicy>& once,
-                                             const std::vector<std::uint64_t>& before) noexcept {
-    std::size_t i = 0; // rows of pauses come first, and in the order of the members
-    for (const TagReport& row : report.tags) {
-        while (i < before.size() && (members[i]->driver.device() != row.device || members[i]->tag != row.tag)) ++i;
-        if (i == before.size()) return;
-        const Member& member = *members[i];
-        if (member.arena->pauses() == before[i]) continue; // released only what an earlier pause held, or nothing
-        if (!(once ? *once : member.policy).keeps_bytes()) tags_.residents().lose(*member.resident);
-    }
 }
 
 MEMSAVER_INLINE std::vector<Holder> SaverState::holders(const Tags& wanted) {

@@ -40,11 +40,17 @@ struct Resident {
     std::size_t pausers = 0;      ///< threads that wait for its uses to end in order to pause it
     std::thread::id claimed_by{}; ///< the thread that has claimed it to pause or drop it
     bool gone = false;            ///< it was dropped
-    std::uint64_t losses = 0;     ///< how often its bytes were discarded
-    std::uint64_t told = 0;       ///< the part of `losses` that was reported to a use that has since ended
+    std::uint64_t told = 0;       ///< the part of `losses()` that was reported to a use that has since ended
+    std::uint64_t former = 0;     ///< losses of arenas that it no longer has
     std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
+    /// Returns how often bytes of its arenas were given up.
+    [[nodiscard]] std::uint64_t losses() const noexcept {
+        std::uint64_t sum = former;
+        for (const ArenaCore* const core : cores) sum += core->losses();
+        return sum;
+    }
 };
 using ResidentList = std::vector<std::shared_ptr<Resident>>;
 
@@ -95,8 +101,6 @@ public:
     void remove(Resident& tag, const ArenaCore* core) noexcept;
     void set_evictable(const ResidentList& tags, bool yes);
     void set_priority(const ResidentList& tags, int priority);
-    /// Records that the tag's bytes were discarded.
-    void lose(Resident& tag) noexcept;
     /// Marks a tag as dropped if it has at most `arenas` arenas; an arena made in the meantime keeps it alive.
     void drop(Resident& tag, std::size_t arenas) noexcept;
     /// Returns whether any of these tags was dropped.

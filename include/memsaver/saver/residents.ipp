@@ -32,7 +32,7 @@ MEMSAVER_INLINE void Residents::add(Resident& tag, ArenaCore* core) {
 
 MEMSAVER_INLINE void Residents::remove(Resident& tag, const ArenaCore* core) noexcept {
     const std::lock_guard lock{mutex_};
-    std::erase(tag.cores, core);
+    if (std::erase(tag.cores, core) != 0) tag.former += core->losses();
     tag.arenas -= 1;
 }
 
@@ -49,11 +49,6 @@ MEMSAVER_INLINE void Residents::set_evictable(const ResidentList& tags, bool yes
 MEMSAVER_INLINE void Residents::set_priority(const ResidentList& tags, int priority) {
     const std::lock_guard lock{mutex_};
     for (const auto& tag : tags) tag->priority = priority;
-}
-
-MEMSAVER_INLINE void Residents::lose(Resident& tag) noexcept {
-    const std::lock_guard lock{mutex_};
-    tag.losses += 1;
 }
 
 MEMSAVER_INLINE void Residents::drop(Resident& tag, std::size_t arenas) noexcept {
@@ -444,8 +439,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::grant(std::unique_ptr<UseR
     const auto now = Resident::Clock::now();
     for (UseRecord::Of& of : use->of_) {
         Resident& tag = *of.resident;
-        of.losses = tag.losses;
-        of.lost = tag.losses > tag.told;
+        of.losses = tag.losses();
+        of.lost = of.losses > tag.told;
         tag.users += 1;
         tag.used = true;
         tag.last_use = now;

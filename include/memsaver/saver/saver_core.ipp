@@ -490,8 +490,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions
     if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
     FixedList<PauseStep> steps{members.size()};
     (void)begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    return noting_losses(members, options.bytes,
-                         [&] { return run_pause(steps, options.order, deadline, others_for(options.order)); });
+    return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
 }
 
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
@@ -518,9 +517,7 @@ MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptio
     Turns turns = take_turns(members, deadline, "resume");
     FixedList<ResumeStep> steps{members.size()};
     const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    return run_resume(steps, MakeRoom{*this, stepping, refused_by, may_wait}, [&](std::size_t step) {
-        if (options.bytes) tags_.residents().lose(*stepping[step]->resident); // before a use can find the tag resident
-    });
+    return run_resume(steps, MakeRoom{*this, stepping, refused_by, may_wait});
 }
 
 MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, const ExchangeOptions& options) {
@@ -586,7 +583,6 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
     const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
     const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
-    const Members leaving = members;
     const std::size_t going = members.size();
     erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
     members.insert(members.end(), in.begin(), in.end());
@@ -598,13 +594,9 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     Members held = begin_steps(pauses, members, turns, 0, going, options.bytes_out);
     const Members arriving = begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
     held.insert(held.end(), arriving.begin(), arriving.end());
-    return noting_losses(leaving, options.bytes_out, [&] {
-        MakeRoom relieve{*this, held, refused_by, may_wait};
-        const auto ending = [&](std::size_t step) { // before a use can find the tag resident
-            if (options.bytes_in) tags_.residents().lose(*arriving[step]->resident);
-        };
-        return run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve, ending);
-    });
+    MakeRoom relieve{*this, held, refused_by, may_wait};
+    return warn_of_lost_bytes(
+        run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve), options.bytes_out);
 }
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
@@ -654,13 +646,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(const Tags& tags) {
 MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
     boundary("forget_backup", tags, [&] {
         state_->tags_.require("forget_backup", tags);
-        for (const auto& member : state_->tags_.members(tags)) {
-            state_->for_each_left({member}, [&](ArenaCore& core) {
-                core.forget_backup([&] {
-                    if (member->resident != nullptr) state_->tags_.residents().lose(*member->resident);
-                });
-            });
-        }
+        state_->for_each_left(state_->tags_.members(tags), [](ArenaCore& core) { core.forget_backup(); });
     });
 }
 
@@ -1101,8 +1087,8 @@ MEMSAVER_INLINE void SaverState::await_copies(const Members& members, const Turn
     }
 }
 
-MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const std::optional<AnyPolicy>& once) {
-    if (!options_.events || once || options_.default_policy) return;
+MEMSAVER_INLINE Report SaverState::warn_of_lost_bytes(Report report, const std::optional<AnyPolicy>& once) {
+    if (!options_.events || once || options_.default_policy) return report;
     for (const TagReport& row : report.tags) {
         if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
         tell(options_.events, EventKind::warned, row.tag, row.device,
@@ -1110,6 +1096,7 @@ MEMSAVER_INLINE void SaverState::warn_of_lost_bytes(const Report& report, const 
               " are discarded, because no policy was named: name one, such as Discard{} or HostBackup{}, when the tag "
               "is made, or set SaverOptions::default_policy"});
     }
+    return report;
 }
 
 MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const Tags& tags) {

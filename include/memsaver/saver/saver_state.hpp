@@ -211,11 +211,6 @@ class SaverState {
     }
     /// Returns each tag once.
     [[nodiscard]] static ResidentList residents_of(const Members& members);
-    /// Records the tags whose bytes a pause discarded, because `once` or the tag's policy keeps none.
-    void note_losses(const Members& members, const Report& report, const std::optional<AnyPolicy>& once,
-                     const std::vector<std::uint64_t>& before) noexcept;
-    /// Returns how often each member was paused, for `note_losses`.
-    [[nodiscard]] static std::vector<std::uint64_t> pauses_of(const Members& members);
     /// Returns the current holders of memory, one row per tag and device. A tag of `wanted`, which a use names, is
     /// "wanted" rather than "idle".
     [[nodiscard]] std::vector<Holder> holders(const Tags& wanted = {});
@@ -226,21 +221,8 @@ class SaverState {
     /// (`wanted`), also what the program can do. `tags` need the memory; `asked`: how often room was made for them.
     void say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
                      const Tags& wanted = {}) noexcept;
-    void warn_of_lost_bytes(const Report& report, const std::optional<AnyPolicy>& once);
-    /// Returns `run()`, the report of a call that pauses these members, and does both, also if it fails.
-    template <class Run>
-    Report noting_losses(const Members& members, const std::optional<AnyPolicy>& once, Run&& run) {
-        const std::vector<std::uint64_t> before = pauses_of(members);
-        try {
-            Report report = run();
-            note_losses(members, report, once, before);
-            warn_of_lost_bytes(report, once);
-            return report;
-        } catch (const Error& error) {
-            note_losses(members, error.report(), once, before);
-            throw;
-        }
-    }
+    /// Returns the report of a pause, and warns of bytes that it discarded because nobody named a policy.
+    Report warn_of_lost_bytes(Report report, const std::optional<AnyPolicy>& once);
     /// Called inside a catch handler: adds the tag's name to the exception and keeps it if it is the first.
     static void remember(std::exception_ptr& first, const Member& member);
     /// Returns the arenas whose policies keep bytes. Throws Misuse if a tag was named whose policy does not.
