@@ -357,7 +357,8 @@ private:
     void check_capacity(std::size_t capacity, std::size_t more) const;
     /// Makes all unused memory of the arena reusable and releases free extents. Waits for the device if freed memory
     /// waits for it. Returns whether anything changed. `gentle`: keeps the pages if freed memory waited, because that
-    /// memory may be enough. `waits`: how many more times to wait for another thread's operation; decremented.
+    /// memory may be enough. `waits`: how many more times to wait for another thread's operation; decremented by one
+    /// that did.
     bool reclaim_own(bool gentle, int& waits);
     [[nodiscard]] std::size_t check_request(const Request& request) const;
     void free_addresses(Range range) noexcept;
@@ -505,10 +506,6 @@ private:
     Attic spent_;      // slots
     ArenaGates gates_; // guarded by the turn
 };
-
-/// Releases unused memory within a turn that the caller holds. With `wait`, first waits for the device if anything
-/// depends on it. Returns the bytes released; the next call retries what failed.
-std::size_t trim_now(ArenaCore& core, bool wait = false);
 
 } // namespace detail
 

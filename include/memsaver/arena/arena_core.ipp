@@ -416,10 +416,10 @@ MEMSAVER_INLINE bool ArenaCore::reclaim_own(bool gentle, int& waits) {
         frees_.fence(lock);
         if (gentle && freed) return true; // the freed memory may be enough; keep the pages
     }
-    const auto turn = try_turn();
-    if (!turn) return (waits-- > 0 && wait_for_copies({})) || any; // that operation may hold the missing memory
-    turn_.now(Turn::Stage::moves);                                 // a trim waits for nobody
-    return trim_now(*this) != 0 || any;
+    if (release_unused(false) != 0) return true;
+    if (waits == 0 || !wait_for_copies({})) return any;
+    waits -= 1; // that operation may have held the missing memory
+    return true;
 }
 
 MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t capacity, std::size_t more) const {
@@ -954,16 +954,6 @@ MEMSAVER_INLINE void ArenaCore::unseal(const Contents& contents) noexcept {
         }
     }
     merge_memories();
-}
-
-MEMSAVER_INLINE std::size_t ArenaCore::release_unused(bool wait) noexcept {
-    try {
-        if (idle_for_pause()) return 0;
-        const auto turn = try_turn();
-        return turn ? trim_now(*this, wait) : 0;
-    } catch (const std::exception&) {
-        return 0; // what could not be released stays; the arena's own operations report why
-    }
 }
 
 MEMSAVER_INLINE void ArenaCore::release_leftovers() noexcept {

@@ -63,10 +63,10 @@ private:
 /// Runs an exchange to its end. `out` have been begun and wait for `order`; `in` have been begun. Copies run in both
 /// directions at once if every save of `out` is entirely on its streams once it has begun; otherwise all is saved
 /// first. If there is no memory now for what `in` needs beyond the pages of `out`, nothing is handed over: `out` is
-/// paused, then `in` resumed. `relieve(device)` as for `run_resume`. If it throws, the report says what was done: each
+/// paused, then `in` resumed. If it throws, the report says what was done: each
 /// of `out` is paused and saved, or active as it was; of `in`, either everything is resumed or nothing.
 Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order, const Deadline& deadline,
-                    const std::vector<AnyDriver>& others, FunctionRef<bool(int)> relieve);
+                    const std::vector<AnyDriver>& others);
 
 } // namespace detail
 

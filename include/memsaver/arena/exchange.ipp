@@ -169,25 +169,22 @@ MEMSAVER_INLINE void Handover::end_written() noexcept {
 
 /// Creates the memory for which no page is handed over. Returns false if a device has no room for it now, but will have
 /// once `out` is released.
-MEMSAVER_INLINE bool create_beside(FixedList<ResumeStep>& in, const Handover& handover,
-                                   FunctionRef<bool(int)> relieve) {
-    while (const std::optional<Refused> refused = create_all(in)) {
-        const AnyDriver& driver = refused->driver;
-        std::size_t needed = 0;
-        std::size_t margin = 0; // must stay free too
-        for (ResumeStep& step : in) {
-            step.uncreate();
-            if (!(step.driver() == driver)) continue;
-            needed += step.needed_bytes();
-            margin = std::max(margin, step.core().margin());
-        }
-        DeviceMemory memory;
-        const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
-        const std::size_t free = memory.free_bytes + coming;
-        if (coming != 0 && free >= needed && free - needed >= margin) return false;
-        if (!relieve(driver.device())) raise_no_room(in, *refused);
+MEMSAVER_INLINE bool create_beside(FixedList<ResumeStep>& in, const Handover& handover) {
+    const std::optional<Refused> refused = create_all(in);
+    if (!refused) return true;
+    const AnyDriver& driver = refused->driver;
+    std::size_t needed = 0;
+    std::size_t margin = 0; // must stay free too
+    for (ResumeStep& step : in) {
+        if (!(step.driver() == driver)) continue;
+        needed += step.needed_bytes();
+        margin = std::max(margin, step.core().margin());
     }
-    return true;
+    DeviceMemory memory;
+    const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
+    const std::size_t free = memory.free_bytes + coming;
+    if (coming == 0 || free < needed || free - needed < margin) raise_no_room(in, *refused);
+    return false;
 }
 
 /// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
@@ -202,8 +199,7 @@ void for_each_device_surely(FixedList<Step>& steps, const Act& act) {
 }
 
 MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order,
-                                    const Deadline& deadline, const std::vector<AnyDriver>& others,
-                                    FunctionRef<bool(int)> relieve) {
+                                    const Deadline& deadline, const std::vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(out.size() + in.size());
     const auto with_report = [&](std::exception_ptr failure) {
@@ -217,7 +213,7 @@ MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeS
     };
     wait_for_steps(out, order, deadline, others);
     Handover handover{out, in};
-    bool handing = create_beside(in, handover, relieve);
+    bool handing = create_beside(in, handover);
     say(out, Turn::Stage::moves);
     say(in, Turn::Stage::moves);
     if (handing) for_each_device(in, [](ResumeStep& step) { step.map(); });
@@ -258,7 +254,7 @@ MEMSAVER_INLINE Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeS
     if (!handing) {
         try {
             translated([&] {
-                begin_resume(in, relieve);
+                begin_resume(in);
                 for_each_device(in, [](ResumeStep& step) { step.wait(); });
             });
         } catch (...) {

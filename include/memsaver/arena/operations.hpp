@@ -194,8 +194,6 @@ private:
 class ArenaCore::Trim {
 public:
     Trim(ArenaCore& core, Turn::Hold turn);
-    /// Runs within a turn that the caller holds.
-    explicit Trim(ArenaCore& core);
     Trim(const Trim&) = delete;
     Trim& operator=(const Trim&) = delete;
 
@@ -218,7 +216,7 @@ private:
     void note(const Status& status) noexcept { (void)note_first(failure_, status); }
     std::vector<Extent> take_unused();
 
-    std::optional<Turn::Hold> turn_;
+    Turn::Hold turn_;
     Borrowed core_;
     std::uint64_t fence_;
     TagReport row_;

@@ -379,11 +379,8 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
 
 // --- trim ---
 
-MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core, Turn::Hold turn) : Trim{core} {
-    (void)turn_.emplace(std::move(turn));
-}
-
-MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core) : core_{&core}, fence_{core.frees_.begin_fence()} {
+MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core, Turn::Hold turn)
+    : turn_{std::move(turn)}, core_{&core}, fence_{core.frees_.begin_fence()} {
     row_.tag = core.tag_;
     row_.device = core.device();
 }
@@ -397,7 +394,7 @@ MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
     try {
         if (const Status status = core_->settle(); !status.ok()) return note(status);
         note(core_->retry_leftovers(row_.released_bytes));
-        if (turn_) core_->drop_dead(); // not within another operation's step
+        core_->drop_dead();
         std::vector<Extent> unused = take_unused();
         for (Extent& extent : unused) {
             const Status status = core_->drop(extent);
@@ -451,12 +448,20 @@ MEMSAVER_INLINE std::vector<Extent> ArenaCore::Trim::take_unused() {
     return unused;
 }
 
-MEMSAVER_INLINE std::size_t trim_now(ArenaCore& core, bool wait) {
-    TrimStep step{core};
-    if (wait && core.anything_waits() && core.driver().drain().ok()) step.idle({}, true);
-    step.release();
-    Status ignored;
-    return step.commit(ignored).released_bytes;
+MEMSAVER_INLINE std::size_t ArenaCore::release_unused(bool wait) noexcept {
+    try {
+        if (idle_for_pause()) return 0;
+        auto turn = try_turn();
+        if (!turn) return 0;
+        now(Turn::Stage::moves); // a trim waits for nobody
+        Trim step{*this, std::move(*turn)};
+        if (wait && anything_waits() && driver_.drain().ok()) step.idle({}, true);
+        step.release();
+        Status ignored;
+        return step.commit(ignored).released_bytes;
+    } catch (const std::exception&) {
+        return 0; // what could not be released stays; the arena's own operations report why
+    }
 }
 
 } // namespace detail

@@ -206,27 +206,30 @@ struct Refused {
     OutOfMemory error;
 };
 
-/// Creates the memory of all steps, or stops at a device that is out of memory; then some steps have theirs.
+/// Creates the memory of all steps, or of none if a device is out of memory.
 std::optional<Refused> create_all(FixedList<ResumeStep>& steps);
 
 /// Throws an error with the bytes that a resume needed on the device that was out of memory, and its free bytes now.
 [[noreturn]] void raise_no_room(const FixedList<ResumeStep>& steps, const Refused& there);
 
-/// The stages of freeing memory for a call that is out of memory: first unused memory that can be released at once,
-/// then memory that becomes unused once the device's work so far has completed.
+/// What a call does that found no room, before it tries again: releases unused memory; then waits for the device, and
+/// releases what is unused now; then waits for other threads' copies, once. Called with no lock or turn held.
 class Relief {
 public:
-    /// Calls `trim(wait)`, which returns whether anything was released. Returns whether to retry.
-    template <class Trim>
-    bool again(Trim&& trim) {
+    /// Calls `release(wait)` and `copies()`, which return whether there may be room now. Returns whether to try again.
+    bool again(FunctionRef<bool(bool wait)> release, FunctionRef<bool()> copies) {
         while (stage_ < 2) {
-            if (trim(stage_++ == 1)) return true;
+            if (release(stage_++ == 1)) return true;
         }
-        return false;
+        stage_ = 0; // what is freed from here on may have to be waited for
+        return !std::exchange(waited_, true) && copies();
     }
+    /// Others have made room: their copies may give back more.
+    void begin_anew() noexcept { waited_ = false; }
 
 private:
     int stage_ = 0;
+    bool waited_ = false; // for copies
 };
 
 /// ResumeOptions::room_within: limits the time for retries, with increasing pauses between them.
@@ -262,47 +265,13 @@ void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::s
 std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                                            std::function<void(Range)> on_segment = {});
 
-/// Creates the memory of all steps, maps it and enqueues its copies. `relieve` as for `run_resume`. If it throws, the
-/// steps must be dropped.
-template <class Relieve>
-void begin_resume(FixedList<ResumeStep>& steps, Relieve&& relieve) {
-    while (const std::optional<Refused> refused = create_all(steps)) {
-        for (ResumeStep& step : steps) step.uncreate();
-        if (!relieve(refused->driver.device())) raise_no_room(steps, *refused);
-    }
-    say(steps, Turn::Stage::moves);
-    for_each_device(steps, [](ResumeStep& step) { step.map(); });
-    enqueue_all(steps);
-}
+/// Creates the memory of all steps, maps it and enqueues its copies. If it throws, the steps must be dropped.
+void begin_resume(FixedList<ResumeStep>& steps);
 
-/// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. If a device
-/// is out of memory, calls `relieve(device)`, and retries as long as that returns true. Bytes arrive in the order of
-/// the steps. Each step is committed when its own bytes have arrived. If it throws, the steps named in its report are
-/// resumed; the others are paused as before.
-template <class Relieve>
-Report run_resume(FixedList<ResumeStep>& steps, Relieve&& relieve) {
-    const auto start = std::chrono::steady_clock::now();
-    Report report = report_of(steps.size());
-    begin_resume(steps, relieve);
-    std::mutex mutex;
-    try {
-        translated([&] { // so that a std::bad_alloc carries the report too
-            for_each_device(steps, [&](ResumeStep& step) {
-                if (step.empty()) return;
-                step.wait();
-                TagReport row = step.commit(); // frees its host memory before the next step needs more
-                const std::lock_guard lock{mutex};
-                report.add(std::move(row));
-            });
-        });
-    } catch (Error& error) {
-        report.elapsed = std::chrono::steady_clock::now() - start;
-        error.attach(std::move(report));
-        throw;
-    }
-    report.elapsed = std::chrono::steady_clock::now() - start;
-    return report;
-}
+/// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. Bytes
+/// arrive in the order of the steps. Each step is committed when its own bytes have arrived. If it throws, the steps
+/// named in its report are resumed; the others are paused as before.
+Report run_resume(FixedList<ResumeStep>& steps);
 
 /// Runs trims to their end. `others` as for `run_pause`.
 Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Deadline& deadline,

@@ -187,6 +187,9 @@ MEMSAVER_INLINE std::optional<Refused> create_all(FixedList<ResumeStep>& steps) 
             if (!first) first = Refused{step.driver(), error};
         }
     });
+    for (ResumeStep& step : steps) {
+        if (first) step.uncreate();
+    }
     return first;
 }
 
@@ -204,7 +207,39 @@ MEMSAVER_INLINE void raise_no_room(const FixedList<ResumeStep>& steps, const Ref
     }
     OutOfMemory error{text, needed, memory.free_bytes, there.error.status()};
     name_tag(error, there.error.tag());
+    error.attach_device(there.driver.device());
     throw error;
+}
+
+MEMSAVER_INLINE void begin_resume(FixedList<ResumeStep>& steps) {
+    if (const std::optional<Refused> refused = create_all(steps)) raise_no_room(steps, *refused);
+    say(steps, Turn::Stage::moves);
+    for_each_device(steps, [](ResumeStep& step) { step.map(); });
+    enqueue_all(steps);
+}
+
+MEMSAVER_INLINE Report run_resume(FixedList<ResumeStep>& steps) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    begin_resume(steps);
+    std::mutex mutex;
+    try {
+        translated([&] { // so that a std::bad_alloc carries the report too
+            for_each_device(steps, [&](ResumeStep& step) {
+                if (step.empty()) return;
+                step.wait();
+                TagReport row = step.commit(); // frees its host memory before the next step needs more
+                const std::lock_guard lock{mutex};
+                report.add(std::move(row));
+            });
+        });
+    } catch (Error& error) {
+        report.elapsed = std::chrono::steady_clock::now() - start;
+        error.attach(std::move(report));
+        throw;
+    }
+    report.elapsed = std::chrono::steady_clock::now() - start;
+    return report;
 }
 
 MEMSAVER_INLINE void RoomWithin::sleep() noexcept {

@@ -18,8 +18,11 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE void OwnedArena::say_who_holds(Error& error, const ArenaCore& arena) noexcept {
+    auto* const lacking = dynamic_cast<OutOfMemory*>(&error);
+    if (lacking == nullptr) return;
+    if (lacking->device() < 0) lacking->attach_device(arena.device());
     DeviceMemory memory;
-    if (dynamic_cast<OutOfMemory*>(&error) == nullptr || !arena.driver().memory(memory).ok()) return;
+    if (!arena.driver().memory(memory).ok()) return;
     try {
         const std::size_t own = arena.mapped_bytes();
         const std::size_t used = memory.total_bytes - std::min(memory.free_bytes, memory.total_bytes);
@@ -74,18 +77,17 @@ MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
 MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
     return run([&](ArenaCore& arena) {
         require_keeps_nothing(options);
-        bool waited = false;
+        Relief relief;
         for (RoomWithin patience{options.room_within};;) {
             try {
                 FixedList<ResumeStep> steps{1};
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
-                Relief relief;
-                const auto relieve = [&](int) {
-                    return relief.again([&](bool wait) { return trim_now(arena, wait) != 0; });
-                };
-                return run_resume(steps, relieve);
+                return run_resume(steps);
             } catch (const OutOfMemory&) {
-                if (!std::exchange(waited, true) && arena.wait_for_copies(patience.until())) continue;
+                if (relief.again([&](bool wait) { return arena.release_unused(wait) != 0; },
+                                 [&] { return arena.wait_for_copies(patience.until()); })) {
+                    continue;
+                }
                 if (patience.over()) throw;
             }
             patience.sleep();

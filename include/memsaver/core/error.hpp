@@ -108,6 +108,9 @@ public:
 
     [[nodiscard]] const char* what() const noexcept override { return text_.what(); }
     void append(const std::string& text) override { text_ = std::runtime_error{text_.what() + text}; }
+    /// The device that refused; -1 if that is unknown.
+    [[nodiscard]] int device() const noexcept { return device_; }
+    void attach_device(int device) noexcept { device_ = device; }
     /// Physical bytes requested from the device that refused.
     [[nodiscard]] std::size_t needed_bytes() const noexcept { return needed_bytes_; }
     /// Physical bytes that were free on the device when queried after the failure.
@@ -117,6 +120,7 @@ private:
     std::runtime_error text_;
     std::size_t needed_bytes_;
     std::size_t free_bytes_;
+    int device_ = -1;
 };
 
 namespace detail {

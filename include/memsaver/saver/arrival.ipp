@@ -241,9 +241,8 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         const Span resuming = state_->span_of(event.tags, "resume");
         const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
         state_->run_hooks(state_->before_resume_, event, false);
-        state_->with_patience({nullptr, &tags, options.room_within}, [&](int& refused_by) {
-            state_->resume_async_now(*arrival, members, options, told, refused_by);
-        });
+        state_->with_room({nullptr, &tags, options.room_within},
+                          [&] { state_->resume_async_now(*arrival, members, options, told); });
         return Arrival{std::move(arrival)};
     });
 }
@@ -268,7 +267,7 @@ MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Member
 
 MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members members,
                                                   const ResumeAsyncOptions& options,
-                                                  const std::vector<std::string>& told, int& refused_by) {
+                                                  const std::vector<std::string>& told) {
     using Arriving = ArenaCore::Arriving;
     const auto has = [](const Member& member, const BytesAt& range) { return member.arena->contains(range.pointer); };
     sort_by(members, [&](const std::shared_ptr<Member>& member) { // in the order of `.first`
@@ -286,7 +285,6 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
     Turns turns = take_turns(busy, {}, "resume_async", true);
     FixedList<ResumeStep> steps{members.size()};
     std::vector<std::shared_ptr<Arriving>> arriving; // one per step
-    Members stepping;
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (!turns[i]) continue;
         ArenaCore& core = *members[i]->arena;
@@ -297,7 +295,6 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
             continue;
         }
         parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(core));
-        stepping.push_back(members[i]);
         std::vector<Range> first;
         for (const BytesAt& range : options.first) {
             if (has(*members[i], range)) first.push_back({reinterpret_cast<Address>(range.pointer), range.bytes});
@@ -306,7 +303,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
         steps.back().bring_first(std::move(first));
     }
     std::vector<std::string> names = told;
-    begin_resume(steps, MakeRoom{*this, stepping, refused_by});
+    begin_resume(steps);
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
     arrival.begin(std::move(parts), std::move(names));

@@ -55,10 +55,9 @@ private:
     /// Runs the before-resume hooks for `in`, once.
     void run_before_resume_hooks(const Tags& in);
     /// Makes one attempt: pauses `out`, all claimed by this thread, resumes `in`, calls `let_go()`, and runs
-    /// after-hooks. Returns the error of a device without room. `at_last`: waits for the device rather than fail for
-    /// lack of room.
+    /// after-hooks. Returns the error of a device without room.
     std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order,
-                                    const Deadline& deadline, bool at_last, FunctionRef<void()> let_go);
+                                    const Deadline& deadline, FunctionRef<void()> let_go);
     /// Releases unused memory, waiting for the device if necessary; if there is none, asks the owners of elastic
     /// memory, once. Returns whether anything was released.
     bool make_room_anew(const Tags& in);
@@ -89,9 +88,8 @@ private:
     ResidentList asked_;                    ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
-    bool moving_ = false; ///< an exception comes from a move, which `rest` limits
-    Report done_;         ///< of all moves
-    int refused_by_ = 0;
+    bool moving_ = false;                ///< an exception comes from a move, which `rest` limits
+    Report done_;                        ///< of all moves
     std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };
 

@@ -43,13 +43,13 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
     const Tags in = tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // excludes tags made in the meantime
     const Deadline room = deadline_after(options.room_within);
     Deadline rest = deadline_after(options.timeout); // for everything except room
-    unsigned asked = 0;
-    bool waited = false; // whether other threads' operations were waited for
+    SaverState::Tried tries{nullptr, &in, {}};
     for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
-        const Deadline both = earlier(room, rest);
+        tries.until = earlier(room, rest);
         try {
             if (auto used = waiter.await(room, rest)) return used;
-            const Tried tried = try_resume(in, both, rest, options.order);
+            tries.seen = state_.room_made_.load();
+            const Tried tried = try_resume(in, tries.until, rest, options.order);
             std::optional<ResidentList> others;
             if (tried == Tried::too_few && !waiter.holds_any()) others = others_in_the_way(in, residents);
             if (others) {
@@ -58,8 +58,8 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
                 if (over(room)) {
                     OutOfMemory error =
                         no_room(in, "other threads' uses did not free enough memory within .room_within");
-                    if (!state_.ask_for_room(error, refused_by_, state_.away(in), asked)) throw error;
-                    asked += 1;
+                    if (!state_.ask_for_room(error, error.device(), state_.away(in), tries.asked)) throw error;
+                    tries.asked += 1;
                     continue;
                 }
                 tell_unneeded(); // uses of the tags that hooks were told of may begin meanwhile
@@ -71,20 +71,21 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residency::use(const Tags& tags, cons
             std::optional<OutOfMemory> refused;
             if (tried != Tried::done) {
                 run_before_resume_hooks(in);
-                refused = move({}, in, options.order, rest, true, [] {});
+                refused = move({}, in, options.order, rest, [] {});
             }
             if (!refused) {
                 if (auto used = waiter.settle()) return used;
                 continue; // the tag changed in the meantime, for example got an arena on another device
             }
             waiter.stop_moving(); // the program's callbacks may need what this move holds
-            const int device = refused_by_;
-            if (!both && !std::exchange(waited, true) && state_.wait_for_copies(device, room)) continue;
-            if (!state_.ask_for_room(*refused, device, state_.away(in), asked)) {
-                state_.say_no_room(*refused, device, {}, asked, in);
+            const int device = refused->device();
+            if (state_.relieve(device, tries)) continue;
+            if (!state_.ask_for_room(*refused, device, state_.away(in), tries.asked)) {
+                state_.say_no_room(*refused, device, {}, tries.asked, in);
                 throw *refused;
             }
-            asked += 1;
+            tries.asked += 1;
+            tries.relief.begin_anew();
         } catch (Error& error) {
             waiter.stop_moving();
             auto* const busy = dynamic_cast<NotIdle*>(&error);
@@ -109,7 +110,7 @@ MEMSAVER_INLINE Residency::Tried Residency::try_resume(const Tags& in, const Dea
     for (unsigned tries = 0; tries < often_enough;) {
         std::vector<Shortage> lack = shortages(in);
         if (!lack.empty()) {
-            for (const Shortage& there : lack) (void)state_.make_room(there.device, false, {}, 0);
+            for (const Shortage& there : lack) (void)state_.make_room(there.device, false, 0);
             lack = shortages(in);
         }
         ResidentList out;
@@ -129,13 +130,14 @@ MEMSAVER_INLINE Residency::Tried Residency::try_resume(const Tags& in, const Dea
         }
         claim.wait_for_marks(room);
         const std::optional<OutOfMemory> refused =
-            move(out, in, order, rest, false, [&] { // hooks run without the claim and with captures allowed
+            move(out, in, order, rest, [&] { // hooks run without the claim and with captures allowed
                 claim.end();
                 no_captures.reset();
             });
         if (!refused) return Tried::done;
         tries += 1; // free memory is queried again; add only what that does not show
-        if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused_by_, 2_MiB});
+        (void)state_.make_room(refused->device(), false, 0);
+        if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused->device(), 2_MiB});
     }
     return Tried::refused;
 }
@@ -147,8 +149,7 @@ MEMSAVER_INLINE void Residency::run_before_resume_hooks(const Tags& in) {
 }
 
 MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& out, const Tags& in, const Order& order,
-                                                           const Deadline& deadline, bool at_last,
-                                                           FunctionRef<void()> let_go) {
+                                                           const Deadline& deadline, FunctionRef<void()> let_go) {
     const Tags going = tags_of(out);
     PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
     ResumeEvent come{in.names(), {}};
@@ -165,14 +166,12 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     std::optional<OutOfMemory> refused;
     bool arrived = false;
     moving_ = true;
-    refused_by_ = state_.driver_.device();
     const auto act = [&] {
         const Span span =
             out.empty() ? state_.span_of(in.names(), "resume") : state_.span_of(going.names(), "exchange");
         try {
-            split(out.empty() ? state_.resume_now(coming, {}, refused_by_, at_last, deadline)
-                              : state_.exchange_now(leaving, coming, {.order = order, .timeout = time_left(deadline)},
-                                                    refused_by_, at_last));
+            split(out.empty() ? state_.resume_now(coming, {}, deadline)
+                              : state_.exchange_now(leaving, coming, {.order = order, .timeout = time_left(deadline)}));
         } catch (const Error& error) {
             split(error.report());
             throw;
@@ -183,6 +182,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         arrived = true;
     } catch (const OutOfMemory& error) {
         refused = error;
+        if (refused->device() < 0) refused->attach_device(state_.driver_.device());
     } catch (...) {
         first = std::current_exception();
     }
@@ -214,8 +214,7 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
 MEMSAVER_INLINE bool Residency::make_room_anew(const Tags& in) {
     bool any = false;
     for (const Shortage& there : shortages(in)) {
-        refused_by_ = there.device;
-        any = state_.make_room(there.device, true, {}, state_.room_made_.load()) || any;
+        any = state_.make_room(there.device, true, state_.room_made_.load()) || any;
     }
     if (any || std::exchange(elastic_asked_, true)) return any;
     for (const Shortage& there : shortages(in)) {
@@ -343,6 +342,8 @@ MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) 
     OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
                           " were free: " + why,
                       needed, free};
+    const std::vector<Shortage> lack = shortages(in);
+    error.attach_device(lack.empty() ? state_.driver_.device() : lack.back().device);
     state_.say_who_holds(error, in);
     return error;
 }
@@ -380,8 +381,8 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
     const int device = options.device.value_or(state_.driver_.device());
     Reclaiming now{bytes, device, options};
     now.got.wanted_bytes = bytes;
-    now.got.unused_bytes = state_.release_unused(device, false, {});
-    if (!now.enough()) now.got.unused_bytes += state_.release_unused(device, true, {});
+    now.got.unused_bytes = state_.release_unused(device, false);
+    if (!now.enough()) now.got.unused_bytes += state_.release_unused(device, true);
     if (!now.enough()) {
         now.got.elastic_bytes = now.theirs([&] { return state_.ask_elastic(device, {}, now.missing()); });
         if (!now.enough() && !state_.elastic_.empty())

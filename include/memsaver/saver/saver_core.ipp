@@ -136,7 +136,7 @@ MEMSAVER_INLINE Arena SaverCore::arena(const WantedTag& given) {
         return naming(std::string{wanted.tag}, [&] {
             const auto member = state_->tags_.get(wanted, [&](ArenaCore& core) {
                 // If there is no room, the arena still exists while room is made.
-                state_->with_room(core, [&] { core.reserve(); });
+                state_->with_room(SaverState::Tried{core}, [&] { core.reserve(); });
             });
             return Arena{shared_from_this(), member->arena};
         });
@@ -195,9 +195,9 @@ MEMSAVER_INLINE void* SaverCore::allocate(ArenaCore& arena, const Request& reque
     return boundary("allocate", arena, [&] {
         if (PlainMemory* const plain = state_->plain_of(arena)) {
             const std::shared_ptr<ArenaCore> owner = state_->tags_.owner_of(arena);
-            return state_->with_room(arena, [&] { return plain->allocate(owner, request); });
+            return state_->with_room(SaverState::Tried{arena}, [&] { return plain->allocate(owner, request); });
         }
-        return state_->with_room(arena, [&] { return arena.allocate(request); });
+        return state_->with_room(SaverState::Tried{arena}, [&] { return arena.allocate(request); });
     });
 }
 
@@ -242,7 +242,9 @@ MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* point
     }
 }
 
-MEMSAVER_INLINE void SaverCore::with_room(ArenaCore& arena, FunctionRef<void()> act) { state_->with_room(arena, act); }
+MEMSAVER_INLINE void SaverCore::with_room(ArenaCore& arena, FunctionRef<void()> act) {
+    state_->with_room(SaverState::Tried{arena}, act);
+}
 
 MEMSAVER_INLINE std::shared_ptr<ElasticRange> SaverCore::reserve(const Arena& arena, std::size_t bytes,
                                                                  std::size_t step, bool whole) {
@@ -284,7 +286,7 @@ MEMSAVER_INLINE void SaverState::ask_owner(ArenaCore& arena, std::shared_ptr<Ela
     }
     if (range.use_count() == 1) { // its owner has destroyed it
         range.reset();
-        wanted.got += release_unused(arena.device(), true, {});
+        wanted.got += release_unused(arena.device(), true);
         return;
     }
     range->collect();
@@ -305,7 +307,8 @@ MEMSAVER_INLINE DeviceMemory SaverState::memory_of(int device) {
 }
 
 MEMSAVER_INLINE void SaverCore::commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
-    boundary("commit", arena, [&] { state_->with_room(arena, [&] { range.commit(offset, bytes); }); });
+    boundary("commit", arena,
+             [&] { state_->with_room(SaverState::Tried{arena}, [&] { range.commit(offset, bytes); }); });
 }
 
 MEMSAVER_INLINE void SaverCore::release(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes,
@@ -315,7 +318,7 @@ MEMSAVER_INLINE void SaverCore::release(ArenaCore& arena, ElasticRange& range, s
 
 MEMSAVER_INLINE void SaverCore::resize(ArenaCore& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
     boundary("resize", arena, [&] {
-        state_->with_room(arena, [&] {
+        state_->with_room(SaverState::Tried{arena}, [&] {
             if (!range.grow(bytes)) range.shrink(bytes, state_->release_order(arena, order));
         });
     });
@@ -489,7 +492,7 @@ MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions
     Turns turns = take_turns(members, deadline, "pause");
     if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
     FixedList<PauseStep> steps{members.size()};
-    (void)begin_steps(steps, members, turns, 0, members.size(), options.bytes);
+    begin_steps(steps, members, turns, 0, members.size(), options.bytes);
     return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
 }
 
@@ -503,21 +506,19 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(state_->before_resume_, event, false);
-        event.report = state_->with_patience({nullptr, &tags, options.room_within}, [&](int& refused_by) {
-            return state_->resume_now(members, options, refused_by);
-        });
+        event.report = state_->with_room({nullptr, &tags, options.room_within},
+                                         [&] { return state_->resume_now(members, options); });
         state_->run_hooks(state_->after_resume_, event, true);
         return std::move(event.report);
     });
 }
 
-MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptions& options, int& refused_by,
-                                              bool may_wait, const Deadline& deadline) {
+MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptions& options, const Deadline& deadline) {
     erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
     Turns turns = take_turns(members, deadline, "resume");
     FixedList<ResumeStep> steps{members.size()};
-    const Members stepping = begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    return run_resume(steps, MakeRoom{*this, stepping, refused_by, may_wait});
+    begin_steps(steps, members, turns, 0, members.size(), options.bytes);
+    return run_resume(steps);
 }
 
 MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, const ExchangeOptions& options) {
@@ -547,11 +548,11 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             state_->run_hooks(state_->before_resume_, arriving, false);
             Report tried; // report of tries that failed later for lack of room
             try {
-                going.report = state_->with_patience({&out, &in, options.room_within}, [&](int& refused_by) {
+                going.report = state_->with_room({&out, &in, options.room_within}, [&] {
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
-                        return translated([&] { return state_->exchange_now(leaving, entering, options, refused_by); });
+                        return translated([&] { return state_->exchange_now(leaving, entering, options); });
                     } catch (const Error& error) {
                         tried.add(error.report());
                         throw;
@@ -576,8 +577,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
     });
 }
 
-MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const ExchangeOptions& options,
-                                                int& refused_by, bool may_wait) {
+MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const ExchangeOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
     Members members = std::move(out);
     erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
@@ -591,12 +591,10 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     FixedList<PauseStep> pauses{going};
     FixedList<ResumeStep> resumes{
         members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
-    Members held = begin_steps(pauses, members, turns, 0, going, options.bytes_out);
-    const Members arriving = begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
-    held.insert(held.end(), arriving.begin(), arriving.end());
-    MakeRoom relieve{*this, held, refused_by, may_wait};
-    return warn_of_lost_bytes(
-        run_exchange(pauses, resumes, options.order, deadline, others_for(options.order), relieve), options.bytes_out);
+    begin_steps(pauses, members, turns, 0, going, options.bytes_out);
+    begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
+    return warn_of_lost_bytes(run_exchange(pauses, resumes, options.order, deadline, others_for(options.order)),
+                              options.bytes_out);
 }
 
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
@@ -621,7 +619,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         if (no_captures) SaverState::await_copies(members, turns, deadline);
         FixedList<TrimStep> steps{members.size()};
-        (void)SaverState::begin_steps(steps, members, turns, 0, members.size());
+        SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes == 0) return report;
         emit(state_->options_.events, [&] {
@@ -961,18 +959,26 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
 
 // --- making room ---
 
-MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, int device, Tried& tried) {
-    // An operation has done this itself, with its turns held.
-    if (tried.arena != nullptr &&
-        tried.relief.again([&](bool wait) { return make_room(device, wait, {}, tried.seen); })) {
-        return true;
-    }
-    tried.relief = {}; // memory that becomes free from here on may have to be waited for
-    if (!std::exchange(tried.waited, true) && wait_for_copies(device, tried.until)) return true;
+MEMSAVER_INLINE bool SaverState::relieve(int device, Tried& tried) {
+    return tried.relief.again([&](bool wait) { return make_room(device, wait, tried.seen); },
+                              [&] { // operations that have only their own copies left may release the missing memory
+                                  bool any = false;
+                                  for (const auto& member : tags_.members(Tags::all())) {
+                                      if (member->driver.device() != device) continue;
+                                      any = member->arena->wait_for_copies(tried.until) || any;
+                                  }
+                                  return any;
+                              });
+}
+
+MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, Tried& tried) {
+    if (error.device() < 0) error.attach_device((tried.arena != nullptr ? tried.arena->driver() : driver_).device());
+    const int device = error.device();
+    if (relieve(device, tried)) return true;
     const std::vector<std::string> tags = tried.arena != nullptr ? std::vector{tried.arena->tag()} : away(*tried.in);
     if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.within.left())) {
         tried.asked += 1;
-        tried.waited = false;
+        tried.relief.begin_anew();
         return true;
     }
     if (tried.within.over()) {
@@ -983,8 +989,8 @@ MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, int device, Tried
     return true;
 }
 
-MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members& busy, std::uint64_t seen) {
-    const std::size_t released = release_unused(device, wait, busy);
+MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, std::uint64_t seen) {
+    const std::size_t released = release_unused(device, wait);
     if (released == 0) return room_made_.load() != seen;
     room_made_ += 1;
     tell(options_.events, EventKind::retried, "", device,
@@ -992,26 +998,14 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, const Members&
     return true;
 }
 
-MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait, const Members& busy) {
+MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait) {
     const auto turn = room_turn_.take();
     std::size_t released = wait ? tags_.retry_leftovers(device) : 0;
     for (const auto& member : tags_.members(Tags::all())) {
-        if (member->driver.device() != device || member->arena->idle_for_pause()) continue;
-        const bool ours = is_in(busy, member);
-        const auto hold = ours ? std::nullopt : member->arena->try_turn();
-        if (!ours && !hold) continue;
-        released += trim_now(*member->arena, wait);
+        if (member->driver.device() == device) released += member->arena->release_unused(wait);
     }
     const auto outside = tags_.known_outside(); // its elastic memory
     return released + (outside != nullptr && outside->device() == device ? outside->release_unused(wait) : 0);
-}
-
-MEMSAVER_INLINE bool SaverState::wait_for_copies(int device, const Deadline& deadline) {
-    bool any = false;
-    for (const auto& member : tags_.members(Tags::all())) {
-        if (member->driver.device() == device) any = member->arena->wait_for_copies(deadline) || any;
-    }
-    return any;
 }
 
 MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,

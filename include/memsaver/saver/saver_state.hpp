@@ -82,39 +82,29 @@ class SaverState {
         }
         RoomWithin within{TimeLimit{}};
         Relief relief{};
-        bool waited = false;    ///< for other threads' copies
         std::uint64_t seen = 0; ///< `room_made_` before the last attempt
     };
-    /// Returns `act(device)`, and retries while it throws OutOfMemory and room may still be made. `act` sets `device`
-    /// to the one without room, unless that is the arena's.
+    /// Returns `act()`, and retries while it throws OutOfMemory and room may still be made.
     template <class Act>
-    decltype(auto) with_patience(Tried tried, Act&& act) {
+    decltype(auto) with_room(Tried tried, Act&& act) {
         for (;;) {
-            int device = tried.arena != nullptr ? tried.arena->device() : driver_.device();
             tried.seen = room_made_.load();
             try {
-                return act(device);
+                return act();
             } catch (OutOfMemory& error) {
-                if (!may_retry(error, device, tried)) throw;
+                if (!may_retry(error, tried)) throw;
             }
         }
     }
-    /// The same for `act()`, which takes memory in an arena.
-    template <class Act>
-    decltype(auto) with_room(const ArenaCore& arena, Act&& act) {
-        return with_patience(Tried{arena}, [&](int) -> decltype(auto) { return act(); });
-    }
-    /// Makes room: releases unused memory, waits for the device and for copies, evicts, asks the program, or waits a
-    /// while. Returns false, and says in the error who holds the memory, once there is no more to try.
-    bool may_retry(OutOfMemory& error, int device, Tried& tried);
-    /// Releases unused memory of a device. `busy`: arenas whose turns the caller holds. Returns whether any memory was
-    /// released since `seen` was read.
-    bool make_room(int device, bool wait, const Members& busy, std::uint64_t seen);
+    /// Makes room without the help of the program: see Relief. Returns whether there may be room now.
+    bool relieve(int device, Tried& tried);
+    /// Makes room: also evicts, asks the program, or waits a while. Returns false, and says in the error who holds the
+    /// memory, once there is no more to try.
+    bool may_retry(OutOfMemory& error, Tried& tried);
+    /// Releases unused memory of a device. Returns whether any memory was released since `seen` was read.
+    bool make_room(int device, bool wait, std::uint64_t seen);
     /// As above; returns the bytes released.
-    std::size_t release_unused(int device, bool wait, const Members& busy);
-    /// Waits for operations of other threads on a device that have only their own copies left, because they may release
-    /// the missing memory. Returns whether there were any. Called with no lock or turn held.
-    bool wait_for_copies(int device, const Deadline& deadline = {});
+    std::size_t release_unused(int device, bool wait);
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
@@ -142,41 +132,14 @@ class SaverState {
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
     /// See ArenaCore::await_copies.
     static void await_copies(const Members& members, const Turns& turns, const Deadline& deadline);
-    /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken. Returns those.
+    /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken.
     template <class Step, class... Options>
-    static Members begin_steps(FixedList<Step>& steps, const Members& members, Turns& turns, std::size_t from,
-                               std::size_t to, const Options&... options) {
-        Members stepping;
-        stepping.reserve(to - from);
+    static void begin_steps(FixedList<Step>& steps, const Members& members, Turns& turns, std::size_t from,
+                            std::size_t to, const Options&... options) {
         for (std::size_t i = from; i < to; ++i) {
-            if (!turns[i]) continue;
-            steps.emplace_back(*members[i]->arena, std::move(*turns[i]), options...);
-            stepping.push_back(members[i]);
+            if (turns[i]) steps.emplace_back(*members[i]->arena, std::move(*turns[i]), options...);
         }
-        return stepping;
     }
-    /// Makes room for steps that find none on a device, in the stages of a Relief, and notes which device that was.
-    class MakeRoom {
-    public:
-        MakeRoom(SaverState& state, const Members& busy, int& refused_by, bool may_wait = true)
-            : state_{state}, busy_{busy}, refused_by_{refused_by}, may_wait_{may_wait}, seen_{state.room_made_.load()} {
-        }
-        bool operator()(int device) {
-            refused_by_ = device;
-            const bool again = relief_.again(
-                [&](bool wait) { return (may_wait_ || !wait) && state_.make_room(device, wait, busy_, seen_); });
-            seen_ = state_.room_made_.load();
-            return again;
-        }
-
-    private:
-        SaverState& state_;
-        const Members& busy_;
-        int& refused_by_;
-        bool may_wait_;
-        std::uint64_t seen_;
-        Relief relief_;
-    };
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
     /// ever.
     void refuse_in_hook(const char* what, const Tags& tags);
@@ -192,15 +155,11 @@ class SaverState {
     // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
     Report pause_now(Members members, const PauseOptions& options);
     void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
-                          const std::vector<std::string>& told, int& refused_by);
+                          const std::vector<std::string>& told);
     /// Throws Misuse if a range is not inside live blocks of these members.
     void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
-    /// `refused_by`, `may_wait`: see `resume_now`.
-    Report exchange_now(Members out, Members in, const ExchangeOptions& options, int& refused_by, bool may_wait = true);
-    /// `refused_by`: set to the device without room if OutOfMemory is thrown. `may_wait`: whether to wait for the
-    /// device before failing for lack of room.
-    Report resume_now(Members members, const ResumeOptions& options, int& refused_by, bool may_wait = true,
-                      const Deadline& deadline = {});
+    Report exchange_now(Members out, Members in, const ExchangeOptions& options);
+    Report resume_now(Members members, const ResumeOptions& options, const Deadline& deadline = {});
     /// Returns the driver that owns a stream or event, among those of the use's tags first, then among the saver's. For
     /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
