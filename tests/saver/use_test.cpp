@@ -360,29 +360,6 @@ TEST_CASE("use: a pause of a tag in use waits, or is NotIdle; by the holder it i
     CHECK(row_of(saver, "a").pauses == 2);
 }
 
-TEST_CASE("use: two threads that hold one tag each and pause the other's: one of them gets Misuse") {
-    World world{{"a", "b"}};
-    auto& saver = *world.saver;
-    Turnstile both;
-    std::atomic<int> told{0};
-    const auto cross = [&](const char* own, const char* others) {
-        Use use = saver.use(own);
-        both.pass();
-        try {
-            (void)saver.pause(others);
-        } catch (const Misuse&) {
-            told += 1;
-        }
-    };
-    Doing one{[&] { cross("a", "b"); }};
-    Doing two{[&] { cross("b", "a"); }};
-    both.await(2);
-    both.open();
-    one.join();
-    two.join();
-    CHECK(told == 1);
-}
-
 TEST_CASE("use: until a stream or an event has passed" * on_hosts) {
     const Checked checked;
     HeldStream stream{host_of(checked.driver)};
@@ -542,36 +519,6 @@ TEST_CASE("use: a hook around an eviction that pauses or drops a tag which the u
             CHECK(world.whole("a"));
             saver.deallocate(more);
         }
-    }
-}
-
-TEST_CASE("use: a hook around an eviction that pauses a tag whose user waits for this eviction is refused") {
-    for (const bool waits_first : {true, false}) {
-        World world{{"a", "b", "c", "d", "x"}};
-        auto& saver = *world.saver;
-        for (const char* const name : {"b", "c"}) (void)saver.use(name);
-        Turnstile hooked;
-        Doing user{[&] {
-            const Use held = saver.use("x");
-            hooked.pass();
-            if (!waits_first) std::this_thread::sleep_for(20ms); // the pause most likely waits now
-            const Use more = saver.use("d");                     // waits until the other thread has moved its tags
-            CHECK(world.whole("d"));
-        }};
-        hooked.await();
-        int refused = 0;
-        const Hook hook = saver.before_pause([&](PauseEvent& event) {
-            if (event.tags.at(0) != "b") return;
-            const std::uint64_t before = world.counts().waits;
-            hooked.open();
-            while (waits_first && world.counts().waits == before) std::this_thread::yield();
-            const std::string text = text_of<Misuse>([&] { (void)saver.pause("x"); });
-            CHECK_MESSAGE(contains(text, "would wait forever"), text);
-            refused += 1;
-        });
-        (void)saver.use("a");
-        user.join();
-        CHECK(refused == 1);
     }
 }
 

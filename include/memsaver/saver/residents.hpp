@@ -85,9 +85,9 @@ private:
 /// query events and streams, or close them.
 ///
 /// A use that must wait joins one queue, served first come, first served. Uses whose tags are all resident overtake it,
-/// except those of tags that it wants to be given up, which wait behind it. A thread that holds a use never queues. A
-/// thread that waits for uses to end holds nothing that the users' threads wait for, except uses of its own; a pause
-/// that would close such a circle throws instead.
+/// except those of tags that it wants to be given up, which wait behind it. A thread that holds a use goes first:
+/// others may wait for that use. A thread that waits for uses to end holds nothing that the users' threads wait for,
+/// except uses of its own.
 class Residents {
 public:
     Residents() = default;
@@ -169,9 +169,7 @@ public:
         const bool holds_;
         const pthread_t thread_ = ::pthread_self();
         bool waited_ = false;
-        bool awaits_ = false;
         bool blocked_ = false;
-        bool patient_ = false; // awaits its turn to move tags, however long that takes
         std::uint64_t seen_ = 0;
         std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
                                            // once the tags are resident
@@ -202,8 +200,8 @@ public:
         /// Does not wait: claims nothing if any of the tags is used or claimed. Does not wait for marked work.
         Claim(Residents& residents, const ResidentList& tags);
         /// Waits until none of the tags is in use and the work that their uses marked has completed. Throws NotIdle
-        /// after the deadline. Without a deadline, throws Misuse, beginning with `what`, if it would wait forever: this
-        /// thread holds a use of a tag, or the holders wait for this thread's uses.
+        /// after the deadline. Without a deadline, throws Misuse, beginning with `what`, if this thread holds a use of
+        /// a tag: it would wait forever.
         Claim(Residents& residents, ResidentList tags, const Deadline& deadline, const char* what);
         Claim(const Claim&) = delete;
         Claim& operator=(const Claim&) = delete;
@@ -239,21 +237,6 @@ public:
     [[nodiscard]] ResidencyUsage counts() noexcept;
 
 private:
-    /// A thread that waits for uses of these tags to end in order to pause them; prevents new uses. Made and destroyed
-    /// with the lock held.
-    struct Pauser {
-        Pauser(Residents& of, const ResidentList& its_tags, bool has_no_deadline);
-        Pauser(const Pauser&) = delete;
-        Pauser& operator=(const Pauser&) = delete;
-        ~Pauser();
-
-        Residents& residents;
-        const ResidentList& tags;
-        const bool patient;
-        const pthread_t thread = ::pthread_self();
-        Pauser* before; // links of a list
-    };
-
     /// What a pause needs only once there are uses. The first use links it, so that programs without uses do not.
     struct OfUses {
         void (*await_ends)(Residents&, std::unique_lock<std::mutex>&, const ResidentList&, const Deadline&,
@@ -275,24 +258,16 @@ private:
                     const char* what);
     /// Begins the use. Needs no host memory: its tags may have been moved for it.
     [[nodiscard]] std::unique_ptr<UseRecord> grant(std::unique_ptr<UseRecord> use) noexcept;
-    /// Returns whether any living use fulfills the predicate.
-    template <class Test>
-    [[nodiscard]] bool any_use(const Test& test) const {
-        const UseRecord* use = living_;
-        while (use != nullptr && !test(*use)) use = use->before_;
-        return use != nullptr;
-    }
     [[nodiscard]] static bool all_resident(const ResidentList& tags, bool await_bytes) noexcept;
     [[nodiscard]] bool blocked(const ResidentList& tags, bool holds) const noexcept;
     [[nodiscard]] bool wanted(const std::shared_ptr<Resident>& tag) const noexcept;
-    [[nodiscard]] bool is_first(const Waiter& me) const noexcept;
     /// Returns whether it is this waiter's turn to move tags.
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept;
     void wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline);
-    /// Returns whether this thread holds a use.
-    [[nodiscard]] bool held_here() const noexcept;
-    /// Returns whether `thread` would wait for itself if it waited for these tags.
-    [[nodiscard]] bool circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept;
+    /// Returns whether this thread holds a use, of one of these tags if given.
+    [[nodiscard]] bool held_here(const ResidentList* of = nullptr) const noexcept;
+    /// Returns whether this thread moves one of these tags: a hook of an eviction runs on that thread.
+    [[nodiscard]] bool moves_here(const ResidentList& tags) const noexcept;
     void require_open(const ResidentList& tags) const;
     void notify_all() noexcept;
 
@@ -300,14 +275,11 @@ private:
     std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
     std::uint64_t changes_ = 0;
-    std::size_t asleep_ = 0;
     const Waiter* mover_ = nullptr; // moves its tags, which count as in use
-    bool holder_moved_ = false;     // the last waiter that moved tags held a use and had not queued
     bool closed_ = false;
     std::uint32_t evicting_ = 0;  // threads that evict for allocations and resumes
     std::vector<Waiter*> queue_;  // those of threads that hold a use only stand in it
     UseRecord* living_ = nullptr; // the newest one
-    Pauser* pausing_ = nullptr;
     ResidencyUsage counts_;
 };
 

@@ -189,18 +189,16 @@ MEMSAVER_INLINE Residents::Waiter::~Waiter() {
 MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadline& room, const Deadline& rest) {
     std::unique_ptr<UseRecord> use{new UseRecord{tags_}};
     std::unique_lock lock{residents_.mutex_};
-    for (;; awaits_ = false) {
+    for (;;) {
         residents_.require_open(tags_);
         blocked_ = residents_.blocked(tags_, holds_);
         if (!blocked_) {
             if (all_resident(tags_, await_bytes_)) return residents_.grant(std::move(use));
             if (residents_.may_move(*this)) {
                 residents_.mover_ = this;
-                residents_.holder_moved_ = holds_;
                 seen_ = residents_.changes_;
                 for (const auto& tag : tags_) tag->users += 1;
                 spare_ = std::move(use);
-                patient_ = false;
                 return nullptr;
             }
         }
@@ -211,9 +209,6 @@ MEMSAVER_INLINE std::unique_ptr<UseRecord> Residents::Waiter::await(const Deadli
             not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; nothing has "
                       "changed"});
         }
-        if (!std::exchange(patient_, !blocked_ && !deadline) && patient_ && residents_.pausing_ != nullptr)
-            residents_.notify_all(); // the pause may wait for a use of this thread
-        awaits_ = true;
         residents_.wait_for_change(lock, deadline);
     }
 }
@@ -279,20 +274,6 @@ MEMSAVER_INLINE bool Residents::await_eviction(std::size_t seen, const Deadline&
     return counts_.evictions != seen;
 }
 
-MEMSAVER_INLINE Residents::Pauser::Pauser(Residents& of, const ResidentList& its_tags, bool has_no_deadline)
-    : residents{of}, tags{its_tags}, patient{has_no_deadline}, before{std::exchange(of.pausing_, this)} {
-    for (const auto& tag : tags) tag->pausers += 1;
-    residents.notify_all(); // uses waiting for these tags now let others pass
-}
-
-MEMSAVER_INLINE Residents::Pauser::~Pauser() {
-    for (const auto& tag : tags) tag->pausers -= 1;
-    Pauser** link = &residents.pausing_;
-    while (*link != this) link = &(*link)->before;
-    *link = before;
-    residents.notify_all();
-}
-
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags, const Deadline& deadline,
                                         const char* what)
     : Claim{residents} {
@@ -332,15 +313,27 @@ MEMSAVER_INLINE const Resident* Residents::used_among(const ResidentList& tags) 
 
 MEMSAVER_INLINE void Residents::await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags,
                                            const Deadline& deadline, const char* what) {
-    const Pauser waiting{*this, tags, !deadline};
+    struct Pauser { // while it lives, no new use of the tags begins
+        Residents& all;
+        const ResidentList& tags;
+        Pauser(Residents& of, const ResidentList& its) : all{of}, tags{its} {
+            for (const auto& tag : tags) tag->pausers += 1;
+            all.notify_all(); // uses waiting for these tags now let others pass
+        }
+        Pauser(const Pauser&) = delete;
+        Pauser& operator=(const Pauser&) = delete;
+        ~Pauser() {
+            for (const auto& tag : tags) tag->pausers -= 1;
+            all.notify_all();
+        }
+    } const waiting{*this, tags};
     for (;; wait_for_change(lock, deadline)) {
         const Resident* const used = used_among(tags);
         if (used == nullptr) return;
         if (closed_) misuse({what, ": the saver has been closed"});
-        if (!deadline && circular(tags, ::pthread_self(), 64)) {
+        if (!deadline && (held_here(&tags) || moves_here(tags))) {
             misuse({what, ": tag ", in_quotes(used->tag),
-                    " is in use by this thread, or by one that waits for a use of this thread; without a timeout, "
-                    "this call would wait forever"});
+                    " is in use by this thread; without a timeout, this call would wait forever"});
         }
         if (deadline && std::chrono::steady_clock::now() >= *deadline) {
             not_idle({"tag ", in_quotes(used->tag), " still had ", in_digits(used->users),
@@ -467,47 +460,26 @@ MEMSAVER_INLINE bool Residents::wanted(const std::shared_ptr<Resident>& tag) con
     return any_in(queue_, [&](const Waiter* each) { return is_in(each->wanted_, tag); });
 }
 
-MEMSAVER_INLINE bool Residents::is_first(const Waiter& me) const noexcept {
-    for (const Waiter* const waiter : queue_) {
-        if (waiter->holds_) continue;
-        if (waiter == &me || !blocked(waiter->tags_, false)) return waiter == &me;
-    }
-    return false;
-}
-
 MEMSAVER_INLINE bool Residents::may_move(const Waiter& me) const noexcept {
-    if (mover_ != nullptr) return false;
-    if (!me.holds_) return is_first(me);
-    if (!holder_moved_) return true;
-    return !any_in(queue_, [&](const Waiter* each) { // alternates with queued waiters
-        return each->awaits_ && !blocked(each->tags_, false) && is_first(*each);
+    if (mover_ != nullptr || me.holds_) return mover_ == nullptr;
+    const auto first = std::find_if(queue_.begin(), queue_.end(), [&](const Waiter* each) {
+        return each == &me || (!each->holds_ && !blocked(each->tags_, false));
     });
+    return *first == &me;
 }
 
-MEMSAVER_INLINE bool Residents::held_here() const noexcept {
-    return any_use([](const UseRecord& use) { return !use.of_.empty() && use.holder_.is_here(); });
+MEMSAVER_INLINE bool Residents::held_here(const ResidentList* of) const noexcept {
+    const UseRecord* use = living_;
+    while (use != nullptr && !(use->holder_.is_here() && any_in(use->of_, [&](const UseRecord::Of& each) {
+                                   return of == nullptr || is_in(*of, each.resident);
+                               })))
+        use = use->before_;
+    return use != nullptr;
 }
 
-MEMSAVER_INLINE bool Residents::circular(const ResidentList& tags, pthread_t thread, std::size_t depth) const noexcept {
-    if (depth == 0) return false;
-    const auto concerned = [&](const auto& tag) { return is_in(tags, tag); };
-    const auto is_mover = [&](pthread_t each) { return ::pthread_equal(mover_->thread_, each) != 0; };
-    const auto leads_back = [&](const auto& is_holder) {
-        if (is_holder(thread)) return true;
-        for (const Pauser* pauser = pausing_; pauser != nullptr; pauser = pauser->before) {
-            if (pauser->patient && is_holder(pauser->thread) && circular(pauser->tags, thread, depth - 1)) return true;
-        }
-        return mover_ != nullptr && is_mover(thread) &&
-               any_in(queue_, [&](const Waiter* each) { // one whose tags are here is about to go on
-                   return each->patient_ && is_holder(each->thread_) && !all_resident(each->tags_, each->await_bytes_);
-               });
-    };
-    // A hook of an eviction runs on the thread that moves tags.
-    if (mover_ != nullptr && any_in(mover_->tags_, concerned) && leads_back(is_mover)) return true;
-    return any_use([&](const UseRecord& use) {
-        return any_in(use.of_, [&](const UseRecord::Of& of) { return concerned(of.resident); }) &&
-               leads_back([&](pthread_t each) { return use.holder_.is(each); });
-    });
+MEMSAVER_INLINE bool Residents::moves_here(const ResidentList& tags) const noexcept {
+    return mover_ != nullptr && ::pthread_equal(mover_->thread_, ::pthread_self()) != 0 &&
+           any_in(mover_->tags_, [&](const auto& tag) { return is_in(tags, tag); });
 }
 
 MEMSAVER_INLINE void Residents::require_open(const ResidentList& tags) const {
@@ -520,18 +492,16 @@ MEMSAVER_INLINE void Residents::require_open(const ResidentList& tags) const {
 MEMSAVER_INLINE void Residents::wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
     const std::uint64_t seen = changes_;
     const auto changed = [&] { return changes_ != seen; };
-    asleep_ += 1;
     if (deadline) {
         changed_.wait_until(lock, *deadline, changed);
     } else {
         changed_.wait(lock, changed);
     }
-    asleep_ -= 1;
 }
 
 MEMSAVER_INLINE void Residents::notify_all() noexcept {
     changes_ += 1;
-    if (asleep_ != 0) changed_.notify_all();
+    changed_.notify_all();
 }
 
 } // namespace detail
