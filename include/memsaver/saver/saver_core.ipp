@@ -450,7 +450,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         state_->tags_.require("pause", tags);
         if (!enabled()) return state_->release_leftovers(tags), Report{};
         state_->captures_.refuse("pause");
-        state_->tags_.retry_leftovers();
+        state_->tags_.retry_ends();
         PauseEvent event{state_->tags_.names(tags), {}};
         SaverState::Members members = state_->tags_.members(tags);
         const Span pausing = state_->span_of(event.tags, "pause");
@@ -537,7 +537,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         }
         if (!enabled()) return {};
         state_->captures_.refuse("exchange");
-        state_->tags_.retry_leftovers();
+        state_->tags_.retry_ends();
         PauseEvent going{state_->tags_.names(out), {}};
         ResumeEvent arriving{state_->tags_.names(in), {}};
         const SaverState::Members leaving = state_->tags_.members(out);
@@ -606,7 +606,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         const Span trimming = state_->span_of(names, "trim");
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
-        state_->tags_.retry_leftovers();
+        state_->tags_.retry_ends();
         SaverState::Members members = state_->tags_.members(tags);
         for (const auto& member : members) member->arena->trim_host();
         if (const auto outside = state_->tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all) {
@@ -673,16 +673,11 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         }
         std::exception_ptr first;
         for (const auto& member : members) {
-            member->arena->dropped.store(true); // threads waiting for its turn then have nothing to do
             try {
-                member->arena->close([&] { state_->tags_.forget_addresses(*member); });
-                if (enabled() && !member->arena->idle_for_pause()) {
-                    throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
-                                     {StatusKind::gone, 0, "lost"}};
-                }
-                if (PlainMemory* const plain = state_->plain_of(*member->arena))
-                    check(plain->close(*member->arena), "free plain memory");
-                state_->tags_.remove(*member);
+                state_->tags_.end(member, [&] {
+                    if (PlainMemory* const plain = state_->plain_of(*member->arena))
+                        check(plain->close(*member->arena), "free plain memory");
+                });
             } catch (const std::exception& error) { // the tag still exists, so that the call can be repeated
                 if (!member->arena->closed()) {
                     member->arena->dropped.store(false);
@@ -732,7 +727,6 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
             row.of_a_tag = false;
             rows.push_back(std::move(row));
         };
-        for (const auto& member : state_->tags_.leftovers()) add_other(member->arena->usage());
         if (const auto outside = state_->tags_.known_outside()) {
             if (ArenaUsage row = state_->usage_of(*outside); row.mapped_bytes != 0) add_other(std::move(row));
         }
@@ -799,9 +793,7 @@ MEMSAVER_INLINE void SaverCore::close() {
             PlainMemory* const plain = state_->plain_of(arena);
             if (const Status closing = plain != nullptr ? plain->close(arena) : Status{}; status.ok()) status = closing;
         };
-        TagTable::Members members = state_->tags_.members(Tags::all());
-        for (auto& member : state_->tags_.leftovers()) members.push_back(std::move(member));
-        for (const auto& member : members) {
+        for (const auto& member : state_->tags_.members(Tags::all())) {
             try {
                 member->arena->close();
             } catch (const std::exception&) {
@@ -1000,7 +992,7 @@ MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, std::uint64_t 
 
 MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait) {
     const auto turn = room_turn_.take();
-    std::size_t released = wait ? tags_.retry_leftovers(device) : 0;
+    std::size_t released = wait ? tags_.retry_ends(device) : 0;
     for (const auto& member : tags_.members(Tags::all())) {
         if (member->driver.device() == device) released += member->arena->release_unused(wait);
     }

@@ -47,6 +47,7 @@ public:
         AnyPolicy policy;
         std::shared_ptr<ArenaCore> arena;
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
+        std::thread::id maker{};              ///< the thread that still reserves its memory; guarded by the lock
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
@@ -56,8 +57,8 @@ public:
     TagTable& operator=(const TagTable&) = delete;
     ~TagTable() = default;
 
-    /// Returns the requested member; makes it if it does not exist. For a new one, calls `made(core)` before other
-    /// threads can see it; if that throws, nothing is left behind. Waits while another thread makes the same tag.
+    /// Returns the requested member; makes it if it does not exist. For a new one, calls `made(core)`; if that throws,
+    /// ends it again. Other threads that want it wait meanwhile.
     std::shared_ptr<Member> get(const WantedTag& wanted, const std::function<void(ArenaCore&)>& made);
 
     /// Returns the arena for plain memory on the saver's device.
@@ -92,10 +93,11 @@ public:
     [[nodiscard]] std::size_t host_bytes() const noexcept { return host_budget_->taken_bytes(); }
     /// Returns the residency record of an arena's tag; null if the tag was dropped.
     [[nodiscard]] std::shared_ptr<Resident> resident_of(const ArenaCore& arena);
-    /// Removes an arena. When a tag's last arena is removed, its name becomes unknown.
-    void remove(const Member& member) noexcept;
-    /// Removes its addresses from the directory, because they may soon be reused.
-    void forget_addresses(const Member& member) noexcept { directory_.remove(*member.arena); }
+    /// Closes an arena, calls `closed()`, and removes the member; when a tag's last arena is removed, its name becomes
+    /// unknown. If anything throws, the member stays: the next call retries.
+    void end(const std::shared_ptr<Member>& member, FunctionRef<void()> closed);
+    /// Retries that for members that could not be ended. Returns the physical bytes released, of all devices or of one.
+    std::size_t retry_ends(std::optional<int> device = {}) noexcept;
 
     /// Returns whether the program never named a policy for the tag; true at most once per tag.
     [[nodiscard]] bool policy_unsaid(const std::string& tag);
@@ -115,12 +117,6 @@ public:
     /// Closes the table: afterwards everything except `find` and the lists throws Misuse.
     void close();
 
-    /// Returns members that could be neither made nor freed; closing each of them retries.
-    [[nodiscard]] Members leftovers();
-    /// Retries freeing them; waits for their devices if there are any. Returns the physical bytes released, of all
-    /// devices or of one.
-    std::size_t retry_leftovers(std::optional<int> device = {}) noexcept;
-
 private:
     struct Tag {
         AnyPolicy policy;
@@ -129,11 +125,6 @@ private:
         std::shared_ptr<Resident> resident;
         std::size_t capacity = 0; ///< last value of set_capacity, for arenas made later; 0: none
     };
-    struct Making {
-        std::thread::id thread;
-        std::shared_ptr<Member> member; ///< set once it is made
-    };
-
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; } // never changes
 
     // Called with the lock held:
@@ -144,7 +135,10 @@ private:
     [[nodiscard]] std::string unknown_locked(std::string_view name) const;
     /// Returns the requested member if it exists; throws Misuse if the request conflicts with the tag.
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
+    /// Returns the policy of a new member. Throws Misuse if the program must say one.
+    [[nodiscard]] AnyPolicy policy_locked(const WantedTag& wanted) const;
     void add_locked(const std::shared_ptr<Member>& member, bool said);
+    void remove(const Member& member) noexcept;
     /// Sets the saver's margin, unless the arena was made with one of its own.
     static void set_margin(const Member& member, std::size_t bytes) noexcept;
     /// Throws Misuse for a requested option that differs from the tag's. Options with default values are not considered
@@ -153,8 +147,6 @@ private:
     /// As above, for the options that apply to a tag on all of its devices.
     void require_same(const Resident& resident, const ArenaOptions& asked);
 
-    /// Frees what making a tag has allocated. Called without the lock held.
-    void undo(std::shared_ptr<Member> member) noexcept;
     [[nodiscard]] std::shared_ptr<ArenaCore> make_arena(const std::string& tag, const AnyDriver& driver,
                                                         AnyPolicy policy, const ArenaOptions& options);
     std::shared_ptr<Member> make(const WantedTag& wanted, const AnyDriver& driver, AnyPolicy policy);
@@ -169,10 +161,8 @@ private:
     std::atomic<bool> several_devices_{false};
     std::map<std::string, Tag, std::less<>> tags_;
     Members members_; // all, in the order in which they were made
-    Members leftovers_;
     std::uint64_t last_serial_ = 0;
-    std::map<std::string, Making, std::less<>> making_; // tags that a thread is about to add
-    std::condition_variable made_;
+    std::condition_variable made_;       // a member has no maker any more, or is gone
     std::shared_ptr<ArenaCore> outside_; // made by the first call of `outside`
 };
 

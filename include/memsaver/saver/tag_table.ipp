@@ -29,100 +29,83 @@ MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag& wanted,
                                                                 const std::function<void(ArenaCore&)>& made) {
+    retry_ends();
+    std::shared_ptr<Member> member; // destroyed without the lock, if another thread was faster
     std::unique_lock lock{mutex_};
     const AnyDriver driver = wanted.driver ? *wanted.driver : drivers_.front();
     for (;;) {
         if (closed_) refuse_closed({"arena of tag ", in_quotes(wanted.tag)});
         if (wanted.tag.empty()) misuse({"tag \"\": a tag needs a name"});
-        if (auto member = find_locked(wanted, driver)) return member;
-        const auto maker = making_.find(wanted.tag);
-        if (maker == making_.end()) break;
-        if (maker->second.thread == std::this_thread::get_id()) {
-            misuse({"tag ", in_quotes(maker->first), " is requested by the thread that is still creating it"});
+        if (auto known = find_locked(wanted, driver)) {
+            if (known->maker == std::thread::id{}) return known;
+            if (known->maker == std::this_thread::get_id())
+                misuse({"tag ", in_quotes(known->tag), " is requested by the thread that is still creating it"});
+            made_.wait(lock);
+            continue;
         }
-        made_.wait(lock);
+        AnyPolicy policy = policy_locked(wanted);
+        if (member != nullptr && member->policy == policy) break;
+        lock.unlock(); // opening a policy takes time
+        member = make(wanted, driver, std::move(policy));
+        lock.lock();
     }
-    const auto known = tags_.find(wanted.tag);
-    if (known == tags_.end() && !wanted.policy && options_.new_tags == NewTags::with_policy) {
+    add_locked(member, wanted.policy || wanted.of_new_graphs || options_.default_policy);
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+        if (enabled()) made(*member->arena); // reserving memory takes time, too
+    } catch (...) {
+        failure = std::current_exception();
+        try {
+            end(member, [] {});
+        } catch (const std::exception&) { // it stays, as after a drop that failed
+            if (!member->arena->closed()) member->arena->dropped.store(false);
+        }
+    }
+    lock.lock();
+    member->maker = {};
+    made_.notify_all();
+    if (failure) std::rethrow_exception(failure);
+    return member;
+}
+
+MEMSAVER_INLINE AnyPolicy TagTable::policy_locked(const WantedTag& wanted) const {
+    if (wanted.policy) return *wanted.policy;
+    if (const auto known = tags_.find(wanted.tag); known != tags_.end()) return known->second.policy;
+    if (options_.new_tags == NewTags::with_policy) {
         const std::string unknown = unknown_locked(wanted.tag);
         misuse({unknown, unknown.back() == '?' ? "" : ";",
                 " a new tag of this saver needs a policy (NewTags::with_policy)"});
     }
-    const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy || known != tags_.end();
-    AnyPolicy policy = wanted.policy             ? *wanted.policy
-                       : known != tags_.end()    ? known->second.policy
-                       : options_.default_policy ? *options_.default_policy
-                       : wanted.of_new_graphs    ? *wanted.of_new_graphs
-                                                 : AnyPolicy{Discard{}};
-    const auto making = making_.emplace(wanted.tag, Making{std::this_thread::get_id(), nullptr}).first;
-    lock.unlock(); // making an arena and reserving its memory takes time
-    retry_leftovers();
-    std::shared_ptr<Member> member;
-    try {
-        member = make(wanted, driver, std::move(policy));
-        lock.lock();
-        making->second.member = member; // `set_margin` and `set_capacity` find it from here on
-        set_margin(*member, options_.margin);
-        const auto tag = tags_.find(wanted.tag); // the tag may exist on another device
-        if (tag != tags_.end() && tag->second.capacity != 0 && member->arena->capacity() == 0)
-            member->arena->set_capacity(tag->second.capacity);
-        lock.unlock();
-        if (enabled()) made(*member->arena);
-        lock.lock();
-        if (closed_) refuse_closed({"arena of tag ", in_quotes(member->tag)});
-        add_locked(member, said);
-    } catch (...) {
-        if (!lock.owns_lock()) lock.lock();
-        making->second.member = nullptr; // so that it is destroyed without the lock
-        lock.unlock();
-        if (member != nullptr) undo(std::move(member));
-        lock.lock();
-        making_.erase(making);
-        made_.notify_all();
-        throw;
-    }
-    making_.erase(making);
-    made_.notify_all();
-    return member;
+    if (options_.default_policy) return *options_.default_policy;
+    return wanted.of_new_graphs ? *wanted.of_new_graphs : AnyPolicy{Discard{}};
 }
 
-MEMSAVER_INLINE void TagTable::undo(std::shared_ptr<Member> member) noexcept {
-    bool kept = false;
-    try {
-        member->arena->close();
-    } catch (const Error&) {
-        kept = true;
-    } catch (const std::bad_alloc&) {
-        kept = true;
+MEMSAVER_INLINE void TagTable::end(const std::shared_ptr<Member>& member, FunctionRef<void()> closed) {
+    ArenaCore& arena = *member->arena;
+    arena.dropped.store(true);                      // threads waiting for its turn then have nothing to do
+    arena.close([&] { directory_.remove(arena); }); // its addresses may soon be reused
+    if (enabled() && !arena.idle_for_pause()) {
+        throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
+                         {StatusKind::gone, 0, "lost"}};
     }
-    if (member->arena->mapped_bytes() != 0) kept = true; // the device is lost
-    if (!kept) return forget_addresses(*member);         // the directory's entries keep the arena alive
-    try {
-        const std::lock_guard lock{mutex_};
-        leftovers_.push_back(std::move(member));
-    } catch (const std::bad_alloc&) { // the directory keeps it until the saver is destroyed
-    }
+    closed();
+    remove(*member);
 }
 
-MEMSAVER_INLINE std::size_t TagTable::retry_leftovers(std::optional<int> device) noexcept {
-    Members tried_again;
-    {
-        const std::lock_guard lock{mutex_};
-        tried_again.swap(leftovers_);
-    }
+MEMSAVER_INLINE std::size_t TagTable::retry_ends(std::optional<int> device) noexcept {
     std::size_t released = 0;
-    for (auto& leftover : tried_again) {
-        const std::shared_ptr<ArenaCore> arena = leftover->arena;
-        const std::size_t before = arena->mapped_bytes();
-        undo(std::move(leftover));
-        if (!device || arena->device() == *device) released += before - arena->mapped_bytes();
+    if (!enabled()) return released; // plain memory is freed by those who end a tag
+    try {
+        for (const auto& member : members(Tags::all())) {
+            if (!member->arena->dropped.load() || !member->arena->closed()) continue;
+            const std::size_t before = member->arena->mapped_bytes();
+            end(member, [] {});
+            if (!device || member->arena->device() == *device) released += before;
+        }
+    } catch (const std::exception&) { // the next call tries again
     }
     return released;
-}
-
-MEMSAVER_INLINE TagTable::Members TagTable::leftovers() {
-    const std::lock_guard lock{mutex_};
-    return leftovers_;
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::outside() {
@@ -254,16 +237,15 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     std::shared_ptr<Member> last; // destroyed after the lock is released, as is `left`
     std::optional<AnyDriver> left;
     const std::lock_guard lock{mutex_};
-    const auto is = [&](const std::shared_ptr<Member>& other) { return other.get() == &member; };
-    const auto tag = tags_.find(member.tag);
-    if (tag == tags_.end()) return;
-    if (member.resident != nullptr) residents_.remove(*member.resident, member.arena.get());
-    erase_in(tag->second.members, is);
-    if (tag->second.members.empty()) tags_.erase(tag);
     const auto at = member_at(member.serial);
     if (at == members_.end()) return;
     last = std::move(*at);
     members_.erase(at);
+    made_.notify_all();
+    residents_.remove(*last->resident, last->arena.get());
+    const auto tag = tags_.find(last->tag);
+    erase_in(tag->second.members, [&](const auto& other) { return other == last; });
+    if (tag->second.members.empty()) tags_.erase(tag);
     const auto of_device = [device = last->driver.device()](const AnyDriver& driver) {
         return driver.device() == device;
     };
@@ -289,9 +271,6 @@ MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
     for (const auto& member : members_) {
         set_margin(*member, bytes);
     }
-    for (const auto& [tag, making] : making_) {
-        if (making.member != nullptr) set_margin(*making.member, bytes);
-    }
 }
 
 MEMSAVER_INLINE void TagTable::set_margin(const Member& member, std::size_t bytes) noexcept {
@@ -312,9 +291,6 @@ MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t 
     for (const auto& member : members) {
         member->arena->set_capacity(bytes);
         if (const auto tag = tags_.find(member->tag); tag != tags_.end()) tag->second.capacity = bytes;
-        const auto making = making_.find(member->tag); // being made on another device
-        if (making != making_.end() && making->second.member != nullptr)
-            making->second.member->arena->set_capacity(bytes);
     }
 }
 
@@ -430,6 +406,9 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     }
     tag->second.members.push_back(member);
     member->resident = tag->second.resident;
+    member->maker = std::this_thread::get_id();
+    set_margin(*member, options_.margin);
+    if (tag->second.capacity != 0 && member->arena->capacity() == 0) member->arena->set_capacity(tag->second.capacity);
     member->serial = member->arena->arena_serial = ++last_serial_;
     members_.push_back(member);
     if (new_device) drivers_.push_back(member->driver);
