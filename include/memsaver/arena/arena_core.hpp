@@ -97,6 +97,7 @@ private:
 /// one thread at a time creates and maps new pages, without holding either.
 class ArenaCore final : public std::enable_shared_from_this<ArenaCore> {
 public:
+    class Step;
     class Pause; // the operations, in steps; run_steps.hpp runs those of many arenas
     class Resume;
     class Trim;

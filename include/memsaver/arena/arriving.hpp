@@ -23,27 +23,21 @@ namespace detail {
 /// One save ahead of a pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`; after
 /// that an Arriving takes over. Destroying it before that changes nothing. The memory stays active and serves
 /// allocations. Move-only.
-class ArenaCore::SaveAhead {
+class ArenaCore::SaveAhead final : public Step {
 public:
     SaveAhead(ArenaCore& core, Turn::Hold turn);
     SaveAhead(SaveAhead&&) noexcept = default;
-    SaveAhead& operator=(SaveAhead&&) = delete;
     ~SaveAhead();
 
-    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); }
     /// Returns whether saved bytes stay valid until they are invalidated. If not, they must not be saved ahead.
     [[nodiscard]] bool able() const noexcept { return able_; }
     [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
-    void idle(std::chrono::nanoseconds waited, bool /*whole_device*/) noexcept { waited_ = waited; }
     /// Starts saving the blocks that are live now. Throws what the policy throws.
     void enqueue();
 
 private:
     friend class Arriving;
 
-    Turn::Hold turn_;
-    Borrowed core_;
     bool able_;
     std::vector<Memory*> memories_;     // active
     std::vector<Range> ranges_;         // theirs at the beginning, sorted
@@ -51,7 +45,6 @@ private:
     bool enqueued_ = false;             // and not yet passed to an Arriving
     Ticket ticket_;
     Span saving_;
-    std::chrono::nanoseconds waited_{0};
 };
 
 /// A transfer that continues without the turn. Its states, and who changes them:

@@ -24,7 +24,7 @@ namespace detail {
 // --- saving ahead ---
 
 MEMSAVER_INLINE ArenaCore::SaveAhead::SaveAhead(ArenaCore& core, Turn::Hold turn)
-    : turn_{std::move(turn)}, core_{&core}, able_{core.own_->saves_once()} {
+    : Step{core, std::move(turn)}, able_{core.own_->saves_once()} {
     core.give_up_failed_arrival();
     {
         const std::lock_guard lock{core.mutex_};
@@ -105,7 +105,7 @@ MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>&
 MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>& arriving,
                                                 SaveAhead&& saving) noexcept {
     saving.enqueued_ = false;
-    arriving->row_.waited = saving.waited_;
+    arriving->row_.waited = saving.row_.waited;
     arriving->saving_.push_back(std::move(saving.ticket_)); // capacity was reserved
     arriving->span_ = std::move(saving.saving_);
     arriving->core_.set_arriving(arriving);

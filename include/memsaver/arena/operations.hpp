@@ -17,29 +17,54 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
+/// What all operations of one arena have: its turn, and a row of the report.
+class ArenaCore::Step {
+public:
+    Step(const Step&) = delete;
+    Step& operator=(Step&&) = delete;
+
+    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); } // not after the step has ended
+    [[nodiscard]] ArenaCore& core() noexcept { return *core_; }
+    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
+
+    /// Notes that the work to wait for has completed. `whole_device`: that was all work of the device, so it is a
+    /// fence.
+    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
+        row_.waited = waited;
+        if (whole_device) core_->frees_.finish_fence(fence_);
+    }
+
+protected:
+    Step(ArenaCore& core, Turn::Hold turn) : turn_{std::move(turn)}, core_{&core}, fence_{core.frees_.begin_fence()} {
+        row_.tag = core.tag_;
+        row_.device = core.device();
+    }
+    Step(Step&&) noexcept = default;
+    ~Step() = default;
+
+    void note(const Status& status) noexcept { (void)note_first(failure_, status); }
+
+    Turn::Hold turn_;
+    Borrowed core_;
+    std::uint64_t fence_;
+    TagReport row_;
+    Status failure_;
+};
+
 /// One pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`, `wait`, `release`,
 /// `commit`. Destroying it before `release` leaves everything unchanged. It takes the active memory away, so while it
 /// lives new blocks come from other memory, and blocks deallocated in its own stay as they are.
-class ArenaCore::Pause {
+class ArenaCore::Pause final : public Step {
 public:
     /// `once`: the policy for this pause, if not the tag's. Throws OutOfHostMemory, or DriverError if copies of an
     /// earlier, failed operation cannot be waited for; then nothing has changed.
     Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once);
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
     ~Pause();
 
-    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
-    [[nodiscard]] ArenaCore& core() noexcept { return *core_; }
     /// Returns whether there is nothing to pause and nothing to report, not even a leftover that was released.
     [[nodiscard]] bool empty() const noexcept { return !takes() && failure_.ok() && row_.released_bytes == 0; }
     /// Returns whether it releases memory, so that work must be waited for first.
     [[nodiscard]] bool takes() const noexcept { return !taken_.empty() || released_; }
-
-    /// Notes that the work to wait for has completed. `whole_device`: that was all work of the device, so it is a
-    /// fence.
-    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
 
     /// Starts saving. Throws what the policy throws.
     void enqueue();
@@ -84,17 +109,13 @@ private:
         ArenaCore* core = nullptr;
     };
 
-    void note(const Status& status) noexcept { (void)note_first(failure_, status); }
     TagReport finish() noexcept;
 
-    Turn::Hold turn_;
-    Borrowed core_;
     bool keeps_; // the policy keeps the bytes
     bool enqueued_ = false;
     bool gone_ = false;     // `release` was called: the memory is paused
     bool released_ = false; // released elastic memory waits for work
     std::shared_ptr<AnySlot> slot_;
-    std::uint64_t fence_;
     std::vector<Memory*> taken_;     // leaving
     std::vector<Extent*> extents_;   // of all of it, sorted
     std::vector<Range> ranges_;      // of these, once the saves have begun
@@ -102,26 +123,20 @@ private:
     std::size_t scratch_before_ = 0; // scratch bytes at the beginning
     Ticket ticket_;
     Span saving_;
-    TagReport row_;
-    Status failure_;
 };
 
 /// One resume, in steps. The constructor begins it; then: `create`, `map`, `enqueue`, `wait`, `commit`. Destroying it
 /// before `commit` leaves the memory paused as before and its backup complete. Paused memory in which no block lives is
 /// not resumed, and adjacent ranges come back as one handle. Pages that could not be released are taken back as they
 /// are. Move-only.
-class ArenaCore::Resume {
+class ArenaCore::Resume final : public Step {
 public:
     /// `once`: a policy that replaces the saved bytes for this resume. Throws OutOfHostMemory, or DriverError if copies
     /// of an earlier, failed operation cannot be waited for; then nothing has changed.
     Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once = {});
     Resume(Resume&&) noexcept = default;
-    Resume& operator=(Resume&&) = delete;
     ~Resume();
 
-    [[nodiscard]] const std::string& tag() const noexcept { return core_->tag(); } // not after `commit`
-    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] ArenaCore& core() noexcept { return *core_; }
     /// Returns whether there is nothing to resume and nothing to report, not even a leftover that was released.
     [[nodiscard]] bool empty() const noexcept { return coming_.empty() && row_.released_bytes == 0; }
     /// Returns whether any memory comes back.
@@ -176,8 +191,6 @@ private:
     /// The memory can be found resident from here on. Counts a loss, once, if the saved bytes are not restored.
     void becomes_resident() noexcept;
 
-    Turn::Hold turn_;
-    Borrowed core_;
     std::shared_ptr<AnySlot> once_;
     std::vector<Memory*> coming_;   // arriving
     bool enqueued_ = false;         // copies may be in flight, also those of a `restore` that threw
@@ -187,24 +200,15 @@ private:
     std::size_t waited_ = 0;        // number of tickets waited for
     std::size_t scratch_bytes_ = 0; // created and not reported yet
     Span restoring_;
-    TagReport row_;
 };
 
 /// One trim, in steps. The constructor begins it; then: wait for the device, `idle`, `release`, `commit`.
-class ArenaCore::Trim {
+class ArenaCore::Trim final : public Step {
 public:
-    Trim(ArenaCore& core, Turn::Hold turn);
-    Trim(const Trim&) = delete;
-    Trim& operator=(const Trim&) = delete;
+    Trim(ArenaCore& core, Turn::Hold turn) : Step{core, std::move(turn)} {}
 
-    [[nodiscard]] const AnyDriver& driver() const noexcept { return core_->driver(); }
-    [[nodiscard]] const std::string& tag() const noexcept { return row_.tag; }
-    [[nodiscard]] ArenaCore& core() noexcept { return *core_; }
     [[nodiscard]] static constexpr bool empty() noexcept { return false; }
     [[nodiscard]] static constexpr bool takes() noexcept { return true; } // freed blocks may be waiting for the device
-
-    /// As Pause::idle. With `whole_device`, blocks freed before the trim are free.
-    void idle(std::chrono::nanoseconds waited, bool whole_device) noexcept;
 
     /// Releases extents that are entirely free. Failures are recorded and reported by `commit`.
     void release() noexcept;
@@ -213,14 +217,7 @@ public:
     TagReport commit(Status& status) noexcept;
 
 private:
-    void note(const Status& status) noexcept { (void)note_first(failure_, status); }
     std::vector<Extent> take_unused();
-
-    Turn::Hold turn_;
-    Borrowed core_;
-    std::uint64_t fence_;
-    TagReport row_;
-    Status failure_;
 };
 
 using PauseStep = ArenaCore::Pause;

@@ -22,10 +22,8 @@ namespace detail {
 // --- pause ---
 
 MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
-    : turn_{std::move(turn)}, core_{&core}, keeps_{(once ? *once : core.policy_).keeps_bytes()},
-      slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.own_}, fence_{core.frees_.begin_fence()} {
-    row_.tag = core.tag_;
-    row_.device = core.device();
+    : Step{core, std::move(turn)}, keeps_{(once ? *once : core.policy_).keeps_bytes()},
+      slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.own_} {
     core.recover();
     // A pause is not complete while pages are held, so it also releases those of earlier calls.
     note(core.retry_leftovers(row_.released_bytes));
@@ -53,11 +51,6 @@ MEMSAVER_INLINE ArenaCore::Pause::Pause(ArenaCore& core, Turn::Hold turn, const 
 
 MEMSAVER_INLINE ArenaCore::Pause::~Pause() {
     if (core_ != nullptr) (void)finish();
-}
-
-MEMSAVER_INLINE void ArenaCore::Pause::idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
-    row_.waited = waited;
-    if (whole_device) core_->frees_.finish_fence(fence_);
 }
 
 MEMSAVER_INLINE void ArenaCore::Pause::enqueue() {
@@ -149,9 +142,7 @@ MEMSAVER_INLINE TagReport ArenaCore::Pause::finish() noexcept {
 // --- resume ---
 
 MEMSAVER_INLINE ArenaCore::Resume::Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
-    : turn_{std::move(turn)}, core_{&core}, once_{once ? once->open(core.driver_) : nullptr} {
-    row_.tag = core.tag_;
-    row_.device = core.device();
+    : Step{core, std::move(turn)}, once_{once ? once->open(core.driver_) : nullptr} {
     core.recover();
     bool sealed = false; // if published pages could not be released, bytes would come back into what others read
     for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i) sealed |= each->sealed;
@@ -378,17 +369,6 @@ MEMSAVER_INLINE TagReport ArenaCore::Resume::commit() noexcept {
 }
 
 // --- trim ---
-
-MEMSAVER_INLINE ArenaCore::Trim::Trim(ArenaCore& core, Turn::Hold turn)
-    : turn_{std::move(turn)}, core_{&core}, fence_{core.frees_.begin_fence()} {
-    row_.tag = core.tag_;
-    row_.device = core.device();
-}
-
-MEMSAVER_INLINE void ArenaCore::Trim::idle(std::chrono::nanoseconds waited, bool whole_device) noexcept {
-    row_.waited = waited;
-    if (whole_device) core_->frees_.finish_fence(fence_);
-}
 
 MEMSAVER_INLINE void ArenaCore::Trim::release() noexcept {
     try {
