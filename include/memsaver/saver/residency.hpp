@@ -88,7 +88,7 @@ private:
     ResidentList asked_;                    ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
-    bool moving_ = false;                ///< an exception comes from a move, which `rest` limits
+    bool moving_ = false;                ///< an exception comes from a move: not from a hook, nor for lack of room
     Report done_;                        ///< of all moves
     std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };

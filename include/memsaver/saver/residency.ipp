@@ -167,10 +167,12 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     bool arrived = false;
     moving_ = true;
     const auto act = [&] {
-        const Span span =
-            out.empty() ? state_.span_of(in.names(), "resume") : state_.span_of(going.names(), "exchange");
+        const bool resumes = in.size() != 0;
+        const Span span = out.empty() ? state_.span_of(in.names(), "resume")
+                                      : state_.span_of(going.names(), resumes ? "exchange" : "pause");
         try {
             split(out.empty() ? state_.resume_now(coming, {}, deadline)
+                  : !resumes  ? state_.pause_now(leaving, {.order = order, .timeout = time_left(deadline)})
                               : state_.exchange_now(leaving, coming, {.order = order, .timeout = time_left(deadline)}));
         } catch (const Error& error) {
             split(error.report());
@@ -187,16 +189,17 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         first = std::current_exception();
     }
     moving_ = first != nullptr;
-    for (TagReport& row : done_.tags) row.held_bytes = 0; // this move reports what is held now
-    done_.held_bytes = 0;
-    done_.add(gone.report);
-    done_.add(come.report);
     residents_.count_eviction(gone.report);
     residents_.count_arrival(come.report);
     let_go();
     const auto in_report = [](const Report& report, const std::string& tag) {
         return any_in(report.tags, [&](const TagReport& row) { return row.tag == tag; });
     };
+    for (TagReport& row : done_.tags) { // this move reports what is held now
+        if (!in_report(gone.report, row.tag) && !in_report(come.report, row.tag)) continue;
+        done_.held_bytes -= row.held_bytes;
+        row.held_bytes = 0;
+    }
     // A failed move may have paused or resumed only some of the tags, or part of one.
     erase_in(gone.tags, [&](const std::string& tag) {
         return !in_report(gone.report, tag) || (!arrived && state_.tags_.any_resident(tag));
@@ -207,6 +210,10 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
     note_hooks_ran(gone.tags);
     if (!gone.tags.empty()) state_.run_after(state_.after_pause_, gone, first);
     if (!come.tags.empty()) state_.run_after(state_.after_resume_, come, first);
+    const std::chrono::nanoseconds elapsed = done_.elapsed + gone.report.elapsed; // which is that of both
+    done_.add(gone.report);                                                       // with what hooks have added
+    done_.add(come.report);
+    done_.elapsed = elapsed;
     if (first) std::rethrow_exception(first);
     return refused;
 }
@@ -351,8 +358,6 @@ MEMSAVER_INLINE OutOfMemory Residency::no_room(const Tags& in, const char* why) 
 // --- reclaim ---
 
 struct Residency::Reclaiming {
-    using Clock = std::chrono::steady_clock;
-
     std::size_t bytes;
     int device;
     const ReclaimOptions& options;
@@ -360,21 +365,10 @@ struct Residency::Reclaiming {
     bool all_or_none = false; // pauses nothing that does not suffice
     Reclaimed got{};
     const char* in_the_way = "";
-    bool one_by_one = false;                       // set once one of several tags is not idle
-    Clock::time_point counted_from = Clock::now(); // moved forward by the time spent in the program's functions
+    bool one_by_one = false; // set once one of several tags is not idle
 
     [[nodiscard]] bool enough() const noexcept { return got.bytes() >= bytes; }
     [[nodiscard]] std::size_t missing() const noexcept { return enough() ? 0 : bytes - got.bytes(); }
-    /// Calls functions of the program, whose time does not count.
-    template <class Act>
-    auto theirs(const Act& act) {
-        struct Apart {
-            Clock::time_point& from;
-            Clock::time_point begun = Clock::now();
-            ~Apart() { from += Clock::now() - begun; }
-        } const apart{counted_from};
-        return act();
-    }
 };
 
 MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOptions& options) {
@@ -384,14 +378,14 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
     now.got.unused_bytes = state_.release_unused(device, false);
     if (!now.enough()) now.got.unused_bytes += state_.release_unused(device, true);
     if (!now.enough()) {
-        now.got.elastic_bytes = now.theirs([&] { return state_.ask_elastic(device, {}, now.missing()); });
+        now.got.elastic_bytes = state_.ask_elastic(device, {}, now.missing());
         if (!now.enough() && !state_.elastic_.empty())
             now.in_the_way = "owners of elastic memory keep the rest of it; ";
     }
     do {
         at_most_ = options.at_most - std::min(options.at_most, now.got.bytes());
     } while (!now.enough() && evict_some(now));
-    now.got.report.elapsed = Reclaiming::Clock::now() - now.counted_from;
+    now.got.report = std::move(done_);
     for (Holder& row : state_.holders()) {
         if (row.device == device) now.got.holders.push_back(std::move(row));
     }
@@ -407,7 +401,7 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
     ResidentList out = choose_victims({{now.device, now.missing()}}, now.all_or_none);
     if (out.empty()) return false;
     if (now.one_by_one) out.resize(1);
-    if (!now.theirs([&] { return hooks_agree(out); })) return true;
+    if (!hooks_agree(out)) return true;
     const char* const captured = "a capture is open, so no tag can be paused; ";
     if (state_.captures_.open()) {
         now.in_the_way = captured;
@@ -418,9 +412,7 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
         tell_unneeded();
         return true;
     }
-    PauseEvent event{tags_of(out).names(), {}};
-    const Tags going{event.tags};
-    Report report;
+    moving_ = true;
     try {
         const Deadline deadline = now.until ? now.until : deadline_after(now.options.timeout);
         claim.wait_for_marks(deadline);
@@ -431,27 +423,21 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
             now.in_the_way = captured;
             return false;
         }
-        const Span pausing = state_.span_of(going.names(), "pause");
-        report =
-            state_.pause_now(state_.tags_.members(going), {.order = now.options.order, .timeout = time_left(deadline)});
+        (void)move(out, Tags{}, now.options.order, deadline, [&] { // hooks run without the claim
+            claim.end();
+            no_captures.reset();
+        });
     } catch (const NotIdle&) {
+        if (!moving_) throw; // a hook's
         now.one_by_one = true;
         if (out.size() == 1) passed_by_.push_back(out.front());
         return true;
     }
-    claim.end(); // before hooks run
-    residents_.count_eviction(report);
-    event.report = std::move(report);
-    note_hooks_ran(event.tags);
-    now.theirs([&] { state_.run_hooks(state_.after_pause_, event, true); }); // may add the bytes that they released
-    std::size_t released = 0;
-    for (const TagReport& row : event.report.tags) {
-        if (row.device == now.device) released += row.released_bytes;
-        now.got.report.add(row);
-    }
-    now.got.evicted_bytes += released;
-    // Other threads had paused them, or their memory cannot be released now: do not retry them.
-    if (released == 0) passed_by_.insert(passed_by_.end(), out.begin(), out.end());
+    std::size_t evicted = 0; // so far
+    for (const TagReport& row : done_.tags) evicted += row.device == now.device ? row.released_bytes : 0;
+    // If nothing came, other threads had paused them, or their memory cannot be released now: do not retry them.
+    if (evicted == now.got.evicted_bytes) passed_by_.insert(passed_by_.end(), out.begin(), out.end());
+    now.got.evicted_bytes = evicted;
     return true;
 }
 
