@@ -5,13 +5,13 @@
 #include "memsaver/arena/operations.hpp"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,8 +50,8 @@ private:
 /// A transfer that continues without the turn. Its states, and who changes them:
 ///
 /// - *under way*: an operation has begun it and given up its turn. Any thread may have streams follow its tickets, wait
-///   for them or query them; a Use keeps the tickets alive meanwhile. The next thread that holds the turn settles it:
-///   either a thread in `end`, or any other operation (in ArenaCore::take_turn).
+///   for them or query them. The next thread that holds the turn settles it: either a thread in `end`, or any other
+///   operation (in ArenaCore::take_turn). Between the end of its tickets and the commit, its bytes are here.
 /// - *over*: committed, or saving failed.
 /// - *failed*: restoring failed. The pages stay mapped, because work may be queued behind the bytes that did arrive.
 ///   The next pause or resume gives it up: then it is over, and the memory is paused as before.
@@ -83,12 +83,17 @@ public:
     /// Returns whether no transfer is in flight any more, successful or not. Never waits.
     [[nodiscard]] bool done() noexcept;
     /// Makes later work of the stream start after these bytes have arrived. Throws the failure that prevents it.
-    void follow(StreamRef stream, Range range);
+    void follow(StreamRef stream, Range range) {
+        (void)each_ticket("make a stream wait for arriving bytes", range,
+                          [&](Ticket& ticket) { return ticket.follow(stream, range); });
+    }
     /// As `follow` for all bytes, on behalf of a graph: throws Misuse, beginning with `what`, if they could not be
     /// restored. Returns false if it is over.
     bool follow_all(StreamRef stream, const char* what);
     /// Waits until these bytes have arrived. Throws the failure that prevents it.
-    void wait_for(Range range);
+    void wait_for(Range range) {
+        (void)each_ticket("wait for arriving bytes", range, [&](Ticket& ticket) { return ticket.wait_for(range); });
+    }
     /// Waits for all bytes, and settles it if no other thread has. Throws the failure that prevented their arrival. The
     /// arena must be alive.
     void end();
@@ -99,24 +104,20 @@ public:
 
 private:
     enum class State : unsigned char { under_way, failed, over };
-    class Use;
 
     [[nodiscard]] bool in(State state) noexcept;
     [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return coming_ ? coming_->tickets() : saving_; }
     /// Calls `act()` and names the tag in its exceptions. Locks, because several threads may get the same exception
     /// object.
-    template <class Act>
-    void named(Act&& act);
-    /// Calls `act(ticket)` for each ticket while they live. Returns whether they did. Throws the error of the first
-    /// failure.
-    template <class Act>
-    bool each_ticket(const char* what, Range range, Act&& act);
+    void named(FunctionRef<void()> act);
+    /// Calls `act(ticket)` for each ticket. Returns false if it is over. Throws the error of the first failure.
+    bool each_ticket(const char* what, Range range, FunctionRef<Status(Ticket&)> act);
     void poll_until(const Deadline& deadline);
     void wait_for_all();
-    /// Sets the outcome, `failure` or none, and waits until no thread uses the tickets. All transfers must have ended.
-    void shut_out(const std::exception_ptr& failure) noexcept;
-    void finish(State state, std::exception_ptr failure) noexcept;
-    void throw_failure();
+    /// Sets the outcome, `failure` or none, and ends the tickets, once no thread uses them any more. All transfers must
+    /// have ended. Returns the resume, to be committed or given up.
+    std::optional<Resume> take(const std::exception_ptr& failure) noexcept;
+    void finish(State state, const std::exception_ptr& failure) noexcept;
 
     ArenaCore& core_;
     bool coming_back_ = false; // set before it is shared
@@ -124,11 +125,9 @@ private:
     std::vector<Ticket> saving_;
     Span span_;
     TagReport row_;
-    std::mutex mutex_; // guards the members below
-    std::condition_variable changed_;
+    std::mutex naming_;
+    std::shared_mutex mutex_; // guards the tickets, shared by those who use them, and the members below
     State state_ = State::under_way;
-    bool shut_ = false;
-    std::size_t uses_ = 0;
     std::exception_ptr failure_;
 };
 

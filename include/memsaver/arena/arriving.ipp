@@ -66,29 +66,6 @@ MEMSAVER_INLINE void ArenaCore::SaveAhead::enqueue() {
 
 // --- bytes in flight ---
 
-/// Keeps the tickets alive while it lives. Converts to false if they are gone or about to go.
-class ArenaCore::Arriving::Use {
-public:
-    explicit Use(Arriving& arriving) : arriving_{arriving} {
-        const std::lock_guard lock{arriving_.mutex_};
-        counts_ = arriving_.state_ != State::over && !arriving_.shut_; // shut: all transfers have ended
-        if (counts_) arriving_.uses_ += 1;
-    }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    ~Use() {
-        if (!counts_) return;
-        const std::lock_guard lock{arriving_.mutex_};
-        arriving_.uses_ -= 1;
-        arriving_.changed_.notify_all();
-    }
-    [[nodiscard]] explicit operator bool() const noexcept { return counts_; }
-
-private:
-    Arriving& arriving_;
-    bool counts_ = false;
-};
-
 MEMSAVER_INLINE ArenaCore::Arriving::Arriving(ArenaCore& core) : core_{core} {
     row_.tag = core.tag();
     row_.device = core.device();
@@ -128,41 +105,28 @@ MEMSAVER_INLINE void ArenaCore::Arriving::settle(const Deadline& deadline) {
             } catch (...) { // the first failure counts
             }
         }
-        if (coming_back_) return finish(State::failed, std::move(failure));
+        if (coming_back_) return finish(State::failed, failure);
         core_.unsettle(); // copies may still be in flight after a failure
     }
-    shut_out(failure);
-    if (coming_) {
-        row_ = coming_->commit();
-        coming_.reset();
-    } else {
-        saving_.clear();
-        span_.end();
-    }
-    finish(State::over, std::move(failure));
+    if (std::optional<Resume> arrived = take(failure)) row_ = arrived->commit();
+    span_.end();
+    finish(State::over, failure);
 }
 
 MEMSAVER_INLINE void ArenaCore::Arriving::give_up() noexcept {
     if (!in(State::failed)) return;
-    shut_out(failure_);
-    coming_.reset();
-    finish(State::over, failure_);
+    const std::exception_ptr failure = failure_; // no lock: the turn is held
+    (void)take(failure);
+    finish(State::over, failure);
 }
 
 MEMSAVER_INLINE bool ArenaCore::Arriving::done() noexcept {
-    const Use use{*this};
-    if (!use) return true;
+    const std::shared_lock lock{mutex_};
     for (Ticket& ticket : tickets()) {
         bool done = false;
         if (ticket.query(done).ok() && !done) return false;
     }
     return true;
-}
-
-MEMSAVER_INLINE void ArenaCore::Arriving::follow(StreamRef stream, Range range) {
-    const bool under_way = each_ticket("make a stream wait for arriving bytes", range,
-                                       [&](Ticket& ticket) { return ticket.follow(stream, range); });
-    if (!under_way) throw_failure();
 }
 
 MEMSAVER_INLINE bool ArenaCore::Arriving::follow_all(StreamRef stream, const char* what) {
@@ -173,46 +137,38 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::follow_all(StreamRef stream, const cha
     return each_ticket(what, all, [&](Ticket& ticket) { return ticket.follow(stream, all); });
 }
 
-MEMSAVER_INLINE void ArenaCore::Arriving::wait_for(Range range) {
-    const bool under_way =
-        each_ticket("wait for arriving bytes", range, [&](Ticket& ticket) { return ticket.wait_for(range); });
-    if (!under_way) throw_failure();
-}
-
 MEMSAVER_INLINE void ArenaCore::Arriving::end() {
     while (in(State::under_way)) {
         if (core_.finish_arriving() || !in(State::under_way)) continue;
         misuse({"wait for bytes of tag ", in_quotes(core_.tag()), " inside an operation on it"});
     }
-    throw_failure();
+    const std::shared_lock lock{mutex_};
+    if (failure_) std::rethrow_exception(failure_);
 }
 
 MEMSAVER_INLINE void ArenaCore::Arriving::cancel() noexcept {
-    const Use use{*this};
-    if (!use) return;
+    const std::shared_lock lock{mutex_};
     for (Ticket& ticket : tickets()) ticket.cancel();
 }
 
 MEMSAVER_INLINE bool ArenaCore::Arriving::in(State state) noexcept {
-    const std::lock_guard lock{mutex_};
+    const std::shared_lock lock{mutex_};
     return state_ == state;
 }
 
-template <class Act>
-MEMSAVER_INLINE void ArenaCore::Arriving::named(Act&& act) {
+MEMSAVER_INLINE void ArenaCore::Arriving::named(FunctionRef<void()> act) {
     try {
         act();
     } catch (Error& error) {
-        const std::lock_guard lock{mutex_};
+        const std::lock_guard lock{naming_};
         if (error.tag() != core_.tag()) name_tag(error, core_.tag());
         throw;
     }
 }
 
-template <class Act>
-MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range range, Act&& act) {
-    const Use use{*this};
-    if (!use) return false;
+MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range range, FunctionRef<Status(Ticket&)> act) {
+    const std::shared_lock lock{mutex_};
+    if (tickets().empty() && failure_) std::rethrow_exception(failure_);
     for (Ticket& ticket : tickets()) {
         named([&] {
             const Status status = act(ticket);
@@ -221,13 +177,11 @@ MEMSAVER_INLINE bool ArenaCore::Arriving::each_ticket(const char* what, Range ra
             core_.check_moved(status, what, range.bytes);
         });
     }
-    return true;
+    return state_ != State::over;
 }
 
 MEMSAVER_INLINE void ArenaCore::Arriving::poll_until(const Deadline& deadline) {
-    if (const Use use{*this}) {
-        for (Ticket& ticket : tickets()) (void)ticket.wait_for({}); // its executor may wait for this thread
-    }
+    for (Ticket& ticket : tickets()) (void)ticket.wait_for({}); // its executor may wait for this thread
     if (!detail::poll_until(deadline, [&] { return done(); })) {
         not_idle({"tag ", in_quotes(core_.tag()),
                   ": the timeout expired while its bytes were still arriving; nothing has changed"});
@@ -242,28 +196,19 @@ MEMSAVER_INLINE void ArenaCore::Arriving::wait_for_all() {
     }
 }
 
-MEMSAVER_INLINE void ArenaCore::Arriving::shut_out(const std::exception_ptr& failure) noexcept {
-    std::unique_lock lock{mutex_};
+MEMSAVER_INLINE std::optional<ArenaCore::Resume> ArenaCore::Arriving::take(const std::exception_ptr& failure) noexcept {
+    const std::lock_guard lock{mutex_};
     failure_ = failure;
-    shut_ = true;
-    changed_.wait(lock, [&] { return uses_ == 0; });
+    saving_.clear();
+    std::optional<Resume> coming{std::move(coming_)};
+    coming_.reset();
+    return coming;
 }
 
-MEMSAVER_INLINE void ArenaCore::Arriving::finish(State state, std::exception_ptr failure) noexcept {
+MEMSAVER_INLINE void ArenaCore::Arriving::finish(State state, const std::exception_ptr& failure) noexcept {
     const std::lock_guard lock{mutex_};
     state_ = state;
-    shut_ = false;
-    failure_ = std::move(failure);
-    changed_.notify_all();
-}
-
-MEMSAVER_INLINE void ArenaCore::Arriving::throw_failure() {
-    std::exception_ptr failure;
-    {
-        const std::lock_guard lock{mutex_};
-        failure = failure_;
-    }
-    if (failure) std::rethrow_exception(failure);
+    failure_ = failure;
 }
 
 // --- ArenaCore's methods ---
