@@ -486,17 +486,6 @@ MEMSAVER_INLINE bool Residency::make_room(const OutOfMemory& error, int device, 
 
 // --- holders ---
 
-MEMSAVER_INLINE ResidentList SaverState::residents_of(const Members& members) {
-    ResidentList all;
-    all.reserve(members.size());
-    for (const auto& member : members) {
-        if (member->resident != nullptr) all.push_back(member->resident);
-    }
-    sort_by(all, [](const auto& resident) { return key_of(resident.get()); });
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    return all;
-}
-
 MEMSAVER_INLINE std::vector<Holder> SaverState::holders(const Tags& wanted) {
     std::vector<Holder> rows;
     for (const auto& member : tags_.members(Tags::all())) {

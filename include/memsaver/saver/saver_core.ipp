@@ -487,7 +487,7 @@ MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
 MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
     const Deadline deadline = deadline_after(options.timeout);
     erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
-    const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "pause"};
+    const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "pause"};
     const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
     Turns turns = take_turns(members, deadline, "pause");
     if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
@@ -581,7 +581,7 @@ MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const E
     const Deadline deadline = deadline_after(options.timeout);
     Members members = std::move(out);
     erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
-    const Residents::Claim unused{tags_.residents(), residents_of(members), deadline, "exchange"};
+    const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "exchange"};
     const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
     const std::size_t going = members.size();
     erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
@@ -664,7 +664,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         state_->tags_.require("drop", tags);
         const TagTable::Members members = state_->tags_.members(tags);
         Residents& residents = state_->tags_.residents();
-        const Residents::Claim unused{residents, SaverState::residents_of(members), {}, "drop"};
+        const Residents::Claim unused{residents, TagTable::residents_of(members), {}, "drop"};
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
         for (const auto& member : members) {
             const auto same = [&](const auto& other) { return other->resident == member->resident; };

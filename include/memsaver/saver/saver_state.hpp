@@ -168,8 +168,6 @@ class SaverState {
         if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
         return {owner_among(drivers, tags_.drivers(), mark)};
     }
-    /// Returns each tag once.
-    [[nodiscard]] static ResidentList residents_of(const Members& members);
     /// Returns the current holders of memory, one row per tag and device. A tag of `wanted`, which a use names, is
     /// "wanted" rather than "idle".
     [[nodiscard]] std::vector<Holder> holders(const Tags& wanted = {});

@@ -86,8 +86,9 @@ public:
     [[nodiscard]] bool all_resident(const std::string& tag) noexcept;
     /// Returns whether any memory of the tag is active.
     [[nodiscard]] bool any_resident(const std::string& tag) noexcept;
-    /// Returns the residency records of these tags, each once. Throws as `require` does.
+    /// Returns the residency records of these tags, each once, in the order of `members`. Throws as `require` does.
     [[nodiscard]] ResidentList residents(const char* what, const Tags& tags);
+    [[nodiscard]] static ResidentList residents_of(const Members& members);
     /// Returns the residency bookkeeping of all tags.
     [[nodiscard]] Residents& residents() noexcept { return residents_; }
     [[nodiscard]] std::size_t host_bytes() const noexcept { return host_budget_->taken_bytes(); }
@@ -129,7 +130,10 @@ private:
 
     // Called with the lock held:
 
+    void require_locked(const char* what, const Tags& tags) const;
+    [[nodiscard]] Members members_locked(const Tags& tags) const;
     [[nodiscard]] Members::iterator member_at(std::uint64_t serial) noexcept;
+    void look_for_devices() noexcept;
     [[noreturn, gnu::cold]] static void refuse_closed(Bits what);
     /// Returns the message for an unknown tag, with similar names.
     [[nodiscard]] std::string unknown_locked(std::string_view name) const;
@@ -154,10 +158,10 @@ private:
     Residents residents_; // its lock is taken after this table's
     Directory directory_; // declared before the arenas that it refers to, so that it is destroyed later
     std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
+    const AnyDriver driver_;
     std::mutex mutex_; // guards the members below
     SaverOptions options_;
     bool closed_ = false;
-    std::vector<AnyDriver> drivers_;
     std::atomic<bool> several_devices_{false};
     std::map<std::string, Tag, std::less<>> tags_;
     Members members_; // all, in the order in which they were made

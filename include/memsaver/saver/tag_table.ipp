@@ -25,14 +25,14 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
-    : options_{std::move(options)}, drivers_{std::move(driver)} {}
+    : driver_{std::move(driver)}, options_{std::move(options)} {}
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag& wanted,
                                                                 const std::function<void(ArenaCore&)>& made) {
     retry_ends();
     std::shared_ptr<Member> member; // destroyed without the lock, if another thread was faster
     std::unique_lock lock{mutex_};
-    const AnyDriver driver = wanted.driver ? *wanted.driver : drivers_.front();
+    const AnyDriver& driver = wanted.driver ? *wanted.driver : driver_;
     for (;;) {
         if (closed_) refuse_closed({"arena of tag ", in_quotes(wanted.tag)});
         if (wanted.tag.empty()) misuse({"tag \"\": a tag needs a name"});
@@ -115,7 +115,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::outside() {
         ArenaOptions options;
         options.margin = options_.margin;
         options.events = options_.events;
-        outside_ = make_arena("outside", drivers_.front(), AnyPolicy{Discard{}}, options);
+        outside_ = make_arena("outside", driver_, AnyPolicy{Discard{}}, options);
     }
     return outside_;
 }
@@ -135,6 +135,10 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::owner_of(ArenaCore& arena) 
 
 MEMSAVER_INLINE void TagTable::require(const char* what, const Tags& tags) {
     const std::lock_guard lock{mutex_};
+    require_locked(what, tags);
+}
+
+MEMSAVER_INLINE void TagTable::require_locked(const char* what, const Tags& tags) const {
     if (closed_ && tags.kind() == Tags::Kind::all) refuse_closed({what});
     if (closed_) refuse_closed({what, " of ", quoted_tags(tags)});
     if (tags.kind() != Tags::Kind::named) return;
@@ -151,18 +155,19 @@ MEMSAVER_INLINE std::string TagTable::unknown_locked(std::string_view name) cons
 }
 
 MEMSAVER_INLINE std::vector<std::string> TagTable::names(const Tags& tags) {
-    Members members = this->members(tags);
-    sort_by(members, [](const auto& member) { return member->serial; });
+    ResidentList residents = residents_of(members(tags));
+    sort_by(residents, [](const auto& resident) { return resident->serial; });
     std::vector<std::string> all;
-    std::vector<const void*> seen;
-    for (const auto& member : members) {
-        if (add_once(seen, member->resident.get())) all.push_back(member->tag);
-    }
+    for (const auto& resident : residents) all.push_back(resident->tag);
     return all;
 }
 
 MEMSAVER_INLINE TagTable::Members TagTable::members(const Tags& tags) {
     const std::lock_guard lock{mutex_};
+    return members_locked(tags);
+}
+
+MEMSAVER_INLINE TagTable::Members TagTable::members_locked(const Tags& tags) const {
     Members chosen;
     if (tags.kind() == Tags::Kind::named) {
         std::vector<const void*> seen;
@@ -194,30 +199,18 @@ MEMSAVER_INLINE bool TagTable::any_resident(const std::string& tag) noexcept {
 }
 
 MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {
-    for (;;) {
-        ResidentList found;
-        bool unknown = false;
-        {
-            const std::lock_guard lock{mutex_};
-            if (tags.kind() != Tags::Kind::named) {
-                for (const auto& [name, tag] : tags_) {
-                    if (tags.kind() == Tags::Kind::all || name.starts_with(tags[0])) found.push_back(tag.resident);
-                }
-            } else {
-                found.reserve(tags.size());
-                std::vector<const void*> seen;
-                for (const std::string& name : tags.names()) {
-                    const auto tag = tags_.find(name);
-                    unknown = unknown || tag == tags_.end();
-                    if (tag == tags_.end()) continue;
-                    const auto& resident = tag->second.resident;
-                    if (add_once(seen, resident.get())) found.push_back(resident);
-                }
-            }
-            if (!unknown && !closed_) return found;
-        }
-        require(what, tags); // throws, unless the tag has just been made
+    const std::lock_guard lock{mutex_};
+    require_locked(what, tags);
+    return residents_of(members_locked(tags));
+}
+
+MEMSAVER_INLINE ResidentList TagTable::residents_of(const Members& members) {
+    ResidentList all;
+    std::vector<const void*> seen;
+    for (const auto& member : members) {
+        if (add_once(seen, member->resident.get())) all.push_back(member->resident);
     }
+    return all;
 }
 
 MEMSAVER_INLINE std::shared_ptr<Resident> TagTable::resident_of(const ArenaCore& arena) {
@@ -234,8 +227,7 @@ MEMSAVER_INLINE TagTable::Members::iterator TagTable::member_at(std::uint64_t se
 }
 
 MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
-    std::shared_ptr<Member> last; // destroyed after the lock is released, as is `left`
-    std::optional<AnyDriver> left;
+    std::shared_ptr<Member> last; // destroyed after the lock is released
     const std::lock_guard lock{mutex_};
     const auto at = member_at(member.serial);
     if (at == members_.end()) return;
@@ -246,16 +238,13 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     const auto tag = tags_.find(last->tag);
     erase_in(tag->second.members, [&](const auto& other) { return other == last; });
     if (tag->second.members.empty()) tags_.erase(tag);
-    const auto of_device = [device = last->driver.device()](const AnyDriver& driver) {
-        return driver.device() == device;
-    };
-    if (of_device(drivers_.front())) return;
-    if (any_in(members_, [&](const auto& other) { return of_device(other->driver); })) return;
-    const auto unused = std::find_if(drivers_.begin(), drivers_.end(), of_device);
-    if (unused == drivers_.end()) return;
-    left = std::move(*unused);
-    drivers_.erase(unused);
-    several_devices_.store(drivers_.size() > 1);
+    look_for_devices();
+}
+
+MEMSAVER_INLINE void TagTable::look_for_devices() noexcept {
+    const bool several =
+        any_in(members_, [&](const auto& member) { return member->driver.device() != driver_.device(); });
+    several_devices_.store(several);
 }
 
 MEMSAVER_INLINE bool TagTable::policy_unsaid(const std::string& tag) {
@@ -296,7 +285,12 @@ MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t 
 
 MEMSAVER_INLINE std::vector<AnyDriver> TagTable::drivers() {
     const std::lock_guard lock{mutex_};
-    return drivers_;
+    std::vector<AnyDriver> all{driver_};
+    for (const auto& member : members_) {
+        const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
+        if (!any_in(all, same)) all.push_back(member->driver);
+    }
+    return all;
 }
 
 MEMSAVER_INLINE void TagTable::close() {
@@ -382,9 +376,6 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::strin
 }
 
 MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member, bool said) {
-    const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
-    const bool new_device = !any_in(drivers_, same);
-    if (new_device) drivers_.reserve(drivers_.size() + 1);
     if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
     auto tag = tags_.find(member->tag);
     const bool new_tag = tag == tags_.end();
@@ -411,8 +402,7 @@ MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member,
     if (tag->second.capacity != 0 && member->arena->capacity() == 0) member->arena->set_capacity(tag->second.capacity);
     member->serial = member->arena->arena_serial = ++last_serial_;
     members_.push_back(member);
-    if (new_device) drivers_.push_back(member->driver);
-    several_devices_.store(drivers_.size() > 1);
+    look_for_devices();
 }
 
 } // namespace detail
