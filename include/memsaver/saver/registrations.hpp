@@ -5,7 +5,6 @@
 #include "memsaver/saver/memory_saver.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 class RegistrationBook; // registrations.ipp
+struct RegistrationEntry;
 } // namespace detail
 
 /// How a pause treats registered memory.
@@ -50,8 +50,9 @@ struct RegistrationsOptions {
 class [[nodiscard]] Registration {
 public:
     Registration() = default;
-    Registration(std::shared_ptr<detail::RegistrationBook> book, std::uint64_t key) noexcept
-        : book_{std::move(book)}, key_{key} {}
+    Registration(std::shared_ptr<detail::RegistrationBook> book,
+                 std::shared_ptr<detail::RegistrationEntry> entry) noexcept
+        : book_{std::move(book)}, entry_{std::move(entry)} {}
     Registration(Registration&& other) noexcept = default;
     Registration& operator=(Registration&& other) noexcept;
     /// Ends the registration as `end` does; failures are reported to the saver's event sink. A no-op in a forked child.
@@ -68,7 +69,7 @@ private:
     friend class Registrations; // for `add` with a registration that depends on it
 
     std::shared_ptr<detail::RegistrationBook> book_;
-    std::uint64_t key_ = 0;
+    std::shared_ptr<detail::RegistrationEntry> entry_;
 };
 
 /// The registrations of a saver's memory. A pause releases pages without asking those that know them: afterwards a

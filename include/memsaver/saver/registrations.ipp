@@ -11,10 +11,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,6 +25,22 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
+struct RegistrationEntry {
+    Tags tags; ///< the tags whose pauses deregister it
+    RegistrationOptions options;
+    BytesAt memory{};                        ///< null: the entry is not memory
+    std::weak_ptr<ArenaCore> arena{};        ///< the arena of the memory
+    std::weak_ptr<RegistrationEntry> with{}; ///< an older entry that this one depends on
+    bool registered = true;
+    bool called = false; ///< one of its functions is running, on the thread that holds the lock
+    bool ended = false;  ///< by its own function: it leaves the list once that returns or throws
+
+    [[nodiscard]] bool here(SaverCore& saver) const;
+    [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const;
+    [[nodiscard]] bool depends_on(const std::string& name) const;
+    [[nodiscard]] std::string text() const;
+};
+
 /// Does everything under its lock, including calls of the program's functions: communicators need a fixed order, and a
 /// registration must not end while it is being made. The lock is recursive.
 class RegistrationBook {
@@ -36,11 +50,15 @@ public:
 
     [[nodiscard]] const std::shared_ptr<SaverCore>& saver() const noexcept { return saver_; }
 
-    std::uint64_t add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options, std::uint64_t with);
-    std::uint64_t add_tags(Tags tags, RegistrationOptions options);
-    [[nodiscard]] bool registered(std::uint64_t key);
-    void end(std::uint64_t key);
-    void end_quietly(std::uint64_t key) noexcept;
+    using Entry = RegistrationEntry;
+    using EntryPtr = std::shared_ptr<Entry>;
+
+    /// `with`: see Registrations::add; or null.
+    EntryPtr add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options, const EntryPtr& with);
+    EntryPtr add_tags(Tags tags, RegistrationOptions options);
+    [[nodiscard]] bool registered(const Entry& entry);
+    void end(const EntryPtr& entry);
+    void end_quietly(const EntryPtr& entry) noexcept;
 
     void before_pause(const PauseEvent& event);
     void after_pause(const PauseEvent& event);
@@ -50,28 +68,11 @@ public:
     void renew(const std::vector<std::string>* tags);
 
 private:
-    struct Entry {
-        Tags tags; ///< the tags whose pauses deregister it
-        RegistrationOptions options;
-        BytesAt memory{};                 ///< null: the entry is not memory
-        std::weak_ptr<ArenaCore> arena{}; ///< the arena of the memory
-        std::weak_ptr<Entry> with{};      ///< an older entry that this one depends on
-        bool registered = true;
-        bool called = false; ///< one of its functions is running, on the thread that holds the lock
-        bool ended = false;  ///< by its own function: ends once that returns or throws
-
-        [[nodiscard]] bool here(SaverCore& saver) const;
-        [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const;
-        [[nodiscard]] bool depends_on(const std::string& name) const;
-        [[nodiscard]] std::string text() const;
-    };
-    using Entries = std::map<std::uint64_t, std::shared_ptr<Entry>>;
-
     static void check_options(const RegistrationOptions& options, bool wanted, const char* what);
-    void deregister(std::uint64_t key, Entry& entry);
-    /// Calls a function of the program, of the entry `key`; errors name it. If the function ended the registration,
-    /// ends it now.
-    void call(std::uint64_t key, Entry& entry, const char* what, const std::function<void()>& function);
+    void deregister(Entry& entry);
+    /// Calls a function of the program; errors name the entry. If the function ended the registration, ends it now.
+    void call(Entry& entry, const char* what, const std::function<void()>& function);
+    void remove(Entry& entry) noexcept;
     /// Returns whether a pause of one of its tags has begun and not ended.
     [[nodiscard]] bool going(const Entry& entry) const;
     /// Records that this thread's pause of these tags has ended. Returns whether any of them was resumed in the
@@ -79,13 +80,11 @@ private:
     bool ended(const std::vector<std::string>& tags) noexcept;
     /// Returns whether it can be registered again, after `tags` were resumed or stayed resident.
     [[nodiscard]] bool here(const Entry& entry, const std::vector<std::string>* tags) const;
-    std::uint64_t note(std::shared_ptr<Entry> entry);
 
     std::shared_ptr<SaverCore> saver_;
     RegistrationsOptions options_;
     std::recursive_mutex mutex_;
-    Entries entries_; // in order of registration
-    std::uint64_t last_key_ = 0;
+    std::vector<EntryPtr> entries_; // in order of registration
 
     /// A tag of a pause in progress. One row per pause, removed only by that pause: all of its hooks run on one thread.
     /// The later hooks may run even if `before_pause` did not.
@@ -97,28 +96,29 @@ private:
     std::vector<Going> going_;
 };
 
-MEMSAVER_INLINE bool RegistrationBook::Entry::here(SaverCore& saver) const {
+MEMSAVER_INLINE bool RegistrationEntry::here(SaverCore& saver) const {
     if (memory.pointer == nullptr) return true;
-    const std::shared_ptr<Entry> first = with.lock();
+    const std::shared_ptr<RegistrationEntry> first = with.lock();
     if (first != nullptr && !first->registered) return false;
     const std::shared_ptr<ArenaCore> its = arena.lock();
     return its != nullptr && saver.here(*its, memory.pointer, memory.bytes);
 }
 
-MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::vector<std::string>& names) const {
+MEMSAVER_INLINE bool RegistrationEntry::depends_on(const std::vector<std::string>& names) const {
     if (tags.kind() == Tags::Kind::all) return true; // even if the saver has no tags
     return any_in(names, [&](const std::string& name) { return depends_on(name); });
 }
 
-MEMSAVER_INLINE bool RegistrationBook::Entry::depends_on(const std::string& name) const {
+MEMSAVER_INLINE bool RegistrationEntry::depends_on(const std::string& name) const {
     if (tags.kind() == Tags::Kind::all) return true;
-    if (const std::shared_ptr<Entry> first = with.lock(); first != nullptr && first->depends_on(name)) return true;
+    if (const std::shared_ptr<RegistrationEntry> first = with.lock(); first != nullptr && first->depends_on(name))
+        return true;
     return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
         return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
     });
 }
 
-MEMSAVER_INLINE std::string RegistrationBook::Entry::text() const {
+MEMSAVER_INLINE std::string RegistrationEntry::text() const {
     const std::string of = options.who.empty() ? std::string{"an unnamed component"} : '"' + options.who + '"';
     if (memory.pointer == nullptr) return of;
     return text_of({in_bytes(memory.bytes), " at ", in_hex(reinterpret_cast<Address>(memory.pointer)), " by ", of});
@@ -136,60 +136,53 @@ MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& 
         misuse({what, " for ", in_quotes(options.who), " has on_register, but no on_deregister"});
 }
 
-MEMSAVER_INLINE std::uint64_t RegistrationBook::note(std::shared_ptr<Entry> entry) {
-    entries_.emplace(last_key_ + 1, std::move(entry));
-    return ++last_key_;
-}
-
-MEMSAVER_INLINE std::uint64_t RegistrationBook::add_memory(const void* pointer, std::size_t bytes,
-                                                           RegistrationOptions options, std::uint64_t with) {
+MEMSAVER_INLINE RegistrationBook::EntryPtr RegistrationBook::add_memory(const void* pointer, std::size_t bytes,
+                                                                        RegistrationOptions options,
+                                                                        const EntryPtr& with) {
     check_options(options, options.on_pause == OnPause::renew, "a registration");
     const std::lock_guard lock{mutex_};
     const std::shared_ptr<ArenaCore> arena = saver_->holder("register", pointer, bytes);
     auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
     std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
-    if (const auto first = entries_.find(with); first != entries_.end()) {
-        entry->with = first->second;
-        away += ", or " + first->second->text() + ", on which it depends, is not registered";
+    if (with != nullptr) {
+        entry->with = with;
+        away += ", or " + with->text() + ", on which it depends, is not registered";
     }
     if (going(*entry) || !entry->here(*saver_))
         misuse_of(arena->tag(), {"register ", entry->text(), ": ", away, "; resume it first"});
-    const std::uint64_t key = note(entry);
+    entries_.push_back(entry);
     try {
-        if (entry->options.on_register) call(key, *entry, "registering", entry->options.on_register);
+        if (entry->options.on_register) call(*entry, "registering", entry->options.on_register);
     } catch (...) {
-        entries_.erase(key);
+        remove(*entry);
         throw;
     }
-    return key;
+    return entry;
 }
 
-MEMSAVER_INLINE std::uint64_t RegistrationBook::add_tags(Tags tags, RegistrationOptions options) {
+MEMSAVER_INLINE RegistrationBook::EntryPtr RegistrationBook::add_tags(Tags tags, RegistrationOptions options) {
     check_options(options, true, "a registration of tags");
     if (options.on_pause == OnPause::refuse) misuse({"a registration of tags cannot use OnPause::refuse"});
     const std::lock_guard lock{mutex_};
-    return note(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
+    return entries_.emplace_back(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
 }
 
-MEMSAVER_INLINE bool RegistrationBook::registered(std::uint64_t key) {
+MEMSAVER_INLINE bool RegistrationBook::registered(const Entry& entry) {
     const std::lock_guard lock{mutex_};
-    const auto it = entries_.find(key);
-    return it != entries_.end() && it->second->registered;
+    return entry.registered;
 }
 
-MEMSAVER_INLINE void RegistrationBook::call(std::uint64_t key, Entry& entry, const char* what,
-                                            const std::function<void()>& function) {
+MEMSAVER_INLINE void RegistrationBook::call(Entry& entry, const char* what, const std::function<void()>& function) {
     struct Calling {
         RegistrationBook& book;
-        std::uint64_t key;
         Entry& entry;
         ~Calling() {
             entry.called = false;
-            if (entry.ended) book.entries_.erase(key);
+            if (entry.ended) book.remove(entry);
         }
     };
     entry.called = true;
-    const Calling calling{*this, key, entry};
+    const Calling calling{*this, entry};
     try {
         function();
     } catch (Error& error) {
@@ -198,36 +191,39 @@ MEMSAVER_INLINE void RegistrationBook::call(std::uint64_t key, Entry& entry, con
     }
 }
 
-MEMSAVER_INLINE void RegistrationBook::deregister(std::uint64_t key, Entry& entry) {
+MEMSAVER_INLINE void RegistrationBook::deregister(Entry& entry) {
     if (!entry.registered || entry.called) return;
-    if (entry.options.on_deregister) call(key, entry, "deregistering", entry.options.on_deregister);
+    if (entry.options.on_deregister) call(entry, "deregistering", entry.options.on_deregister);
     entry.registered = false;
 }
 
-MEMSAVER_INLINE void RegistrationBook::end(std::uint64_t key) {
+MEMSAVER_INLINE void RegistrationBook::remove(Entry& entry) noexcept {
+    entry.ended = true;
+    erase_in(entries_, [&](const EntryPtr& each) { return each.get() == &entry; });
+}
+
+MEMSAVER_INLINE void RegistrationBook::end(const EntryPtr& entry) {
     if (saver_->forked()) return; // checked before the lock, which a thread of the parent may have held
     const std::lock_guard lock{mutex_};
-    const auto it = entries_.find(key);
-    if (it == entries_.end()) return;
-    const std::shared_ptr<Entry> entry = it->second; // keeps it alive during the call
     if (entry->called) {
         entry->ended = true;
         return;
     }
-    if (entry->memory.pointer != nullptr) deregister(key, *entry);
-    entries_.erase(key);
+    if (entry->memory.pointer != nullptr) deregister(*entry);
+    entry->registered = false;
+    remove(*entry);
 }
 
-MEMSAVER_INLINE void RegistrationBook::end_quietly(std::uint64_t key) noexcept {
+MEMSAVER_INLINE void RegistrationBook::end_quietly(const EntryPtr& entry) noexcept {
     if (saver_->forked()) return;
     try {
-        return end(key);
+        return end(entry);
     } catch (const std::exception& error) {
         tell(saver_->events(), EventKind::ignored, "", saver_->driver().device(), {error.what()});
     } catch (...) { // not a std::exception: there is no text to report
     }
     const std::lock_guard lock{mutex_};
-    entries_.erase(key);
+    remove(*entry);
 }
 
 MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
@@ -237,8 +233,7 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
     bool any = false;
     std::string refused;
     std::size_t refusing = 0;
-    for (const auto& [key, held] : entries_) {
-        const Entry* const entry = held.get();
+    for (const EntryPtr& entry : entries_) {
         if (!entry->registered || !entry->depends_on(event.tags)) continue;
         any = any || entry->options.on_pause == OnPause::renew;
         if (entry->options.on_pause != OnPause::refuse) continue;
@@ -258,12 +253,9 @@ MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
         if (status.kind != StatusKind::gone) check(status, "wait for the device before memory is deregistered");
     }
     if (options_.barrier) options_.barrier(event);
-    for (std::uint64_t key = last_key_ + 1;;) {
-        const auto next = entries_.lower_bound(key);
-        if (next == entries_.begin()) return;
-        const std::shared_ptr<Entry> entry = std::prev(next)->second; // keeps it alive during the call
-        key = std::prev(next)->first;
-        if (entry->depends_on(event.tags)) deregister(key, *entry);
+    for (std::vector<EntryPtr> left = entries_; !left.empty(); left.pop_back()) { // a function may end others
+        Entry& last = *left.back();
+        if (!last.ended && last.depends_on(event.tags)) deregister(last);
     }
 }
 
@@ -311,18 +303,15 @@ MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vecto
 MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tags) {
     const std::lock_guard lock{mutex_};
     std::exception_ptr first;
-    for (std::uint64_t key = 0;;) {
-        const auto next = entries_.upper_bound(key);
-        if (next == entries_.end()) break;
-        key = next->first;
-        const std::shared_ptr<Entry> entry = next->second;
-        if (entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry)) continue;
+    for (const EntryPtr& entry : std::vector<EntryPtr>{entries_}) { // a function may end others
+        if (entry->ended || entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry))
+            continue;
         if (entry->called) continue; // it renews from its own function
         try {
             if (!here(*entry, tags)) continue;
-            call(key, *entry, "registering again", entry->options.on_register);
+            call(*entry, "registering again", entry->options.on_register);
             entry->registered = true;
-            if (entry->ended && entry->memory.pointer != nullptr) deregister(key, *entry);
+            if (entry->ended && entry->memory.pointer != nullptr) deregister(*entry);
         } catch (...) {
             if (!first) first = std::current_exception();
         }
@@ -338,21 +327,23 @@ MEMSAVER_INLINE Registration& Registration::operator=(Registration&& other) noex
     if (this == &other) return *this;
     const Registration ending{std::move(*this)};
     book_ = std::move(other.book_);
-    key_ = other.key_;
+    entry_ = std::move(other.entry_);
     return *this;
 }
 
 MEMSAVER_INLINE Registration::~Registration() {
-    if (const std::shared_ptr<detail::RegistrationBook> book = std::move(book_)) book->end_quietly(key_);
+    if (const std::shared_ptr<detail::RegistrationBook> book = std::move(book_)) book->end_quietly(entry_);
 }
 
-MEMSAVER_INLINE bool Registration::registered() const { return book_ != nullptr && book_->registered(key_); }
+MEMSAVER_INLINE bool Registration::registered() const { return book_ != nullptr && book_->registered(*entry_); }
 
 MEMSAVER_INLINE void Registration::end() {
     if (book_ == nullptr) return;
     const std::shared_ptr<detail::RegistrationBook> book = book_; // a function of the program may end this object too
-    book->end(key_);
+    const std::shared_ptr<detail::RegistrationEntry> entry = entry_;
+    book->end(entry);
     book_.reset();
+    entry_.reset();
 }
 
 // --- Registrations ---
@@ -374,7 +365,7 @@ MEMSAVER_INLINE Registration Registrations::add(const void* pointer, std::size_t
     return detail::translated([&] {
         if (with != nullptr && with->book_ != book_)
             detail::misuse({"a registration cannot depend on one that has ended or belongs to another Registrations"});
-        const std::uint64_t first = with != nullptr ? with->key_ : 0;
+        const auto first = with != nullptr ? with->entry_ : nullptr;
         return Registration{book_, book_->add_memory(pointer, bytes, std::move(options), first)};
     });
 }
