@@ -47,7 +47,6 @@ public:
         AnyPolicy policy;
         std::shared_ptr<ArenaCore> arena;
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
-        std::thread::id maker{};              ///< the thread that still reserves its memory; guarded by the lock
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
@@ -125,6 +124,7 @@ private:
         Members members;
         std::shared_ptr<Resident> resident;
         std::size_t capacity = 0; ///< last value of set_capacity, for arenas made later; 0: none
+        std::thread::id maker{};  ///< the thread that makes a member of it; it may have none yet
     };
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; } // never changes
 
@@ -141,7 +141,9 @@ private:
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     /// Returns the policy of a new member. Throws Misuse if the program must say one.
     [[nodiscard]] AnyPolicy policy_locked(const WantedTag& wanted) const;
-    void add_locked(const std::shared_ptr<Member>& member, bool said);
+    /// Waits until no other thread makes the tag.
+    void await_maker(std::unique_lock<std::mutex>& lock, std::string_view tag);
+    void add(const std::shared_ptr<Member>& member, Tag& tag);
     void remove(const Member& member) noexcept;
     /// Sets the saver's margin, unless the arena was made with one of its own.
     static void set_margin(const Member& member, std::size_t bytes) noexcept;
@@ -166,7 +168,7 @@ private:
     std::map<std::string, Tag, std::less<>> tags_;
     Members members_; // all, in the order in which they were made
     std::uint64_t last_serial_ = 0;
-    std::condition_variable made_;       // a member has no maker any more, or is gone
+    std::condition_variable made_;       // a tag has no maker any more
     std::shared_ptr<ArenaCore> outside_; // made by the first call of `outside`
 };
 

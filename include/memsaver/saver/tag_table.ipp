@@ -30,43 +30,49 @@ MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag& wanted,
                                                                 const std::function<void(ArenaCore&)>& made) {
     retry_ends();
-    std::shared_ptr<Member> member; // destroyed without the lock, if another thread was faster
-    std::unique_lock lock{mutex_};
-    const AnyDriver& driver = wanted.driver ? *wanted.driver : driver_;
-    for (;;) {
-        if (closed_) refuse_closed({"arena of tag ", in_quotes(wanted.tag)});
-        if (wanted.tag.empty()) misuse({"tag \"\": a tag needs a name"});
-        if (auto known = find_locked(wanted, driver)) {
-            if (known->maker == std::thread::id{}) return known;
-            if (known->maker == std::this_thread::get_id())
-                misuse({"tag ", in_quotes(known->tag), " is requested by the thread that is still creating it"});
-            made_.wait(lock);
-            continue;
-        }
-        AnyPolicy policy = policy_locked(wanted);
-        if (member != nullptr && member->policy == policy) break;
-        lock.unlock(); // opening a policy takes time
-        member = make(wanted, driver, std::move(policy));
-        lock.lock();
-    }
-    add_locked(member, wanted.policy || wanted.of_new_graphs || options_.default_policy);
-    lock.unlock();
+    std::shared_ptr<Member> member; // destroyed without the lock, if it cannot be added
     std::exception_ptr failure;
+    std::unique_lock lock{mutex_};
+    await_maker(lock, wanted.tag);
+    const AnyDriver& driver = wanted.driver ? *wanted.driver : driver_;
+    if (auto known = find_locked(wanted, driver)) return known;
+    AnyPolicy policy = policy_locked(wanted);
+    auto tag = tags_.find(wanted.tag);
+    if (tag == tags_.end()) {
+        const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy;
+        tag = tags_.emplace(wanted.tag, Tag{policy, said, {}, std::make_shared<Resident>()}).first;
+    }
+    tag->second.maker = std::this_thread::get_id(); // so it stays where it is
+    lock.unlock();                                  // opening a policy and reserving memory takes time
     try {
-        if (enabled()) made(*member->arena); // reserving memory takes time, too
+        member = make(wanted, driver, std::move(policy));
+        add(member, tag->second);
+        if (enabled()) made(*member->arena);
     } catch (...) {
         failure = std::current_exception();
         try {
-            end(member, [] {});
+            if (member != nullptr && member->serial != 0) end(member, [] {});
         } catch (const std::exception&) { // it stays, as after a drop that failed
             if (!member->arena->closed()) member->arena->dropped.store(false);
         }
     }
     lock.lock();
-    member->maker = {};
+    tag->second.maker = {};
+    if (tag->second.members.empty()) tags_.erase(tag);
     made_.notify_all();
     if (failure) std::rethrow_exception(failure);
     return member;
+}
+
+MEMSAVER_INLINE void TagTable::await_maker(std::unique_lock<std::mutex>& lock, std::string_view name) {
+    for (;; made_.wait(lock)) {
+        if (closed_) refuse_closed({"arena of tag ", in_quotes(name)});
+        if (name.empty()) misuse({"tag \"\": a tag needs a name"});
+        const auto tag = tags_.find(name);
+        if (tag == tags_.end() || tag->second.maker == std::thread::id{}) return;
+        if (tag->second.maker == std::this_thread::get_id())
+            misuse({"tag ", in_quotes(name), " is requested by the thread that is still creating it"});
+    }
 }
 
 MEMSAVER_INLINE AnyPolicy TagTable::policy_locked(const WantedTag& wanted) const {
@@ -143,7 +149,7 @@ MEMSAVER_INLINE void TagTable::require_locked(const char* what, const Tags& tags
     if (closed_) refuse_closed({what, " of ", quoted_tags(tags)});
     if (tags.kind() != Tags::Kind::named) return;
     for (const std::string& name : tags.names()) {
-        if (tags_.contains(name)) continue;
+        if (const auto tag = tags_.find(name); tag != tags_.end() && !tag->second.members.empty()) continue;
         misuse_of(name, {what, ": ", unknown_locked(name)});
     }
 }
@@ -233,11 +239,10 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     if (at == members_.end()) return;
     last = std::move(*at);
     members_.erase(at);
-    made_.notify_all();
     residents_.remove(*last->resident, last->arena.get());
     const auto tag = tags_.find(last->tag);
     erase_in(tag->second.members, [&](const auto& other) { return other == last; });
-    if (tag->second.members.empty()) tags_.erase(tag);
+    if (tag->second.members.empty() && tag->second.maker == std::thread::id{}) tags_.erase(tag);
     look_for_devices();
 }
 
@@ -375,33 +380,26 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::strin
     return made;
 }
 
-MEMSAVER_INLINE void TagTable::add_locked(const std::shared_ptr<Member>& member, bool said) {
+MEMSAVER_INLINE void TagTable::add(const std::shared_ptr<Member>& member, Tag& tag) {
+    const ArenaOptions& options = member->arena->options();
+    const std::lock_guard lock{mutex_};
+    if (closed_) refuse_closed({"arena of tag ", in_quotes(member->tag)});
     if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
-    auto tag = tags_.find(member->tag);
-    const bool new_tag = tag == tags_.end();
-    if (new_tag) {
-        auto resident = std::make_shared<Resident>();
-        resident->tag = member->tag;
-        resident->serial = last_serial_ + 1;
-        resident->evictable = member->arena->options().evictable;
-        resident->priority = member->arena->options().priority;
-        tag = tags_.emplace(member->tag, Tag{member->policy, said, {}, std::move(resident)}).first;
+    tag.members.reserve(tag.members.size() + 1);
+    Resident& resident = *tag.resident;
+    if (tag.members.empty()) {
+        resident.tag = member->tag;
+        resident.serial = last_serial_ + 1;
+        resident.evictable = options.evictable;
+        resident.priority = options.priority;
     }
-    try {
-        tag->second.members.reserve(tag->second.members.size() + 1);
-        residents_.add(*tag->second.resident,
-                       enabled() ? member->arena.get() : nullptr); // the last call that may throw
-    } catch (...) {
-        if (new_tag) tags_.erase(tag);
-        throw;
-    }
-    tag->second.members.push_back(member);
-    member->resident = tag->second.resident;
-    member->maker = std::this_thread::get_id();
-    set_margin(*member, options_.margin);
-    if (tag->second.capacity != 0 && member->arena->capacity() == 0) member->arena->set_capacity(tag->second.capacity);
+    residents_.add(resident, enabled() ? member->arena.get() : nullptr); // the last call that may throw
+    member->resident = tag.resident;
     member->serial = member->arena->arena_serial = ++last_serial_;
+    tag.members.push_back(member);
     members_.push_back(member);
+    set_margin(*member, options_.margin);
+    if (tag.capacity != 0 && member->arena->capacity() == 0) member->arena->set_capacity(tag.capacity);
     look_for_devices();
 }
 
