@@ -332,7 +332,8 @@ MEMSAVER_INLINE Registration& Registration::operator=(Registration&& other) noex
 }
 
 MEMSAVER_INLINE Registration::~Registration() {
-    if (const std::shared_ptr<detail::RegistrationBook> book = std::move(book_)) book->end_quietly(entry_);
+    const std::shared_ptr<detail::RegistrationEntry> entry = std::move(entry_);
+    if (const std::shared_ptr<detail::RegistrationBook> book = std::move(book_)) book->end_quietly(entry);
 }
 
 MEMSAVER_INLINE bool Registration::registered() const { return book_ != nullptr && book_->registered(*entry_); }
