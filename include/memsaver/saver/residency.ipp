@@ -423,10 +423,12 @@ MEMSAVER_INLINE bool Residency::evict_some(Reclaiming& now) {
             now.in_the_way = captured;
             return false;
         }
-        (void)move(out, Tags{}, now.options.order, deadline, [&] { // hooks run without the claim
-            claim.end();
-            no_captures.reset();
-        });
+        const std::optional<OutOfMemory> refused =
+            move(out, Tags{}, now.options.order, deadline, [&] { // hooks run without the claim
+                claim.end();
+                no_captures.reset();
+            });
+        if (refused) throw *refused;
     } catch (const NotIdle&) {
         if (!moving_) throw; // a hook's
         now.one_by_one = true;
