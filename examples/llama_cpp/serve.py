@@ -45,6 +45,7 @@ SIDES = {"reload": "off", "memsaver": "gpu"}  # and GGML_MEMSAVER
 PROMPTS = 4  # different ones for each model
 MANY = "many"  # the first model once more, with a slot for each client
 MARGIN = 1 << 30  # that workers leave free on a GPU
+PUBLISHED_AFTER = 10  # seconds for which a worker is idle
 
 
 # --- Servers ---
@@ -369,7 +370,7 @@ class Run:
             room = (about.room + 0.5) * self.held
             beside = (len(self.names) + 1) * self.beside + MARGIN
             self.share = Share(about.keeper, None if about.cpu else int(room + beside))
-            environment = {"GGML_MEMSAVER": "host" if about.cpu else "gpu", "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": "10",
+            environment = {"GGML_MEMSAVER": "host" if about.cpu else "gpu", "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": str(PUBLISHED_AFTER),
                            "GGML_MEMSAVER_MARGIN_MIB": "0" if about.cpu else str(MARGIN >> 20), "GGML_MEMSAVER_HOST_MACHINE": self.share.folder.name,
                            "GGML_MEMSAVER_HOST_MIB": str(int(room) >> 20)}
         router = self.start(side, arguments, environment)
@@ -456,7 +457,7 @@ class Run:
     def killed(self, side, router):
         """Kills model 0's worker, and asks at once."""
         self.ask(router, 0, 0)
-        time.sleep(3)  # its weights, loaded just now, are published
+        time.sleep(PUBLISHED_AFTER + 2 if side == "memsaver" else 3)
         os.kill(router.worker(self.names[0]), signal.SIGKILL)
         first, good = self.ask(router, 0, 0)
         came = router.log.read_text(encoding="utf-8", errors="replace").count("weights came from a predecessor")
