@@ -75,6 +75,7 @@ MEMSAVER_INLINE ArenaCore::Arriving::Arriving(ArenaCore& core) : core_{core} {
 MEMSAVER_INLINE void ArenaCore::Arriving::begin(const std::shared_ptr<Arriving>& arriving, Resume&& coming) noexcept {
     arriving->coming_back_ = true;
     arriving->coming_.emplace(std::move(coming));
+    arriving->coming_->becomes_resident(); // whoever sees it on its way also sees what it does not bring back
     arriving->core_.set_arriving(arriving);
     arriving->coming_->go_on_alone();
 }

@@ -184,12 +184,12 @@ public:
     /// Unmaps pages that another arena owns and will not hand over after all. Throws the error of a failing driver
     /// call.
     void unmap_handed();
+    /// The memory can be found resident from here on. Counts a loss, once, if the saved bytes are not restored.
+    void becomes_resident() noexcept;
 
 private:
     void begin();
     void back_to_paused() noexcept;
-    /// The memory can be found resident from here on. Counts a loss, once, if the saved bytes are not restored.
-    void becomes_resident() noexcept;
 
     std::shared_ptr<AnySlot> once_;
     std::vector<Memory*> coming_;   // arriving

@@ -99,7 +99,7 @@ private:
 MEMSAVER_INLINE bool RegistrationEntry::here(SaverCore& saver) const {
     if (memory.pointer == nullptr) return true;
     const std::shared_ptr<RegistrationEntry> first = with.lock();
-    if (first != nullptr && !first->registered) return false;
+    if (first != nullptr && !first->ended && !first->registered) return false;
     const std::shared_ptr<ArenaCore> its = arena.lock();
     return its != nullptr && saver.here(*its, memory.pointer, memory.bytes);
 }
@@ -343,6 +343,7 @@ MEMSAVER_INLINE void Registration::end() {
     const std::shared_ptr<detail::RegistrationBook> book = book_; // a function of the program may end this object too
     const std::shared_ptr<detail::RegistrationEntry> entry = entry_;
     book->end(entry);
+    if (entry_ != entry) return; // that function gave this object another registration
     book_.reset();
     entry_.reset();
 }

@@ -257,7 +257,7 @@ MEMSAVER_INLINE ResidentList Residency::choose_victims(const std::vector<Shortag
     std::vector<Residents::Candidate> held;
     for (const auto& member : members) {
         const std::size_t bytes = member->arena->mapped_bytes();
-        if (bytes == 0 || is_in(passed_by_, member->resident)) continue;
+        if (bytes == 0 || member->arena->dropped.load() || is_in(passed_by_, member->resident)) continue;
         if (held.empty() || held.back().resident != member->resident)
             held.push_back({member->resident, std::vector<std::size_t>(shortages.size())});
         for (std::size_t i = 0; i < shortages.size(); ++i)

@@ -105,6 +105,7 @@ public:
     void drop(Resident& tag, std::size_t arenas) noexcept;
     /// Returns whether any of these tags was dropped.
     [[nodiscard]] bool any_gone(const ResidentList& tags) noexcept;
+    void leave_out_gone(ResidentList& tags) noexcept;
     /// Reverts `drop`.
     void undrop(Resident& tag) noexcept;
     void fill(const Resident& tag, ArenaUsage& row) noexcept;

@@ -62,6 +62,11 @@ MEMSAVER_INLINE bool Residents::any_gone(const ResidentList& tags) noexcept {
     return any_in(tags, [](const auto& tag) { return tag->gone; });
 }
 
+MEMSAVER_INLINE void Residents::leave_out_gone(ResidentList& tags) noexcept {
+    const std::lock_guard lock{mutex_};
+    erase_in(tags, [](const auto& tag) { return tag->gone; });
+}
+
 MEMSAVER_INLINE void Residents::undrop(Resident& tag) noexcept {
     const std::lock_guard lock{mutex_};
     tag.gone = false;

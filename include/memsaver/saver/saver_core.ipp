@@ -820,7 +820,8 @@ MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) 
     return boundary("use", tags, [&] {
         state_->refuse_in_any_hook("use", tags);
         for (;;) {
-            const ResidentList residents = state_->tags_.residents("use", tags);
+            ResidentList residents = state_->tags_.residents("use", tags);
+            if (tags.kind() != Tags::Kind::named) state_->tags_.residents().leave_out_gone(residents);
             try {
                 auto record =
                     state_->tags_.residents().try_use(residents, options.await_bytes, state_->captures_.here());

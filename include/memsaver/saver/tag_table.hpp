@@ -47,6 +47,7 @@ public:
         AnyPolicy policy;
         std::shared_ptr<ArenaCore> arena;
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
+        std::atomic<bool> unended{false};     ///< it is closed, and ending it failed: `retry_ends` tries again
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
@@ -125,6 +126,7 @@ private:
         std::shared_ptr<Resident> resident;
         std::size_t capacity = 0; ///< last value of set_capacity, for arenas made later; 0: none
         std::thread::id maker{};  ///< the thread that makes a member of it; it may have none yet
+        int making = 0;           ///< that member's device
     };
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; } // never changes
 
@@ -142,7 +144,7 @@ private:
     /// Returns the policy of a new member. Throws Misuse if the program must say one.
     [[nodiscard]] AnyPolicy policy_locked(const WantedTag& wanted) const;
     /// Waits until no other thread makes the tag.
-    void await_maker(std::unique_lock<std::mutex>& lock, std::string_view tag);
+    void await_maker(std::unique_lock<std::mutex>& lock, std::string_view tag, int device);
     void add(const std::shared_ptr<Member>& member, Tag& tag);
     void remove(const Member& member) noexcept;
     /// Sets the saver's margin, unless the arena was made with one of its own.
@@ -164,6 +166,7 @@ private:
     std::mutex mutex_; // guards the members below
     SaverOptions options_;
     bool closed_ = false;
+    std::atomic<int> unended_{0}; ///< members that `retry_ends` tries again
     std::atomic<bool> several_devices_{false};
     std::map<std::string, Tag, std::less<>> tags_;
     Members members_; // all, in the order in which they were made

@@ -34,8 +34,8 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
     std::shared_ptr<Member> member; // destroyed without the lock, if it cannot be added
     std::exception_ptr failure;
     std::unique_lock lock{mutex_};
-    await_maker(lock, wanted.tag);
     const AnyDriver& driver = wanted.driver ? *wanted.driver : driver_;
+    await_maker(lock, wanted.tag, driver.device());
     if (auto known = find_locked(wanted, driver)) return known;
     AnyPolicy policy = policy_locked(wanted);
     auto tag = tags_.find(wanted.tag);
@@ -44,7 +44,8 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         tag = tags_.emplace(wanted.tag, Tag{policy, said, {}, std::make_shared<Resident>()}).first;
     }
     tag->second.maker = std::this_thread::get_id(); // so it stays where it is
-    lock.unlock();                                  // opening a policy and reserving memory takes time
+    tag->second.making = driver.device();
+    lock.unlock(); // opening a policy and reserving memory takes time
     try {
         member = make(wanted, driver, std::move(policy));
         add(member, tag->second);
@@ -54,7 +55,11 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         try {
             if (member != nullptr && member->serial != 0) end(member, [] {});
         } catch (const std::exception&) { // it stays, as after a drop that failed
-            if (!member->arena->closed()) member->arena->dropped.store(false);
+            if (member->arena->closed()) {
+                residents_.drop(*member->resident, 1);
+            } else {
+                member->arena->dropped.store(false);
+            }
         }
     }
     lock.lock();
@@ -65,12 +70,15 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
     return member;
 }
 
-MEMSAVER_INLINE void TagTable::await_maker(std::unique_lock<std::mutex>& lock, std::string_view name) {
+MEMSAVER_INLINE void TagTable::await_maker(std::unique_lock<std::mutex>& lock, std::string_view name, int device) {
     for (;; made_.wait(lock)) {
         if (closed_) refuse_closed({"arena of tag ", in_quotes(name)});
         if (name.empty()) misuse({"tag \"\": a tag needs a name"});
         const auto tag = tags_.find(name);
         if (tag == tags_.end() || tag->second.maker == std::thread::id{}) return;
+        if (tag->second.making != device &&
+            any_in(tag->second.members, [&](const auto& member) { return member->driver.device() == device; }))
+            return;
         if (tag->second.maker == std::this_thread::get_id())
             misuse({"tag ", in_quotes(name), " is requested by the thread that is still creating it"});
     }
@@ -90,27 +98,38 @@ MEMSAVER_INLINE AnyPolicy TagTable::policy_locked(const WantedTag& wanted) const
 
 MEMSAVER_INLINE void TagTable::end(const std::shared_ptr<Member>& member, FunctionRef<void()> closed) {
     ArenaCore& arena = *member->arena;
-    arena.dropped.store(true);                      // threads waiting for its turn then have nothing to do
-    arena.close([&] { directory_.remove(arena); }); // its addresses may soon be reused
-    if (enabled() && !arena.idle_for_pause()) {
-        throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
-                         {StatusKind::gone, 0, "lost"}};
+    arena.dropped.store(true); // threads waiting for its turn then have nothing to do
+    try {
+        arena.close([&] { directory_.remove(arena); }); // its addresses may soon be reused
+        if (enabled() && !arena.idle_for_pause()) {
+            throw DeviceLost{"drop: the device is lost, and the tag's memory on it cannot be released",
+                             {StatusKind::gone, 0, "lost"}};
+        }
+        closed();
+    } catch (...) {
+        if (arena.closed() && !member->unended.exchange(true)) ++unended_;
+        throw;
     }
-    closed();
+    if (member->unended.exchange(false)) --unended_;
     remove(*member);
 }
 
 MEMSAVER_INLINE std::size_t TagTable::retry_ends(std::optional<int> device) noexcept {
     std::size_t released = 0;
-    if (!enabled()) return released; // plain memory is freed by those who end a tag
+    if (!enabled() || unended_.load() == 0) return released; // plain memory is freed by those who end a tag
     try {
         for (const auto& member : members(Tags::all())) {
-            if (!member->arena->dropped.load() || !member->arena->closed()) continue;
+            if (device && member->arena->device() != *device) continue;
+            if (!member->unended.exchange(false)) continue; // nor one that another thread is ending
+            --unended_;
             const std::size_t before = member->arena->mapped_bytes();
-            end(member, [] {});
-            if (!device || member->arena->device() == *device) released += before;
+            try {
+                end(member, [] {});
+            } catch (const std::exception&) { // the next call tries again
+            }
+            released += before - std::min(before, member->arena->mapped_bytes());
         }
-    } catch (const std::exception&) { // the next call tries again
+    } catch (const std::exception&) { // likewise
     }
     return released;
 }
@@ -387,6 +406,8 @@ MEMSAVER_INLINE void TagTable::add(const std::shared_ptr<Member>& member, Tag& t
     if (closed_) refuse_closed({"arena of tag ", in_quotes(member->tag)});
     if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
     tag.members.reserve(tag.members.size() + 1);
+    if (tag.members.empty() && tag.resident->serial != 0) // dropped meanwhile: others may still look at that one
+        tag.resident = std::make_shared<Resident>();
     Resident& resident = *tag.resident;
     if (tag.members.empty()) {
         resident.tag = member->tag;
