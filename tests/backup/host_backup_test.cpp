@@ -172,9 +172,12 @@ TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machin
         saver.deallocate(blocks.drop(1));
         saver.deallocate(blocks.drop(2));
         const std::size_t left = row_of(saver, "weights").backed_up_bytes;
-        CHECK((left < kept) !=
-              // Compressed bytes are freed by the next operation.
-              (keeper.name.find("compressed") != std::string::npos));
+        // Bytes of stores around another one are freed by the next operation.
+        if (keeper.name.find("compressed") == std::string::npos && keeper.name.find("source") == std::string::npos) {
+            CHECK(left < kept);
+        } else {
+            CHECK(left <= kept);
+        }
         // Allocated while others are paused, in separate memory, and paused too: both batches are resumed together.
         Blocks later{machine.driver, arena, {2_MiB + 3, 6912, 1_MiB}};
         later.write(7);
