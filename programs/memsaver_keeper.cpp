@@ -48,6 +48,8 @@ void notify(std::string text, int descriptor = -1) {
     if (path[0] == '@') address.sun_path[0] = '\0'; // an abstract one
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
     const ShareFd to = ShareFd::opened([] { return ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+    const timeval most{1, 0}; // others wait for the keeper
+    (void)::setsockopt(to.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
     if (::connect(to.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
         send_with_descriptors(to.get(), {text.data(), text.size()}, &descriptor, descriptor < 0 ? 0 : 1, 0) < 0)
         std::perror("memsaver-keeper: cannot tell systemd");
@@ -89,7 +91,8 @@ std::vector<Keeper::Kept> stored() {
         Publication publication;
         PublicationFacts& facts = publication.facts;
         const bool known = ::pread(parts.begin()->second.get(), &facts, sizeof facts, 0) == sizeof facts;
-        const bool whole = known && parts.size() == facts.descriptors + 1 && parts.rbegin()->first == facts.descriptors;
+        const bool whole = known && facts.id == id && facts.name.back() == '\0' &&
+                           parts.size() == facts.descriptors + 1 && parts.rbegin()->first == facts.descriptors;
         for (auto& [number, part] : parts) {
             if (!whole) tell_store(id, number, -1);
             if (number != 0) publication.descriptors.push_back(std::move(part));

@@ -96,6 +96,7 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         self.calls: list[list[BaseException]] = []  # exceptions of callbacks, for each call that this thread is in
         self.closed = 0  # while not 0, the library must not be called, because its last error would be lost
+        self.inside = 0  # callbacks that this thread is in, also one of the library's own threads
 
 
 _contexts = itertools.count(1)
@@ -155,8 +156,9 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
     inside: list[Handle] = []
     closed, depth = _thread.closed, len(_thread.calls)
     thread = threading.get_ident()
+    outermost = not depth and not _thread.inside  # one that the library waits for must go on
     try:  # a signal handler may raise at any line
-        if not depth:
+        if outermost:
             _begin(thread)
         for argument in arguments:
             if isinstance(argument, Handle):
@@ -172,7 +174,7 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
         del _thread.calls[depth:]
         for handle in inside:
             handle.leave()
-        if not depth:
+        if outermost:
             _busy.discard(thread)
     while _waiting and not _thread.closed:
         try:
@@ -217,7 +219,13 @@ def _keep(exception: BaseException) -> None:
 def _enter() -> int:
     """Allows calls to the library, which a hook and `on_no_room` may make. Returns the value to restore afterwards."""
     closed, _thread.closed = _thread.closed, 0
+    _thread.inside += 1
     return closed
+
+
+def _leave(closed: int) -> None:
+    _thread.closed = closed
+    _thread.inside -= 1
 
 
 def _on_hook(context: int, event: Any, answer: Any) -> None:
@@ -239,7 +247,7 @@ def _on_hook(context: int, event: Any, answer: Any) -> None:
         _keep(exception)
         answer[0] = 1
     finally:
-        _thread.closed = closed
+        _leave(closed)
 
 
 def _on_no_room(context: int, need: Any) -> int:
@@ -255,7 +263,7 @@ def _on_no_room(context: int, need: Any) -> int:
         _keep(exception)
         return 0
     finally:
-        _thread.closed = closed
+        _leave(closed)
 
 
 def _on_reclaim(context: int, wanted: int) -> int:
@@ -270,7 +278,7 @@ def _on_reclaim(context: int, wanted: int) -> int:
         _keep(exception)
         return 0
     finally:
-        _thread.closed = closed
+        _leave(closed)
 
 
 def _on_event(context: int, event: Any) -> None:

@@ -65,6 +65,7 @@ private:
         std::uint64_t at = 0;                     ///< location in the file or the inner store; 0: nowhere, left out
         std::shared_ptr<const SourceFile> file{}; ///< null: kept
         bool changed = false;                     ///< in memory since it was read from the file
+        bool filled = false;                      ///< if kept: a save has begun to write it
 
         [[nodiscard]] bool kept() const noexcept { return file == nullptr && at != 0; }
     };
@@ -82,6 +83,9 @@ private:
     void look_at_files(const LiveSet& live);
     /// Returns the file as it is now: the known SourceFile if it is the same.
     std::shared_ptr<const SourceFile> file_now(const std::string& path, SourceReader& reader);
+
+    /// Throws Misuse if some of these bytes are in no file and were never saved.
+    void require_filled(std::uint64_t location, std::size_t bytes) const;
 
     /// Returns the first part that ends behind a location.
     [[nodiscard]] Parts::const_iterator part_at(std::uint64_t location) const noexcept;

@@ -210,7 +210,13 @@ MEMSAVER_INLINE std::unique_ptr<Transfer> SourceStore::start(Direction direction
                                                              const LiveSet& live, const std::vector<Range>&) {
     if (direction == Direction::out) {
         look_at_files(live);
-        return inside_->out(take(units), live);
+        std::vector<Unit> kept = take(units);
+        for (const Unit& unit : units) {
+            for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;
+                 ++part)
+                part->second.filled = part->second.kept();
+        }
+        return inside_->out(std::move(kept), live);
     }
     std::unique_ptr<SourceReader> reader;
     for (const Unit& unit : units) {
@@ -247,9 +253,16 @@ MEMSAVER_INLINE std::unique_ptr<Transfer> SourceStore::read(std::vector<Unit> un
 
 // --- kept bytes ---
 
+MEMSAVER_INLINE void SourceStore::require_filled(std::uint64_t location, std::size_t bytes) const {
+    bool filled = bytes_of(at_home({{0, location, bytes}})) == bytes;
+    for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes; ++part)
+        filled = filled && (part->second.filled || !part->second.kept());
+    if (!filled) misuse({"this block has no complete backup"});
+}
+
 MEMSAVER_INLINE BackupView SourceStore::view(std::uint64_t location, std::size_t bytes) const {
+    require_filled(location, bytes);
     const std::vector<Unit> parts = at_home({{0, location, bytes}}); // their addresses are offsets in the view
-    if (bytes_of(parts) != bytes) misuse({"this block has no complete backup"});
     if (parts.size() == 1 && !SourceFile::holds(parts.front().location))
         return inside_->view(parts.front().location, bytes);
     SourceReader reader{driver_, error_prefix_};
@@ -269,7 +282,7 @@ MEMSAVER_INLINE BackupView SourceStore::view(std::uint64_t location, std::size_t
 MEMSAVER_INLINE void SourceStore::change(const Unit& unit, std::size_t offset, const std::byte* from,
                                          std::size_t bytes) {
     const std::uint64_t first = unit.location + offset;
-    if (bytes_of(at_home({{0, first, bytes}})) != bytes) misuse({"this block has no complete backup"});
+    require_filled(first, bytes);
     for (std::uint64_t at = first; at < first + bytes;) {
         const auto part = part_at(at);
         const auto count = static_cast<std::size_t>(std::min(first + bytes, part->first + part->second.bytes) - at);
@@ -280,6 +293,7 @@ MEMSAVER_INLINE void SourceStore::change(const Unit& unit, std::size_t offset, c
             cut_at(at);
             cut_at(at + count);
             Part kept{count};
+            kept.filled = true;
             for (std::size_t missing = 0; (kept.at = packed_.take(count, at, missing)) == 0; missing = 0)
                 packed_.grow(*inside_, missing, last_live_);
             try {

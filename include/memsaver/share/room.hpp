@@ -84,6 +84,7 @@ private:
         Link link;
         ShareFacts facts;
         Clock::time_point active; // when it last wanted or took memory, used some before it was asked, or began to lend
+        Clock::time_point recent{}; // when it last said so
     };
     struct Page { // on its way from one member to another
         ShareMessage message;

@@ -48,7 +48,8 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         const std::uint64_t granted = member->facts.granted;
         if (message.facts.lends > member->facts.lends) { // it was busy until now
             member->active = now;
-            for (Want& each : wants_) std::erase(each.asked, link);
+            for (Want& each : wants_)
+                if (each.link != link) std::erase(each.asked, link);
         }
         member->facts = message.facts;
         member->facts.held = held;
@@ -91,8 +92,9 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         answered();
         if (message.kind == Kind::gave) break;
         member->active = now - std::chrono::nanoseconds{std::min(message.facts.idle, idle(*member, now))};
+        member->recent = now;
         for (Want& each : wants_)
-            if (each.asked.back() == link) each.asked.pop_back(); // may ask it again
+            if (each.link != link && each.asked.back() == link) each.asked.pop_back(); // may ask it again
         break;
     default: break; // what only a leader says
     }
@@ -157,7 +159,8 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
         for (const Page& each : pages_) here += each.message.bytes;
         message.within = static_cast<std::int64_t>(want.bytes - std::min(want.bytes, here));
         message.facts = find(want.link)->facts;
-        message.facts.idle = rivals ? idle(*from, now) : 0;
+        // Believed once in a while: several that are all in use would pass the question round for ever.
+        message.facts.idle = rivals && now - from->recent >= ask_again ? idle(*from, now) : 0;
         (void)send_(from->link, message, -1);
         return true;
     }
