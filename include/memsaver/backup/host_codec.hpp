@@ -49,7 +49,7 @@ public:
         return decode(words, coded.size(), reinterpret_cast<std::uint64_t*>(plain.data()), plain.size());
     }
 
-    /// Differs for chunks that differ in one word.
+    /// Differs for most chunks that differ; damage of some upper halves of words is missed.
     static std::uint32_t checksum(const std::uint64_t* words, std::size_t bytes) noexcept {
         std::uint64_t sum = bytes;
         for (std::size_t i = 0; i < bytes / 8; ++i) {

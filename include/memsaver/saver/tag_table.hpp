@@ -143,7 +143,8 @@ private:
     [[nodiscard]] std::shared_ptr<Member> find_locked(const WantedTag& wanted, const AnyDriver& driver);
     /// Returns the policy of a new member. Throws Misuse if the program must say one.
     [[nodiscard]] AnyPolicy policy_locked(const WantedTag& wanted) const;
-    /// Waits until no other thread makes the tag.
+    /// Waits until no other thread makes the tag, or until it has a member on this device that is not the one being
+    /// made.
     void await_maker(std::unique_lock<std::mutex>& lock, std::string_view tag, int device);
     void add(const std::shared_ptr<Member>& member, Tag& tag);
     void remove(const Member& member) noexcept;
