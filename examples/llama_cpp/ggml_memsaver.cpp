@@ -105,9 +105,15 @@ bool failed(memsaver_result result, const char* what) {
 // Never destroyed: static objects of the program may still hold buffers. All memory is released when the process ends.
 std::mutex mutex;
 memsaver_saver* made = nullptr;
+struct Block {
+    const void* data;
+    size_t bytes;
+};
+std::vector<Block> without_weights; // all other memory; guarded by the mutex
 // For a server, whose loop calls ggml_memsaver_sleep, _wake, _idle, _busy and decodes: only its thread uses these.
 bool asleep = false;                 // by ggml_memsaver_sleep
-memsaver_arrival* arrival = nullptr; // of weights, since the last resume
+bool waking = false;                 // waits for room that holds everything
+memsaver_arrival* arrival = nullptr; // of all bytes, since the last resume
 memsaver_lending* lending = nullptr; // while the server is idle
 int loading = -1;                    // the locked file, until the model is loaded
 bool fresh = true;                   // nothing was computed since the model was loaded
@@ -179,7 +185,7 @@ int pause_idle_tags(void*, const memsaver_no_room* need) {
 
 // In a share: the idle members were asked. Waits for the busy ones, up to 100 times for one call.
 int await_room(void*, const memsaver_no_room*) {
-    if (lending != nullptr) return 0; // a resume, which waits itself
+    if (waking) return 0; // a resume, which waits itself
     if (!withdraw_of_the_dead()) std::this_thread::sleep_for(std::chrono::milliseconds{10 * room_seconds()});
     return 1;
 }
@@ -240,6 +246,10 @@ void* allocate(size_t bytes, int device) {
     if (failed(memsaver_get_arena(saver, tag.c_str(), &options, &arena), tag.c_str())) return nullptr;
     failed(memsaver_arena_allocate(arena, bytes, 0, &pointer), tag.c_str());
     memsaver_release_arena(arena);
+    if (pointer != nullptr && bytes != 0 && usage != &weights) {
+        const std::lock_guard<std::mutex> lock{mutex};
+        without_weights.push_back({pointer, bytes});
+    }
     return pointer;
 }
 
@@ -249,6 +259,15 @@ bool deallocate(void* pointer) {
     if (std::any_of(loaded.begin(), loaded.end(), [&](const Weight& each) { return each.data == pointer; })) {
         withdraw();
         loaded.clear();
+    }
+    {
+        const std::lock_guard<std::mutex> lock{mutex};
+        for (Block& each : without_weights) {
+            if (each.data != pointer) continue;
+            each = without_weights.back();
+            without_weights.pop_back();
+            break;
+        }
     }
     failed(memsaver_deallocate(saver, pointer), "could not deallocate a block");
     return true;
@@ -343,45 +362,56 @@ void publish() {
     }
 }
 
-// The weights arrive while the first tokens are computed; the rest is there on return.
-memsaver_result resume(std::int64_t within) {
-    memsaver_resume_options options = MEMSAVER_RESUME_OPTIONS_INIT;
-    options.room_within_ns = within;
-    memsaver_resume_async_options streamed = MEMSAVER_RESUME_ASYNC_OPTIONS_INIT;
-    streamed.resuming = &options;
-    for (const Usage* each : {&cache, &compute, &weights}) {
-        const memsaver_result result = each == &weights
-                                           ? memsaver_resume_async(made, &each->name, 1, &streamed, &arrival)
-                                           : memsaver_resume(made, &each->name, 1, &options, nullptr);
-        if (result != MEMSAVER_OK && result != MEMSAVER_MISUSE) return result; // a misuse: there is no such tag
-    }
-    return MEMSAVER_OK;
-}
-
 void end_arrival() {
     memsaver_end_arrival(arrival);
     arrival = nullptr;
 }
 
-// Resumes everything, waiting for room, and ends the lending. While it waits, others may have what is here.
+// Begins to resume everything: all of it has room, or nothing. On return the weights are still arriving, the rest is
+// there.
+memsaver_result resume(std::int64_t within) {
+    end_arrival();
+    std::vector<Block> blocks;
+    {
+        const std::lock_guard<std::mutex> lock{mutex};
+        blocks = without_weights;
+    }
+    std::vector<const void*> data;
+    std::vector<size_t> bytes;
+    for (const Block& each : blocks) {
+        data.push_back(each.data);
+        bytes.push_back(each.bytes);
+    }
+    memsaver_resume_options options = MEMSAVER_RESUME_OPTIONS_INIT;
+    options.room_within_ns = within;
+    memsaver_resume_async_options streamed = MEMSAVER_RESUME_ASYNC_OPTIONS_INIT;
+    streamed.resuming = &options;
+    streamed.first = data.data();
+    streamed.first_bytes = bytes.data();
+    streamed.first_count = data.size();
+    memsaver_result result = memsaver_resume_async(made, nullptr, 0, &streamed, &arrival);
+    for (size_t i = 0; result == MEMSAVER_OK && i < data.size(); ++i)
+        result = memsaver_arrival_wait_range(arrival, data[i], bytes[i]);
+    return result;
+}
+
+// Ends the lending and resumes everything, waiting for room. Meanwhile nothing is held: two that each have a part of
+// what they need would wait for each other.
 void resume_and_keep() {
     using Clock = std::chrono::steady_clock;
-    const auto until = Clock::now() + std::chrono::seconds{room_seconds()};
-    for (std::int64_t within = 100'000'000;; within = std::max<std::int64_t>((until - Clock::now()).count(), 1)) {
-        end_arrival();
-        const memsaver_result result = resume(within);
-        if (result == MEMSAVER_OUT_OF_MEMORY && Clock::now() < until) {
-            if (share != nullptr) (void)withdraw_of_the_dead();
-            continue;
-        }
-        if (failed(result, "could not wake")) GGML_ABORT("memsaver: the model stays paused"); // cannot go on without it
-        memsaver_end_lending(lending);
-        lending = nullptr;
-        size_t away = 0;
-        (void)memsaver_bytes_to_resume(made, nullptr, 0, &away);
-        if (away == 0) return;
-        failed(memsaver_lend(share, made, &lending), "could not lend");
+    memsaver_end_lending(lending); // what is asked for now is given first
+    lending = nullptr;
+    waking = true;
+    constexpr std::int64_t second = 1'000'000'000;
+    memsaver_result result = resume(0);
+    for (const auto until = Clock::now() + std::chrono::seconds{room_seconds()};
+         result == MEMSAVER_OUT_OF_MEMORY && Clock::now() < until;) {
+        if (failed(memsaver_pause(made, nullptr, 0, nullptr, nullptr), "could not give its memory back")) break;
+        if (share != nullptr) (void)withdraw_of_the_dead();
+        result = resume(second);
     }
+    waking = false;
+    if (failed(result, "could not wake")) GGML_ABORT("memsaver: the model stays paused"); // cannot go on without it
 }
 
 // For ggml's scheduler: `ask` for each node whether to stop after it, which is at the end of a layer. Weights of the
