@@ -269,8 +269,9 @@ inline void Keeper::answer(Link& link) {
 // --- calls ---
 
 template <class Ask>
-void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
+void Keeper::each_keeper(std::string_view prefix, std::string_view but, Ask&& ask) const {
     for (const std::string& name : folder_.names(prefix)) {
+        if (name == but) continue;
         ShareFd made = folder_.connect(name.c_str());
         if (!made) {
             if (errno == ECONNREFUSED) folder_.remove(name.c_str()); // its process was killed
@@ -285,17 +286,28 @@ void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
 
 inline std::vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
     std::vector<PublicationFacts> rows;
-    each_keeper("keep", [&](Link& link) {
+    std::string own;
+    {
+        const std::lock_guard lock{mutex_};
+        for (const Kept& each : kept_) rows.push_back(each->facts);
+        own = name_;
+    }
+    std::vector<Link> asked; // all others at once
+    each_keeper("keep", own, [&](Link& link) {
+        (void)link.send(Message::Kind::list);
+        asked.push_back(std::move(link));
+        return false;
+    });
+    for (Link& link : asked) {
         Message row;
-        bool answers = link.send(Message::Kind::list);
-        while (answers && (answers = link.receive(row)) && row.kind == Message::Kind::row) {
+        bool answers = false;
+        while ((answers = link.receive(row)) && row.kind == Message::Kind::row) {
             const bool known = std::any_of(rows.begin(), rows.end(),
                                            [&](const PublicationFacts& each) { return each.id == row.facts.id; });
             if (!known) rows.push_back(row.facts);
         }
         if (!answers && silent != nullptr) *silent += 1;
-        return false;
-    });
+    }
     return rows;
 }
 
@@ -307,7 +319,7 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
     }
     Kept got;
     bool missed = false;
-    each_keeper("keep", [&](Link& link) {
+    each_keeper("keep", {}, [&](Link& link) {
         PublicationFacts wanted;
         wanted.id = id;
         Publication publication;
@@ -325,7 +337,7 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
 inline Status Keeper::offer(const Publication& publication) const noexcept {
     Status status;
     try {
-        each_keeper("keeper", [&](Link& link) {
+        each_keeper("keeper", {}, [&](Link& link) {
             Message end;
             const bool taken =
                 link.send(Message::Kind::take, publication.facts) && link.send_all(publication) && link.receive(end);
@@ -342,7 +354,7 @@ inline void Keeper::withdraw(std::string_view name) const {
     PublicationFacts facts;
     std::copy(name.begin(), name.end(), facts.name.begin());
     for (int round = 0; round < 2; ++round) // who gets it from one that has not heard of it is open by the second one
-        each_keeper("keep", [&](Link& link) {
+        each_keeper("keep", {}, [&](Link& link) {
             Message end;
             if (link.send(Message::Kind::withdraw, facts)) (void)link.receive(end);
             return false;
