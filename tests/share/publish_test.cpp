@@ -705,6 +705,18 @@ TEST_CASE("publish: what is withdrawn while a reader attaches it is not publishe
     CHECK(detail::Keeper{folder, 200ms}.list().empty());
 }
 
+TEST_CASE("publish: who has connected to a keeper and says nothing keeps nobody waiting") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    const detail::ShareFolder folder{"", place.folder};
+    std::vector<detail::ShareFd> silent;
+    for (const std::string& keeper : folder.names("keep"))
+        for (int i = 0; i < 40; ++i) silent.push_back(folder.connect(keeper.c_str()));
+    REQUIRE(silent.size() == 40);
+    CHECK(detail::Keeper{folder, 4s}.list().size() == 1); // the publisher waits 0.2 s for each
+}
+
 TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
     const Place place;
     Child publisher = publisher_process(place);

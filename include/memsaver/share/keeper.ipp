@@ -140,12 +140,17 @@ public:
     /// Whether descriptors did not arrive.
     [[nodiscard]] bool missed() const noexcept { return missed_; }
 
+    [[nodiscard]] pollfd polled() const noexcept { return {socket_.get(), POLLIN, 0}; }
+    [[nodiscard]] int milliseconds_left() const noexcept {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now()).count();
+        return static_cast<int>(std::clamp<long>(left, 0, 1'000'000));
+    }
+
 private:
     [[nodiscard]] bool wait(short what) const noexcept {
-        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now()).count();
+        const int left = milliseconds_left();
         pollfd polled{socket_.get(), what, 0};
-        return left > 0 && (::poll(&polled, 1, static_cast<int>(std::min<long>(left, 1'000'000))) > 0 ||
-                            errno == EINTR); // asks again
+        return left > 0 && (::poll(&polled, 1, left) > 0 || errno == EINTR); // asks again
     }
 
     ShareFd socket_;
@@ -216,20 +221,29 @@ inline void Keeper::note(const Kept& kept, bool yes) {
 // --- the thread that answers ---
 
 inline void Keeper::run() noexcept {
+    std::vector<Link> links; // that have asked for nothing yet: one that is stopped keeps nobody waiting
+    std::vector<pollfd> polled;
     for (;;) {
-        std::array<pollfd, 2> polled{{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}}};
-        (void)::poll(polled.data(), polled.size(), -1);
-        if (polled[0].revents != 0) return;
         try {
+            polled.assign({{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
+            for (const Link& each : links) polled.push_back(each.polled());
+            (void)::poll(polled.data(), polled.size(), links.empty() ? -1 : links.front().milliseconds_left());
+            if (polled[0].revents != 0) return;
+            for (std::size_t i = links.size(); i-- > 0;) {
+                if (polled[i + 2].revents == 0 && links[i].milliseconds_left() != 0) continue;
+                Link link = std::move(links[i]);
+                links.erase(links.begin() + static_cast<std::ptrdiff_t>(i));
+                if (link.milliseconds_left() != 0) answer(link);
+            }
+            if (polled[1].revents == 0) continue;
             ShareFd taken = ShareFd::opened(
                 [&] { return ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
-            if (!taken) {
-                if (errno != EAGAIN) (void)::usleep(10'000); // no descriptor for it
-                continue;
-            }
-            Link link{std::move(taken), Clock::now() + answer_within_};
-            answer(link);
-        } catch (...) { // no host memory: the other end sees it end, and asks somebody else
+            if (taken)
+                links.emplace_back(std::move(taken), Clock::now() + answer_within_);
+            else if (errno != EAGAIN)
+                (void)::usleep(10'000); // no descriptor for it
+        } catch (...) {                 // no host memory: the other ends see it, and ask somebody else
+            links.clear();
         }
     }
 }
