@@ -645,10 +645,8 @@ def headline(results):
 
 
 # What is shown where the program is described; all else is in docs/benchmarks.md.
-MODELS = ("exchange", "compressed", "neighbour", "file_source", "arrival", "residency")
 ELSEWHERE = {"engine": "docs/engine.md", "cluster": "docs/distributed.md", "llama_cpp": "examples/llama_cpp/README.md",
              "llama_server": "examples/llama_cpp/SERVER.md"}
-ELSEWHERE |= dict.fromkeys(MODELS, "docs/benchmarks-models.md")
 
 
 def compose(results):
