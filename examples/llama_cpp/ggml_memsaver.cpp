@@ -402,13 +402,13 @@ void resume_and_keep() {
     memsaver_end_lending(lending); // what is asked for now is given first
     lending = nullptr;
     waking = true;
-    constexpr std::int64_t second = 1'000'000'000;
+    constexpr std::int64_t attempt = 5'000'000'000; // the next one waits behind all others
     memsaver_result result = resume(0);
     for (const auto until = Clock::now() + std::chrono::seconds{room_seconds()};
          result == MEMSAVER_OUT_OF_MEMORY && Clock::now() < until;) {
         if (failed(memsaver_pause(made, nullptr, 0, nullptr, nullptr), "could not give its memory back")) break;
         if (share != nullptr) (void)withdraw_of_the_dead();
-        result = resume(second);
+        result = resume(attempt);
     }
     waking = false;
     if (failed(result, "could not wake")) GGML_ABORT("memsaver: the model stays paused"); // cannot go on without it
