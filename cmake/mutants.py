@@ -32,7 +32,7 @@ from pathlib import Path
 import mutations
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = [f"include/memsaver/{layer}/**/*.ipp" for layer in "core driver heap backup arena saver graph".split()]
+FILES = [f"include/memsaver/{layer}/**/*.[hi]pp" for layer in "core driver heap backup arena saver graph".split()]
 GPU_ONLY = re.compile(r"/(?:cuda|nvcomp)_")  # no host test executes these files
 OPTIONS = ["-DMEMSAVER_BUILD_EXAMPLES=OFF", "-DMEMSAVER_TEST_GPU_PROGRAMS=OFF", "-DMEMSAVER_TEST_COMPILATION=OFF"]
 Test = collections.namedtuple("Test", "name command properties")

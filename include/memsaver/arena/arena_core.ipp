@@ -7,6 +7,7 @@
 #include "memsaver/backup/policy_options.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/driver/host_cells.hpp"
+#include "memsaver/driver/ring.hpp"
 #include "memsaver/driver/streams.hpp"
 
 #include <algorithm>

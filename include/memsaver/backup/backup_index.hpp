@@ -6,12 +6,15 @@
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/ticket.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -37,18 +40,87 @@ public:
     BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how)
         : store{std::move(place)}, options{how}, space{store->alignment()} {}
 
-    [[nodiscard]] Unit unit(const LiveBlock& block) const;
+    [[nodiscard]] Unit unit(const LiveBlock& block) const {
+        return {block.address, entries.at(block.serial).location, block.bytes};
+    }
     /// Appends the units of the mapped parts of a block. Returns their size in bytes.
-    std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const;
+    std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const {
+        const Unit whole = unit(block);
+        std::size_t bytes = 0;
+        auto extent = std::upper_bound(live.extents.begin(), live.extents.end(), block.address,
+                                       [](Address a, const Range& range) { return a < range.end(); });
+        for (; extent != live.extents.end() && extent->address < block.address + block.bytes; ++extent) {
+            const Address begin = std::max(block.address, extent->address);
+            const Address end = std::min(block.address + block.bytes, extent->end());
+            if (bytes != 0 && units.back().device + units.back().bytes == begin) {
+                units.back().bytes += end - begin; // adjacent extents
+            } else {
+                units.push_back({begin, whole.location + (begin - block.address), end - begin});
+            }
+            bytes += end - begin;
+        }
+        return bytes;
+    }
 
-    void unsave(Entry& entry) noexcept;
+    void unsave(Entry& entry) noexcept {
+        if (entry.saved) saved_bytes -= entry.bytes;
+        entry.saved = false;
+    }
     /// Gives a place to every block that has none. If it throws, some may still have none.
-    void place(const std::vector<LiveBlock>& blocks, const LiveSet& live);
+    void place(const std::vector<LiveBlock>& blocks, const LiveSet& live) {
+        for (;;) {
+            std::size_t missing = 0;
+            {
+                const std::lock_guard lock{mutex};
+                for (const LiveBlock& block : blocks) {
+                    Entry& entry = entries[block.serial];
+                    if (entry.location != 0 || entry.forgotten) continue;
+                    entry.bytes = block.bytes;
+                    entry.location = space.take(block.bytes, block.address, missing);
+                }
+            }
+            if (missing == 0) return;
+            space.grow(*store, missing, live);
+        }
+    }
     /// Frees the places of blocks that are gone, and storage that is entirely free. No-op while a transfer runs. Slow
     /// steps run without the mutex. May throw bad_alloc: a later call frees the rest.
-    void sweep();
+    void sweep() {
+        {
+            const std::lock_guard lock{mutex};
+            if (under_way != 0) return;
+            freed_places.reserve(freed_places.size() + forgotten);
+            for (auto entry = entries.begin(); forgotten != 0 && entry != entries.end();) {
+                const Entry& each = entry->second;
+                if (!each.forgotten) {
+                    ++entry;
+                    continue;
+                }
+                if (each.location != 0) freed_places.push_back(space.around(each.location, each.bytes));
+                entry = entries.erase(entry);
+                forgotten -= 1;
+            }
+        }
+        (void)store->retry();
+        for (; !freed_places.empty(); freed_places.pop_back()) {
+            freed = true;
+            store->discard(freed_places.back().location, freed_places.back().bytes);
+            space.give(freed_places.back().location, freed_places.back().bytes);
+        }
+        if (std::exchange(freed, false)) store->shrink(space);
+    }
     /// Drops everything. Returns the first failure to free storage.
-    Status clear() noexcept;
+    Status clear() noexcept {
+        {
+            const std::lock_guard lock{mutex};
+            entries.clear();
+            forgotten = 0;
+            saved_bytes = 0;
+        }
+        freed_places.clear();
+        space.clear();
+        return store->clear();
+    }
 
     std::shared_ptr<BackupStore> store;
     StoredSlotOptions options;
@@ -64,10 +136,17 @@ public:
     /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.
     class OperationGuard {
     public:
-        explicit OperationGuard(std::shared_ptr<BackupIndex> index);
+        explicit OperationGuard(std::shared_ptr<BackupIndex> index) : index_{std::move(index)} {
+            index_->sweep();
+            const std::lock_guard lock{index_->mutex};
+            index_->under_way += 1;
+        }
         OperationGuard(const OperationGuard&) = delete;
         OperationGuard& operator=(const OperationGuard&) = delete;
-        ~OperationGuard();
+        ~OperationGuard() {
+            const std::lock_guard lock{index_->mutex};
+            index_->under_way -= 1;
+        }
 
     private:
         std::shared_ptr<BackupIndex> index_;
@@ -77,7 +156,3 @@ public:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/backup_index.ipp"
-#endif

@@ -3,19 +3,28 @@
 #pragma once
 
 #include "memsaver/backup/codec.hpp"
+#include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
+#include "memsaver/core/lists.hpp"
+#include "memsaver/core/ranges.hpp"
+#include "memsaver/core/sizes.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -46,23 +55,160 @@ class CodedStore final : public KeptStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
 
-    inline CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding);
+    CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding)
+        : KeptStore{driver, std::move(options), 8_MiB, "read bytes from the backup"}, inside_{std::move(inside)},
+          coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)}, packed_{inside_->alignment()} {
+        coding_.pieces = std::max(1U, coding_.pieces);
+        coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
+        lent_.resize(coding_.pieces);
+        share_ = HostShare{std::move(driver), options_.ring_bytes, coding_.pieces, 8_MiB};
+    }
 
-    inline Room grow(std::size_t bytes, const LiveSet& live) override;
-    inline void discard(std::uint64_t location, std::size_t bytes) override;
-    inline void shrink(LocationSpace& names) noexcept override;
-    inline Status clear() noexcept override;
-    inline Status retry() noexcept override;
-    inline void about(const LiveSet& live) override;
+    Room grow(std::size_t bytes, const LiveSet& live) override {
+        about(live);
+        const Room names{next_name_, bytes};
+        next_name_ += align_up(bytes, 256);
+        return names;
+    }
+    void discard(std::uint64_t location, std::size_t bytes) override {
+        const std::lock_guard lock{mutex_};
+        for (auto record = records_.lower_bound(location);
+             record != records_.end() && record->first < location + bytes;) {
+            inside_->discard(record->second.location, stride(record->second.stored));
+            record = erase(record);
+        }
+    }
+    void shrink(LocationSpace&) noexcept override { // names cost nothing
+        const std::unique_lock growing{inside_mutex_};
+        const std::lock_guard lock{mutex_};
+        inside_->shrink(packed_);
+    }
+    Status clear() noexcept override {
+        {
+            const std::lock_guard lock{mutex_};
+            records_.clear();
+            packed_.clear();
+            coded_area_ = 0;
+            kept_bytes_ = 0;
+            scratch_->want(0);
+        }
+        const Status scratch = scratch_->give();
+        const Status rows = own_ring_ ? own_ring_->clear() : Status{};
+        const Status inside = inside_->clear();
+        return first_failure({scratch, rows, inside, share_.leave()});
+    }
+    Status retry() noexcept override {
+        const Status inside = inside_->retry();
+        return first_failure({inside, share_.retry()});
+    }
+    void about(const LiveSet& live) override {
+        if (last_live_.tag == live.tag && last_live_.host_budget == live.host_budget)
+            return; // running transfers read it
+        last_live_.tag = live.tag;
+        last_live_.host_budget = live.host_budget;
+        KeptStore::about(live);
+    }
 
     /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
-    inline void prepare(std::vector<Unit> units) override;
-    inline void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
+    void prepare(std::vector<Unit> units) override {
+        measure();
+        (void)allocate(cut_at_addresses(units, chunk_bytes_), {});
+        std::vector<Unit> cells;
+        for (const Room& cell : unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
+        inside_->prepare(std::move(cells));
+        const std::size_t buffer = buffer_bytes(bytes_of(units));
+        if (buffer != 0) ring()->prepare(std::min(pieces_of(units, {}).size(), ring()->pairs()), buffer, error_prefix_);
+    }
+    void compare(std::vector<Unit> units, const LiveSet& live, CompareWith /*compare_with*/) override {
+        measure();
+        about(live);
+        const std::size_t step = stride(largest_chunk);
+        const auto space = share_.copy(3 * step, error_prefix_);
+        std::byte* const packed = space->data();
+        std::byte* const plain = packed + step;
+        std::byte* const now = plain + step;
+        OwnedStream stream;
+        OwnedEvent mark;
+        check_of(stream.open(driver_), "open a stream", 0);
+        check_of(mark.open(driver_, stream.get()), "open an event", 0);
+        for (const Unit& chunk : cut_at_addresses(units, chunk_bytes_)) {
+            decode_to(plain, packed, record_of(chunk), chunk.device);
+            Status status = driver_.copy_to_host(now, chunk.device, chunk.bytes, stream.get());
+            if (status.ok()) status = pass(driver_, {stream.get(), mark.get(), {}});
+            if (!status.ok() && !driver_.drain().ok()) space->unsettle();
+            check_of(status, "compare bytes", chunk.bytes);
+            if (std::memcmp(plain, now, chunk.bytes) == 0) continue;
+            const auto at = static_cast<std::size_t>(std::mismatch(now, now + chunk.bytes, plain).first - now);
+            misuse({difference_text(units, chunk.location + at, live.tag)});
+        }
+    }
     /// Changed chunks are kept uncoded until they are saved again.
-    inline void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override;
+    void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
+        measure();
+        const std::uint64_t begin = unit.location + offset;
+        const std::uint64_t end = begin + bytes;
+        const std::size_t step = stride(largest_chunk);
+        const auto space = share_.copy(2 * step, error_prefix_);
+        std::byte* const packed = space->data();
+        std::byte* const plain = packed + step;
+        for (const Unit& chunk : cut_at_addresses({unit}, chunk_bytes_)) {
+            const std::uint64_t first = std::max(begin, chunk.location);
+            const std::uint64_t last = std::min(end, chunk.location + chunk.bytes);
+            if (first >= last) continue;
+            const Record old = record_of(chunk);
+            std::memset(plain, 0, stride(chunk.bytes));
+            if (last - first != chunk.bytes) {
+                decode_to(plain, packed, old, chunk.device);
+                if (options_.observer && !old.coded)
+                    options_.observer->restoring({chunk.device, old.location, old.stored}, plain);
+            }
+            std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
+            Record changed{take_room(stride(chunk.bytes), 0), chunk.bytes, chunk.bytes};
+            changed.whole = true;
+            try { // at another location: no bytes are ever half changed
+                check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to the backup", chunk.bytes);
+                if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
+                const std::lock_guard lock{mutex_};
+                free_location(old);
+                count(old, false);
+                count(changed, true);
+                records_.at(chunk.location) = changed;
+            } catch (...) {
+                const std::lock_guard lock{mutex_};
+                free_location(changed);
+                throw;
+            }
+        }
+    }
     /// Returns a copy of the bytes. If the codec cannot decode on the host, the device decodes, which needs a small
     /// amount of device memory for the duration of the call. Throws OutOfMemory if there is none.
-    [[nodiscard]] inline BackupView view(std::uint64_t location, std::size_t bytes) const override;
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
+        std::vector<std::pair<std::uint64_t, Record>> some;
+        {
+            const std::lock_guard lock{mutex_};
+            auto record = records_.upper_bound(location);
+            if (record != records_.begin()) --record;
+            for (; record != records_.end() && record->first < location + bytes; ++record) {
+                if (record->second.whole && location < record->first + record->second.bytes) some.push_back(*record);
+            }
+        }
+        const std::size_t step = stride(largest_chunk);
+        const auto copy = share_.copy(std::max<std::size_t>(bytes, 1), error_prefix_);
+        const auto space = share_.copy(2 * step, error_prefix_);
+        std::byte* const to = copy->data();
+        std::byte* const packed = space->data();
+        std::byte* const plain = packed + step;
+        std::size_t found = 0;
+        for (const auto& [name, record] : some) {
+            const std::uint64_t begin = std::max(location, name);
+            const std::uint64_t end = std::min(location + bytes, name + record.bytes);
+            decode_to(plain, packed, record, 0);
+            std::memcpy(to + (begin - location), plain + (begin - name), end - begin);
+            found += static_cast<std::size_t>(end - begin);
+        }
+        if (found != bytes) misuse({"this block has no complete backup"});
+        return {copy, to, bytes};
+    }
 
     [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
         return saved == 0 ? 0 : kept_bytes_.load();
@@ -121,35 +267,192 @@ private:
     }
     /// Returns the ring of the buffers. It is this store's alone if copies reach the inner store: tags then do not wait
     /// for each other.
-    inline const std::shared_ptr<Ring>& ring();
+    const std::shared_ptr<Ring>& ring() {
+        if (!inside_->reachable()) return share_.ring();
+        if (!own_ring_) {
+            const Ring::Shape shape{2 * Ring::least_buffer * coding_.pieces, coding_.pieces, Ring::least_buffer};
+            own_ring_ = std::make_shared<Ring>(driver_, shape, last_live_.host_budget);
+        }
+        return own_ring_;
+    }
     /// Returns the plan for chunks that need `area` bytes of area in all.
-    [[nodiscard]] inline Plan plan(std::size_t area) const noexcept;
+    [[nodiscard]] Plan plan(std::size_t area) const noexcept {
+        if (area == 0) return {};
+        const std::size_t most = most_area();
+        return {std::min<std::size_t>((area + most - 1) / most, coding_.pieces), work_bytes_ + std::min(area, most)};
+    }
 
     /// Queries the chunk size and the codec's sizes, once. Throws the exception for a failing call.
-    inline void measure();
+    void measure() {
+        if (chunk_bytes_ != 0) return;
+        check_of(driver_.granularity(granularity_), "query the page granularity", 0);
+        const std::size_t chunk = std::min(granularity_, largest_chunk);
+        chunk_bytes_ = chunk; // `most_chunks` needs it
+        Codec::Sizes sizes;
+        const Status status = coding_.codec->measure(chunk, most_chunks(), sizes);
+        if (!status.ok()) chunk_bytes_ = 0;
+        check_of(status, "query the memory that a codec needs", chunk);
+        overhead_ = std::max(sizes.coded, chunk) - chunk;
+        work_bytes_ = align_up(sizes.work, 256);
+    }
     /// Returns the chunks in the order in which they are moved, grouped into pieces.
-    [[nodiscard]] inline std::vector<Piece> pieces_of(const std::vector<Unit>& units,
-                                                      const std::vector<Range>& first) const;
+    [[nodiscard]] std::vector<Piece> pieces_of(const std::vector<Unit>& units, const std::vector<Range>& first) const {
+        std::vector<Piece> pieces;
+        for (const std::vector<Unit>& group : in_wanted_order(cut_at_addresses(units, chunk_bytes_), first, false)) {
+            std::size_t area = most_area() + 1; // bytes that are needed first wait for nothing else
+            for (const Unit& chunk : group) {
+                area += area_of(chunk.bytes);
+                if (area > most_area() || pieces.back().units.size() == most_chunks()) {
+                    pieces.emplace_back();
+                    area = area_of(chunk.bytes);
+                }
+                pieces.back().units.push_back(chunk);
+            }
+        }
+        return pieces;
+    }
     /// Allocates scratch and storage for saving chunks. Returns a plan without parts, and tells so once, if the device
     /// has too little memory.
-    inline Plan allocate(const std::vector<Unit>& chunks, const std::function<void(const std::string&)>& tell);
-    inline std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
-                                           const std::vector<Range>& first) override;
+    Plan allocate(const std::vector<Unit>& chunks, const std::function<void(const std::string&)>& tell) {
+        std::size_t area = 0;
+        std::size_t wanted = 0;
+        for (const Unit& chunk : chunks) {
+            area += area_of(chunk.bytes);
+            wanted += stride(chunk.bytes);
+        }
+        Plan scratch = plan(area);
+        const Status status = scratch_->take(scratch.bytes());
+        if (status.kind != StatusKind::out_of_memory) {
+            check_of(status, "allocate memory for compression", scratch.bytes());
+            wanted = wanted / 10 * 7;
+        } else {
+            if (tell && !std::exchange(reported_, true)) {
+                tell("the device lacks " + format_bytes(scratch.bytes()) +
+                     " for compression: bytes are saved uncompressed; `prepare` allocates it in advance");
+            }
+            scratch = {};
+        }
+        const std::unique_lock growing{inside_mutex_};
+        const std::lock_guard lock{mutex_};
+        std::size_t there = packed_.free_bytes();
+        for (const Unit& chunk : chunks) {
+            if (const auto record = records_.find(chunk.location); record != records_.end())
+                there += stride(record->second.stored);
+        }
+        if (there < wanted) packed_.grow(*inside_, align_up(wanted - there, page), last_live_);
+        return scratch;
+    }
+    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                    const std::vector<Range>& first) override;
 
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
-    inline void free_location(const Record& record);
-    inline Records::iterator erase(Records::iterator record);
-    inline void count(const Record& record, bool more) noexcept;
+    void free_location(const Record& record) {
+        packed_.give(record.location, record.stored);
+        if (options_.observer) options_.observer->discarded(record.location, stride(record.stored));
+    }
+    Records::iterator erase(Records::iterator record) {
+        free_location(record->second); // may throw; nothing has changed then
+        if (record->second.whole) count(record->second, false);
+        return records_.erase(record);
+    }
+    void count(const Record& record, bool more) noexcept {
+        const std::size_t taken = record.stored;
+        const std::size_t area = record.coded ? area_of(record.bytes) : 0;
+        if (more) {
+            kept_bytes_ += taken;
+            coded_area_ += area;
+        } else {
+            kept_bytes_ -= taken;
+            coded_area_ -= area;
+        }
+        scratch_->want(align_up(plan(coded_area_).bytes(), granularity_));
+    }
 
-    [[nodiscard]] inline Record record_of(const Unit& chunk) const;
-    [[nodiscard]] inline std::vector<Room> unpinned_cells() const;
+    [[nodiscard]] Record record_of(const Unit& chunk) const {
+        const std::lock_guard lock{mutex_};
+        const auto record = records_.find(chunk.location);
+        if (record == records_.end() || !record->second.whole || record->second.bytes != chunk.bytes)
+            raise_damaged(chunk.device, chunk.bytes);
+        return record->second;
+    }
+    [[nodiscard]] std::vector<Room> unpinned_cells() const {
+        std::vector<Room> cells;
+        const std::shared_lock steady{inside_mutex_};
+        for (Room cell = inside_->unpinned_cell(0); cell.bytes != 0;
+             cell = inside_->unpinned_cell(cell.location + cell.bytes))
+            cells.push_back(cell);
+        return cells;
+    }
     /// Returns a location in the inner store, which grows if needed.
-    inline std::uint64_t take_room(std::size_t bytes, std::size_t grow_by);
+    std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) {
+        {
+            const std::lock_guard lock{mutex_};
+            if (const std::uint64_t location = packed_.take(bytes)) return location;
+        }
+        const std::unique_lock growing{inside_mutex_};
+        const std::lock_guard lock{mutex_};
+        for (;;) {
+            if (const std::uint64_t location = packed_.take(bytes)) return location; // another thread may have grown it
+            packed_.grow(*inside_, align_up(std::max(bytes, grow_by), page), last_live_);
+        }
+    }
 
     /// Decodes a chunk. `space` has the inner store's alignment and room for a stride of the record.
-    inline void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const;
-    inline Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const;
-    [[noreturn]] inline void raise_damaged(Address device, std::size_t bytes) const;
+    void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
+        {
+            const std::shared_lock steady{inside_mutex_};
+            check_of(inside_->get(space, record.location, stride(record.stored)), reading_, record.stored);
+        }
+        if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
+        bool wrong = false;
+        const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
+        if (wrong) raise_damaged(device, record.bytes);
+        if (here.kind != StatusKind::unsupported) return check_of(here, "decompress bytes", record.bytes);
+        const bool held = scratch_->held_bytes() != 0;
+        struct AtEnd {
+            ~AtEnd() {
+                if (!held) (void)scratch.give();
+            }
+            DeviceScratch& scratch;
+            bool held;
+        };
+        const std::size_t room = align_up(record.bytes, 256);
+        const std::size_t needed = work_bytes_ + area_of(record.bytes) + room;
+        const AtEnd give{*scratch_, held};
+        check_of(scratch_->take(needed), "allocate memory for decompression", needed);
+        const Range part = scratch_->range(needed);
+        OwnedStream stream;
+        OwnedEvent mark;
+        check_of(stream.open(driver_), "open a stream", 0);
+        check_of(mark.open(driver_, stream.get()), "open an event", 0);
+        const Codec::Place place{stream.get(), mark.get(), {part.address, work_bytes_}};
+        const Range plain{part.address + work_bytes_, record.bytes};
+        const Range coded{plain.address + room, record.stored};
+        std::uint32_t sum = 0;
+        Status status = driver_.copy_to_device(coded.address, space, coded.bytes, stream.get());
+        if (status.ok()) status = coding_.codec->decode(place, {&coded, 1}, {&record.sum, 1}, {&sum, 1}, {&plain, 1});
+        const bool damaged = status.ok() && sum != record.sum;
+        if (status.ok() && !damaged) status = driver_.copy_to_host(to, plain.address, record.bytes, stream.get());
+        if (status.ok()) status = pass(driver_, place);
+        if (!status.ok()) {
+            const Status drained = driver_.drain();
+            if (!drained.ok() && drained.kind != StatusKind::gone) scratch_->unsettle();
+        }
+        if (damaged) raise_damaged(device, record.bytes);
+        check_of(status, "decompress bytes", record.bytes);
+    }
+    Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const {
+        Reached host;
+        const std::shared_lock steady{inside_mutex_};
+        if (const Status status = inside_->reach(location, bytes, host); !status.ok()) return status;
+        if (host.at == nullptr) return inside_->put(from, location, bytes);
+        std::memcpy(host.at, from, bytes);
+        return {};
+    }
+    [[noreturn]] void raise_damaged(Address device, std::size_t bytes) const {
+        throw BackupDamaged{error_prefix_ + "the compressed backup of " + format_bytes(bytes) + " at " +
+                            format_address(device) + " differs from the saved bytes and is not restored"};
+    }
 
     std::shared_ptr<BackupStore> inside_;
     CodedOptions coding_;
@@ -174,8 +477,384 @@ private:
     std::atomic<std::size_t> kept_bytes_{0};
 };
 
+class CodedStore::CodedWay final : public Transfer::Way {
+public:
+    CodedWay(CodedStore& store, Direction direction, std::size_t bytes, const Plan& plan, const LiveSet& live,
+             std::size_t movers)
+        : store_{store}, direction_{direction}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
+          in_use_{*store.scratch_}, bytes_{bytes}, ring_{store.ring()}, before_write_{live.before_write}, movers_{
+                                                                                                              movers} {
+        if (direction == Direction::out) cells_ = store.unpinned_cells();
+    }
+
+    std::size_t start(Transfer&) override { return movers_ + cells_.size(); }
+    void work(Transfer& transfer) override;
+
+private:
+    friend class Worker;
+
+    CodedStore& store_;
+    Direction direction_;
+    Plan plan_;
+    Range scratch_;
+    DeviceScratch::UseGuard in_use_;
+    std::size_t bytes_;
+    std::shared_ptr<Ring> ring_;
+    std::function<Status(Range)> before_write_;
+    std::size_t movers_;
+    std::vector<Room> cells_;
+    std::atomic<std::size_t> begun_{0};
+    std::atomic<std::size_t> next_cell_{0};
+    std::atomic<unsigned> buffered_{0}; ///< movers that have what they need, or are getting it
+};
+
+/// A thread that moves pieces: a stream, and a part of the scratch if there is one. Borrows the part, and waits if all
+/// are lent: a tag that was paused in several steps is resumed by several concurrent transfers.
+class CodedStore::Worker {
+public:
+    explicit Worker(CodedWay& way)
+        : way_{way}, store_{way.store_}, grow_by_{std::min<std::size_t>(64_MiB, way.bytes_ / 16)},
+          rows_{way.plan_.parts != 0 ? store_.row_bytes() : 0}, room_{store_.buffer_bytes(way.bytes_) -
+                                                                      store_.row_bytes()} {
+        if (way.plan_.parts == 0) return;
+        std::unique_lock lock{store_.parts_mutex_};
+        const auto end = store_.lent_.begin() + static_cast<std::ptrdiff_t>(way.plan_.parts);
+        auto free = end;
+        store_.part_free_.wait(lock, [&] { return (free = std::find(store_.lent_.begin(), end, false)) != end; });
+        *free = true;
+        number_ = static_cast<std::size_t>(free - store_.lent_.begin());
+        part_ = {way.scratch_.address + number_ * way.plan_.each, way.plan_.each};
+    }
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+    /// Not inlined: g++ 12 would warn that members which the constructor always sets may be uninitialized.
+    [[gnu::noinline]] ~Worker() {
+        if (part_.bytes == 0) return;
+        const std::lock_guard lock{store_.parts_mutex_};
+        store_.lent_[number_] = 0;
+        store_.part_free_.notify_all();
+    }
+
+    /// Allocates what moving pieces needs. Returns false if other workers can do without this one.
+    bool open() {
+        store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
+        store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
+        if (rows_ + room_ == 0) return true;
+        way_.buffered_ += 1;
+        try {
+            loan_.emplace(*way_.ring_);
+            buffer_ = &loan_->buffer(0, rows_ + room_, store_.error_prefix_);
+        } catch (const OutOfHostMemory&) {
+            loan_.reset();
+            if (room_ == 0) return true; // only slower
+            if (way_.buffered_.fetch_sub(1) == 1) throw;
+            return false;
+        }
+        return true;
+    }
+    void out(const std::vector<Unit>& chunks) {
+        std::vector<StoredChunk> cargo = encoded(chunks);
+        place(cargo);
+        put(cargo);
+        note_whole(cargo);
+    }
+    void in(const std::vector<Unit>& chunks) {
+        std::vector<StoredChunk> cargo;
+        cargo.reserve(chunks.size());
+        Address at = part_.address + store_.work_bytes_;
+        for (const Unit& chunk : chunks) {
+            const Record record = store_.record_of(chunk);
+            const std::size_t bytes = record.coded ? store_.stride(record.stored) : record.bytes;
+            cargo.push_back({chunk, record, record.coded ? at : chunk.device, bytes});
+            if (record.coded) at += bytes;
+        }
+        get(cargo);
+        decode(cargo);
+    }
+    /// After a failure: waits until nothing is in flight. If that fails, marks the memory in use as unsettled.
+    void drain() noexcept {
+        const Status drained = store_.driver_.drain();
+        if (drained.ok() || drained.kind == StatusKind::gone) return;
+        store_.unsettled_ = true;
+        store_.scratch_->unsettle();
+        if (buffer_ != nullptr) buffer_->unsettle();
+        const std::shared_lock steady{store_.inside_mutex_};
+        store_.inside_->unsettle();
+    }
+
+private:
+    /// A chunk in flight. The bytes at `at`, on the device, belong to `record`.
+    struct StoredChunk {
+        Unit chunk;
+        Record record;
+        Address at = 0;
+        std::size_t bytes = 0; ///< to copy
+    };
+    /// Chunks that are adjacent in the inner store, and their host memory: its own, or the buffer.
+    struct Row {
+        std::span<const StoredChunk> chunks;
+        std::size_t bytes = 0;
+        BackupStore::Reached host{};
+        bool direct = false;
+
+        [[nodiscard]] std::uint64_t location() const noexcept { return chunks.front().record.location; }
+        [[nodiscard]] std::byte* at(const StoredChunk& one) const noexcept {
+            return host.at + (one.record.location - location());
+        }
+        [[nodiscard]] static Unit unit(const StoredChunk& one) noexcept {
+            return {one.chunk.device, one.record.location, one.record.stored};
+        }
+    };
+
+    std::vector<StoredChunk> encoded(const std::vector<Unit>& chunks) {
+        std::vector<StoredChunk> cargo;
+        std::vector<std::size_t> tried;
+        std::vector<Range> plain;
+        std::vector<Range> coded;
+        Address at = part_.address + store_.work_bytes_;
+        for (const Unit& chunk : chunks) {
+            cargo.push_back({chunk, {0, chunk.bytes, chunk.bytes}, chunk.device, chunk.bytes});
+            const std::size_t area = store_.area_of(chunk.bytes);
+            if (part_.bytes == 0 || area == 0) continue;
+            tried.push_back(cargo.size() - 1);
+            plain.push_back({chunk.device, chunk.bytes});
+            coded.push_back({at, chunk.bytes + store_.overhead_});
+            at += area;
+        }
+        if (tried.empty()) return cargo;
+        std::vector<std::uint32_t> sums(tried.size());
+        store_.check_of(store_.coding_.codec->encode(codec_place(), plain, coded, sums), "compress bytes",
+                        plain.front().bytes);
+        for (std::size_t i = 0; i < tried.size(); ++i) {
+            if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
+            StoredChunk& one = cargo[tried[i]];
+            one = {one.chunk, {0, plain[i].bytes, coded[i].bytes, sums[i], true}, coded[i].address, coded[i].bytes};
+        }
+        return cargo;
+    }
+    /// Gives the records locations, and stores the records.
+    void place(std::vector<StoredChunk>& cargo) {
+        std::size_t bytes = 0;
+        for (const StoredChunk& one : cargo) bytes += stride(one);
+        std::uint64_t location = store_.take_room(bytes, grow_by_);
+        const std::uint64_t end = location + bytes;
+        const std::lock_guard lock{store_.mutex_};
+        try {
+            for (StoredChunk& one : cargo) {
+                one.record.location = location;
+                store_.records_.insert_or_assign(one.chunk.location, one.record); // not whole yet
+                location += stride(one);
+            }
+        } catch (...) {
+            store_.packed_.give(location, static_cast<std::size_t>(end - location));
+            throw;
+        }
+    }
+    void note_whole(const std::vector<StoredChunk>& cargo) {
+        const std::lock_guard lock{store_.mutex_};
+        for (const StoredChunk& one : cargo) {
+            Record& record = store_.records_.at(one.chunk.location);
+            record.whole = true;
+            store_.count(record, true);
+        }
+    }
+    void put(const std::vector<StoredChunk>& cargo) {
+        PieceObserver* const observer = store_.options_.observer.get();
+        each_row(cargo, [&](const Row& row) {
+            copy(row);
+            pass();
+            for (const StoredChunk& one : row.chunks) { // zero the padding: always the same bytes
+                std::memset(row.at(one) + one.bytes, 0, stride(one) - one.bytes);
+                if (observer != nullptr) observer->saved(Row::unit(one), row.at(one));
+            }
+            if (row.direct) return;
+            const std::shared_lock steady{store_.inside_mutex_};
+            store_.check_of(store_.inside_->put(row.host.at, row.location(), row.bytes), "write bytes to the backup",
+                            row.bytes);
+        });
+    }
+    void get(const std::vector<StoredChunk>& cargo) {
+        PieceObserver* const observer = store_.options_.observer.get();
+        each_row(cargo, [&](const Row& row) {
+            if (!row.direct) {
+                const std::shared_lock steady{store_.inside_mutex_};
+                store_.check_of(store_.inside_->get(row.host.at, row.location(), row.bytes), store_.reading_,
+                                row.bytes);
+            }
+            for (const StoredChunk& one : row.chunks) {
+                if (observer != nullptr) observer->restoring(Row::unit(one), row.at(one));
+                if (!one.record.coded) may_write(one);
+            }
+            copy(row);
+            if (!row.direct) pass();
+        });
+    }
+    void decode(const std::vector<StoredChunk>& cargo) {
+        std::vector<Range> coded;
+        std::vector<Range> plain;
+        std::vector<std::uint32_t> expected;
+        for (const StoredChunk& one : cargo) {
+            if (!one.record.coded) continue;
+            coded.push_back({one.at, one.record.stored});
+            plain.push_back({one.chunk.device, one.chunk.bytes});
+            expected.push_back(one.record.sum);
+            may_write(one);
+        }
+        pass(); // a kernel launched behind a copy slows down all copies (decision 25)
+        if (coded.empty()) return;
+        std::vector<std::uint32_t> sums(coded.size());
+        const Status decoded = store_.coding_.codec->decode(codec_place(), coded, expected, sums, plain);
+        for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
+            if (sums[i] != expected[i]) store_.raise_damaged(plain[i].address, plain[i].bytes);
+        }
+        store_.check_of(decoded, "decompress bytes", plain[0].bytes);
+        pass();
+    }
+    template <class Act>
+    void each_row(const std::vector<StoredChunk>& cargo, const Act& act) {
+        const auto begins_room = [&](std::uint64_t location) { // Rooms may be adjacent, but each is pinned separately
+            const std::lock_guard lock{store_.mutex_};
+            return store_.packed_.has_room(location);
+        };
+        for (std::size_t i = 0; i < cargo.size();) {
+            Row row;
+            const std::size_t first = i;
+            const std::uint64_t location = cargo[first].record.location;
+            do {
+                row.bytes += stride(cargo[i++]);
+            } while (i < cargo.size() && cargo[i].record.location == location + row.bytes &&
+                     (room_ == 0 || row.bytes + stride(cargo[i]) <= room_) && !begins_room(location + row.bytes));
+            row.chunks = {&cargo[first], i - first};
+            {
+                const std::shared_lock steady{store_.inside_mutex_};
+                store_.check_of(store_.inside_->reach(location, row.bytes, row.host), "allocate host pages", row.bytes);
+            }
+            row.direct = row.host.at != nullptr;
+            if (!row.direct) row.host = {buffer_->data() + rows_, buffer_->pinned()};
+            act(row);
+        }
+    }
+    void copy(const Row& row) {
+        const AnyDriver& driver = store_.driver_;
+        const bool out = way_.direction_ == Direction::out;
+        std::vector<Unit> units;
+        for (const StoredChunk& one : row.chunks) units.push_back({one.at, one.record.location, one.bytes});
+        std::vector<CopyPart> parts; // a copy must not span two cells
+        for (const Piece& piece : cut_into_pieces(units, HostCells::cell_bytes, [](auto&, auto&) { return false; })) {
+            (void)piece.each_copy([&](const Unit& unit) {
+                const auto host = reinterpret_cast<Address>(row.host.at) + (unit.location - row.location());
+                parts.push_back({out ? host : unit.device, out ? unit.device : host, unit.bytes});
+                return Status{};
+            });
+        }
+        Status status;
+        if (parts.size() > 1 && row.host.pinned) {
+            status = driver.copy_many(way_.direction_, parts.data(), parts.size(), stream_.get());
+            if (status.kind != StatusKind::unsupported) return store_.check_of(status, "copy bytes", bytes_of(units));
+            status = {};
+        }
+        for (std::size_t i = 0; i < parts.size() && status.ok(); ++i) {
+            // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
+            auto* const host = reinterpret_cast<std::byte*>(out ? parts[i].to : parts[i].from);
+            status = out ? driver.copy_to_host(host, parts[i].from, parts[i].bytes, stream_.get())
+                         : driver.copy_to_device(parts[i].to, host, parts[i].bytes, stream_.get());
+        }
+        store_.check_of(status, "copy bytes", bytes_of(units));
+    }
+    void may_write(const StoredChunk& cargo) const {
+        if (!way_.before_write_) return;
+        store_.check_of(way_.before_write_({cargo.chunk.device, cargo.chunk.bytes}),
+                        "wait for the save of the previous bytes", cargo.chunk.bytes);
+    }
+    [[nodiscard]] Codec::Place codec_place() const noexcept {
+        return {stream_.get(),
+                mark_.get(),
+                {part_.address, store_.work_bytes_},
+                rows_ != 0 && buffer_ != nullptr && buffer_->pinned() ? buffer_->data() : nullptr};
+    }
+    void pass() const { store_.check_of(detail::pass(store_.driver_, codec_place()), "wait for a copy", 0); }
+    [[nodiscard]] std::size_t stride(const StoredChunk& cargo) const noexcept {
+        return store_.stride(cargo.record.stored);
+    }
+
+    CodedWay& way_;
+    CodedStore& store_;
+    std::size_t number_ = 0; // of the part
+    Range part_;
+    std::size_t grow_by_;
+    std::size_t rows_; // bytes of the buffer that are the codec's
+    std::size_t room_; // of the rest
+    OwnedStream stream_;
+    OwnedEvent mark_;
+    std::optional<Ring::Loan> loan_;
+    PinnedBuffer* buffer_ = nullptr;
+};
+
+// --- workers ---
+
+// --- transfers ---
+
+inline void CodedStore::CodedWay::work(Transfer& transfer) {
+    if (begun_++ >= movers_) { // allocates host pages while the movers move bytes; they allocate the rest
+        for (std::size_t i = next_cell_++; i < cells_.size() && !transfer.all_taken(); i = next_cell_++) {
+            const std::shared_lock steady{store_.inside_mutex_};
+            if (!store_.inside_->take_ahead(cells_[i].location)) return;
+        }
+        return;
+    }
+    Worker worker{*this};
+    if (transfer.all_taken() || !worker.open()) return;
+    for (std::size_t i = 0; transfer.take(i);) {
+        try {
+            if (direction_ == Direction::out) {
+                worker.out(transfer.pieces()[i].units);
+            } else {
+                worker.in(transfer.pieces()[i].units);
+            }
+        } catch (...) {
+            worker.drain();
+            throw;
+        }
+        transfer.arrived(i);
+    }
+}
+
+inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                                   const std::vector<Range>& first) {
+    measure();
+    check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
+    ring()->settle(error_prefix_); // here: the crew must not wait for the device
+    Plan scratch;
+    if (direction == Direction::out) {
+        const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
+        {
+            const std::lock_guard lock{mutex_};
+            for (const Unit& chunk : chunks) {
+                if (const auto record = records_.find(chunk.location); record != records_.end()) erase(record);
+            }
+        }
+        scratch = allocate(chunks, live.tell);
+    } else {
+        {
+            const std::lock_guard lock{mutex_};
+            scratch = plan(coded_area_);
+        }
+        if (scratch.parts != 0)
+            check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
+    }
+    inside_->about(live);
+    std::vector<Piece> pieces = pieces_of(units, first);
+    CrewOptions crew = options_.crew;
+    const std::size_t movers = std::min({scratch.parts != 0 ? scratch.parts : std::size_t{coding_.pieces},
+                                         pieces.size(), std::max<std::size_t>(1, crew.threads)});
+    // In addition to the movers, the policy's threads allocate host memory. A crew of one stays one.
+    if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers);
+    auto way = std::make_unique<CodedWay>(*this, direction, bytes_of(units), scratch, live, movers);
+    auto work = std::make_unique<Transfer>(driver_, std::move(pieces), crew, live.progress, std::move(way));
+    work->start();
+    return work;
+}
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#include "memsaver/backup/coded_store.ipp"

@@ -5,9 +5,12 @@
 
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/coded_store.hpp"
+#include "memsaver/backup/host_codec.hpp"
+#include "memsaver/backup/nvcomp_codec.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/policy_options.hpp"
 #include "memsaver/backup/stored_slot.hpp"
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 
 #include <cstddef>
@@ -21,7 +24,13 @@ namespace detail {
 
 /// Returns the codec for a driver: nvCOMP's ANS if the driver runs CUDA, HostCodec if the host can address the device's
 /// memory. Throws Unavailable, with what to install, if the codec's library is missing, and for any other driver.
-inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding coding);
+inline std::shared_ptr<const Codec> codec_for(const AnyDriver& driver, Coding coding) {
+    if (driver.host_addressable()) return std::make_shared<HostCodec>(driver);
+    if (driver.with_context([] {}).kind != StatusKind::unsupported)
+        return std::make_shared<NvcompCodec>(driver, coding);
+    unavailable({"Compressed: no codec supports ", driver.name(),
+                 "; its driver has neither `with_context`, for nvCOMP, nor `host_addressable`"});
+}
 
 } // namespace detail
 
@@ -92,7 +101,5 @@ struct Compressed {
 };
 
 } // namespace memsaver::inline v0_3
-
-#include "memsaver/backup/compressed.ipp"
 
 #include "memsaver/core/macros_on.hpp"

@@ -1,6 +1,8 @@
 // Device memory that a slot uses in addition to the pages that it saves and restores. Knows nothing about its purpose.
 #pragma once
 
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <atomic>
@@ -23,7 +25,10 @@ public:
     /// Returns the physical memory held, in bytes.
     [[nodiscard]] std::size_t held_bytes() const noexcept { return held_.load(); }
     /// Returns the memory that restoring the current backup would allocate, in bytes; 0 if the memory held is enough.
-    [[nodiscard]] std::size_t wanted_bytes() const noexcept;
+    [[nodiscard]] std::size_t wanted_bytes() const noexcept {
+        const std::size_t wanted = wanted_.load();
+        return held_.load() < wanted ? wanted : 0; // memory that is too small is released first
+    }
     /// Sets the memory that a restore needs in all, in bytes, a multiple of the granularity.
     void want(std::size_t bytes) noexcept { wanted_.store(bytes); }
 
@@ -31,11 +36,29 @@ public:
     /// released.
     Status take() noexcept { return take(wanted_.load()); }
     /// Ensures that at least `bytes` bytes are held.
-    Status take(std::size_t bytes) noexcept;
+    Status take(std::size_t bytes) noexcept {
+        if (bytes == 0 || range(bytes).bytes != 0) return {};
+        if (users_.load() != 0) return {StatusKind::out_of_memory, 0, "the scratch memory is in use and too small"};
+        if (const Status status = give(); !status.ok()) return status;
+        const Status status = open(bytes);
+        if (!status.ok()) (void)give();
+        return status;
+    }
     /// Releases all memory. No-op while it is in use. If it fails, the next call retries.
-    Status give() noexcept;
+    Status give() noexcept {
+        if (users_.load() != 0) return {};
+        if (const Status status = settle(driver_, unsettled_); !status.ok()) return status;
+        if (const Status status = mapping_.close(); !status.ok()) return status;
+        ready_ = false;
+        const Status released = pages_.close();
+        if (released.ok()) held_.store(0);
+        const Status unreserved = addresses_.close();
+        return released.ok() ? unreserved : released;
+    }
     /// Returns mapped memory of at least `bytes` bytes, or an empty range.
-    [[nodiscard]] Range range(std::size_t bytes) const noexcept;
+    [[nodiscard]] Range range(std::size_t bytes) const noexcept {
+        return bytes != 0 && ready_ && mapping_.get().bytes >= bytes ? mapping_.get() : Range{};
+    }
     /// Marks the memory as possibly still in use by work that could not be waited for: `give` waits for the device
     /// first.
     void unsettle() noexcept { unsettled_ = true; }
@@ -53,7 +76,20 @@ public:
     };
 
 private:
-    Status open(std::size_t bytes) noexcept;
+    Status open(std::size_t bytes) noexcept {
+        std::size_t granularity = 0;
+        if (const Status status = driver_.granularity(granularity); !status.ok()) return status;
+        const std::size_t whole = align_up(bytes, granularity);
+        if (const Status status = pages_.open(driver_, whole); !status.ok())
+            return status; // first, because it is the step most likely to fail
+        held_.store(whole);
+        if (const Status status = addresses_.open(driver_, whole, granularity); !status.ok()) return status;
+        if (const Status status = mapping_.open(driver_, addresses_.get(), pages_.get().handle); !status.ok())
+            return status;
+        const Status status = driver_.allow_access(addresses_.get().address, whole);
+        ready_ = status.ok();
+        return status;
+    }
 
     AnyDriver driver_;
     Reservation addresses_; // destroyed in reverse order: mapping, pages, addresses
@@ -69,7 +105,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/device_scratch.ipp"
-#endif

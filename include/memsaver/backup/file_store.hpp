@@ -3,11 +3,14 @@
 
 #include "memsaver/backup/store.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -22,29 +25,103 @@ public:
     static constexpr std::size_t page = 4096;
     [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
 
-    FileStore(AnyDriver driver, std::string directory, StoreOptions options);
+    FileStore(AnyDriver driver, std::string directory, StoreOptions options)
+        : KeptStore{std::move(driver), std::move(options), 32_MiB, "read a backup file"}, directory_{
+                                                                                              std::move(directory)} {}
 
     /// Allocates disk space, so that a full disk is an error before anything is written.
-    MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
+    Room grow(std::size_t bytes, const LiveSet& live) override {
+        about(live);
+        if (!file_.owns()) {
+            const Status status = file_.open(driver_, directory_.c_str());
+            if (!status.ok()) raise_of(status, "open a backup file", {error_prefix_, "in ", directory_});
+        }
+        const Status status = driver_.allocate_file(file_.get(), size_, bytes);
+        if (!status.ok()) {
+            (void)driver_.punch_file(file_.get(), size_, bytes);
+            raise_of(status, "allocate space in a backup file", {error_prefix_, in_bytes(bytes), " in ", directory_},
+                     bytes);
+        }
+        const Room room{size_ + page, bytes};
+        size_ += bytes;
+        return room;
+    }
     void shrink(LocationSpace&) noexcept override {} // `discard` has punched out the unused parts
-    MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) noexcept override;
-    MEMSAVER_INLINE Status clear() noexcept override;
+    void discard(std::uint64_t location, std::size_t bytes) noexcept override {
+        if (options_.observer) options_.observer->discarded(location, bytes);
+        forget_half_changed(location, bytes);
+        if (!file_.owns()) return;
+        (void)driver_.punch_file(file_.get(), location - page, bytes);
+        punched_ = true;
+    }
+    Status clear() noexcept override {
+        if (options_.observer) options_.observer->discarded(page, size_);
+        half_changed_.clear();
+        punched_ = false;
+        size_ = 0;
+        const Status file = file_.close();
+        return first_failure({file, share_.leave()});
+    }
 
-    MEMSAVER_INLINE void prepare(std::vector<Unit> units) override;
+    void prepare(std::vector<Unit> units) override {
+        take_room(units);
+        prepare_ring(*share_.ring(), cut(std::move(units), share_.buffer_bytes()), page, error_prefix_);
+    }
 
-    MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
-                                std::size_t bytes) override;
+    void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
+        const std::uint64_t first = unit.location + offset;
+        const auto copy = share_.copy(
+            std::min(options_.observer ? unit.bytes : bytes, share_.buffer_bytes()) + 2 * page, error_prefix_);
+        std::byte* const data = copy->data();
+        each_unit_in(cut({unit}, share_.buffer_bytes()), first, bytes, [&](const Unit& part) {
+            const std::uint64_t begin = std::max(part.location, first);
+            const std::uint64_t end = std::min(part.location + part.bytes, first + bytes);
+            // With an observer, reads and writes whole parts; otherwise only the pages that change.
+            const std::uint64_t from_page = align_down(options_.observer ? part.location : begin, page);
+            const std::uint64_t to_page = align_up(options_.observer ? part.location + part.bytes : end, page);
+            const auto span = static_cast<std::size_t>(to_page - from_page);
+            check_of(get(data, from_page, span), "read a backup file", bytes);
+            const bool checked = options_.observer && half_changed_.count(part.location) == 0;
+            if (checked && !replaced_whole(part, first, bytes)) {
+                options_.observer->restoring(part, data + (part.location - from_page));
+            }
+            std::memcpy(data + (begin - from_page), from + (begin - first), end - begin);
+            if (options_.observer) half_changed_.insert(part.location);
+            check_of(put(data, from_page, span), "write a backup file", bytes);
+            if (options_.observer) options_.observer->saved(part, data + (part.location - from_page));
+            half_changed_.erase(part.location);
+        });
+    }
 
     // ByteStore
-    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
-                               std::size_t bytes) const noexcept override;
-    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
+        return driver_.write_file(file_.get(), from, bytes, location - page);
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+        return driver_.read_file(file_.get(), to, bytes, location - page);
+    }
 
 private:
     /// Allocates disk space again for parts that were punched out, before anything is written. See `grow`.
-    void take_room(const std::vector<Unit>& units);
-    MEMSAVER_INLINE std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
-                                                    const std::vector<Range>& first) override;
+    void take_room(const std::vector<Unit>& units) {
+        if (!punched_) return; // `grow` allocated all of it
+        for (const Unit& unit : units) {
+            const std::uint64_t begin = align_down(unit.location, page);
+            const std::size_t bytes = align_up(unit.location + unit.bytes, page) - begin;
+            const Status status = driver_.allocate_file(file_.get(), begin - page, bytes);
+            if (!status.ok())
+                raise_of(status, "allocate space in a backup file",
+                         {error_prefix_, in_bytes(bytes), " in ", directory_}, bytes);
+        }
+    }
+    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                    const std::vector<Range>& first) override {
+        if (direction == Direction::out) take_room(units);
+        for (const Unit& unit : units) { // the save computes new checksums
+            if (direction == Direction::out) forget_half_changed(unit.location, unit.bytes);
+        }
+        return through_ring(direction, std::move(units), live, first);
+    }
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
         half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
     }
@@ -59,7 +136,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/file_store.ipp"
-#endif

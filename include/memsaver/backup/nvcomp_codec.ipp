@@ -59,55 +59,6 @@ inline void NvcompLibrary::open(const char* file) {
         problem = std::string{file} + " is not nvCOMP 6";
 }
 
-inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
-    : driver_{std::move(driver)}, nvcomp_{NvcompLibrary::load()} {
-    if (!nvcomp_.problem.empty()) {
-        unavailable(
-            {"Compressed on ", driver_.name(), " requires nvCOMP 6, which is missing (", nvcomp_.problem,
-             "): pip install nvidia-libnvcomp-cu13 (or -cu12), and set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"});
-    }
-    compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
-    if (!load_kernels(most_loaded)) (void)load_kernels(1);
-}
-
-inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
-    constexpr std::size_t chunk = 1_MiB;
-    constexpr std::size_t most = 192; // chunks in one checksum call
-    Sizes sizes;
-    if (!measure(chunk, chunks, sizes).ok()) return false;
-    const std::size_t room = align_up(sizes.coded, 256);
-    const std::size_t work = std::max(sizes.work, row_bytes(most));
-    std::array<Range, most_loaded> plain;
-    std::array<Range, most_loaded> coded;
-    std::array<std::uint32_t, most_loaded> found{};
-    std::array<Range, most> same;
-    std::array<std::uint32_t, most> sums{};
-    rows_by_kernel_ = driver_.copy_by_kernel(0, 0, 0, {}).ok(); // loads this kernel too
-    OwnedStream stream;
-    OwnedEvent mark;
-    if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
-    Address memory = 0;
-    if (!driver_.allocate_plain(chunks * (chunk + room) + work, memory).ok()) return false;
-    const Place place{stream.get(), mark.get(), {memory + chunks * (chunk + room), work}};
-    for (std::size_t i = 0; i < chunks; ++i) {
-        plain[i] = {memory + i * chunk, chunk};
-        coded[i] = {memory + chunks * chunk + i * room, sizes.coded};
-    }
-    Status status = driver_.fill(memory, 1, chunks * chunk, stream.get());
-    if (status.ok()) status = encode(place, {plain.data(), chunks}, {coded.data(), chunks}, {sums.data(), chunks});
-    if (status.ok())
-        status = decode(place, {coded.data(), chunks}, {sums.data(), chunks}, {found.data(), chunks},
-                        {plain.data(), chunks});
-    for (const std::size_t count : {std::size_t{1}, std::size_t{8}, std::size_t{32}, most}) {
-        for (const std::size_t bytes : {std::size_t{4096}, chunk / 16, chunk / 3 * 2, chunk}) {
-            std::fill_n(same.begin(), count, Range{memory, bytes});
-            if (status.ok()) status = sum(place, {same.data(), count}, {sums.data(), count});
-        }
-    }
-    (void)driver_.free_plain(memory); // waits for the device
-    return true;
-}
-
 /// The arrays of one call, on the device and on the host. They are copied before and after the call, because kernels
 /// that read them across the link, in pinned memory, were measured to take twice as long.
 class NvcompCodec::Call {
@@ -231,6 +182,55 @@ private:
     std::unique_ptr<std::byte[]> own_;
     std::byte* host_ = nullptr;
 };
+
+inline NvcompCodec::NvcompCodec(AnyDriver driver, Coding coding)
+    : driver_{std::move(driver)}, nvcomp_{NvcompLibrary::load()} {
+    if (!nvcomp_.problem.empty()) {
+        unavailable(
+            {"Compressed on ", driver_.name(), " requires nvCOMP 6, which is missing (", nvcomp_.problem,
+             "): pip install nvidia-libnvcomp-cu13 (or -cu12), and set MEMSAVER_NVCOMP to the path of libnvcomp.so.6"});
+    }
+    compress_.data_type = coding == Coding::halves ? nvcomp::type_float16 : nvcomp::type_char;
+    if (!load_kernels(most_loaded)) (void)load_kernels(1);
+}
+
+inline bool NvcompCodec::load_kernels(std::size_t chunks) noexcept {
+    constexpr std::size_t chunk = 1_MiB;
+    constexpr std::size_t most = 192; // chunks in one checksum call
+    Sizes sizes;
+    if (!measure(chunk, chunks, sizes).ok()) return false;
+    const std::size_t room = align_up(sizes.coded, 256);
+    const std::size_t work = std::max(sizes.work, row_bytes(most));
+    std::array<Range, most_loaded> plain;
+    std::array<Range, most_loaded> coded;
+    std::array<std::uint32_t, most_loaded> found{};
+    std::array<Range, most> same;
+    std::array<std::uint32_t, most> sums{};
+    rows_by_kernel_ = driver_.copy_by_kernel(0, 0, 0, {}).ok(); // loads this kernel too
+    OwnedStream stream;
+    OwnedEvent mark;
+    if (!stream.open(driver_).ok() || !mark.open(driver_, stream.get()).ok()) return false;
+    Address memory = 0;
+    if (!driver_.allocate_plain(chunks * (chunk + room) + work, memory).ok()) return false;
+    const Place place{stream.get(), mark.get(), {memory + chunks * (chunk + room), work}};
+    for (std::size_t i = 0; i < chunks; ++i) {
+        plain[i] = {memory + i * chunk, chunk};
+        coded[i] = {memory + chunks * chunk + i * room, sizes.coded};
+    }
+    Status status = driver_.fill(memory, 1, chunks * chunk, stream.get());
+    if (status.ok()) status = encode(place, {plain.data(), chunks}, {coded.data(), chunks}, {sums.data(), chunks});
+    if (status.ok())
+        status = decode(place, {coded.data(), chunks}, {sums.data(), chunks}, {found.data(), chunks},
+                        {plain.data(), chunks});
+    for (const std::size_t count : {std::size_t{1}, std::size_t{8}, std::size_t{32}, most}) {
+        for (const std::size_t bytes : {std::size_t{4096}, chunk / 16, chunk / 3 * 2, chunk}) {
+            std::fill_n(same.begin(), count, Range{memory, bytes});
+            if (status.ok()) status = sum(place, {same.data(), count}, {sums.data(), count});
+        }
+    }
+    (void)driver_.free_plain(memory); // waits for the device
+    return true;
+}
 
 inline std::size_t NvcompCodec::row_bytes(std::size_t chunks) const noexcept { return Call::bytes(chunks); }
 

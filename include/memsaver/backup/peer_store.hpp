@@ -2,13 +2,16 @@
 #pragma once
 
 #include "memsaver/backup/store.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/owned.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -20,20 +23,47 @@ namespace detail {
 class PeerPages final : public CopyablePages, public Closable {
 public:
     /// Allocates nothing yet.
-    PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes);
+    PeerPages(AnyDriver driver, AnyDriver peer, std::size_t bytes)
+        : driver_{std::move(driver)}, peer_{std::move(peer)} {
+        std::size_t granularity = 0;
+        check(peer_.granularity(granularity), "query a peer's page granularity");
+        bytes_ = align_up(bytes, granularity);
+        parts_.reserve(bytes_ / largest_handle + 1);
+    }
     ~PeerPages() override { (void)PeerPages::close(); }
 
     /// Allocates the pages. Call once. Throws OutOfMemory if the peer has too little free memory, or the exception for
     /// another failing call; `close` then releases what was allocated.
-    void take(const std::string& whose);
+    void take(const std::string& whose) {
+        const Status status = try_take();
+        if (status.ok()) return;
+        const std::string of = text_of({whose, in_bytes(bytes_), " on ", peer_.name()});
+        if (status.kind != StatusKind::out_of_memory) raise(status, "allocate backup memory on a peer", of, bytes_);
+        DeviceMemory memory;
+        (void)peer_.memory(memory);
+        throw OutOfMemory{
+            text_of({"a backup of ", of, " does not fit: ", in_bytes(memory.free_bytes), " are free there"}), bytes_,
+            memory.free_bytes, status};
+    }
 
     /// Releases everything. What fails stays owned, and the next call retries it. Returns the first failure.
-    MEMSAVER_INLINE Status close() noexcept override;
+    Status close() noexcept override {
+        Status first = settle(driver_, unsettled_);
+        if (!first.ok()) return first;
+        for (Part& part : parts_) {
+            Status status = part.mapping.close();
+            if (status.ok()) status = part.pages.close();
+            if (first.ok()) first = status;
+        }
+        if (!first.ok()) return first;
+        parts_.clear();
+        return addresses_.close();
+    }
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return addresses_.get().address; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
     [[nodiscard]] bool ready(std::uintptr_t, bool) const noexcept override { return true; }
-    MEMSAVER_INLINE Status prepare(std::uintptr_t, bool) noexcept override { return {}; }
+    Status prepare(std::uintptr_t, bool) noexcept override { return {}; }
     void unsettle() noexcept override { unsettled_ = true; }
 
 private:
@@ -44,7 +74,18 @@ private:
         Mapping mapping;
     };
 
-    Status try_take() noexcept;
+    Status try_take() noexcept {
+        Status status = addresses_.open(peer_, bytes_, 2_MiB);
+        for (std::size_t at = 0; status.ok() && at < bytes_; at += largest_handle) {
+            Part& part = parts_.emplace_back(); // reserved
+            status = part.pages.open(peer_, std::min(bytes_ - at, largest_handle));
+            const auto [handle, bytes] = part.pages.get();
+            if (status.ok()) status = part.mapping.open(peer_, Range{address() + at, bytes}, handle);
+        }
+        if (status.ok()) status = peer_.allow_access(address(), bytes_);
+        if (status.ok()) status = driver_.reach_peer(address(), bytes_);
+        return status;
+    }
 
     AnyDriver driver_;
     AnyDriver peer_;
@@ -58,35 +99,87 @@ private:
 /// bytes that the program reads or writes in the backup pass through the host.
 class PeerStore final : public KeptStore {
 public:
-    PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options);
+    PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options)
+        : KeptStore{std::move(driver), std::move(options), Ring::least_buffer, "read a backup on a peer"},
+          peer_{std::move(peer)} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
-    MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
+    Room grow(std::size_t bytes, const LiveSet& live) override {
+        about(live);
+        (void)retry(); // pages that could not be released before are free memory too
+        pages_.reserve(pages_.size() + 1);
+        auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
+        try {
+            pages->take(error_prefix_);
+        } catch (...) {
+            (void)share_.add(std::move(pages));
+            throw;
+        }
+        pages_.push_back(std::move(pages));
+        return {pages_.back()->address(), pages_.back()->bytes()};
+    }
     void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
-    MEMSAVER_INLINE void shrink(LocationSpace& space) noexcept override;
-    MEMSAVER_INLINE Status clear() noexcept override;
+    void shrink(LocationSpace& space) noexcept override {
+        erase_in(pages_, [&](std::shared_ptr<PeerPages>& pages) {
+            const bool unused = space.remove({pages->address(), pages->bytes()});
+            if (unused) (void)share_.add(std::move(pages));
+            return unused;
+        });
+    }
+    Status clear() noexcept override {
+        Status kept = retry();
+        for (auto& pages : pages_) kept = first_failure({kept, share_.add(std::move(pages))});
+        pages_.clear();
+        return first_failure({kept, share_.leave()});
+    }
     void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
-    MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
-                                std::size_t bytes) override;
+    void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
+        check(put(from, unit.location + offset, bytes), "write a backup on a peer", bytes, unit.location + offset);
+    }
 
     // ByteStore
-    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
-                               std::size_t bytes) const noexcept override;
-    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
+        return on_peer([&](StreamRef stream) { return peer_.copy_to_device(location, from, bytes, stream); });
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+        return on_peer([&](StreamRef stream) { return peer_.copy_to_host(to, location, bytes, stream); });
+    }
 
 private:
     /// Bytes per event: small enough that the first bytes are known to have arrived early.
     static constexpr std::size_t piece_bytes = 64_MiB;
 
-    [[nodiscard]] std::shared_ptr<PeerPages> pages_of(std::uint64_t location) const;
+    [[nodiscard]] std::shared_ptr<PeerPages> pages_of(std::uint64_t location) const {
+        for (const auto& pages : pages_) {
+            if (pages->address() <= location && location < pages->address() + pages->bytes()) return pages;
+        }
+        return {};
+    }
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return pages_of(a.location) != pages_of(b.location);
     }
-    MEMSAVER_INLINE std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
-                                                    const std::vector<Range>& first) override;
+    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                    const std::vector<Range>& first) override {
+        std::vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
+        for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
+        auto work = direct_transfer(CopyLane{driver_, direction, true}, std::move(pieces), options_.crew, nullptr,
+                                    live.progress, {}, live.before_write);
+        work->start();
+        return work;
+    }
     /// Runs `copy(stream)` on a stream of the peer and waits for it.
     template <class Copy>
-    Status on_peer(Copy&& copy) const noexcept;
+    Status on_peer(Copy&& copy) const noexcept {
+        OwnedStream stream;
+        OwnedEvent event;
+        Status status = stream.open(peer_);
+        if (status.ok()) status = event.open(peer_, stream.get());
+        if (!status.ok()) return status;
+        status = copy(stream.get());
+        const Status marked = peer_.record(event.get(), stream.get());
+        const Status passed = marked.ok() ? peer_.wait(event.get()) : peer_.drain();
+        return first_failure({status, marked, passed});
+    }
 
     AnyDriver peer_;
     std::vector<std::shared_ptr<PeerPages>> pages_;
@@ -95,7 +188,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/peer_store.ipp"
-#endif

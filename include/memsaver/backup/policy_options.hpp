@@ -6,7 +6,9 @@
 #include "memsaver/core/sizes.hpp"
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace memsaver::inline v0_3 {
 
@@ -17,17 +19,43 @@ inline constexpr std::size_t least_ring_bytes = 1_MiB; ///< a ring has at least 
 inline constexpr std::size_t most_ring_bytes = 1024_GiB;
 
 /// `policy`: its name, such as "HostBackup".
-void require_threads(const char* policy, unsigned threads);
-void require_ring(const char* policy, std::size_t bytes);
-void require_sense(const char* policy, Refresh refresh, bool retain, bool check);
+inline void require_threads(const char* policy, unsigned threads) {
+    if (threads >= 1 && threads <= most_threads) return;
+    refuse_option((std::string{policy} + "::threads").c_str(), std::to_string(threads),
+                  "1 to " + std::to_string(most_threads));
+}
+inline void require_ring(const char* policy, std::size_t bytes) {
+    if (bytes >= least_ring_bytes && bytes <= most_ring_bytes) return;
+    refuse_option((std::string{policy} + "::ring_bytes").c_str(), format_bytes(bytes),
+                  format_bytes(least_ring_bytes) + " to " + format_bytes(most_ring_bytes));
+}
+inline void require_sense(const char* policy, Refresh refresh, bool retain, bool check) {
+    const std::string of{policy};
+    require_enumerator((of + "::refresh").c_str(), refresh, 2);
+    if (refresh == Refresh::once && !retain) {
+        refuse_option((of + "::retain").c_str(), "false",
+                      "true with Refresh::once, because later pauses save nothing and need what was saved; or "
+                      "Refresh::every_pause");
+    }
+    if (refresh != Refresh::once && check) {
+        refuse_option((of + "::check").c_str(), "true",
+                      "false with Refresh::every_pause, which saves all bytes and has nothing to compare; or "
+                      "Refresh::once");
+    }
+}
 
 /// Returns the path, made absolute in the working directory of now. An empty one stays empty.
-[[nodiscard]] std::string absolute_path(const std::string& path);
+[[nodiscard]] inline std::string absolute_path(const std::string& path) {
+    if (path.empty() || path.front() == '/') return path;
+    std::error_code failed;
+    const std::filesystem::path absolute = std::filesystem::absolute(path, failed);
+    if (failed) {
+        misuse({"the path ", path, " is relative, and the working directory is unknown: ", failed.message(),
+                "; pass an absolute path"});
+    }
+    return absolute.string();
+}
 
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/policy_options.ipp"
-#endif

@@ -4,13 +4,18 @@
 #include "memsaver/backup/host_store.hpp"
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
+#include "memsaver/core/lists.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -25,19 +30,79 @@ namespace detail {
 /// part at the next save. Used by one thread at a time, but for `taken_by`; transfers do not look at the parts.
 class SourceStore final : public KeptStore {
 public:
-    SourceStore(AnyDriver driver, const StoreOptions& options);
+    SourceStore(AnyDriver driver, const StoreOptions& options)
+        : KeptStore{driver, options, 32_MiB, "read a file"}, inside_{std::make_shared<HostStore>(std::move(driver),
+                                                                                                 true, options)} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return inside_->alignment(); }
-    MEMSAVER_INLINE Room grow(std::size_t bytes, const LiveSet& live) override;
-    MEMSAVER_INLINE void discard(std::uint64_t location, std::size_t bytes) override;
+    Room grow(std::size_t bytes, const LiveSet& live) override {
+        about(live);
+        last_live_.tag = live.tag;
+        last_live_.host_budget = live.host_budget;
+        const Room names{next_name_, bytes};
+        next_name_ += align_up(bytes, alignment());
+        return names;
+    }
+    void discard(std::uint64_t location, std::size_t bytes) override {
+        for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes;) part = erase(part);
+    }
     void shrink(LocationSpace&) noexcept override { inside_->shrink(packed_); }
-    MEMSAVER_INLINE Status clear() noexcept override;
+    Status clear() noexcept override {
+        parts_.clear();
+        files_.clear();
+        return drop_kept();
+    }
     Status retry() noexcept override { return first_failure({inside_->retry(), share_.retry()}); }
     void prepare(std::vector<Unit> units) override { inside_->prepare(take(units)); }
     /// The written bytes are kept from now on, and no longer read from a file.
-    MEMSAVER_INLINE void change(const Unit& unit, std::size_t offset, const std::byte* from,
-                                std::size_t bytes) override;
-    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
+    void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
+        const std::uint64_t first = unit.location + offset;
+        require_filled(first, bytes);
+        for (std::uint64_t at = first; at < first + bytes;) {
+            const auto part = part_at(at);
+            const auto count = static_cast<std::size_t>(std::min(first + bytes, part->first + part->second.bytes) - at);
+            const std::byte* const fresh = from + (at - first);
+            if (part->second.file == nullptr) {
+                inside_->change({0, part->second.at, part->second.bytes}, at - part->first, fresh, count);
+            } else {
+                cut_at(at);
+                cut_at(at + count);
+                Part kept{count};
+                kept.filled = true;
+                for (std::size_t missing = 0; (kept.at = packed_.take(count, at, missing)) == 0; missing = 0)
+                    packed_.grow(*inside_, missing, last_live_);
+                try {
+                    const Unit whole{0, kept.at, count};
+                    inside_->prepare({whole});
+                    inside_->change(whole, 0, fresh, count);
+                } catch (...) { // no part refers to it
+                    packed_.give(kept.at, count);
+                    throw;
+                }
+                kept_bytes_ += count;
+                parts_.at(at) = kept;
+            }
+            at += count;
+        }
+    }
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
+        require_filled(location, bytes);
+        const std::vector<Unit> parts = at_home({{0, location, bytes}}); // their addresses are offsets in the view
+        if (parts.size() == 1 && !SourceFile::holds(parts.front().location))
+            return inside_->view(parts.front().location, bytes);
+        SourceReader reader{driver_, error_prefix_};
+        const auto copy = share_.copy(bytes, error_prefix_);
+        std::byte* const data = copy->data();
+        for (const Unit& part : parts) {
+            if (const auto& file = part_at(location + part.device)->second.file; file != nullptr) {
+                reader.copy(data + part.device, file, part.location - file->first, part.bytes);
+            } else {
+                std::memcpy(data + part.device, inside_->view(part.location, part.bytes).data(), part.bytes);
+            }
+        }
+        reader.arrived();
+        return {copy, data, bytes};
+    }
     [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
         return saved == 0 ? 0 : kept_bytes_.load();
     }
@@ -48,14 +113,49 @@ public:
 
     /// Reads mapped bytes from a file and makes it their home. If the file cannot be opened, throws before anything has
     /// changed. If reading fails, some bytes may be new, and none of them has a home.
-    void load(const Unit& unit, const FileRange& from, const LiveSet& live);
+    void load(const Unit& unit, const FileRange& from, const LiveSet& live) {
+        about(live);
+        auto reader = std::make_unique<SourceReader>(driver_, error_prefix_);
+        const std::shared_ptr<const SourceFile> file = file_now(from.path, *reader);
+        if (from.offset > file->facts.bytes || from.bytes > file->facts.bytes - from.offset) {
+            misuse({from.path, " has ", in_bytes(file->facts.bytes), "; ", in_bytes(from.bytes), " at offset ",
+                    in_digits(from.offset), " extend past its end"});
+        }
+        reader->open(file);
+        cut_at(unit.location);
+        cut_at(unit.location + unit.bytes);
+        discard(unit.location, unit.bytes); // all of a kept part too: what is not loaded is saved anew
+        const std::uint64_t at = file->first + from.offset;
+        {
+            const auto moving = read({{unit.device, at, unit.bytes}}, std::move(reader), live);
+            const Status status = moving->wait();
+            if (!status.ok()) raise_of(status, "load bytes", {error_prefix_, from.path});
+        }
+        parts_.emplace(unit.location, Part{unit.bytes, at, file});
+    }
     /// Keeps bytes that are in no part from being saved.
-    void leave_out(std::uint64_t location, std::size_t bytes);
+    void leave_out(std::uint64_t location, std::size_t bytes) {
+        const auto next = part_at(location);
+        if (bytes != 0 && (next == parts_.end() || next->first >= location + bytes))
+            parts_.emplace(location, Part{bytes});
+    }
     /// The next save that finds these bytes mapped makes those in files kept.
-    void changed(std::uint64_t location, std::size_t bytes);
-    void all_changed() noexcept;
+    void changed(std::uint64_t location, std::size_t bytes) {
+        cut_at(location);
+        cut_at(location + bytes);
+        for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes; ++part)
+            part->second.changed = part->second.file != nullptr;
+    }
+    void all_changed() noexcept {
+        for (auto& [name, part] : parts_) part.changed = part.file != nullptr;
+    }
     /// Drops all kept parts, and frees the host memory.
-    Status drop_kept() noexcept;
+    Status drop_kept() noexcept {
+        std::erase_if(parts_, [](const auto& part) { return part.second.kept(); });
+        packed_.clear();
+        kept_bytes_ = 0;
+        return first_failure({inside_->clear(), share_.leave()});
+    }
     /// Lets go of the buffers that files are read through.
     Status leave() noexcept { return share_.leave(); }
 
@@ -71,28 +171,171 @@ private:
     };
     using Parts = std::map<std::uint64_t, Part>; // by name, without overlap
 
-    MEMSAVER_INLINE std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
-                                                    const std::vector<Range>& first) override;
+    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+                                    const std::vector<Range>&) override {
+        if (direction == Direction::out) {
+            look_at_files(live);
+            std::vector<Unit> kept = take(units);
+            for (const Unit& unit : units) {
+                for (auto part = part_at(unit.location);
+                     part != parts_.end() && part->first < unit.location + unit.bytes; ++part)
+                    part->second.filled = part->second.kept();
+            }
+            return inside_->out(std::move(kept), live);
+        }
+        std::unique_ptr<SourceReader> reader;
+        for (const Unit& unit : units) {
+            for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;
+                 ++part) {
+                if (part->second.file == nullptr) continue;
+                if (!reader) reader = std::make_unique<SourceReader>(driver_, error_prefix_);
+                reader->open(part->second.file);
+            }
+        }
+        units = at_home(units);
+        return reader ? read(std::move(units), std::move(reader), live) : inside_->in(std::move(units), live);
+    }
     /// Starts a transfer of bytes in files and of kept ones. The files are open in `reader`.
-    std::unique_ptr<Transfer> read(std::vector<Unit> units, std::unique_ptr<SourceReader> reader, const LiveSet& live);
+    std::unique_ptr<Transfer> read(std::vector<Unit> units, std::unique_ptr<SourceReader> reader, const LiveSet& live) {
+        std::vector<Piece> pieces;
+        for (std::vector<Unit>& group : in_wanted_order(std::move(units), live.first, true)) {
+            std::vector<Unit> kept;
+            erase_in(group, [&](const Unit& unit) {
+                if (SourceFile::holds(unit.location)) return false;
+                kept.push_back(unit);
+                return true;
+            });
+            for (Piece& piece : cut(std::move(group), share_.buffer_bytes())) pieces.push_back(std::move(piece));
+            for (Piece& piece : inside_->reached(std::move(kept))) pieces.push_back(std::move(piece));
+        }
+        auto work = staged_transfer(CopyLane{driver_, Direction::in}, std::move(pieces), *reader, share_.ring(),
+                                    options_.crew, nullptr, live.progress, error_prefix_, live.before_write);
+        work->accompany(std::move(reader));
+        work->start();
+        return work;
+    }
     /// Makes all bytes kept that are not in a file or have changed. Returns the kept ones, as the inner store has them.
-    std::vector<Unit> take(const std::vector<Unit>& units);
+    std::vector<Unit> take(const std::vector<Unit>& units) {
+        for (const Unit& unit : units) { // what has changed has no home any more, as far as it is mapped
+            const std::uint64_t end = unit.location + unit.bytes;
+            for (const std::uint64_t border : {unit.location, end}) {
+                const auto part = part_at(border);
+                if (part != parts_.end() && part->second.changed) cut_at(border);
+            }
+            for (auto part = part_at(unit.location); part != parts_.end() && part->first < end;)
+                part = part->second.changed ? erase(part) : std::next(part);
+        }
+        for (std::size_t missing = 1; missing != 0;) {
+            missing = 0;
+            for (const Unit& unit : units) {
+                for (std::uint64_t at = unit.location; at < unit.location + unit.bytes;) {
+                    const auto next = part_at(at);
+                    if (next != parts_.end() && next->first <= at) {
+                        at = next->first + next->second.bytes;
+                        continue;
+                    }
+                    std::uint64_t end = unit.location + unit.bytes;
+                    if (next != parts_.end()) end = std::min(end, next->first);
+                    const auto bytes = static_cast<std::size_t>(end - at);
+                    const auto part = parts_.emplace_hint(next, at, Part{bytes});
+                    part->second.at = packed_.take(bytes, at, missing);
+                    if (part->second.at != 0)
+                        kept_bytes_ += bytes;
+                    else
+                        parts_.erase(part);
+                    at = end;
+                }
+            }
+            if (missing != 0) packed_.grow(*inside_, missing, last_live_);
+        }
+        std::vector<Unit> kept = at_home(units);
+        erase_in(kept, [](const Unit& unit) { return SourceFile::holds(unit.location); });
+        return kept;
+    }
     /// Returns units whose locations are those in the files and the inner store.
-    [[nodiscard]] std::vector<Unit> at_home(const std::vector<Unit>& units) const;
+    [[nodiscard]] std::vector<Unit> at_home(const std::vector<Unit>& units) const {
+        std::vector<Unit> all;
+        for (const Unit& unit : units) {
+            for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;
+                 ++part) {
+                const std::uint64_t begin = std::max(part->first, unit.location);
+                const std::uint64_t end = std::min(part->first + part->second.bytes, unit.location + unit.bytes);
+                if (part->second.at == 0) continue;
+                all.push_back({unit.device + (begin - unit.location), part->second.at + (begin - part->first),
+                               static_cast<std::size_t>(end - begin)});
+            }
+        }
+        return all;
+    }
     /// Marks the parts of files that have changed as changed. Reports them to `live.tell`.
-    void look_at_files(const LiveSet& live);
+    void look_at_files(const LiveSet& live) {
+        std::vector<std::shared_ptr<const SourceFile>> files;
+        for (const auto& [name, part] : parts_) {
+            if (part.file != nullptr && !part.changed) files.push_back(part.file);
+        }
+        std::sort(files.begin(), files.end());
+        files.erase(std::unique(files.begin(), files.end()), files.end());
+        for (const auto& file : files) {
+            SourceReader reader{driver_, error_prefix_};
+            try {
+                if (reader.look(file->path) == file->facts) continue;
+            } catch (const Error&) { // on any error: the bytes are still in memory
+            }
+            for (auto& [name, part] : parts_) part.changed = part.changed || part.file == file;
+            if (live.tell) live.tell(file->path + " has changed or cannot be read: its bytes are saved in host memory");
+        }
+    }
     /// Returns the file as it is now: the known SourceFile if it is the same.
-    std::shared_ptr<const SourceFile> file_now(const std::string& path, SourceReader& reader);
+    std::shared_ptr<const SourceFile> file_now(const std::string& path, SourceReader& reader) {
+        const FileFacts facts = reader.look(path);
+        auto& known = files_[path];
+        if (known == nullptr || known->facts != facts) {
+            known = std::make_shared<const SourceFile>(SourceFile{path, facts, next_file_});
+            next_file_ += align_up(facts.bytes + 1, SourceFile::spacing);
+        }
+        const std::shared_ptr<const SourceFile> file = known;
+        std::erase_if(files_, [&](const auto& each) { return each.second.use_count() == 1; });
+        return file;
+    }
 
     /// Throws Misuse if some of these bytes are in no file and were never saved.
-    void require_filled(std::uint64_t location, std::size_t bytes) const;
+    void require_filled(std::uint64_t location, std::size_t bytes) const {
+        bool filled = bytes_of(at_home({{0, location, bytes}})) == bytes;
+        for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes; ++part)
+            filled = filled && (part->second.filled || !part->second.kept());
+        if (!filled) misuse({"this block has no complete backup"});
+    }
 
     /// Returns the first part that ends behind a location.
-    [[nodiscard]] Parts::const_iterator part_at(std::uint64_t location) const noexcept;
-    [[nodiscard]] Parts::iterator part_at(std::uint64_t location) noexcept;
+    [[nodiscard]] Parts::const_iterator part_at(std::uint64_t location) const noexcept {
+        const auto after = parts_.upper_bound(location);
+        if (after == parts_.begin()) return after;
+        const auto before = std::prev(after);
+        return before->first + before->second.bytes > location ? before : after;
+    }
+    [[nodiscard]] Parts::iterator part_at(std::uint64_t location) noexcept {
+        const auto part = std::as_const(*this).part_at(location);
+        return parts_.erase(part, part); // as an iterator that may change it
+    }
     /// Cuts the part at a location in two, unless it is kept.
-    void cut_at(std::uint64_t location);
-    Parts::iterator erase(Parts::iterator part);
+    void cut_at(std::uint64_t location) {
+        const auto part = part_at(location);
+        if (part == parts_.end() || part->first >= location || part->second.kept()) return;
+        const auto bytes = static_cast<std::size_t>(location - part->first);
+        Part rest = part->second;
+        rest.bytes -= bytes;
+        if (rest.at != 0) rest.at += bytes;
+        parts_.emplace(location, std::move(rest)); // the last call that may throw
+        part->second.bytes = bytes;
+    }
+    Parts::iterator erase(Parts::iterator part) {
+        const Part& its = part->second;
+        if (its.kept()) {
+            packed_.give(its.at, its.bytes); // may throw; nothing has changed then
+            kept_bytes_ -= its.bytes;
+        }
+        return parts_.erase(part);
+    }
 
     std::shared_ptr<HostStore> inside_;
     LocationSpace packed_{inside_->alignment()}; ///< of the inner store
@@ -107,7 +350,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/source_store.ipp"
-#endif

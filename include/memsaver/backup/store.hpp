@@ -7,13 +7,17 @@
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/transfer.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -42,11 +46,22 @@ inline std::string of_tag(const std::string& tag) {
 }
 
 /// Returns the first status that is not ok, or ok.
-Status first_failure(std::initializer_list<Status> all) noexcept;
+inline Status first_failure(std::initializer_list<Status> all) noexcept {
+    for (const Status& status : all) {
+        if (!status.ok()) return status;
+    }
+    return {};
+}
 
 /// If there is an observer, cuts units so that each part of a block that can be paused or resumed alone has its own
 /// units.
-std::vector<Unit> cut_for_observer(std::vector<Unit> units, const StoreOptions& options, const AnyDriver& driver);
+inline std::vector<Unit> cut_for_observer(std::vector<Unit> units, const StoreOptions& options,
+                                          const AnyDriver& driver) {
+    if (!options.observer) return units;
+    std::size_t granularity = 0;
+    check(driver.granularity(granularity), "query the page granularity");
+    return cut_at_addresses(units, granularity);
+}
 
 class BackupStore;
 
@@ -63,18 +78,58 @@ public:
     void grow(BackupStore& store, std::size_t bytes, const LiveSet& live);
 
     /// Adds a Room, all of it free.
-    void add(std::uint64_t location, std::size_t bytes);
+    void add(std::uint64_t location, std::size_t bytes) {
+        const auto start = starts_.insert(location).first;
+        try {
+            give(location, bytes);
+        } catch (...) {
+            starts_.erase(start);
+            throw;
+        }
+    }
 
     /// Returns the location of `bytes` free bytes, which are then in use. It has the same offset in an alignment unit
     /// as the address or name `like`: where that is split, at multiples of a larger size, the range can then be split
     /// too. Without free space, returns 0 and adds what is missing to `missing`.
-    std::uint64_t take(std::size_t bytes, std::uint64_t like, std::size_t& missing) noexcept;
+    std::uint64_t take(std::size_t bytes, std::uint64_t like, std::size_t& missing) noexcept {
+        const std::uint64_t skipped = like % alignment_;
+        bytes = around(skipped, bytes).bytes;
+        const auto found = by_size_.lower_bound({bytes, 0});
+        if (found == by_size_.end()) {
+            missing += bytes;
+            return 0;
+        }
+        const auto [size, location] = *found;
+        if (size == bytes) {
+            erase(location, size);
+        } else {
+            change(location, size, location + bytes, size - bytes);
+        }
+        return location + skipped;
+    }
     std::uint64_t take(std::size_t bytes) noexcept {
         std::size_t missing = 0;
         return take(bytes, 0, missing);
     }
 
-    void give(std::uint64_t location, std::size_t bytes);
+    void give(std::uint64_t location, std::size_t bytes) {
+        const Room room = around(location, bytes);
+        location = room.location;
+        bytes = room.bytes;
+        const auto next = by_location_.lower_bound(location);
+        const bool joins_next =
+            next != by_location_.end() && location + bytes == next->first && !starts_.contains(next->first);
+        const std::size_t behind = joins_next ? next->second : 0;
+        if (next != by_location_.begin() && !starts_.contains(location)) {
+            const auto [before, size] = *std::prev(next);
+            if (before + size == location) {
+                if (joins_next) erase(location + bytes, behind);
+                return change(before, size, before, size + bytes + behind);
+            }
+        }
+        if (joins_next) return change(location + bytes, behind, location, bytes + behind);
+        insert(location, bytes);
+    }
 
     /// Returns the whole alignment units that bytes are in.
     [[nodiscard]] Room around(std::uint64_t location, std::size_t bytes) const noexcept {
@@ -83,19 +138,53 @@ public:
     }
 
     /// Removes a Room for good if all of it is free. Returns whether it was.
-    bool remove(Room room) noexcept;
+    bool remove(Room room) noexcept {
+        const auto found = by_location_.find(room.location);
+        if (found == by_location_.end() || found->second != room.bytes) return false;
+        erase(room.location, room.bytes);
+        starts_.erase(room.location);
+        return true;
+    }
 
-    void clear() noexcept;
+    void clear() noexcept {
+        free_ = 0;
+        made_ = {};
+        by_location_.clear();
+        by_size_.clear();
+        starts_.clear();
+    }
 
     [[nodiscard]] std::size_t free_bytes() const noexcept { return free_; }
     /// Returns whether a Room begins at the location.
     [[nodiscard]] bool has_room(std::uint64_t location) const noexcept { return starts_.count(location) != 0; }
 
 private:
-    void insert(std::uint64_t location, std::size_t bytes);
+    void insert(std::uint64_t location, std::size_t bytes) {
+        const auto sized = by_size_.emplace(bytes, location).first;
+        try {
+            by_location_.emplace(location, bytes);
+        } catch (...) {
+            by_size_.erase(sized);
+            throw;
+        }
+        free_ += bytes;
+    }
     /// Replaces a free range by another one without allocating memory.
-    void change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to, std::size_t bytes) noexcept;
-    void erase(std::uint64_t location, std::size_t bytes) noexcept;
+    void change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to, std::size_t bytes) noexcept {
+        auto located = by_location_.extract(from);
+        auto sized = by_size_.extract({old_bytes, from});
+        located.key() = to;
+        located.mapped() = bytes;
+        sized.value() = {bytes, to};
+        by_location_.insert(std::move(located));
+        by_size_.insert(std::move(sized));
+        free_ = free_ - old_bytes + bytes;
+    }
+    void erase(std::uint64_t location, std::size_t bytes) noexcept {
+        by_location_.erase(location);
+        by_size_.erase({bytes, location});
+        free_ -= bytes;
+    }
 
     std::size_t alignment_;
     std::map<std::uint64_t, std::size_t> by_location_;
@@ -166,17 +255,39 @@ public:
 /// it knows where bytes are.
 class KeptStore : public BackupStore {
 public:
-    MEMSAVER_INLINE std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) override;
-    MEMSAVER_INLINE void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override;
+    std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) override {
+        about(live);
+        return start(Direction::out, std::move(units), live, {});
+    }
+    std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) override {
+        about(live);
+        return start(Direction::in, std::move(units), live, live.first);
+    }
+    void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override {
+        share_.join(live.host_budget);
+        compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
+    }
     /// Unless overridden, returns a copy of the bytes.
-    [[nodiscard]] MEMSAVER_INLINE BackupView view(std::uint64_t location, std::size_t bytes) const override;
-    MEMSAVER_INLINE void about(const LiveSet& live) override;
+    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
+        const std::uint64_t begin = align_down(location, alignment());
+        const auto span = static_cast<std::size_t>(align_up(location + bytes, alignment()) - begin);
+        const auto copy = share_.copy(span, error_prefix_);
+        std::byte* const data = copy->data();
+        check_of(get(data, begin, span), reading_, bytes);
+        return {copy, data + (location - begin), bytes};
+    }
+    void about(const LiveSet& live) override {
+        error_prefix_ = of_tag(live.tag);
+        share_.join(live.host_budget);
+        if (options_.observer) options_.observer->about(live.tag);
+    }
     Status retry() noexcept override { return share_.retry(); }
 
 protected:
     /// `reading`: what an error says of a failed `get`.
-    KeptStore(AnyDriver driver, StoreOptions options, std::size_t largest_buffer, const Attempt& reading);
+    KeptStore(AnyDriver driver, StoreOptions options, std::size_t largest_buffer, const Attempt& reading)
+        : driver_{driver}, options_{std::move(options)},
+          share_{std::move(driver), options_.ring_bytes, options_.crew.threads, largest_buffer}, reading_{reading} {}
 
     /// Starts a transfer. `first`: the ranges whose bytes are needed first.
     virtual std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
@@ -185,12 +296,23 @@ protected:
     [[nodiscard]] virtual bool apart(const Unit&, const Unit&) const { return false; }
 
     [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell,
-                                         const std::vector<Range>& first = {}) const;
+                                         const std::vector<Range>& first = {}) const {
+        return cut_in_wanted_order(cut_for_observer(std::move(units), options_, driver_), cell, first,
+                                   !options_.observer, [&](const Unit& a, const Unit& b) { return apart(a, b); });
+    }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
     std::unique_ptr<Transfer> through_ring(Direction direction, std::vector<Unit> units, const LiveSet& live,
-                                           const std::vector<Range>& first);
+                                           const std::vector<Range>& first) {
+        auto work = staged_transfer(CopyLane{driver_, direction}, cut(std::move(units), share_.buffer_bytes(), first),
+                                    *this, share_.ring(), options_.crew, options_.observer.get(), live.progress,
+                                    error_prefix_, live.before_write);
+        work->start();
+        return work;
+    }
     /// Throws the exception for a failed status, which names the tag.
-    void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const;
+    void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const {
+        if (!status.ok()) raise_of(status, attempt, {error_prefix_, in_bytes(bytes)}, bytes);
+    }
 
     AnyDriver driver_;
     StoreOptions options_;
@@ -205,9 +327,25 @@ public:
     explicit ComparingStore(const ByteStore& store) noexcept : store_{store} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return store_.alignment(); }
-    MEMSAVER_INLINE Status put(const std::byte* from, std::uint64_t location,
-                               std::size_t bytes) const noexcept override;
-    MEMSAVER_INLINE Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override;
+    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
+        constexpr std::size_t step = 1_MiB;
+        const std::unique_ptr<std::byte[]> memory{new (std::nothrow) std::byte[step + alignment()]};
+        if (!memory) return {StatusKind::out_of_host_memory, 0, "no host memory to compare bytes"};
+        void* start = memory.get();
+        std::size_t space = step + alignment();
+        auto* const kept = static_cast<std::byte*>(std::align(alignment(), step, start, space));
+        for (std::size_t done = 0; done < bytes; done += step) {
+            const std::size_t part = std::min(bytes - done, step);
+            if (const Status status = store_.get(kept, location + done, part); !status.ok()) return status;
+            if (std::memcmp(kept, from + done, part) == 0) continue;
+            const std::byte* const other = std::mismatch(kept, kept + part, from + done).first;
+            note(location + done + static_cast<std::size_t>(other - kept));
+        }
+        return {};
+    }
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+        return store_.get(to, location, bytes);
+    }
     [[nodiscard]] bool differs() const noexcept { return first_.load() != none; }
     /// Returns the lowest location whose byte differs, of those compared so far.
     [[nodiscard]] std::uint64_t first_difference() const noexcept { return first_.load(); }
@@ -215,7 +353,11 @@ public:
 private:
     static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
 
-    void note(std::uint64_t location) const noexcept;
+    void note(std::uint64_t location) const noexcept {
+        std::uint64_t first = first_.load();
+        while (location < first && !first_.compare_exchange_weak(first, location)) {
+        }
+    }
 
     const ByteStore& store_;
     mutable std::atomic<std::uint64_t> first_{none};
@@ -237,12 +379,22 @@ inline bool replaced_whole(const Unit& unit, std::uint64_t location, std::size_t
 }
 
 /// Returns an error message that names the block with the location.
-std::string difference_text(const std::vector<Unit>& units, std::uint64_t location, const std::string& tag);
+inline std::string difference_text(const std::vector<Unit>& units, std::uint64_t location, const std::string& tag) {
+    std::string text = text_of({"tag ", in_quotes(tag), ": bytes have changed since their only save"});
+    for (const Unit& unit : units) {
+        if (location < unit.location || location - unit.location >= unit.bytes) continue;
+        text += text_of({", for example at ", in_hex(unit.device + (location - unit.location)), ", in a block of ",
+                         in_bytes(unit.bytes), " at ", in_hex(unit.device)});
+    }
+    return text_of({text, "; call invalidate(", in_quotes(tag), ") after changing them"});
+}
+
+inline void LocationSpace::grow(BackupStore& store, std::size_t bytes, const LiveSet& live) {
+    if (made_.bytes == 0) made_ = store.grow(bytes, live);
+    add(made_.location, made_.bytes);
+    made_ = {};
+}
 
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/store.ipp"
-#endif

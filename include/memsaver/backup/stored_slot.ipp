@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -209,6 +210,17 @@ MEMSAVER_INLINE std::vector<LiveBlock> StoredSlot::sorted(const LiveSet& live) {
     std::vector<LiveBlock> blocks = live.blocks();
     sort_by(blocks, [](const LiveBlock& block) { return block.address; });
     return blocks;
+}
+
+MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,
+                                  std::vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
+                                  const std::string& tag) {
+    const ComparingStore comparing{store};
+    const auto transfer = staged_transfer(CopyLane{driver, Direction::out}, std::move(pieces), comparing,
+                                          std::move(ring), crew, nullptr, {}, of_tag(tag));
+    transfer->start();
+    check(transfer->wait(), "compare bytes");
+    if (comparing.differs()) misuse({difference_text(units, comparing.first_difference(), tag)});
 }
 
 } // namespace detail

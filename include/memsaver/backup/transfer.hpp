@@ -4,15 +4,20 @@
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/ring.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,16 +65,64 @@ public:
 
     /// `shown`: bytes count as arrived once the way has said so, even if an event marks the end of their copies.
     Transfer(AnyDriver driver, std::vector<Piece> pieces, const CrewOptions& crew, const ProgressSink& progress,
-             std::unique_ptr<Way> way, bool shown = false);
-    MEMSAVER_INLINE ~Transfer() override;
+             std::unique_ptr<Way> way, bool shown = false)
+        : driver_{std::move(driver)}, way_{std::move(way)}, pieces_{std::move(pieces)},
+          marks_(pieces_.size()), progress_{progress, bytes_of(pieces_)}, wanted_{shown ? here : on_stream},
+          states_(pieces_.size(), to_come), crew_{crew} {}
+    ~Transfer() override {
+        crew_.join();
+        if (!waited_) settle();
+    }
 
     /// Throws OutOfHostMemory if it cannot start; nothing is in flight then.
-    void start();
+    void start() {
+        const std::size_t workers = pieces_.empty() ? 0 : way_->start(*this);
+        at_once_ = workers == 0 && !stopped_.load();
+        if (workers == 0) return;
+        crew_.start(workers, [this] {
+            try {
+                way_->work(*this);
+            } catch (...) {
+                cancel();
+                throw;
+            }
+        });
+    }
 
-    MEMSAVER_INLINE Status query(bool& done) noexcept override;
-    MEMSAVER_INLINE Status wait() override;
-    MEMSAVER_INLINE Status follow(StreamRef stream, Range range) noexcept override;
-    MEMSAVER_INLINE Status wait_for(Range range) noexcept override;
+    Status query(bool& done) noexcept override {
+        done = crew_.done();
+        for (std::size_t i = 0; done && i < marks_.size(); ++i) {
+            if (!marks_[i].get()) continue;
+            if (const Status status = driver_.query(marks_[i].get(), done); !status.ok()) return status;
+        }
+        return {};
+    }
+    Status wait() override {
+        if (!waited_) {
+            crew_.join();
+            settle();
+            failure_ = crew_.failure();
+            waited_ = true;
+        }
+        if (failure_) std::rethrow_exception(failure_);
+        {
+            const std::lock_guard lock{mutex_};
+            if (!status_.ok()) return status_;
+            if (any_in(states_, [&](State state) { return state < wanted_; }))
+                return {StatusKind::other, 0, "the transfer was canceled"};
+        }
+        for (Companion* each = companion_.get(); each != nullptr; each = each->next.get()) each->arrived();
+        return {};
+    }
+    Status follow(StreamRef stream, Range range) noexcept override {
+        return each_of(range, on_stream, [&](EventRef mark) { return driver_.follow(stream, mark); });
+    }
+    Status wait_for(Range range) noexcept override {
+        return each_of(range, wanted_, [&](EventRef mark) {
+            const Status status = driver_.wait(mark);
+            return status.ok() || !driver_.drain().ok() ? status : Status{};
+        });
+    }
     /// Lives as long as a transfer, and longer than its way.
     struct Companion {
         Companion() = default;
@@ -87,13 +140,21 @@ public:
     }
     [[nodiscard]] std::size_t bytes() const noexcept { return progress_.total(); }
     [[nodiscard]] bool enqueued() const noexcept override { return at_once_; }
-    MEMSAVER_INLINE void cancel() noexcept override;
+    void cancel() noexcept override {
+        const std::lock_guard lock{mutex_};
+        stopped_ = true;
+        changed_.notify_all();
+    }
 
     // For the way.
 
     [[nodiscard]] const std::vector<Piece>& pieces() const noexcept { return pieces_; }
     /// Before any is taken.
-    void replace(std::vector<Piece> pieces);
+    void replace(std::vector<Piece> pieces) {
+        pieces_ = std::move(pieces);
+        marks_ = std::vector<OwnedEvent>(pieces_.size());
+        states_.assign(pieces_.size(), to_come);
+    }
     /// Sets `i` to the next piece for this thread. Returns false if there is none, or if the transfer has ended.
     bool take(std::size_t& i) noexcept { return (i = next_++) < pieces_.size() && !stopped_.load(); }
     [[nodiscard]] bool all_taken() const noexcept { return stopped_.load() || next_.load() >= pieces_.size(); }
@@ -102,20 +163,60 @@ public:
     [[nodiscard]] OwnedEvent& mark(std::size_t i) noexcept { return marks_[i]; }
     /// The copies of a piece, and its mark, are on their stream.
     void under_way(std::size_t i) { note(i, on_stream); }
-    void arrived(std::size_t i);
-    void fail(const Status& status) noexcept;
+    void arrived(std::size_t i) {
+        if (!marks_[i].get()) progress_.add(pieces_[i].bytes());
+        note(i, here);
+    }
+    void fail(const Status& status) noexcept {
+        const std::lock_guard lock{mutex_};
+        if (!stopped_.exchange(true)) status_ = status;
+        changed_.notify_all();
+    }
     /// After a failure: waits until nothing is in flight. If that fails too, marks the pages of a piece as unsettled.
-    void drain(std::size_t i) noexcept;
+    void drain(std::size_t i) noexcept {
+        const Status drained = driver_.drain();
+        if (!drained.ok() && drained.kind != StatusKind::gone) pieces_[i].pages->unsettle();
+    }
 
 private:
     enum State : char { to_come, on_stream, here };
 
-    void note(std::size_t i, State state);
+    void note(std::size_t i, State state) {
+        const std::lock_guard lock{mutex_};
+        states_[i] = state;
+        changed_.notify_all();
+    }
     /// Calls `act(mark)` for every piece with bytes of `range`, as soon as its state is `wanted`, if it has a mark.
     /// Stops at the first failure and returns it.
-    Status each_of(Range range, State wanted, FunctionRef<Status(EventRef)> act) noexcept;
+    Status each_of(Range range, State wanted, FunctionRef<Status(EventRef)> act) noexcept {
+        crew_.help();
+        for (std::size_t i = 0; i < pieces_.size(); ++i) {
+            if (!pieces_[i].holds(range)) continue;
+            {
+                std::unique_lock lock{mutex_};
+                changed_.wait(lock, [&] { return states_[i] >= wanted || stopped_.load() || crew_.done(); });
+                if (states_[i] < wanted && !status_.ok()) return status_;
+                if (states_[i] < wanted)
+                    return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
+            }
+            if (!marks_[i].get()) continue;
+            if (const Status status = act(marks_[i].get()); !status.ok()) return status;
+        }
+        return {};
+    }
     /// Waits for everything that has a mark, and reports the progress.
-    void settle() noexcept;
+    void settle() noexcept {
+        for (std::size_t i = 0; i < marks_.size(); ++i) {
+            if (!marks_[i].get()) continue;
+            const Status status = driver_.wait(marks_[i].get());
+            if (!status.ok()) {
+                drain(i);
+                const std::lock_guard lock{mutex_};
+                if (status_.ok()) status_ = status;
+            }
+            progress_.add(pieces_[i].bytes());
+        }
+    }
 
     std::unique_ptr<Companion> companion_; // first: destroyed last
     AnyDriver driver_;
@@ -159,10 +260,318 @@ std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piece> piec
 /// Allocates what a staged transfer of these pieces needs. Throws OutOfHostMemory.
 void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment, const std::string& whose);
 
+/// What both ways have in common.
+class LaneWay : public Transfer::Way {
+protected:
+    LaneWay(CopyLane lane, PieceObserver* observer, const std::function<Status(Range)>& before_write)
+        : lane_{std::move(lane)}, observer_{observer}, before_write_{before_write} {}
+
+    [[nodiscard]] bool out() const noexcept { return lane_.direction() == Direction::out; }
+    /// Shows a piece to the observer. `data`: where the byte at location `origin` is.
+    void show(const Piece& piece, const std::byte* data, std::uint64_t origin) const {
+        if (observer_ == nullptr) return;
+        const auto see = out() ? &PieceObserver::saved : &PieceObserver::restoring;
+        for (const Unit& unit : piece.units) (observer_->*see)(unit, data + (unit.location - origin));
+    }
+    /// May throw what `before_write` throws.
+    [[nodiscard]] Status may_write(const Piece& piece) const {
+        if (!before_write_) return {};
+        return piece.each_copy([&](const Unit& unit) { return before_write_(Range{unit.device, unit.bytes}); });
+    }
+    [[nodiscard]] static std::byte* data_of(const Piece& piece) noexcept {
+        return reinterpret_cast<std::byte*>(piece.pages->address()); // NOLINT(performance-no-int-to-ptr)
+    }
+
+    CopyLane lane_;
+    PieceObserver* observer_;
+
+private:
+    std::function<Status(Range)> before_write_;
+};
+
+class DirectWay final : public LaneWay {
+public:
+    DirectWay(CopyLane lane, PieceObserver* observer, std::function<void()> refused,
+              const std::function<Status(Range)>& before_write, const KernelCopyOptions& kernel_copies)
+        : LaneWay{std::move(lane), observer, before_write}, refused_{std::move(refused)}, kernel_copies_{kernel_copies},
+          may_probe_{!before_write} {}
+
+    std::size_t start(Transfer& transfer) override {
+        bool ready = observer_ == nullptr; // an observer needs threads
+        for (const Piece& piece : transfer.pieces()) ready = ready && piece.pages->ready(piece.location(), true);
+        if (!ready) {
+            readies_kernel_ =
+                observer_ == nullptr && out() && may_go_by_kernel(bytes_of(transfer.pieces()), kernel_copies_);
+            return transfer.pieces().size();
+        }
+        Status status;
+        for (std::size_t i = send_ahead(transfer, status); i < transfer.pieces().size() && status.ok(); ++i)
+            status = enqueue(transfer, i);
+        if (!status.ok()) transfer.fail(status);
+        return 0;
+    }
+    void work(Transfer& transfer) override {
+        if (readies_kernel_.exchange(false)) (void)lane_.driver().copy_by_kernel(0, 0, 0, {});
+        std::size_t under_way =
+            transfer.pieces().size(); // the last that this thread enqueued; shown after the next one
+        for (std::size_t i = 0; transfer.take(i);) {
+            const Piece& piece = transfer.pieces()[i];
+            Status status = piece.pages->prepare(piece.location(), true);
+            if (!status.ok() && piece.pages->ready(piece.location(), false)) {
+                status = {}; // usable, but not pinned
+                if (refused_) refused_();
+            }
+            if (status.ok() && !out()) show(piece, data_of(piece), piece.pages->address());
+            if (status.ok()) status = enqueue(transfer, i);
+            if (!status.ok()) return transfer.fail(status);
+            if (out()) show_saved(transfer, std::exchange(under_way, i));
+        }
+        show_saved(transfer, under_way);
+    }
+
+private:
+    /// Limit of the probe. It exceeds what a copy engine that is also clearing memory copies in one turn.
+    static constexpr std::size_t most_ahead = 64_MiB;
+    static constexpr std::size_t parts_ahead = 4;
+
+    /// Enqueues the first bytes as a probe, if the copies are to be watched. Returns how many pieces it enqueued.
+    std::size_t send_ahead(Transfer& transfer, Status& status) {
+        const std::size_t bytes = bytes_of(transfer.pieces());
+        if (!may_go_by_kernel(bytes, kernel_copies_) || !may_probe_ || !lane_.to_be_watched()) return 0;
+        const std::size_t ahead = std::min(most_ahead, bytes / parts_ahead);
+        const std::size_t step = std::max<std::size_t>(align_down(ahead / parts_ahead, 4096), 4096);
+        const std::size_t count = cut_first(transfer, ahead, step);
+        std::vector<CopyLane::Sent> sent;
+        sent.reserve(count);
+        for (std::size_t i = 0; i < count && status.ok(); ++i) {
+            status = enqueue(transfer, i);
+            sent.push_back({transfer.mark(i).get(), transfer.pieces()[i].bytes()});
+        }
+        if (status.ok()) status = lane_.watch(sent, kernel_copies_);
+        return count;
+    }
+    /// Cuts the first pieces into parts of at most `step` bytes, until the parts hold `bytes` bytes. Returns their
+    /// number.
+    static std::size_t cut_first(Transfer& transfer, std::size_t bytes, std::size_t step) {
+        std::vector<Piece> parts;
+        std::size_t count = 0; // of parts that begin before `bytes`
+        std::size_t taken = 0;
+        for (const Piece& piece : transfer.pieces()) {
+            if (taken >= bytes) {
+                parts.push_back(piece);
+                continue;
+            }
+            for (Piece& part : cut_into_pieces(piece.units, step, [](const Unit&, const Unit&) { return false; })) {
+                if (taken < bytes) ++count;
+                taken += part.bytes();
+                part.pages = piece.pages;
+                parts.push_back(std::move(part));
+            }
+        }
+        transfer.replace(std::move(parts));
+        return count;
+    }
+    /// May throw what `before_write` throws.
+    Status enqueue(Transfer& transfer, std::size_t i) const {
+        const Piece& piece = transfer.pieces()[i];
+        Status status = may_write(piece);
+        if (!status.ok()) return status;
+        status = lane_.enqueue(piece, data_of(piece), piece.pages->address(), transfer.mark(i));
+        if (status.ok())
+            transfer.under_way(i);
+        else
+            transfer.drain(i);
+        return status;
+    }
+    /// Shows a piece to the observer once it is saved.
+    void show_saved(Transfer& transfer, std::size_t i) const {
+        if (observer_ == nullptr || i == transfer.pieces().size() || transfer.stopped()) return;
+        if (const Status status = lane_.driver().wait(transfer.mark(i).get()); !status.ok())
+            return transfer.fail(status);
+        const Piece& piece = transfer.pieces()[i];
+        show(piece, data_of(piece), piece.pages->address());
+        transfer.arrived(i);
+    }
+
+    std::function<void()> refused_;
+    KernelCopyOptions kernel_copies_;
+    bool may_probe_; // in an exchange the first bytes may have to wait for other pages to be saved
+    std::atomic<bool> readies_kernel_{false}; // one thread of the crew loads the kernel, for later transfers
+};
+
+inline std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::vector<Piece> pieces, const CrewOptions& crew,
+                                                 PieceObserver* observer, const ProgressSink& progress,
+                                                 std::function<void()> refused,
+                                                 const std::function<Status(Range)>& before_write,
+                                                 const KernelCopyOptions& kernel_copies) {
+    const AnyDriver driver = lane.driver();
+    const bool shown = observer != nullptr && lane.direction() == Direction::out;
+    auto way = std::make_unique<DirectWay>(std::move(lane), observer, std::move(refused), before_write, kernel_copies);
+    return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way), shown);
+}
+
+/// Returns the most bytes that one of these pieces needs in a buffer, in steps, so that a slightly larger one fits too.
+inline std::size_t most_bytes(const std::vector<Piece>& pieces, std::size_t alignment) noexcept {
+    std::size_t most = 0;
+    for (const Piece& piece : pieces) {
+        if (piece.pages != nullptr) continue;
+        most = std::max<std::size_t>(most, align_up(piece.end(), alignment) - align_down(piece.location(), alignment));
+    }
+    return align_up(most, 64_KiB);
+}
+
+inline void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment,
+                         const std::string& whose) {
+    if (!pieces.empty()) ring.prepare(pieces.size(), most_bytes(pieces, alignment), whose);
+}
+
+class StagedWay final : public LaneWay {
+public:
+    StagedWay(CopyLane lane, std::size_t most, const ByteStore& store, std::shared_ptr<Ring> ring,
+              PieceObserver* observer, const std::string& whose, const std::function<Status(Range)>& before_write)
+        : LaneWay{std::move(lane), observer, before_write}, store_{&store}, ring_{std::move(ring)},
+          error_prefix_{whose}, most_bytes_{most} {}
+
+    std::size_t start(Transfer& transfer) override {
+        if (!out()) ring_->settle(error_prefix_); // here: the crew must not wait for the device
+        return std::min(ring_->pairs(), transfer.pieces().size());
+    }
+    void work(Transfer& transfer) override {
+        Ring::Loan loan{*ring_};
+        std::array<InFlight, 2> in_flight;
+        const auto take_buffer = [&](std::size_t which) {
+            if (in_flight[which].buffer != nullptr) return true;
+            const unsigned one = which == 0 ? 1U : 0U;
+            movers_ += one;
+            try {
+                in_flight[which].buffer = &loan.buffer(which, most_bytes_, error_prefix_);
+            } catch (const OutOfHostMemory&) { // those who have a buffer, or may still get one, do the work
+                if (movers_.fetch_sub(one) == one) throw;
+            }
+            return in_flight[which].buffer != nullptr;
+        };
+        try {
+            if (!take_buffer(0)) return;
+            std::size_t other = ring_->each(transfer.pieces().size()) - 1;
+            std::size_t turn = 0;
+            for (std::size_t i = 0; transfer.take(i); turn ^= other) {
+                if (!take_buffer(turn)) turn = other = 0;
+                finish(in_flight[turn], transfer);
+                begin(in_flight[turn], transfer.pieces()[i]);
+                in_flight[turn].piece = i;
+            }
+            finish(in_flight[turn], transfer);
+            finish(in_flight[turn ^ 1U], transfer);
+        } catch (...) {
+            for (InFlight& moving : in_flight) {
+                if (moving.busy && !lane_.driver().wait(moving.mark.get()).ok())
+                    drain(moving, transfer.pieces()[moving.piece]);
+            }
+            throw;
+        }
+    }
+
+private:
+    /// One buffer and the piece in flight to or from it.
+    struct InFlight {
+        PinnedBuffer* buffer = nullptr;
+        OwnedEvent mark;
+        std::size_t piece = 0;
+        bool busy = false;
+    };
+
+    void begin(InFlight& moving, const Piece& piece) const {
+        const bool direct = piece.pages != nullptr;
+        std::byte* const data = direct ? data_of(piece) : moving.buffer->data();
+        const std::uint64_t first = direct ? piece.pages->address() : origin(piece);
+        if (direct) {
+            const Status pinned = piece.pages->prepare(piece.location(), true);
+            if (!pinned.ok()) check_of(piece, piece.pages->prepare(piece.location(), false), "allocate host pages");
+        } else if (!out()) {
+            each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
+                const Status status = store_->get(at, location, bytes);
+                if (!status.ok()) store_->explain(status, location);
+                check_of(piece, status, "read bytes from the backup");
+            });
+        }
+        if (!out()) {
+            show(piece, data, first);
+            check_of(piece, may_write(piece), "wait for the save of the previous bytes");
+        }
+        const Status enqueued = lane_.enqueue(piece, data, first, moving.mark);
+        if (!enqueued.ok()) drain(moving, piece);
+        check_of(piece, enqueued, "copy bytes");
+        moving.busy = true;
+    }
+    void finish(InFlight& moving, Transfer& transfer) const {
+        if (!moving.busy) return;
+        const Piece& piece = transfer.pieces()[moving.piece];
+        check_of(piece, lane_.driver().wait(moving.mark.get()), "wait for a copy");
+        moving.busy = false;
+        if (out()) {
+            std::byte* const data = moving.buffer->data();
+            show(piece, data, origin(piece));
+            for (const Unit& unit : piece.units) { // zero the padding, so that it is always the same
+                const std::uint64_t end = unit.location + unit.bytes;
+                std::memset(data + (first_of(unit) - origin(piece)), 0, unit.location - first_of(unit));
+                std::memset(data + (end - origin(piece)), 0, align_up(end, store_->alignment()) - end);
+            }
+            each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
+                check_of(piece, store_->put(at, location, bytes), "write bytes to the backup");
+            });
+        }
+        transfer.arrived(moving.piece);
+    }
+    /// After a failure: waits until nothing is in flight, because the buffer may be reused. If that fails too, marks
+    /// the buffer or the piece's pages as unsettled.
+    void drain(InFlight& moving, const Piece& piece) const noexcept {
+        const Status drained = lane_.driver().drain();
+        if (drained.ok() || drained.kind == StatusKind::gone) return;
+        piece.pages != nullptr ? piece.pages->unsettle() : moving.buffer->unsettle();
+    }
+    /// Throws the exception for a failed status, with the bytes concerned in the message.
+    void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
+        if (status.ok()) return;
+        raise_of(status, attempt,
+                 {error_prefix_, in_bytes(piece.bytes()), " from ", in_hex(piece.units.front().device), " onward"},
+                 piece.bytes());
+    }
+    [[nodiscard]] std::uint64_t first_of(const Unit& unit) const noexcept {
+        return align_down(unit.location, store_->alignment());
+    }
+    [[nodiscard]] std::uint64_t origin(const Piece& piece) const noexcept { return first_of(piece.units.front()); }
+    /// Calls `act(buffer, location, bytes)` for each run of adjacent units in the store. Runs are whole multiples of
+    /// the store's alignment: a block's padding belongs to it.
+    template <class Act>
+    void each_run(const Piece& piece, std::byte* data, Act&& act) const {
+        for (std::size_t i = 0; i < piece.units.size();) {
+            const std::uint64_t begin = first_of(piece.units[i]);
+            std::uint64_t end = begin;
+            for (; i < piece.units.size() && first_of(piece.units[i]) == end; ++i) {
+                end = align_up(piece.units[i].location + piece.units[i].bytes, store_->alignment());
+            }
+            act(data + (begin - origin(piece)), begin, static_cast<std::size_t>(end - begin));
+        }
+    }
+
+    const ByteStore* store_;
+    std::shared_ptr<Ring> ring_;
+    std::string error_prefix_;
+    std::size_t most_bytes_;          ///< of a buffer
+    std::atomic<unsigned> movers_{0}; ///< threads that have a buffer, or are getting one
+};
+
+inline std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
+                                                 std::shared_ptr<Ring> ring, const CrewOptions& crew,
+                                                 PieceObserver* observer, const ProgressSink& progress,
+                                                 const std::string& whose,
+                                                 const std::function<Status(Range)>& before_write) {
+    const AnyDriver driver = lane.driver();
+    auto way = std::make_unique<StagedWay>(std::move(lane), most_bytes(pieces, store.alignment()), store,
+                                           std::move(ring), observer, whose, before_write);
+    return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way));
+}
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/backup/transfer.ipp"
-#endif

@@ -6,6 +6,12 @@
 #include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/policy.hpp"
+#include "memsaver/core/sizes.hpp"
+
+#ifndef XXH_INLINE_ALL
+#define XXH_INLINE_ALL
+#endif
+#include <xxhash.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,12 +28,32 @@ namespace detail {
 /// Keeps a checksum (XXH3, 64 bits) of every saved unit for as long as the unit's bytes are kept.
 class ChecksumObserver final : public PieceObserver {
 public:
-    inline void about(const std::string& tag) override;
-    inline void saved(const Unit& unit, const std::byte* bytes) override;
-    inline void restoring(const Unit& unit, const std::byte* bytes) override;
-    inline void discarded(std::uint64_t location, std::size_t bytes) noexcept override;
+    void about(const std::string& tag) override {
+        const std::lock_guard lock{mutex_};
+        tag_ = tag;
+    }
+    void saved(const Unit& unit, const std::byte* bytes) override {
+        const Sum sum{unit.bytes, XXH3_64bits(bytes, unit.bytes)};
+        const std::lock_guard lock{mutex_};
+        sums_[unit.location] = sum;
+    }
+    void restoring(const Unit& unit, const std::byte* bytes) override {
+        const std::uint64_t found = XXH3_64bits(bytes, unit.bytes);
+        const std::lock_guard lock{mutex_};
+        const auto sum = sums_.find(unit.location);
+        if (sum != sums_.end() && sum->second.bytes == unit.bytes && sum->second.checksum == found) return;
+        throw BackupDamaged{"tag \"" + tag_ + "\": the backup of " + format_bytes(unit.bytes) + " at " +
+                            format_address(unit.device) + " differs from the saved bytes and is not restored"};
+    }
+    void discarded(std::uint64_t location, std::size_t bytes) noexcept override {
+        const std::lock_guard lock{mutex_};
+        sums_.erase(sums_.lower_bound(location), sums_.lower_bound(location + bytes));
+    }
 
-    [[nodiscard]] std::size_t checksums() const;
+    [[nodiscard]] std::size_t checksums() const {
+        const std::lock_guard lock{mutex_};
+        return sums_.size();
+    }
 
 private:
     struct Sum {
@@ -78,7 +104,5 @@ struct Verified {
 };
 
 } // namespace memsaver::inline v0_3
-
-#include "memsaver/backup/verified.ipp" // in both forms: the compiled form does not use xxHash
 
 #include "memsaver/core/macros_on.hpp"

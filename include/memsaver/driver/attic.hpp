@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -22,10 +23,35 @@ public:
 
     /// Closes `what` and drops it. If that fails, keeps it for `retry` and returns the failure. It may be
     /// kept already.
-    Status add(std::shared_ptr<Closable> what) noexcept;
+    Status add(std::shared_ptr<Closable> what) noexcept {
+        const Status status = what->close();
+        if (status.ok()) return status;
+        const std::lock_guard lock{mutex_};
+        for (const Closable* each = first_.get(); each != nullptr; each = each->next_.get()) {
+            if (each == what.get()) return status;
+        }
+        what->next_ = std::move(first_);
+        first_ = std::move(what);
+        return status;
+    }
     /// Closes everything kept so far again. Returns the first failure.
-    Status retry() noexcept;
-    [[nodiscard]] bool empty() const noexcept;
+    Status retry() noexcept {
+        std::shared_ptr<Closable> next;
+        {
+            const std::lock_guard lock{mutex_};
+            next.swap(first_);
+        }
+        Status first;
+        while (next != nullptr) {
+            std::shared_ptr<Closable> each = std::exchange(next, std::move(next->next_));
+            if (const Status status = add(std::move(each)); first.ok()) first = status;
+        }
+        return first;
+    }
+    [[nodiscard]] bool empty() const noexcept {
+        const std::lock_guard lock{mutex_};
+        return first_ == nullptr;
+    }
 
 private:
     mutable std::mutex mutex_;
@@ -35,7 +61,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/attic.ipp"
-#endif

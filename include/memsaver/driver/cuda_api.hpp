@@ -7,8 +7,11 @@
 #include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_options.hpp"
 
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -55,11 +58,13 @@ public:
     static constexpr int oldest_version = 12000;
 
     /// Finds `file` as dlopen does. A library that cannot be used is not an exception: see `state()`.
-    explicit CudaLibrary(const char* file);
+    explicit CudaLibrary(const char* file) : file_{file} { open(); }
 
     CudaLibrary(const CudaLibrary&) = delete;
     CudaLibrary& operator=(const CudaLibrary&) = delete;
-    ~CudaLibrary();
+    ~CudaLibrary() {
+        if (handle_ != nullptr) ::dlclose(handle_);
+    }
 
     /// An entry point that converts to a pointer to a function of the type it is assigned to; null if there is none.
     struct Entry {
@@ -74,22 +79,66 @@ public:
     /// The entry point `name` with the signature it had in CUDA `since` (12050 is 12.5). Names have no suffix, the
     /// version is explicit, and the default stream is the legacy one, so that neither the age of headers nor user
     /// macros matter.
-    Entry entry(const char* name, int since);
+    Entry entry(const char* name, int since) {
+        Entry found = optional_entry(name, since);
+        if (found.address == nullptr && state_) {
+            fail(CudaProblem::missing_entry_point,
+                 text_of({"the CUDA driver (", file_, ", CUDA ", version_text(version_), ") lacks the entry point ",
+                          name, " of CUDA ", version_text(since)}));
+        }
+        return found;
+    }
 
     /// The same, for an entry point that a driver may lack.
-    Entry optional_entry(const char* name, int since) noexcept;
+    Entry optional_entry(const char* name, int since) noexcept {
+        if (get_proc_address_ == nullptr || since > version_) return {nullptr}; // or its signature differs
+        void* address = nullptr;
+        const cuda::Result result = get_proc_address_(name, &address, since, cuda::legacy_stream, nullptr);
+        return {result == cuda::success ? address : nullptr};
+    }
 
     [[nodiscard]] const CudaAvailability& state() const noexcept { return state_; }
 
 private:
-    void open();
+    void open() {
+        // Never unloaded: the driver has threads and exit handlers of its own, and Status keeps its names.
+        handle_ = ::dlopen(file_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (handle_ == nullptr) {
+            const char* why = ::dlerror();
+            return fail(CudaProblem::no_library, text_of({"no CUDA driver: ", why != nullptr ? Bit{why} : Bit{file_}}));
+        }
+        // Query the version first: a driver too old for this lookup should be reported as old, not as incomplete.
+        cuda::Result (*driver_version)(int*) = symbol("cuDriverGetVersion");
+        if (driver_version == nullptr) return;
+        if (const cuda::Result result = driver_version(&version_); result != cuda::success) {
+            return fail(CudaProblem::driver_failed,
+                        text_of({"the version of the CUDA driver could not be queried: error ", in_digits(result)}));
+        }
+        if (version_ < oldest_version) {
+            return fail(CudaProblem::driver_too_old,
+                        text_of({"the CUDA driver is too old: it supports CUDA ", version_text(version_),
+                                 ", memsaver needs ", version_text(oldest_version), " or newer"}));
+        }
+        get_proc_address_ = symbol("cuGetProcAddress_v2");
+    }
 
-    Entry symbol(const char* name);
+    Entry symbol(const char* name) {
+        Entry found{::dlsym(handle_, name)};
+        if (found.address == nullptr) {
+            fail(CudaProblem::missing_entry_point,
+                 text_of({"the CUDA driver (", file_, ") lacks the entry point ", name}));
+        }
+        return found;
+    }
 
     // Keeps the first problem only: later ones follow from it.
-    void fail(CudaProblem problem, std::string reason);
+    void fail(CudaProblem problem, std::string reason) {
+        if (state_) state_ = CudaAvailability{problem, std::move(reason)};
+    }
 
-    static std::string version_text(int number);
+    static std::string version_text(int number) {
+        return text_of({in_digits(number / 1000), ".", in_digits(number % 1000 / 10)});
+    }
 
     std::string file_;
     CudaAvailability state_;
@@ -192,7 +241,13 @@ struct CudaApi {
     Result (*graph_exec_destroy)(cuda::GraphExec) = library.entry("cuGraphExecDestroy", 10000);
 
     /// Converts a driver result to a Status.
-    [[nodiscard]] Status status(Result result) const noexcept;
+    [[nodiscard]] Status status(Result result) const noexcept {
+        if (result == cuda::success) return {};
+        const char* name = nullptr;
+        const bool known = error_name(result, &name) == cuda::success && name != nullptr;
+        const int code = static_cast<int>(result);
+        return {cuda_status_kind(code), code, known ? name : "unknown CUDA error"};
+    }
 };
 
 inline cuda::Stream native(StreamRef stream) noexcept { return static_cast<cuda::Stream>(stream.native()); }
@@ -203,16 +258,32 @@ inline cuda::MemPool native(PoolRef pool) noexcept { return static_cast<cuda::Me
 
 inline cuda::GraphExec native(GraphRef graph) noexcept { return static_cast<cuda::GraphExec>(graph.native); }
 
-int native(CaptureMode mode) noexcept;
+inline int native(CaptureMode mode) noexcept {
+    switch (mode) {
+    case CaptureMode::global: return cuda::capture_global;
+    case CaptureMode::thread_local_: return cuda::capture_thread_local;
+    case CaptureMode::relaxed: break;
+    }
+    return cuda::capture_relaxed;
+}
 
 /// Sets up the thread for driver calls: makes the context current and relaxes the capture mode. Restores both on
 /// destruction. Scopes nest. Check `result()` before calling anything.
 class [[nodiscard]] CudaScope {
 public:
-    CudaScope(const CudaApi& api, cuda::Context context) noexcept;
+    CudaScope(const CudaApi& api, cuda::Context context) noexcept : api_{api}, result_{api.ctx_push(context)} {
+        if (result_ != cuda::success) return;
+        pushed_ = true;
+        result_ = api_.exchange_capture_mode(&mode_);
+        exchanged_ = result_ == cuda::success;
+    }
     CudaScope(const CudaScope&) = delete;
     CudaScope& operator=(const CudaScope&) = delete;
-    ~CudaScope();
+    ~CudaScope() {
+        if (exchanged_) api_.exchange_capture_mode(&mode_);
+        cuda::Context ours = nullptr;
+        if (pushed_) api_.ctx_pop(&ours);
+    }
 
     [[nodiscard]] cuda::Result result() const noexcept { return result_; }
 
@@ -227,7 +298,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/cuda_api.ipp"
-#endif

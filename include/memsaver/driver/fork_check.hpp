@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <string>
 
 namespace memsaver::inline v0_3 {
 
@@ -17,10 +18,20 @@ namespace detail {
 /// Without such pages, forks are not detected.
 class ForkCheck {
 public:
-    ForkCheck() noexcept;
+    ForkCheck() noexcept {
+        void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED) return;
+        if (::madvise(page, bytes, MADV_WIPEONFORK) != 0) {
+            (void)::munmap(page, bytes);
+            return;
+        }
+        here_ = new (page) std::atomic<bool>{true};
+    }
     ForkCheck(const ForkCheck&) = delete;
     ForkCheck& operator=(const ForkCheck&) = delete;
-    ~ForkCheck();
+    ~ForkCheck() {
+        if (here_ != nullptr) (void)::munmap(here_, bytes);
+    }
 
     [[nodiscard]] bool forked() const noexcept { return here_ != nullptr && !here_->load(std::memory_order_relaxed); }
     /// Throws Misuse in a forked child.
@@ -30,7 +41,9 @@ public:
     }
 
 private:
-    [[noreturn]] static void raise_forked(const char* what);
+    [[noreturn]] static void raise_forked(const char* what) {
+        misuse({what, ": this is a forked process; only the process that created the saver can use it"});
+    }
 
     static constexpr std::size_t bytes = 4096;
     std::atomic<bool>* here_ = nullptr;
@@ -39,7 +52,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/fork_check.ipp"
-#endif

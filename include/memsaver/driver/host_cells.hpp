@@ -6,9 +6,13 @@
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/attic.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,18 +52,38 @@ public:
         Promise(Promise&& other) noexcept
             : budget_{std::move(other.budget_)}, bytes_{std::exchange(other.bytes_, 0)}, taken_{std::exchange(
                                                                                              other.taken_, 0)} {}
-        Promise& operator=(Promise&& other) noexcept;
+        Promise& operator=(Promise&& other) noexcept {
+            end();
+            budget_ = std::move(other.budget_);
+            bytes_ = std::exchange(other.bytes_, 0);
+            taken_ = std::exchange(other.taken_, 0);
+            return *this;
+        }
         ~Promise() { end(); }
 
         /// `bytes` of the promise have been touched: the system counts them from now on, and so does `taken_bytes`, for
         /// as long as the promise lives.
-        void touched(std::size_t bytes) noexcept;
+        void touched(std::size_t bytes) noexcept {
+            if (!budget_) return;
+            const std::lock_guard lock{budget_->mutex_};
+            bytes = std::min(bytes, bytes_);
+            budget_->promised_ -= bytes;
+            bytes_ -= bytes;
+            budget_->taken_ += bytes;
+            taken_ += bytes;
+        }
 
     private:
         friend class HostBudget;
         Promise(std::shared_ptr<HostBudget> budget, std::size_t bytes) : budget_{std::move(budget)}, bytes_{bytes} {}
 
-        void end() noexcept;
+        void end() noexcept {
+            if (!budget_) return;
+            const std::shared_ptr<HostBudget> budget = std::move(budget_); // it may be the last owner of the mutex
+            const std::lock_guard lock{budget->mutex_};
+            budget->promised_ -= std::exchange(bytes_, 0);
+            budget->taken_ -= std::exchange(taken_, 0);
+        }
 
         std::shared_ptr<HostBudget> budget_;
         std::size_t bytes_ = 0; // untouched; guarded by the budget's mutex, as the next
@@ -77,9 +101,12 @@ public:
     static Promise take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver, std::size_t bytes,
                         const std::string& whose = {}, const char* what = "a backup");
 
-    [[nodiscard]] std::size_t promised_bytes() const noexcept;
+    [[nodiscard]] std::size_t promised_bytes() const noexcept {
+        const std::lock_guard lock{mutex_};
+        return promised_;
+    }
     /// Returns the host memory whose promises live, and which has been touched.
-    [[nodiscard]] std::size_t taken_bytes() const noexcept;
+    [[nodiscard]] std::size_t taken_bytes() const noexcept { return taken_.load(); }
 
     /// Frees the buffers of rings that no transfer uses (ring.hpp). Returns the first failure; the next call retries.
     Status trim() noexcept;
@@ -136,12 +163,36 @@ public:
 
     /// Reserves addresses for `bytes`, rounded up to small pages; `promise` covers the memory; `whose` is used in error
     /// texts. Throws OutOfHostMemory, or the exception for the failing call.
-    HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {});
+    HostCells(AnyDriver driver, std::size_t bytes, HostBudget::Promise promise = {}, const std::string& whose = {})
+        : driver_{std::move(driver)}, promise_{std::move(promise)}, bytes_{align_up(bytes, 4096)},
+          cells_(bytes_ / cell_bytes + 2) {
+        const Status status = driver_.map_host(bytes_, pages_);
+        if (!status.ok()) raise_of(status, "map host pages", {whose, in_bytes(bytes_)});
+        first_cell_ = address() / cell_bytes;
+    }
     ~HostCells() override { (void)HostCells::close(); }
 
     /// Releases everything, once no user is left. Parts that fail stay owned and are retried by the next call. Returns
     /// the first failure. A lost device holds no pins.
-    MEMSAVER_INLINE Status close() noexcept override;
+    Status close() noexcept override {
+        promise_ = {};
+        Status first = settle(driver_, unsettled_);
+        if (!first.ok()) return first;
+        for (std::size_t i = 0; i < cells_.size(); ++i) {
+            if (cells_[i].state != State::pinned) continue;
+            const Status status = driver_.unpin_host(cell_range(i).first);
+            if (status.ok() || status.kind == StatusKind::gone) {
+                cells_[i].state = State::populated;
+            } else if (first.ok()) {
+                first = status;
+            }
+        }
+        // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
+        if (!first.ok() || pages_ == nullptr) return first;
+        const Status status = driver_.unmap_host(pages_, bytes_);
+        if (status.ok()) pages_ = nullptr;
+        return status;
+    }
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(pages_); }
     [[nodiscard]] std::uintptr_t end() const noexcept { return address() + bytes_; }
@@ -149,15 +200,41 @@ public:
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
     /// Allocates all pages, and pins none.
-    Status take() noexcept;
+    Status take() noexcept {
+        for (std::size_t i = 0; i < cells_.size(); ++i) {
+            const auto [begin, bytes] = cell_range(i);
+            if (bytes == 0) continue;
+            const Status status = prepare(reinterpret_cast<std::uintptr_t>(begin), false);
+            if (!status.ok()) return status;
+        }
+        return {};
+    }
     void unsettle() noexcept override { unsettled_ = true; }
     [[nodiscard]] bool unsettled() const noexcept { return unsettled_.load(); }
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     /// `bytes` bytes, in cells that were not prepared, have been touched by their owner: they count as allocated.
     void touched(std::size_t bytes) noexcept { promise_.touched(bytes); }
     /// For the cell of a host address. If pinning fails, the cell stays allocated.
-    [[nodiscard]] MEMSAVER_INLINE bool ready(std::uintptr_t at, bool pinned) const noexcept override;
-    MEMSAVER_INLINE Status prepare(std::uintptr_t at, bool pinned) noexcept override;
+    [[nodiscard]] bool ready(std::uintptr_t at, bool pinned) const noexcept override {
+        const Cell& cell = cells_[index_of(at)];
+        const std::lock_guard lock{cell.mutex};
+        return cell.state == State::pinned || (!pinned && cell.state == State::populated);
+    }
+    Status prepare(std::uintptr_t at, bool pinned) noexcept override {
+        Cell& cell = cells_[index_of(at)];
+        const auto [begin, bytes] = cell_range(index_of(at));
+        const std::lock_guard lock{cell.mutex};
+        if (cell.state == State::untouched) {
+            if (const Status status = driver_.populate_host(begin, bytes); !status.ok()) return status;
+            cell.state = State::populated;
+            promise_.touched(bytes);
+        }
+        if (pinned && cell.state == State::populated) {
+            if (const Status status = driver_.pin_host(begin, bytes); !status.ok()) return status;
+            cell.state = State::pinned;
+        }
+        return {};
+    }
 
 private:
     enum class State : unsigned char { untouched, populated, pinned };
@@ -167,7 +244,11 @@ private:
     };
 
     [[nodiscard]] std::size_t index_of(std::uintptr_t at) const noexcept { return at / cell_bytes - first_cell_; }
-    [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept;
+    [[nodiscard]] std::pair<void*, std::size_t> cell_range(std::size_t index) const noexcept {
+        const std::uintptr_t begin = std::max(address(), (first_cell_ + index) * cell_bytes);
+        const std::uintptr_t past = std::min(end(), (first_cell_ + index + 1) * cell_bytes);
+        return {static_cast<std::byte*>(pages_) + (begin - address()), past > begin ? past - begin : 0};
+    }
 
     AnyDriver driver_;
     HostBudget::Promise promise_;
@@ -183,10 +264,19 @@ private:
 class HostCellsPool : public Attic, public std::enable_shared_from_this<HostCellsPool> {
 public:
     /// Returns `what`, which its last user closes; the pool keeps it if that fails.
-    [[nodiscard]] std::shared_ptr<Closable> share(std::shared_ptr<Closable> what);
+    [[nodiscard]] std::shared_ptr<Closable> share(std::shared_ptr<Closable> what) {
+        Closable* const shared = what.get();
+        return {shared, [self = shared_from_this(), what = std::move(what)](Closable*) mutable noexcept {
+                    (void)self->add(std::move(what));
+                }};
+    }
     /// See HostCells's constructor.
     [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
-                                                  HostBudget::Promise promise = {}, const std::string& whose = {});
+                                                  HostBudget::Promise promise = {}, const std::string& whose = {}) {
+        auto cells = std::make_shared<HostCells>(driver, bytes, std::move(promise), whose);
+        HostCells* const shared = cells.get();
+        return {share(std::move(cells)), shared};
+    }
 };
 
 /// Host pages that one backup uses alone: a mapping, or a part of one that small backups share.
@@ -210,34 +300,79 @@ class PinnedBuffer {
 public:
     PinnedBuffer() = default;
     /// Throws OutOfHostMemory, or the exception for the failing call.
-    PinnedBuffer(const AnyDriver& driver, std::size_t bytes);
+    PinnedBuffer(const AnyDriver& driver, std::size_t bytes)
+        : PinnedBuffer{} { // delegates, so that the destructor releases on failure
+        if (const Status status = take(driver, bytes); !status.ok())
+            raise(status, "allocate host pages", format_bytes(bytes));
+    }
     PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
-    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+        PinnedBuffer{std::move(other)}.swap(*this);
+        return *this;
+    }
     ~PinnedBuffer() { (void)release(); }
 
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,
     /// a larger one stays. Without pinning, copies are only slower. `promise` covers the memory.
-    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}) noexcept;
+    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}) noexcept {
+        const Status idle = driver_ && bytes_ < bytes ? release() : settle();
+        if (!idle.ok()) return idle;
+        if (lacks(bytes)) promise_ = std::move(promise);
+        if (!driver_) {
+            if (const Status status = driver.map_host(bytes, pages_); !status.ok()) return status;
+            driver_ = driver;
+            bytes_ = bytes;
+        }
+        if (!ready_) {
+            if (const Status status = driver_->populate_host(pages_, bytes_); !status.ok()) return status;
+            promise_.touched(bytes_);
+            pinned_ = pinned_ || driver_->pin_host(pages_, bytes_).ok();
+            ready_ = true;
+        }
+        return {};
+    }
     /// Returns whether `take` would allocate.
     [[nodiscard]] bool lacks(std::size_t bytes) const noexcept { return !ready_ || bytes_ < bytes; }
 
     /// Releases the pages. On failure they stay owned; release can be retried, or the buffer taken again. A lost device
     /// holds no pins.
-    Status release() noexcept;
+    Status release() noexcept {
+        if (!driver_) return {};
+        if (const Status status = settle(); !status.ok()) return status;
+        ready_ = false;
+        promise_ = {};
+        const Status unpinned = pinned_ ? driver_->unpin_host(pages_) : Status{};
+        // Do not unmap pages that the driver still has pinned: another mapping could get the same addresses.
+        if (!unpinned.ok() && unpinned.kind != StatusKind::gone) return unpinned;
+        pinned_ = false;
+        const Status status = driver_->unmap_host(pages_, bytes_);
+        if (!status.ok()) return status;
+        pages_ = nullptr;
+        driver_.reset();
+        return status;
+    }
 
     /// Records that work which could not be waited for may still touch the buffer: it is neither taken again nor
     /// released before the device is idle.
     void unsettle() noexcept { unsettled_ = true; }
     [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
     /// Waits for the device, if that is required before the buffer can be taken again.
-    Status settle() noexcept;
+    Status settle() noexcept { return driver_ ? detail::settle(*driver_, unsettled_) : Status{}; }
 
     [[nodiscard]] bool owns() const noexcept { return driver_.has_value(); }
     [[nodiscard]] bool pinned() const noexcept { return pinned_; }
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
 
 private:
-    void swap(PinnedBuffer& other) noexcept;
+    void swap(PinnedBuffer& other) noexcept {
+        std::swap(driver_, other.driver_);
+        std::swap(pages_, other.pages_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(ready_, other.ready_);
+        std::swap(pinned_, other.pinned_);
+        std::swap(unsettled_, other.unsettled_);
+        std::swap(promise_, other.promise_);
+    }
 
     std::optional<AnyDriver> driver_;
     void* pages_ = nullptr;
@@ -248,10 +383,113 @@ private:
     HostBudget::Promise promise_;
 };
 
+/// Pages of at most HostPart::shared_below bytes, in a mapping that small backups share.
+struct HostBudget::Slab {
+    static constexpr std::size_t page = 4096;
+
+    Slab(std::shared_ptr<HostCells> mapping, bool pins)
+        : cells{std::move(mapping)}, pinned{pins}, free{cells->bytes()} {}
+
+    /// Marks the first free range as used. Returns its address, or 0.
+    std::uintptr_t take(std::size_t bytes) noexcept {
+        const std::size_t wanted = bytes / page;
+        std::size_t found = 0;
+        for (std::size_t at = 0; bytes <= free && at < cells->bytes() / page; ++at) {
+            found = used[at] != 0 ? 0 : found + 1;
+            if (found < wanted) continue;
+            const std::size_t first = at + 1 - wanted;
+            std::memset(&used[first], 1, wanted);
+            free -= bytes;
+            return cells->address() + first * page;
+        }
+        return 0;
+    }
+
+    std::shared_ptr<HostCells> cells;
+    bool pinned;
+    std::size_t free;                                       // bytes
+    std::array<char, HostPart::shared_below / page> used{}; // of each page
+};
+
+inline HostBudget::HostBudget() : pool_{std::make_shared<HostCellsPool>()} {}
+
+inline HostBudget::~HostBudget() = default;
+
+inline Status HostBudget::retry() noexcept { return pool_->retry(); }
+
+inline HostBudget::Promise HostBudget::take(const std::shared_ptr<HostBudget>& budget, const AnyDriver& driver,
+                                            std::size_t bytes, const std::string& whose, const char* what) {
+    std::unique_lock<std::mutex> lock;
+    if (budget) lock = std::unique_lock{budget->mutex_};
+    std::size_t available = 0;
+    const Status asked = driver.host_available(available);
+    if (!asked.ok())
+        raise_of(asked, "query the available host memory (driver concept HostPages)", {whose, in_bytes(bytes)});
+    const std::size_t promised = budget ? budget->promised_ : 0;
+    available -= std::min(available, promised);
+    if (bytes > available) {
+        const std::string others =
+            promised == 0 ? "" : text_of({" after subtracting the ", in_bytes(promised), " of other backups"});
+        out_of_host_memory({whose, what, " of ", in_bytes(bytes),
+                            " does not fit: available host memory (system and control groups) is ", in_bytes(available),
+                            others});
+    }
+    if (!budget) return {};
+    budget->promised_ += bytes;
+    return {budget, bytes};
+}
+
+inline void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept {
+    std::unique_ptr<Slab> unused; // freed without the lock
+    const std::lock_guard lock{slabs_mutex_};
+    for (std::unique_ptr<Slab>& slab : slabs_) {
+        if (slab->cells.get() != cells) continue;
+        std::memset(&slab->used[(address - cells->address()) / Slab::page], 0, bytes / Slab::page);
+        slab->free += bytes;
+        if (slab->free != cells->bytes()) return;
+        unused = std::move(slab);
+        slab = std::move(slabs_.back());
+        return slabs_.pop_back();
+    }
+}
+
+inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const std::shared_ptr<HostCellsPool>& pool,
+                               const AnyDriver& driver, std::size_t bytes, bool pinned, const std::string& whose) {
+    using Slab = HostBudget::Slab;
+    bytes = align_up(bytes, Slab::page);
+    const bool shares = budget && bytes < shared_below;
+    std::unique_lock<std::mutex> lock;
+    std::size_t there = 0;
+    HostPart part{{}, 0, bytes};
+    HostCells* cells = nullptr;
+    if (shares) {
+        lock = std::unique_lock{budget->slabs_mutex_};
+        // From the last one, which is likely to have room.
+        for (std::size_t i = budget->slabs_.size(); i-- != 0 && part.address == 0;) {
+            Slab& slab = *budget->slabs_[i];
+            if (slab.pinned != pinned || slab.cells->driver() != driver) continue;
+            there += slab.cells->bytes();
+            if (slab.cells->unsettled()) continue; // copies that were not waited for may still reach it
+            part.address = slab.take(bytes);
+            cells = slab.cells.get();
+        }
+    }
+    if (part.address == 0) {
+        const std::size_t wanted = shares ? std::clamp(there, bytes, shared_below) : bytes;
+        auto promise = HostBudget::take(budget, driver, wanted, whose);
+        part.cells = (shares ? budget->pool_ : pool)->make(driver, wanted, std::move(promise), whose);
+        cells = part.cells.get();
+        part.address = cells->address();
+        if (!shares) return part;
+        budget->slabs_.push_back(std::make_unique<Slab>(std::move(part.cells), pinned));
+        (void)budget->slabs_.back()->take(bytes);
+    }
+    lock.unlock();
+    part.cells = {
+        cells, [budget, address = part.address, bytes](HostCells* of) noexcept { budget->give(of, address, bytes); }};
+    return part;
+}
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/host_cells.ipp"
-#endif

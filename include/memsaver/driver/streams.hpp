@@ -1,9 +1,14 @@
 // Queries about a program's stream before it is used.
 #pragma once
 
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
+
+#include <cstdint>
+#include <string>
 
 namespace memsaver::inline v0_3 {
 
@@ -11,12 +16,16 @@ namespace detail {
 
 /// Returns whether the stream is being captured. Throws the exception for a failing driver call; the text names the
 /// stream and the device. Such a stream usually belongs to another device or is closed.
-[[nodiscard]] bool being_captured(const AnyDriver& driver, StreamRef stream);
+[[nodiscard]] inline bool being_captured(const AnyDriver& driver, StreamRef stream) {
+    bool yes = false;
+    if (const Status status = driver.capturing(stream, yes); !status.ok()) {
+        raise_of(status, "query whether a stream is being captured",
+                 {"stream ", in_hex(reinterpret_cast<std::uintptr_t>(stream.native())),
+                  "; is it an open stream of device ", in_digits(driver.device()), "?"});
+    }
+    return yes;
+}
 
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/streams.ipp"
-#endif

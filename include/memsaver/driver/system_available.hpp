@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <limits>
@@ -24,7 +26,26 @@ public:
     /// In bytes: the minimum of the system's available memory and the memory left in each control group of this
     /// process, of version 1 or 2. `unlimited` if nothing is known. `root` is prepended to the paths of the system's
     /// files.
-    static std::size_t bytes(const char* root = "") noexcept;
+    static std::size_t bytes(const char* root = "") noexcept {
+        std::size_t least = unlimited;
+        const std::size_t kibibytes = File{"%s/proc/meminfo", root}.number("MemAvailable:", unlimited);
+        if (kibibytes != unlimited) least = kibibytes * 1024;
+        const File groups{"%s/proc/self/cgroup", root};
+        const Hierarchy second{root,
+                               "",
+                               "memory.max",
+                               "memory.current",
+                               {"inactive_file ", "active_file "},
+                               {"file_dirty ", "file_writeback "}};
+        const Hierarchy first{root,
+                              "/memory",
+                              "memory.limit_in_bytes",
+                              "memory.usage_in_bytes",
+                              {"total_inactive_file ", "total_active_file "},
+                              {"total_dirty ", "total_writeback "}};
+        least = std::min(least, left_in_all(second, group(groups.text(), "")));
+        return std::min(least, left_in_all(first, group(groups.text(), "memory")));
+    }
 
 private:
     /// A small file, read as a whole; empty if it cannot be read.
@@ -49,7 +70,18 @@ private:
         [[nodiscard]] std::string_view text() const noexcept { return {text_, size_}; }
 
         /// The number after `key`, which must begin a line. `otherwise` if there is none, as for "max".
-        [[nodiscard]] std::size_t number(std::string_view key, std::size_t otherwise) const noexcept;
+        [[nodiscard]] std::size_t number(std::string_view key, std::size_t otherwise) const noexcept {
+            for (std::string_view rest = text(); !rest.empty();) {
+                std::string_view line = cut(rest, '\n');
+                if (!line.starts_with(key)) continue;
+                line.remove_prefix(key.size());
+                while (line.starts_with(' ')) line.remove_prefix(1);
+                std::size_t value = otherwise;
+                (void)std::from_chars(line.data(), line.data() + line.size(), value);
+                return value;
+            }
+            return otherwise;
+        }
 
     private:
         char text_[8192];
@@ -67,24 +99,56 @@ private:
     };
 
     /// Returns the text before the first `end`, and sets `rest` to the text after it.
-    static std::string_view cut(std::string_view& rest, char end) noexcept;
+    static std::string_view cut(std::string_view& rest, char end) noexcept {
+        const std::size_t length = std::min(rest.find(end), rest.size());
+        const std::string_view piece{rest.data(), length};
+        rest.remove_prefix(std::min(length + 1, rest.size()));
+        return piece;
+    }
 
     /// The path in the line that names the controller: "4:cpu,memory:/path". Version 2 names none: "0::/path".
-    static std::string_view group(std::string_view lines, std::string_view controller) noexcept;
+    static std::string_view group(std::string_view lines, std::string_view controller) noexcept {
+        while (!lines.empty()) {
+            std::string_view path = cut(lines, '\n');
+            (void)cut(path, ':');
+            std::string_view names = cut(path, ':');
+            do {
+                if (cut(names, ',') == controller) return path;
+            } while (!names.empty());
+        }
+        return "";
+    }
 
     /// The minimum for the process's group and all its ancestors. In a container the path may be that of the host: the
     /// groups that it names cannot be read, but the last one, the mount itself, is the container's own.
-    static std::size_t left_in_all(const Hierarchy& hierarchy, std::string_view path) noexcept;
+    static std::size_t left_in_all(const Hierarchy& hierarchy, std::string_view path) noexcept {
+        for (std::size_t least = unlimited;;) {
+            least = std::min(least, left_in(hierarchy, path));
+            if (path.empty()) return least;
+            path = {path.data(), std::min(path.rfind('/'), path.size() - 1)};
+        }
+    }
 
     /// The memory that a group may still allocate. Pages of files that the kernel drops on demand count as free,
     /// however often they were read: a group at its limit drops active ones too.
-    static std::size_t left_in(const Hierarchy& hierarchy, std::string_view path) noexcept;
+    static std::size_t left_in(const Hierarchy& hierarchy, std::string_view path) noexcept {
+        const auto file = [&](const char* name) {
+            return File{"%s/sys/fs/cgroup%s%.*s/%s",   hierarchy.root, hierarchy.controller,
+                        static_cast<int>(path.size()), path.data(),    name};
+        };
+        const std::size_t limit = file(hierarchy.limit).number("", unlimited);
+        if (limit == unlimited) return unlimited;
+        const std::size_t used = file(hierarchy.usage).number("", 0);
+        const File stat = file("memory.stat");
+        const auto sum = [&](const std::array<const char*, 2>& keys) {
+            return stat.number(keys[0], 0) + stat.number(keys[1], 0);
+        };
+        const std::size_t files = sum(hierarchy.files);
+        const std::size_t droppable = std::min(used, files - std::min(files, sum(hierarchy.dirty)));
+        return limit - std::min(limit, used - droppable);
+    }
 };
 
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/driver/system_available.ipp"
-#endif

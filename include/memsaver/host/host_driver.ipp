@@ -15,6 +15,15 @@
 
 namespace memsaver::inline v0_3 {
 
+namespace detail {
+
+MEMSAVER_INLINE std::unique_ptr<HostPageSource> shared_pages(const std::string& name, std::size_t capacity,
+                                                             std::size_t granularity) {
+    return std::make_unique<SharedPages>(name, capacity, granularity);
+}
+
+} // namespace detail
+
 MEMSAVER_INLINE HostDriver::HostDriver(std::size_t capacity_bytes, HostDriverOptions options)
     : AnyDriver{detail::HostMachine::make(capacity_bytes, options)} {}
 

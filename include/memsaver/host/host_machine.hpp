@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/order.hpp"
 #include "memsaver/core/time_limit.hpp"
 #include "memsaver/driver/device.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -9,11 +10,13 @@
 #include "memsaver/host/host_engine.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -30,89 +33,467 @@ public:
                                                                                                        options} {}
 
     /// Throws what HostDriver's constructor throws.
-    static std::shared_ptr<HostMachine> make(std::size_t capacity, const HostDriverOptions& options);
+    static std::shared_ptr<HostMachine> make(std::size_t capacity, const HostDriverOptions& options) {
+        const std::size_t unit = options.granularity;
+        const auto least = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        if ((unit & (unit - 1)) != 0 || unit < least)
+            misuse({"HostDriver: .granularity is ", in_digits(unit), " bytes (", in_bytes(unit),
+                    "); valid are powers of two of at least ", in_digits(least),
+                    " bytes, the system's page size, such as 2_MiB"});
+        const auto end = [](HostMachine* machine) { // a forked child has no threads to end, and locks in any state
+            if (!machine->fork_.forked()) delete machine;
+        };
+        return translated([&] { return std::shared_ptr<HostMachine>{new HostMachine{capacity, options}, end}; });
+    }
 
     [[nodiscard]] int device() const noexcept override { return device_; }
-    [[nodiscard]] MEMSAVER_INLINE std::string name() const override;
-    MEMSAVER_INLINE Status identity(std::string& text) const noexcept override;
-    [[nodiscard]] MEMSAVER_INLINE Features features() const noexcept override;
+    [[nodiscard]] std::string name() const override { return "host memory"; }
+    Status identity(std::string& text) const noexcept override {
+        if (machine_.empty()) return unsupported; // nobody else can have it
+        try {
+            text = "host machine " + machine_;
+            return HostStatus::ok;
+        } catch (...) {
+            return HostStatus::out_of_host_memory;
+        }
+    }
+    [[nodiscard]] Features features() const noexcept override {
+        return {.host_addressable = true,
+                .lanes = true,
+                .stream_owners = true,
+                .event_owners = true,
+                .peers = true,
+                .batch_copies = true,
+                .kernel_copies = true,
+                .kernels = true,
+                .plain = true,
+                .captures = true,
+                .gates = true,
+                .pools = true,
+                .exports = !machine_.empty()};
+    }
     [[nodiscard]] Neighbours* neighbours() noexcept override { return &neighbours_; }
-    MEMSAVER_INLINE void name_addresses(Address address, std::size_t bytes, const char* name) noexcept override;
+    void name_addresses(Address address, std::size_t bytes, const char* name) noexcept override {
+        (void)with_memory([&](HostMemory& m) {
+            m.name({address, bytes}, name);
+            return HostStatus::ok;
+        });
+    }
 
-    MEMSAVER_INLINE Status granularity(std::size_t& bytes) noexcept override;
-    MEMSAVER_INLINE Status memory(DeviceMemory& memory) noexcept override;
-    MEMSAVER_INLINE Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept override;
-    MEMSAVER_INLINE Status unreserve(Address address, std::size_t bytes) noexcept override;
-    MEMSAVER_INLINE Status create(std::size_t bytes, PageHandle& pages) noexcept override;
-    MEMSAVER_INLINE Status release(PageHandle pages) noexcept override;
-    MEMSAVER_INLINE Status create_shared(std::size_t bytes, PageHandle& pages) noexcept override;
-    MEMSAVER_INLINE Status export_pages(PageHandle pages, int& descriptor) noexcept override;
-    MEMSAVER_INLINE Status import_pages(int descriptor, PageHandle& pages) noexcept override;
-    MEMSAVER_INLINE Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override;
-    MEMSAVER_INLINE Status unmap(Address address, std::size_t bytes) noexcept override;
-    MEMSAVER_INLINE Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override;
+    Status granularity(std::size_t& out) noexcept override {
+        return with_memory([&](HostMemory& m) {
+            out = m.granularity();
+            return HostStatus::ok;
+        });
+    }
+    Status memory(DeviceMemory& out) noexcept override {
+        return with_memory([&](HostMemory& m) {
+            out = m.memory();
+            return HostStatus::ok;
+        });
+    }
+    Status reserve(std::size_t bytes, std::size_t alignment, Address& out) noexcept override {
+        return with_memory([&](HostMemory& m) { return m.reserve(bytes, alignment, out); });
+    }
+    Status unreserve(Address address, std::size_t bytes) noexcept override {
+        return with_memory([&](HostMemory& m) { return m.unreserve({address, bytes}); });
+    }
+    Status create(std::size_t bytes, PageHandle& out) noexcept override {
+        return with_memory([&](HostMemory& m) { return m.create(bytes, out); });
+    }
+    Status release(PageHandle handle) noexcept override {
+        return with_memory([&](HostMemory& m) { return m.release(handle); });
+    }
+    Status create_shared(std::size_t bytes, PageHandle& out) noexcept override {
+        return machine_.empty() ? unsupported : with_memory([&](HostMemory& m) { return m.create(bytes, out, true); });
+    }
+    Status export_pages(PageHandle handle, int& descriptor) noexcept override {
+        return machine_.empty() ? unsupported
+                                : with_memory([&](HostMemory& m) { return m.export_pages(handle, descriptor); });
+    }
+    Status import_pages(int descriptor, PageHandle& out) noexcept override {
+        return machine_.empty() ? unsupported
+                                : with_memory([&](HostMemory& m) { return m.import_pages(descriptor, out); });
+    }
+    Status map(Address address, std::size_t bytes, PageHandle handle) noexcept override {
+        return with_memory([&](HostMemory& m) { return m.map({address, bytes}, handle); });
+    }
+    Status unmap(Address address, std::size_t bytes) noexcept override {
+        const HostRange range{address, bytes};
+        return engine_.guarded([&](auto&) {
+            bool in_use = false;
+            if (const Status status = engine_.memory().check_unmap(range, in_use); !status.ok()) return status;
+            const bool running = in_use && engine_.invalidate_work("unmap of memory in use by unfinished work", range);
+            return engine_.memory().unmap(range, running);
+        });
+    }
+    Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
+        return with_memory([&](HostMemory& m) {
+            return m.allow({address, bytes}, rights == Rights::read ? HostAccess::read : HostAccess::write);
+        });
+    }
 
-    MEMSAVER_INLINE Status open_stream(StreamRef& out) noexcept override;
-    MEMSAVER_INLINE Status close_stream(StreamRef ref) noexcept override;
-    MEMSAVER_INLINE Status open_event(StreamRef near, EventRef& out) noexcept override;
-    MEMSAVER_INLINE Status close_event(EventRef ref) noexcept override;
-    MEMSAVER_INLINE Status record(EventRef ref, StreamRef stream_ref) noexcept override;
-    MEMSAVER_INLINE Status record_device(EventRef ref) noexcept override;
-    MEMSAVER_INLINE Status follow(StreamRef stream_ref, EventRef ref) noexcept override;
-    MEMSAVER_INLINE Status query(EventRef ref, bool& passed) noexcept override;
-    MEMSAVER_INLINE Status wait(EventRef ref) noexcept override;
-    MEMSAVER_INLINE Status drain() noexcept override;
-    MEMSAVER_INLINE Status capturing(StreamRef ref, bool& yes) noexcept override;
+    Status open_stream(StreamRef& out) noexcept override {
+        return engine_.guarded([&](auto&) {
+            out = engine_.open();
+            return HostStatus::ok;
+        });
+    }
+    Status close_stream(StreamRef ref) noexcept override {
+        std::shared_ptr<HostCapture> capture; // its calls are destroyed after the lock is released
+        return engine_.guarded([&](auto&) {
+            const auto stream = ref.native() == nullptr ? nullptr : engine_.find(ref.native());
+            if (stream == nullptr) return stranger("close of a stream that does not exist");
+            engine_.close(stream);
+            capture = captures_.leave(*stream);
+            return HostStatus::ok;
+        });
+    }
+    Status open_event(StreamRef near, EventRef& out) noexcept override {
+        return with_stream(near, [&](const auto&) {
+            auto event = std::make_shared<HostEvent>();
+            HostEvent* const native = event.get();
+            out = events_.emplace(native, std::move(event)).first->second.get();
+            return HostStatus::ok;
+        });
+    }
+    Status close_event(EventRef ref) noexcept override {
+        return engine_.guarded([&](auto&) {
+            return events_.erase(ref.native()) == 1 ? HostStatus::ok
+                                                    : stranger("close of a CUDA event that does not exist");
+        });
+    }
+    Status record(EventRef ref, StreamRef stream_ref) noexcept override {
+        return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
+            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            std::vector<HostMark> marks;
+            if (stream->capture == nullptr) marks.push_back(engine_.mark(stream));
+            event->marks = std::move(marks);
+            event->captured = stream->capture;
+            return HostStatus::ok;
+        });
+    }
+    Status record_device(EventRef ref) noexcept override {
+        return with_event(ref, {}, [&](const auto& event, const auto&) {
+            if (captures_.break_all()) return HostStatus::capture_unsupported;
+            event->marks = engine_.mark_all();
+            event->captured = nullptr;
+            return HostStatus::ok;
+        });
+    }
+    Status follow(StreamRef stream_ref, EventRef ref) noexcept override {
+        return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
+            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (stream->capture != nullptr && stream->capture != event->captured) {
+                stream->capture->broken = true; // a graph can wait for other events only through follow_outside
+                return HostStatus::capture_isolation;
+            }
+            if (event->captured == nullptr) {
+                HostWork work;
+                work.kind = HostWork::Kind::follow;
+                work.marks = event->marks;
+                engine_.push(*stream, std::move(work));
+                return HostStatus::ok;
+            }
+            if (!event->captured->open || event->captured->broken) return HostStatus::captured_event;
+            if (stream->capture == nullptr) { // joins the capture; recorded work is already in order
+                event->captured->streams.push_back(stream.get());
+                stream->capture = event->captured;
+            }
+            return HostStatus::ok;
+        });
+    }
+    Status query(EventRef ref, bool& passed) noexcept override {
+        return with_event(ref, {}, [&](const auto& event, const auto&) {
+            if (event->captured != nullptr) return HostStatus::captured_event;
+            passed = engine_.passed(event->marks);
+            engine_.want(event->marks);
+            return HostStatus::ok;
+        });
+    }
+    Status wait(EventRef ref) noexcept override {
+        return engine_.guarded([&](auto& lock) {
+            const auto found = events_.find(ref.native());
+            if (found == events_.end()) return stranger("wait for a CUDA event that does not exist");
+            if (found->second->captured != nullptr) return HostStatus::captured_event;
+            const std::vector<HostMark> marks = found->second->marks; // the event may be recorded again during the wait
+            return engine_.wait(lock, marks);
+        });
+    }
+    Status drain() noexcept override {
+        return engine_.guarded([&](auto& lock) { return engine_.wait(lock, engine_.mark_all()); });
+    }
+    Status capturing(StreamRef ref, bool& yes) noexcept override {
+        return with_stream(ref, [&](const auto& stream) {
+            yes = stream->capture != nullptr;
+            return HostStatus::ok;
+        });
+    }
     /// The first call opens it; it does not count as an open stream.
-    MEMSAVER_INLINE Status lane(Direction direction, StreamRef& out) noexcept override;
+    Status lane(Direction direction, StreamRef& out) noexcept override {
+        return engine_.guarded([&](auto&) {
+            StreamRef& lane = lanes_[direction == Direction::out ? 0 : 1];
+            if (lane == StreamRef{}) lane = engine_.open();
+            out = lane;
+            return HostStatus::ok;
+        });
+    }
     /// Never a violation; also works on a lost machine, as the next one.
-    MEMSAVER_INLINE Status owns_stream(StreamRef stream, bool& yes) noexcept override;
+    Status owns_stream(StreamRef stream, bool& yes) noexcept override {
+        yes = engine_.locked([&] { return engine_.find(stream.native()) != nullptr; });
+        return {};
+    }
     /// Whether this machine opened `event` and it has not been closed.
-    MEMSAVER_INLINE Status owns_event(EventRef event, bool& yes) noexcept override;
+    Status owns_event(EventRef event, bool& yes) noexcept override {
+        yes = engine_.locked([&] { return events_.contains(event.native()); });
+        return {};
+    }
 
-    MEMSAVER_INLINE Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef) noexcept override;
-    MEMSAVER_INLINE Status copy_to_device(Address to, const void*, std::size_t bytes, StreamRef) noexcept override;
-    MEMSAVER_INLINE Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef) noexcept override;
-    MEMSAVER_INLINE Status reach_peer(Address address, std::size_t bytes) noexcept override;
-    MEMSAVER_INLINE Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef) noexcept override;
-    MEMSAVER_INLINE Status copy_many(Direction, const CopyPart* parts, std::size_t count, StreamRef) noexcept override;
+    Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        if (!pins_.whole(host, bytes)) return HostStatus::invalid_value;
+        HostWork work = HostWork::on({from, bytes}, HostWork::Kind::copy_to_host);
+        work.to_host = host;
+        work.by_engine = true;
+        return submit(stream, std::move(work), true);
+    }
+    Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept override {
+        if (!pins_.whole(host, bytes)) return HostStatus::invalid_value;
+        HostWork work = HostWork::on({to, bytes}, HostWork::Kind::copy_to_device);
+        work.from_host = host;
+        work.by_engine = true;
+        return submit(stream, std::move(work), true);
+    }
+    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
+        HostWork work = HostWork::on({to, bytes}, HostWork::Kind::fill);
+        work.byte = byte;
+        return submit(stream, std::move(work), true);
+    }
+    Status reach_peer(Address, std::size_t) noexcept override { return {}; }
+    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        bool out = false; // whether this machine owns `from`; the other machine's pages are ordinary host memory
+        (void)with_memory([&](HostMemory& m) {
+            out = m.mappings().accessible({from, bytes}, HostAccess::read);
+            return HostStatus::ok;
+        });
+        // NOLINTNEXTLINE(performance-no-int-to-ptr)
+        auto* const other = reinterpret_cast<std::byte*>(out ? to : from);
+        return out ? copy_to_host(other, from, bytes, stream) : copy_to_device(to, other, bytes, stream);
+    }
+    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
+                     StreamRef stream) noexcept override {
+        for (std::size_t i = 0; i < count; ++i) {
+            const CopyPart& part = parts[i];
+            // NOLINTNEXTLINE(performance-no-int-to-ptr)
+            auto* const host = reinterpret_cast<std::byte*>(direction == Direction::out ? part.to : part.from);
+            const Status status = direction == Direction::out ? copy_to_host(host, part.from, part.bytes, stream)
+                                                              : copy_to_device(part.to, host, part.bytes, stream);
+            if (!status.ok()) return status;
+        }
+        return {};
+    }
     /// One end must be accessible device memory and the other pinned, else HOST_ERROR_INVALID_VALUE. The first call
     /// loads the kernel, which waits while the copy engines are stalled.
-    MEMSAVER_INLINE Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef) noexcept override;
-    MEMSAVER_INLINE Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override;
+    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+        load_kernel();
+        if (bytes == 0) return {};
+        bool out = false;
+        const Status found = with_memory([&](HostMemory& m) {
+            out = m.mappings().accessible({from, bytes}, HostAccess::read);
+            auto* const host = reinterpret_cast<std::byte*>(out ? to : from); // NOLINT(performance-no-int-to-ptr)
+            const bool pinned = pins_.pinned(host) && pins_.pinned(host + bytes - 1);
+            return pinned ? HostStatus::ok : HostStatus::invalid_value;
+        });
+        if (!found.ok()) return found;
+        using Kind = HostWork::Kind;
+        HostWork work = HostWork::on({out ? from : to, bytes}, out ? Kind::copy_to_host : Kind::copy_to_device);
+        if (out) work.to_host = reinterpret_cast<void*>(to);            // NOLINT(performance-no-int-to-ptr)
+        if (!out) work.from_host = reinterpret_cast<const void*>(from); // NOLINT(performance-no-int-to-ptr)
+        return submit(stream, std::move(work), true);
+    }
+    Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
+        load_kernel();
+        try {
+            HostWork work = HostWork::on({run.reads.address, run.reads.bytes}, HostWork::Kind::kernel);
+            work.reads = true;
+            work.kernel = std::make_shared<std::function<void()>>(
+                [act = run.code->on_host, arguments = run.arguments] { act(arguments); });
+            return submit(stream, std::move(work), true);
+        } catch (...) {
+            return HostStatus::out_of_host_memory;
+        }
+    }
 
-    MEMSAVER_INLINE Status allocate_plain(std::size_t bytes, Address& out) noexcept override;
-    MEMSAVER_INLINE Status free_plain(Address address) noexcept override;
+    Status allocate_plain(std::size_t bytes, Address& out) noexcept override {
+        return with_memory([&](HostMemory& m) { return m.allocate_plain(bytes, out); });
+    }
+    Status free_plain(Address address) noexcept override {
+        return engine_.guarded([&](auto& lock) {
+            if (address == 0 || engine_.memory().plain_range(address).bytes == 0)
+                return address == 0 ? HostStatus::ok : HostStatus::invalid_value;
+            if (const Status status = engine_.wait(lock, engine_.mark_all()); !status.ok()) return status;
+            const HostRange range = engine_.memory().plain_range(address); // again, because the lock was released while
+                                                                           // waiting
+            if (range.bytes == 0) return HostStatus::invalid_value;
+            // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
+            if (engine_.memory().mappings().in_use(range) &&
+                engine_.invalidate_work("free of memory in use by unfinished work", range))
+                return HostStatus::ok;
+            engine_.memory().free_plain(range);
+            return HostStatus::ok;
+        });
+    }
 
-    MEMSAVER_INLINE Status begin_capture(StreamRef ref, CaptureMode mode) noexcept override;
-    MEMSAVER_INLINE Status end_capture(StreamRef ref, GraphRef& out) noexcept override;
-    MEMSAVER_INLINE Status update_graph(StreamRef ref, GraphRef& graph) noexcept override;
-    MEMSAVER_INLINE Status launch(GraphRef ref, StreamRef stream_ref) noexcept override;
-    MEMSAVER_INLINE Status close_graph(GraphRef ref) noexcept override;
+    Status begin_capture(StreamRef ref, CaptureMode mode) noexcept override {
+        return with_stream(ref, [&](const auto& stream) {
+            if (stream == engine_.default_stream()) return HostStatus::capture_unsupported;
+            if (stream->capture != nullptr) return HostStatus::illegal_state;
+            captures_.begin(*stream, mode);
+            return HostStatus::ok;
+        });
+    }
+    Status end_capture(StreamRef ref, GraphRef& out) noexcept override {
+        return finish_capture(ref, [&](auto& recorded) { out = graphs_.add(recorded); });
+    }
+    Status update_graph(StreamRef ref, GraphRef& graph) noexcept override {
+        std::unique_ptr<HostGraph> old; // destroyed after the lock is released
+        return finish_capture(ref, [&](auto& recorded) {
+            if (graphs_.find(graph) == nullptr) (void)stranger("update of a graph that does not exist");
+            old = graphs_.update(graph, recorded);
+        });
+    }
+    Status launch(GraphRef ref, StreamRef stream_ref) noexcept override {
+        return with_stream(stream_ref, [&](const auto& stream) {
+            const HostGraph* const graph = graphs_.find(ref);
+            if (graph == nullptr) return stranger("launch of a graph that does not exist");
+            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            std::vector<HostWork> calls = graph->calls;
+            for (HostWork& call : calls) {
+                if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
+                const std::shared_ptr<HostEvent> event = call.outside.lock();
+                if (event == nullptr) return stranger("launch of a graph that waits for a closed CUDA event");
+                if (event->captured != nullptr) return HostStatus::captured_event;
+                call.marks = event->marks; // the current marks
+            }
+            for (HostWork& call : calls) put(*stream, std::move(call));
+            return HostStatus::ok;
+        });
+    }
+    Status close_graph(GraphRef ref) noexcept override {
+        std::unique_ptr<HostGraph> graph; // destroyed after the lock is released
+        return engine_.guarded([&](auto&) {
+            graph = graphs_.take(ref);
+            return graph != nullptr ? HostStatus::ok : stranger("close of a graph that does not exist");
+        });
+    }
     /// Launching a graph that waits for a closed event is a violation.
-    MEMSAVER_INLINE Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept override;
+    Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept override {
+        return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
+            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (event->captured != nullptr) return HostStatus::captured_event;
+            HostWork work;
+            work.kind = HostWork::Kind::follow_outside;
+            if (stream->capture == nullptr) {
+                work.marks = event->marks;
+            } else {
+                work.outside = event;
+            }
+            put(*stream, std::move(work));
+            return HostStatus::ok;
+        });
+    }
 
-    MEMSAVER_INLINE Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override;
-    MEMSAVER_INLINE Status trim_pool(PoolRef pool, std::size_t keep) noexcept override;
+    Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override {
+        return with_memory([&](HostMemory&) {
+            bytes = pools_.bytes(pool);
+            return HostStatus::ok;
+        });
+    }
+    Status trim_pool(PoolRef pool, std::size_t keep) noexcept override {
+        return with_memory([&](HostMemory& m) {
+            pools_.trim(m, pool, keep);
+            return HostStatus::ok;
+        });
+    }
     /// Pinning has no effect here, but its rules are checked.
-    MEMSAVER_INLINE Status pin_host(void* pages, std::size_t bytes) noexcept override;
-    MEMSAVER_INLINE Status unpin_host(void* pages) noexcept override;
+    Status pin_host(void* pages, std::size_t bytes) noexcept override {
+        return with_memory([&](HostMemory&) { return pins_.pin(pages, bytes); });
+    }
+    Status unpin_host(void* pages) noexcept override {
+        return with_memory([&](HostMemory&) { return pins_.unpin(pages); });
+    }
 
     // What only a simulated machine has; see HostDriver.
 
-    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel) noexcept;
-    Status synchronize(StreamRef ref) noexcept;
-    Status hold(StreamRef ref, bool yes) noexcept;
-    Status stall_copies(const TimeLimit& duration) noexcept;
-    Status put_in_pool(PoolRef pool, std::size_t bytes) noexcept;
-    Status free_pool(PoolRef pool) noexcept;
+    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel) noexcept {
+        if (!kernel) return HostStatus::invalid_value;
+        try {
+            HostWork work = HostWork::on(range, HostWork::Kind::kernel);
+            work.kernel = std::make_shared<std::function<void()>>(std::move(kernel));
+            return submit(stream, std::move(work), false);
+        } catch (...) {
+            return HostStatus::out_of_host_memory;
+        }
+    }
+    Status synchronize(StreamRef ref) noexcept {
+        return engine_.guarded([&](auto& lock) {
+            const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
+            if (stream == nullptr) return stranger("wait for a stream that does not exist");
+            const bool broke = captures_.break_unrelaxed();
+            if (stream->capture != nullptr) {
+                stream->capture->broken = true;
+                return HostStatus::capture_unsupported;
+            }
+            if (broke) return HostStatus::capture_unsupported;
+            return engine_.wait(lock, {engine_.mark(stream)});
+        });
+    }
+    Status hold(StreamRef ref, bool yes) noexcept {
+        return with_stream(ref, [&](const auto& stream) {
+            engine_.hold(*stream, yes);
+            return HostStatus::ok;
+        });
+    }
+    Status stall_copies(const TimeLimit& duration) noexcept {
+        return engine_.guarded([&](auto&) {
+            engine_.stall_copies(deadline_after(duration).value_or(std::chrono::steady_clock::time_point::max()));
+            return HostStatus::ok;
+        });
+    }
+    Status put_in_pool(PoolRef pool, std::size_t bytes) noexcept {
+        return with_memory([&](HostMemory& m) { return pools_.add(m, pool, bytes); });
+    }
+    Status free_pool(PoolRef pool) noexcept {
+        return with_memory([&](HostMemory&) {
+            pools_.free(pool);
+            return HostStatus::ok;
+        });
+    }
     void lose() noexcept { engine_.lose(); }
-    Status call_unrelaxed() noexcept;
-    std::vector<std::string> violations();
-    HostCounts counts() noexcept;
+    Status call_unrelaxed() noexcept {
+        return engine_.guarded(
+            [&](auto&) { return captures_.break_unrelaxed() ? HostStatus::capture_unsupported : HostStatus::ok; });
+    }
+    std::vector<std::string> violations() {
+        return engine_.locked([&] { return engine_.violations().texts(); });
+    }
+    HostCounts counts() noexcept {
+        return engine_.locked([&] {
+            HostCounts counts;
+            engine_.memory().count(counts);
+            counts.streams = engine_.stream_count();
+            for (const StreamRef lane : lanes_) counts.streams -= lane == StreamRef{} ? 0U : 1U;
+            counts.events = events_.size();
+            counts.graphs = graphs_.size();
+            counts.pinned_bytes = pins_.pinned_bytes();
+            return counts;
+        });
+    }
 
 private:
-    Status stranger(const char* what) noexcept;
+    Status stranger(const char* what) noexcept {
+        engine_.violations().note(what, {});
+        return HostStatus::invalid_handle;
+    }
 
     template <class F>
     Status with_stream(StreamRef ref, F f) noexcept {
@@ -146,14 +527,33 @@ private:
     }
 
     /// Calls `f(memory)` under the lock.
-    Status with_memory(FunctionRef<Status(HostMemory&)> f) noexcept;
+    Status with_memory(FunctionRef<Status(HostMemory&)> f) noexcept {
+        return engine_.guarded([&](auto&) { return f(engine_.memory()); });
+    }
     /// Simulates loading a kernel: the first call waits while the copy engines are stalled, because they transfer the
     /// kernel to the device.
-    void load_kernel() noexcept;
+    void load_kernel() noexcept {
+        if (kernel_loaded_.load()) return;
+        std::this_thread::sleep_until(engine_.locked([&] { return engine_.stalled_until(); }));
+        kernel_loaded_.store(true);
+    }
     /// Enqueues or records `work`. If `checked`, as for copies and fills, its memory must be accessible now, as with
     /// CUDA. Memory of kernels and graphs is checked when they run.
-    Status submit(StreamRef ref, HostWork work, bool checked) noexcept;
-    void put(HostStream& stream, HostWork work);
+    Status submit(StreamRef ref, HostWork work, bool checked) noexcept {
+        return with_stream(ref, [&](const auto& stream) {
+            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (checked && !engine_.memory().mappings().accessible(work.range, work.access()))
+                return HostStatus::invalid_value;
+            put(*stream, std::move(work));
+            return HostStatus::ok;
+        });
+    }
+    void put(HostStream& stream, HostWork work) {
+        if (stream.capture != nullptr)
+            stream.capture->calls.push_back(std::move(work));
+        else
+            engine_.push(stream, std::move(work));
+    }
 
     const ForkCheck fork_;
     int device_;
@@ -172,7 +572,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/host/host_machine.ipp"
-#endif

@@ -7,8 +7,3 @@
 #include "memsaver/host/default_driver.ipp"
 #include "memsaver/host/fault_names.ipp"
 #include "memsaver/host/host_driver.ipp"
-#include "memsaver/host/host_engine.ipp"
-#include "memsaver/host/host_machine.ipp"
-#include "memsaver/host/host_memory.ipp"
-#include "memsaver/host/page_source.ipp"
-#include "memsaver/host/shared_pages.ipp"

@@ -2,12 +2,26 @@
 // about addresses or streams.
 #pragma once
 
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/system.hpp"
+#include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/page_source.hpp"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <string>
+#include <string_view>
 
 namespace memsaver::inline v0_3 {
 
@@ -25,30 +39,221 @@ class SharedPages final : public HostPageSource {
 public:
     /// Throws Misuse for a name that cannot be one, and if the machine is in use with another size or granularity;
     /// Unavailable if there is no such folder or it is not this user's alone.
-    SharedPages(const std::string& name, std::size_t capacity, std::size_t granularity);
-    MEMSAVER_INLINE ~SharedPages() override;
+    SharedPages(const std::string& name, std::size_t capacity, std::size_t granularity)
+        : capacity_{capacity}, process_{::getpid()} {
+        constexpr std::size_t longest = 64;
+        if (name.size() > longest || name.front() == '.' || name.find_first_of(std::string_view{"/\0", 2}) != name.npos)
+            misuse({"HostDriver: .machine is ", in_quotes(name), "; valid are names of at most ", in_digits(longest),
+                    " characters without '/' that do not begin with '.'"});
+        const std::string base = "/dev/shm/memsaver-" + std::to_string(::geteuid());
+        path_ = base + '/' + name;
+        const auto must = [](const std::string& path, const Status& status) {
+            if (!status.ok())
+                unavailable({"HostDriver: cannot use the folder ", path, ": ", to_string(status)}, status);
+        };
+        must(base, SystemLocks::own_folder(base.c_str()));
+        Facts wanted{{"memsaver 1"}, capacity, granularity};
+        for (;;) { // the last to leave may remove it meanwhile
+            Status status = SystemLocks::own_folder(path_.c_str());
+            if (status.ok()) {
+                folder_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                status = folder_ < 0 ? system_status(errno) : Status{};
+            }
+            if (status.code == ENOENT) continue;
+            must(path_, status);
+            try {
+                if (join(wanted, name)) return;
+            } catch (...) {
+                (void)::close(folder_);
+                throw;
+            }
+            (void)::close(folder_);
+        }
+    }
+    ~SharedPages() override {
+        if (process_ == ::getpid()) { // the locks of a forked child are its parent's
+            const Locked locked{folder_};
+            (void)SystemLocks::lock(machine_, F_UNLCK);
+            std::size_t taken = 0;
+            if (locked.status().ok() && !SystemLocks::locked_by_another(machine_) && count(taken).ok() && taken == 0) {
+                (void)::unlinkat(folder_, "machine", 0);
+                (void)::unlinkat(folder_, "lock", 0);
+                (void)::rmdir(path_.c_str());
+            }
+        }
+        (void)::close(machine_);
+        (void)::close(folder_);
+    }
 
-    [[nodiscard]] MEMSAVER_INLINE std::size_t taken() noexcept override;
+    [[nodiscard]] std::size_t taken() noexcept override {
+        const Locked locked{folder_};
+        std::size_t taken = 0;
+        return locked.status().ok() && count(taken).ok() && taken < capacity_ ? taken : capacity_;
+    }
     /// Allocates all pages now, because a full file system would otherwise be a SIGBUS.
-    MEMSAVER_INLINE Status take(std::size_t bytes, HostPages& pages) override;
-    MEMSAVER_INLINE Status take_room(std::size_t bytes, HostPages& pages) noexcept override;
-    MEMSAVER_INLINE void give_back(const HostPages& pages) noexcept override;
+    Status take(std::size_t bytes, HostPages& pages) override {
+        HostPages added;
+        if (const Status status = add(bytes, added); !status.ok()) return status;
+        int error = 0;
+        do { // outside of the lock: clears the pages
+            error = ::fallocate(added.file.descriptor, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+        } while (error == EINTR);
+        if (error == 0) {
+            pages = added;
+            return HostStatus::ok;
+        }
+        give_back(added);
+        if (error == ENOSPC)
+            return {StatusKind::out_of_host_memory, error, "ENOSPC: /dev/shm is full (HostDriverOptions::machine)"};
+        return system_status(error);
+    }
+    Status take_room(std::size_t bytes, HostPages& pages) noexcept override { return add(bytes, pages); }
+    void give_back(const HostPages& pages) noexcept override {
+        (void)SystemFiles::close_file(pages.file);
+        const Locked locked{folder_};
+        std::size_t taken = 0;
+        if (locked.status().ok()) (void)count(taken); // removes it, if nobody else has it
+    }
 
     [[nodiscard]] bool exports() const noexcept override { return true; }
-    MEMSAVER_INLINE Status export_pages(const HostPages& pages, int& descriptor) noexcept override;
-    MEMSAVER_INLINE Status import_pages(int descriptor, HostPages& pages) noexcept override;
+    Status export_pages(const HostPages& pages, int& descriptor) noexcept override {
+        if (const Status status = SystemFiles::still_open(pages.file); !status.ok()) return status;
+        const int copy = ::fcntl(pages.file.descriptor, F_DUPFD_CLOEXEC, 0);
+        if (copy < 0) return system_status(errno);
+        descriptor = copy;
+        return HostStatus::ok;
+    }
+    Status import_pages(int descriptor, HostPages& pages) noexcept override {
+        std::array<char, 64> link{};
+        std::array<char, 512> path{};
+        (void)std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", descriptor);
+        const ssize_t length = ::readlink(link.data(), path.data(), path.size());
+        const std::string_view found{path.data(), length < 0 ? 0 : static_cast<std::size_t>(length)};
+        struct stat facts {};
+        if (found.size() < path_.size() + 2 || found.substr(0, path_.size()) != path_ ||
+            found.substr(path_.size(), 2) != "/p" || ::fstat(descriptor, &facts) != 0 || facts.st_nlink == 0)
+            return HostStatus::invalid_value;
+        const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+        if (copy < 0) return system_status(errno);
+        HostPages imported{{}, 0, static_cast<std::size_t>(facts.st_size)};
+        if (const Status status = SystemFiles::opened(copy, false, imported.file); !status.ok()) return status;
+        pages = imported;
+        return HostStatus::ok;
+    }
 
 private:
-    class Locked; // the file `lock`, locked
-    struct Facts;
+    /// The file `lock`, locked.
+    class Locked {
+    public:
+        explicit Locked(int folder) noexcept : file_{::openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)} {
+            status_ = file_ < 0 ? system_status(errno) : SystemLocks::lock(file_, F_WRLCK, true);
+            removed_ = status_.ok() && !SystemLocks::is_named(file_, folder, "lock");
+        }
+        ~Locked() {
+            if (file_ < 0) return;
+            (void)SystemLocks::lock(file_, F_UNLCK); // a child may have been forked meanwhile
+            (void)::close(file_);
+        }
+        Locked(const Locked&) = delete;
+        Locked& operator=(const Locked&) = delete;
+
+        [[nodiscard]] const Status& status() const noexcept { return status_; }
+        /// The folder was removed before the lock was had: it excludes nobody.
+        [[nodiscard]] bool removed() const noexcept { return removed_; }
+
+    private:
+        int file_;
+        bool removed_ = false;
+        Status status_;
+    };
+    struct Facts {
+        std::array<char, 16> version{};
+        std::uint64_t capacity = 0;
+        std::uint64_t granularity = 0;
+    };
 
     /// Opens the folder and joins the machine there. False if it was removed meanwhile.
-    bool join(const Facts& wanted, const std::string& name);
+    bool join(const Facts& wanted, const std::string& name) {
+        const Locked locked{folder_};
+        if (locked.removed() || locked.status().code == ENOENT) return false;
+        const auto must = [&](const Status& status) {
+            if (!status.ok()) unavailable({"HostDriver: cannot use ", path_, ": ", to_string(status)}, status);
+        };
+        must(locked.status());
+        machine_ = ::openat(folder_, "machine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (machine_ < 0) must(system_status(errno));
+        try {
+            std::size_t taken = 0;
+            must(count(taken));
+            Facts found;
+            if (taken == 0 && !SystemLocks::locked_by_another(machine_)) {
+                if (::pwrite(machine_, &wanted, sizeof wanted, 0) != sizeof wanted) must(system_status(errno));
+            } else if (::pread(machine_, &found, sizeof found, 0) != sizeof found || found.version != wanted.version) {
+                unavailable({"HostDriver: the machine ", in_quotes(name), " is in use by another version of memsaver"});
+            } else if (found.capacity != wanted.capacity || found.granularity != wanted.granularity) {
+                misuse({"HostDriver: the machine ", in_quotes(name), " has ", in_bytes(found.capacity), " in units of ",
+                        in_bytes(found.granularity), " as long as it is used, not ", in_bytes(wanted.capacity),
+                        " in units of ", in_bytes(wanted.granularity)});
+            }
+            must(SystemLocks::lock(machine_, F_RDLCK));
+        } catch (...) {
+            (void)::close(machine_);
+            throw;
+        }
+        return true;
+    }
     /// Counts what is taken, and removes what is nobody's. Requires the lock.
-    Status count(std::size_t& taken) noexcept;
+    Status count(std::size_t& taken) noexcept {
+        const int list = ::openat(folder_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR* const entries = list < 0 ? nullptr : ::fdopendir(list);
+        if (entries == nullptr) {
+            const int error = errno;
+            if (list >= 0) (void)::close(list);
+            return system_status(error);
+        }
+        taken = 0;
+        while (const dirent* const entry = ::readdir(entries)) // NOLINT(concurrency-mt-unsafe): a stream of its own
+            if (entry->d_name[0] == 'p') taken += size_if_held(entry->d_name);
+        (void)::closedir(entries);
+        return {};
+    }
     /// Removes the file of pages whose lock has ended. Returns its size, or 0.
-    std::size_t size_if_held(const char* file) noexcept;
-    Status add(std::size_t bytes, HostPages& pages) noexcept;
+    std::size_t size_if_held(const char* file) noexcept {
+        struct stat found {};
+        const int other = ::openat(folder_, file, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (other < 0) return ::fstatat(folder_, file, &found, 0) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
+        const bool held = SystemLocks::locked_by_another(other);
+        if (!held) (void)::unlinkat(folder_, file, 0);
+        const std::size_t bytes = held && ::fstat(other, &found) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
+        (void)::close(other);
+        return bytes;
+    }
+    Status add(std::size_t bytes, HostPages& pages) noexcept {
+        if (const Status status = SystemLimits::file_size(bytes); !status.ok()) return status;
+        const Locked locked{folder_};
+        if (!locked.status().ok()) return locked.status();
+        std::size_t taken = 0;
+        if (const Status status = count(taken); !status.ok()) return status;
+        if (taken > capacity_ || bytes > capacity_ - taken) return HostStatus::out_of_memory;
+        std::array<char, 64> name{};
+        int file = -1;
+        do { // a process with the same number in another container may have taken the name
+            (void)std::snprintf(name.data(), name.size(), "p%ld-%llu", static_cast<long>(::getpid()),
+                                static_cast<unsigned long long>(next_++));
+            file = ::openat(folder_, name.data(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        } while (file < 0 && errno == EEXIST);
+        if (file < 0) return system_status(errno);
+        if (SystemLocks::lock(file, F_WRLCK).ok() && ::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+            pages = {{}, 0, bytes};
+            const Status status = SystemFiles::opened(file, false, pages.file);
+            if (!status.ok()) (void)::unlinkat(folder_, name.data(), 0);
+            return status;
+        }
+        const int error = errno;
+        (void)::unlinkat(folder_, name.data(), 0);
+        (void)::close(file);
+        return system_status(error);
+    }
 
     std::string path_; // of the folder
     int folder_ = -1;  // descriptors
@@ -61,7 +266,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/host/shared_pages.ipp"
-#endif

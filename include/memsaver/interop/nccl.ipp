@@ -102,15 +102,45 @@ public:
         make({name, result, std::move(undo)}, call);
     }
     /// Throws DriverError if the communicator has failed.
-    void require_healthy(const char* before);
-    void suspend();
-    void resume();
+    void require_healthy(const char* before) {
+        nccl::Result error = nccl::success;
+        const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
+        if (asked != nccl::success) raise(asked, std::string{"ncclCommGetAsyncError before "} + before + " failed");
+        if (error == nccl::success) return;
+        if (error == nccl::in_progress) return finish(error, "an earlier call");
+        raise(error, std::string{"before "} + before + ": the communicator has failed",
+              "; call ncclCommAbort and NcclComm::abandon to exclude it from pauses");
+    }
+    void suspend() {
+        if (gone()) return;
+        const std::lock_guard lock{mutex_};
+        require_healthy("pause");
+        if (!suspends() || has_completed(suspend_call, nullptr) || suspended_.load()) return;
+        for (; !completed_.empty(); completed_.pop_back()) { // the saver does not know that these are registered
+            if (const auto& undo = completed_.back().undo) finish(on_its_device(undo), "undoing a late call");
+        }
+        make({suspend_call}, [&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
+        suspended_.store(true);
+    }
+    void resume() {
+        if (gone()) return;
+        const std::lock_guard lock{mutex_};
+        if (has_completed(resume_call, nullptr) || !suspended_.load()) return;
+        resume_now();
+    }
 
 private:
     static constexpr const char* suspend_call = "ncclCommSuspend";
     static constexpr const char* resume_call = "ncclCommResume";
 
-    [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const;
+    [[noreturn]] void raise(nccl::Result result, const std::string& what, const char* advice = "") const {
+        const char* const name = library_.get_error_string != nullptr ? library_.get_error_string(result) : nullptr;
+        const char* const more = library_.get_last_error != nullptr ? library_.get_last_error(comm_) : nullptr;
+        throw DriverError{what + " (NCCL " + nccl_version_text(library_.version) + ", communicator \"" + options_.who +
+                              "\"): " + (name != nullptr ? name : "failed") + " (" + std::to_string(result) + ')' +
+                              (more != nullptr && *more != '\0' ? std::string{": "} + more : std::string{}) + advice,
+                          {StatusKind::other, result, "NCCL"}};
+    }
     /// Runs `call` with the communicator's device current, as NCCL requires. The thread that pauses or resumes may have
     /// no current device, or another one.
     template <class Call>
@@ -142,15 +172,62 @@ private:
         finish(answer, made.name.c_str());
     }
     /// Waits until the pending call has completed; it is pending no more unless it times out.
-    void finish_pending();
+    void finish_pending() {
+        try {
+            finish(nccl::in_progress, pending_->name.c_str());
+        } catch (const DriverError&) {
+            pending_.reset();
+            throw;
+        }
+        pending_.reset();
+    }
     /// Waits for a call that timed out before, if there is one. Returns whether this call has completed late. If the
     /// other one was a suspend and this one is not, its pause was refused: the communicator is resumed.
-    bool has_completed(const char* name, const std::shared_ptr<void>& result);
+    bool has_completed(const char* name, const std::shared_ptr<void>& result) {
+        if (pending_) {
+            Pending late = *pending_;
+            finish_pending();
+            const bool suspend = late.name == suspend_call;
+            if (suspend || late.name == resume_call) {
+                suspended_.store(suspend);
+                if (suspend && name != late.name) resume_now();
+                return name == late.name;
+            }
+            completed_.push_back(std::move(late)); // `make` reserved the element
+        }
+        const auto found = std::find_if(completed_.begin(), completed_.end(), [&](const Pending& each) {
+            return each.name == name && each.result == result;
+        });
+        if (found == completed_.end()) return false;
+        completed_.erase(found);
+        return true;
+    }
     /// Checks the result of a call; waits for a call that is still in progress.
-    void finish(nccl::Result result, const char* call);
+    void finish(nccl::Result result, const char* call) {
+        const auto since = std::chrono::steady_clock::now();
+        while (result == nccl::in_progress) {
+            nccl::Result error = nccl::success;
+            const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
+            result = asked != nccl::success ? asked : error;
+            if (result != nccl::in_progress) break;
+            if (options_.timeout && std::chrono::steady_clock::now() - since > *options_.timeout) {
+                not_idle({call, " of communicator ", in_quotes(options_.who),
+                          " did not complete within the timeout; check that every rank makes the same call"});
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds{50});
+        }
+        if (result != nccl::success) raise(result, std::string{call} + " failed");
+    }
     /// Throws Misuse while the communicator is suspended, because NCCL must not be called then.
-    void require_resumed(const char* call) const;
-    void resume_now();
+    void require_resumed(const char* call) const {
+        if (!suspended_.load()) return;
+        misuse({call, ": the communicator ", in_quotes(options_.who),
+                " is suspended, or could not be resumed; resume its tags first, or call Registrations::renew"});
+    }
+    void resume_now() {
+        make({resume_call}, [&] { return library_.comm_resume(comm_); });
+        suspended_.store(false);
+    }
 
     NcclLibrary library_;
     ncclComm* comm_;
@@ -163,100 +240,6 @@ private:
     std::optional<Pending> pending_;
     std::vector<Pending> completed_; // after they had timed out, so that nobody has used their results
 };
-
-MEMSAVER_INLINE void NcclState::raise(nccl::Result result, const std::string& what, const char* advice) const {
-    const char* const name = library_.get_error_string != nullptr ? library_.get_error_string(result) : nullptr;
-    const char* const more = library_.get_last_error != nullptr ? library_.get_last_error(comm_) : nullptr;
-    throw DriverError{what + " (NCCL " + nccl_version_text(library_.version) + ", communicator \"" + options_.who +
-                          "\"): " + (name != nullptr ? name : "failed") + " (" + std::to_string(result) + ')' +
-                          (more != nullptr && *more != '\0' ? std::string{": "} + more : std::string{}) + advice,
-                      {StatusKind::other, result, "NCCL"}};
-}
-
-MEMSAVER_INLINE void NcclState::require_healthy(const char* before) {
-    nccl::Result error = nccl::success;
-    const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
-    if (asked != nccl::success) raise(asked, std::string{"ncclCommGetAsyncError before "} + before + " failed");
-    if (error == nccl::success) return;
-    if (error == nccl::in_progress) return finish(error, "an earlier call");
-    raise(error, std::string{"before "} + before + ": the communicator has failed",
-          "; call ncclCommAbort and NcclComm::abandon to exclude it from pauses");
-}
-
-MEMSAVER_INLINE void NcclState::finish(nccl::Result result, const char* call) {
-    const auto since = std::chrono::steady_clock::now();
-    while (result == nccl::in_progress) {
-        nccl::Result error = nccl::success;
-        const nccl::Result asked = library_.comm_get_async_error(comm_, &error);
-        result = asked != nccl::success ? asked : error;
-        if (result != nccl::in_progress) break;
-        if (options_.timeout && std::chrono::steady_clock::now() - since > *options_.timeout) {
-            not_idle({call, " of communicator ", in_quotes(options_.who),
-                      " did not complete within the timeout; check that every rank makes the same call"});
-        }
-        std::this_thread::sleep_for(std::chrono::microseconds{50});
-    }
-    if (result != nccl::success) raise(result, std::string{call} + " failed");
-}
-
-MEMSAVER_INLINE void NcclState::finish_pending() {
-    try {
-        finish(nccl::in_progress, pending_->name.c_str());
-    } catch (const DriverError&) {
-        pending_.reset();
-        throw;
-    }
-    pending_.reset();
-}
-
-MEMSAVER_INLINE bool NcclState::has_completed(const char* name, const std::shared_ptr<void>& result) {
-    if (pending_) {
-        Pending late = *pending_;
-        finish_pending();
-        const bool suspend = late.name == suspend_call;
-        if (suspend || late.name == resume_call) {
-            suspended_.store(suspend);
-            if (suspend && name != late.name) resume_now();
-            return name == late.name;
-        }
-        completed_.push_back(std::move(late)); // `make` reserved the element
-    }
-    const auto found = std::find_if(completed_.begin(), completed_.end(),
-                                    [&](const Pending& each) { return each.name == name && each.result == result; });
-    if (found == completed_.end()) return false;
-    completed_.erase(found);
-    return true;
-}
-
-MEMSAVER_INLINE void NcclState::suspend() {
-    if (gone()) return;
-    const std::lock_guard lock{mutex_};
-    require_healthy("pause");
-    if (!suspends() || has_completed(suspend_call, nullptr) || suspended_.load()) return;
-    for (; !completed_.empty(); completed_.pop_back()) { // the saver does not know that these are registered
-        if (const auto& undo = completed_.back().undo) finish(on_its_device(undo), "undoing a late call");
-    }
-    make({suspend_call}, [&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
-    suspended_.store(true);
-}
-
-MEMSAVER_INLINE void NcclState::resume() {
-    if (gone()) return;
-    const std::lock_guard lock{mutex_};
-    if (has_completed(resume_call, nullptr) || !suspended_.load()) return;
-    resume_now();
-}
-
-MEMSAVER_INLINE void NcclState::resume_now() {
-    make({resume_call}, [&] { return library_.comm_resume(comm_); });
-    suspended_.store(false);
-}
-
-MEMSAVER_INLINE void NcclState::require_resumed(const char* call) const {
-    if (!suspended_.load()) return;
-    misuse({call, ": the communicator ", in_quotes(options_.who),
-            " is suspended, or could not be resumed; resume its tags first, or call Registrations::renew"});
-}
 
 } // namespace detail
 
