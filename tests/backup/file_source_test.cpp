@@ -339,6 +339,22 @@ TEST_CASE("FileSource: write_backup takes bytes out of the file" * on_machines) 
     CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
 }
 
+TEST_CASE("FileSource: room for bytes is not yet bytes that were saved") {
+    const Checked machine;
+    const ModelFiles files;
+    const std::string path = files.put("model", pattern(4'000'000, 1));
+    MemorySaver saver{machine.driver};
+    const Arena model = saver.arena("model", small_source());
+    const Buffer<unsigned char> block{model, 4'000'000};
+    saver.pause("model");
+    saver.resume("model");
+    model.load(block.data() + 1'000'000, 2'000'000, path); // the kept bytes beside it are discarded
+    saver.prepare("model");
+    CHECK_THROWS_AS((void)saver.backup_view(block.data() + 999'999, 10), Misuse);
+    saver.pause("model");
+    CHECK(saver.backup_view(block.data() + 999'999, 10).data() != nullptr);
+}
+
 TEST_CASE("FileSource: misuse says why, and changes nothing") {
     const Checked machine{host_machine};
     const ModelFiles files;

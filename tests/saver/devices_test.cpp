@@ -14,6 +14,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -276,6 +277,41 @@ TEST_CASE("devices: a capacity that is set while a tag comes to another device b
     const Arena there = saver.arena("a", Discard{}, AnyDriver{HostDriver{64_MiB, {.device = 1}}}, {.reserve = 8_MiB});
     CHECK_THROWS_AS((void)there.allocate(32_MiB), Misuse);
     CHECK(there.allocate(8_MiB) != nullptr);
+}
+
+namespace {
+
+/// Calls a function when the first memory of a tag is made on another device.
+struct Meanwhile {
+    std::function<void()>* act;
+
+    [[nodiscard]] std::string_view name() const noexcept { return "meanwhile"; }
+    [[nodiscard]] static constexpr bool keeps_bytes() noexcept { return false; }
+    [[nodiscard]] auto open(const AnyDriver& driver) const {
+        if (driver.device() != 0) std::exchange(*act, [] {})();
+        return Zero{}.open(driver);
+    }
+    friend bool operator==(const Meanwhile&, const Meanwhile&) = default;
+};
+
+} // namespace
+
+TEST_CASE("devices: a tag that comes to another device stays usable where it is, and may be dropped there meanwhile") {
+    for (const bool drops : {false, true}) {
+        CAPTURE(drops);
+        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
+        std::function<void()> act = [&] {
+            CHECK(saver.arena("a").allocate(1_MiB) != nullptr);
+            if (drops) saver.drop("a");
+        };
+        (void)saver.arena("a", Meanwhile{&act});
+        const Arena there = saver.arena("a", Meanwhile{&act}, AnyDriver{HostDriver{64_MiB, {.device = 1}}});
+        CHECK(there.allocate(1_MiB) != nullptr);
+        CHECK(saver.usage().size() == (drops ? 1 : 2));
+        (void)saver.pause("a");
+        { const Use use = saver.use("a"); }
+        saver.drop("a");
+    }
 }
 
 } // namespace saver_devices_test

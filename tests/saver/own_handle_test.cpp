@@ -115,6 +115,49 @@ TEST_CASE("own handle: a registration may renew all from its own function") {
     CHECK(own.registered());
 }
 
+TEST_CASE("own handle: a registration that another one needs ends itself while both are renewed") {
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
+    void* const block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
+    Registrations regs{saver};
+    bool ends = false;
+    Registration first = regs.add(block, 4096,
+                                  {.who = "card",
+                                   .on_pause = OnPause::renew,
+                                   .on_register =
+                                       [&] {
+                                           if (ends) first.end();
+                                       },
+                                   .on_deregister = [] {}});
+    const RegistrationOptions card{
+        .who = "card", .on_pause = OnPause::renew, .on_register = [] {}, .on_deregister = [] {}};
+    const Registration second = regs.add(block, 4096, card, &first);
+    (void)saver.pause("a");
+    ends = true;
+    (void)saver.resume("a");
+    CHECK_FALSE(first.registered());
+    CHECK(second.registered());
+}
+
+TEST_CASE("own handle: a registration's function puts another one in its place while it ends") {
+    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
+    void* const block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
+    Registrations regs{saver};
+    int ended = 0;
+    Registration own;
+    const RegistrationOptions card{.who = "card",
+                                   .on_pause = OnPause::renew,
+                                   .on_register = [] {},
+                                   .on_deregister =
+                                       [&] {
+                                           if (++ended == 1) own = regs.add(block, 4096, card);
+                                       }};
+    own = regs.add(block, 4096, card);
+    own.end();
+    CHECK(own.registered());
+    own.end();
+    CHECK(ended == 2);
+}
+
 TEST_CASE("own handle: a hook may end itself, of each kind") {
     MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
     (void)saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);

@@ -69,6 +69,16 @@ struct Desk {
         room.hear(link, message, now);
         if (!held_back) room.look(now);
     }
+    /// Has used what it holds since it was asked, and so long ago.
+    void recent(int link, std::chrono::nanoseconds since) {
+        ShareMessage message;
+        message.kind = Kind::recent;
+        message.id = asked;
+        message.facts.idle = static_cast<std::uint64_t>(since.count());
+        now += 1ms;
+        room.hear(link, message, now);
+        room.look(now);
+    }
     /// Passes pages.
     void pass(int link, std::uint64_t bytes, bool as_left = false, std::uint64_t kind = 0, bool lost = false,
               std::chrono::nanoseconds lingers = {}) {
@@ -165,24 +175,15 @@ TEST_CASE("share room: a member that has used its memory is asked after those th
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 10);
     desk.join(3, 10); // 50 ms later
-    const auto recent = [&](int link, std::chrono::nanoseconds since) {
-        ShareMessage message;
-        message.kind = Kind::recent;
-        message.id = desk.asked;
-        message.facts.idle = static_cast<std::uint64_t>(since.count());
-        desk.now += 1ms;
-        desk.room.hear(link, message, desk.now);
-        desk.room.look(desk.now);
-    };
     desk.now += 10ms;
     desk.want(1, 8, 11);
     CHECK(desk.heard() == "2 lend 8");
     CHECK(desk.idle == std::chrono::nanoseconds{61ms}.count());
-    recent(2, 5ms);
+    desk.recent(2, 5ms);
     CHECK(desk.heard() == "3 lend 8");
-    recent(3, 24h); // no longer than was known
+    desk.recent(3, 24h); // no longer than was known
     CHECK(desk.heard() == "3 lend 8");
-    recent(3, 2ms);
+    desk.recent(3, 2ms);
     CHECK(desk.heard() == "2 lend 8");
     desk.free = 4;
     desk.say(2, Kind::gave, 4);
@@ -194,6 +195,52 @@ TEST_CASE("share room: a member that has used its memory is asked after those th
     desk.want(1, 12, 12);
     CHECK(desk.heard() == "2 lend 10");
     CHECK(desk.idle == 0); // there is no other one
+}
+
+TEST_CASE("share room: members that are all in use are asked in spite of it, but not again and again") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.join(3, 10);
+    desk.want(1, 8, 11, long_time);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.recent(2, 0ms);
+    CHECK(desk.heard() == "3 lend 8");
+    CHECK(desk.idle != 0);
+    desk.recent(3, 0ms);
+    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.idle == 0); // it must answer
+    desk.say(2, Kind::gave, 0);
+    CHECK(desk.heard() == "3 lend 8");
+    CHECK(desk.idle == 0);
+    desk.say(3, Kind::gave, 0);
+    desk.now += ShareRoom::ask_again;
+    desk.room.look(desk.now);
+    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.idle != 0);
+}
+
+TEST_CASE("share room: who waits is not asked for its own want, whatever it says meanwhile") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.join(3, 10);
+    desk.want(1, 8, 11, long_time);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.want(2, 30, 21, long_time); // behind the other
+    desk.recent(2, 5ms);
+    CHECK(desk.heard() == "3 lend 8");
+    desk.leave(3);
+    CHECK(desk.heard() == "2 lend 8");
+    desk.say(2, Kind::gave, 0);
+    desk.say(1, Kind::cancel, 0, 11);
+    CHECK(desk.heard().empty());
+    ShareMessage lends;
+    lends.kind = Kind::facts;
+    lends.facts.lends = 2;
+    desk.room.hear(2, lends, desk.now);
+    desk.room.look(desk.now);
+    CHECK(desk.heard().empty());
 }
 
 TEST_CASE("share room: waiting members are served by priority, then by age, and nobody overtakes") {
