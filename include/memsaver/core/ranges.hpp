@@ -16,20 +16,17 @@ namespace detail {
 /// Those with the same address by size.
 void sort_by_address(std::vector<Range>& ranges) noexcept;
 
-/// Returns where the items of a list belong that has `count` items with these keys: for each place the key and the
-/// item's index. Equal ones keep their order. Empty if the list is sorted already.
-[[nodiscard]] std::vector<Range> places_of(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key);
+/// Sorts the items 0 .. count-1 of a list by their keys, by calls of `swap`; equal ones keep their order.
+void sort_places(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key,
+                 FunctionRef<void(std::size_t, std::size_t)> swap);
 
-/// Sorts `items` by `key(item)`, an integer; equal ones keep their order. Sorting itself is compiled only once.
+/// Sorts `items` by `key(item)`, an integer; equal ones keep their order. Sorting itself is compiled only once. Strong
+/// exception guarantee: may throw std::bad_alloc.
 template <class T, class Key>
 void sort_by(std::vector<T>& items, Key key) {
-    const std::vector<Range> places =
-        places_of(items.size(), [&](std::size_t i) -> std::uint64_t { return key(items[i]); });
-    if (places.empty()) return;
-    std::vector<T> moved;
-    moved.reserve(items.size());
-    for (const Range& place : places) moved.push_back(std::move(items[place.bytes]));
-    items.swap(moved);
+    sort_places(
+        items.size(), [&](std::size_t i) -> std::uint64_t { return key(items[i]); },
+        [&](std::size_t i, std::size_t j) { std::swap(items[i], items[j]); });
 }
 
 /// A key for `sort_by` in the order of the numbers, or of the addresses.

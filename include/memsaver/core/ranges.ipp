@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -18,17 +19,25 @@ MEMSAVER_INLINE void sort_by_address(std::vector<Range>& ranges) noexcept {
     });
 }
 
-MEMSAVER_INLINE std::vector<Range> places_of(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key) {
-    std::vector<Range> places;
+MEMSAVER_INLINE void sort_places(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key,
+                                 FunctionRef<void(std::size_t, std::size_t)> swap) {
+    std::vector<Range> places; // for each its key, and the index of the item that belongs there
     places.reserve(count);
     bool sorted = true;
     for (std::size_t i = 0; i < count; ++i) {
         places.push_back({static_cast<Address>(key(i)), i});
         sorted = sorted && (i == 0 || places[i - 1].address <= places[i].address);
     }
-    if (sorted) return {};
+    if (sorted) return;
     sort_by_address(places);
-    return places;
+    for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t at = i; places[at].bytes != at;) {
+            const std::size_t from = std::exchange(places[at].bytes, at);
+            if (from == i) break;
+            swap(at, from);
+            at = from;
+        }
+    }
 }
 
 MEMSAVER_INLINE bool add_once(std::vector<const void*>& seen, const void* pointer) {

@@ -71,17 +71,17 @@ MEMSAVER_INLINE std::size_t edit_distance(std::string_view a, std::string_view b
 
 MEMSAVER_INLINE std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
     const std::size_t near = std::max<std::size_t>(2, name.size() / 3);
-    std::vector<std::pair<std::size_t, const std::string*>> found;
-    for (const std::string& other : known) {
-        const std::size_t longer = std::max(name.size(), other.size());
-        if (longer - std::min(name.size(), other.size()) > near) continue;
-        const std::size_t distance = edit_distance(name, other);
-        if (distance <= near && distance < longer) found.emplace_back(distance, &other);
+    std::vector<Range> found; // for each its distance and its index
+    for (std::size_t i = 0; i < known.size(); ++i) {
+        const std::size_t longer = std::max(name.size(), known[i].size());
+        if (longer - std::min(name.size(), known[i].size()) > near) continue;
+        const std::size_t distance = edit_distance(name, known[i]);
+        if (distance <= near && distance < longer) found.push_back({distance, i});
     }
-    sort_by(found, [](const auto& each) { return each.first; });
+    sort_by_address(found);
     std::string text;
     for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 3); ++i) {
-        text += text_of({i == 0 ? ": did you mean " : ", ", in_quotes(*found[i].second)});
+        text += text_of({i == 0 ? ": did you mean " : ", ", in_quotes(known[found[i].bytes])});
     }
     return text.empty() ? text : text + '?';
 }
