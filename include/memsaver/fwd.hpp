@@ -61,10 +61,10 @@ struct Event;
 struct Holder;
 struct NoRoom;
 struct PauseEvent;
+using ResumeEvent = PauseEvent;
 struct Reclaimed;
 struct Report;
 struct ResidencyUsage;
-struct ResumeEvent;
 struct TagReport;
 class Usage;
 

@@ -112,10 +112,10 @@ public:
 
     static constexpr std::size_t default_alignment = Request::default_alignment;
 
-    /// `on_segment` is called with every new range of addresses before blocks are allocated from it. Throws Misuse for
-    /// invalid options, or the error of a failing driver call.
+    /// `on_segment` is called with every new range of addresses, and the arena, before blocks are allocated from it.
+    /// Throws Misuse for invalid options, or the error of a failing driver call.
     ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
-              std::function<void(Range)> on_segment = {});
+              std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {});
     ArenaCore(const ArenaCore&) = delete;
     ArenaCore& operator=(const ArenaCore&) = delete;
     ~ArenaCore();
@@ -476,7 +476,7 @@ private:
     const ArenaOptions options_;
     const std::size_t granularity_;
     const AnyPolicy policy_;
-    const std::function<void(Range)> on_segment_;
+    const std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment_;
     ForkCheck fork_check_;
     Turn turn_;
     std::atomic<bool> closing_{false}; // `close` waits for the device, or has: no more blocks and pages

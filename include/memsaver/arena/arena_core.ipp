@@ -97,7 +97,7 @@ MEMSAVER_INLINE void* pointer_of(Address address) noexcept {
 // --- beginning and end ---
 
 MEMSAVER_INLINE ArenaCore::ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
-                                     std::function<void(Range)> on_segment)
+                                     std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment)
     : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)},
       granularity_(granularity_of(driver_)), policy_{std::move(policy)},
       on_segment_{std::move(on_segment)}, capacity_{options_.capacity}, margin_{options_.margin},
@@ -479,7 +479,7 @@ MEMSAVER_INLINE Range ArenaCore::take_addresses(std::size_t bytes, std::size_t a
         addresses_.add(std::move(reservation), wanted);
     }
     try {
-        if (on_segment_) on_segment_(all);
+        if (on_segment_) on_segment_(all, weak_from_this().lock());
     } catch (...) {
         Reservation unused; // closed without the mutex
         const std::lock_guard lock{mutex_};

@@ -26,30 +26,26 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Calls `act(i)` for the index of every driver: concurrently for different devices, in order for one device. The first
-/// device's calls run on the calling thread, those of each other device on a thread of its own near that device, or on
-/// the calling thread if no thread can be started. If `act` throws, the remaining calls for that device are skipped.
-/// Returns after all have ended, then rethrows the first exception. Throws std::bad_alloc before anything has run.
-void run_by_device(const std::vector<AnyDriver>& drivers, FunctionRef<void(std::size_t)> act);
+/// Calls `act(i)` for 0 .. count-1: concurrently for different devices, in order for those whose `driver_of(i)` is of
+/// one device. The first device's calls run on the calling thread, those of each other device on a thread of its own
+/// near that device, or on the calling thread if no thread can be started. If `act` throws, the remaining calls for
+/// that device are skipped. Returns after all have ended, then rethrows the first exception. Throws std::bad_alloc
+/// before anything has run. `driver_of(i)` is not called any more once `act(i)` has been.
+void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::size_t)> driver_of,
+                   FunctionRef<void(std::size_t)> act);
 
 /// The same for items, each on its driver: calls `act(item)`. Errors name the item's tag, if it has one.
 template <class Items, class Act>
 void for_each_device(Items& items, Act&& act) {
-    std::vector<AnyDriver> drivers; // collected up front: an item that `act` has ended on one thread cannot be queried
-    drivers.reserve(items.size());
-    for (const auto& item : items) drivers.push_back(item.driver());
-    run_by_device(drivers, [&](std::size_t i) {
-        if constexpr (requires { items[i].tag(); }) {
-            try {
+    run_by_device(
+        items.size(), [&](std::size_t i) -> const AnyDriver& { return items[i].driver(); },
+        [&](std::size_t i) {
+            if constexpr (requires { items[i].tag(); }) {
+                naming(items[i].tag(), [&] { act(items[i]); });
+            } else {
                 act(items[i]);
-            } catch (Error& error) {
-                name_tag(error, items[i].tag());
-                throw;
             }
-        } else {
-            act(items[i]);
-        }
-    });
+        });
 }
 
 /// The events to wait for on one device, and the time that took. First `mark`, then `wait`.
@@ -263,7 +259,7 @@ void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::s
 /// Returns a shared arena that a forked child does not destroy, because it belongs to the parent. Throws as ArenaCore's
 /// constructor.
 std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
-                                           std::function<void(Range)> on_segment = {});
+                                           std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {});
 
 /// Creates the memory of all steps, maps it and enqueues its copies. If it throws, the steps must be dropped.
 void begin_resume(FixedList<ResumeStep>& steps);

@@ -22,14 +22,14 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, FunctionRef<void(std::size_t)> act) {
+MEMSAVER_INLINE void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::size_t)> driver_of,
+                                   FunctionRef<void(std::size_t)> act) {
     std::vector<int> device_of;
     std::vector<std::size_t> firsts;
-    device_of.reserve(drivers.size());
-    for (const AnyDriver& driver : drivers) {
-        const int device = driver.device();
-        const bool known = is_in(device_of, device);
-        if (!known) firsts.push_back(device_of.size());
+    device_of.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        const int device = driver_of(i).device();
+        if (!is_in(device_of, device)) firsts.push_back(i);
         device_of.push_back(device);
     }
     std::mutex mutex;
@@ -51,7 +51,7 @@ MEMSAVER_INLINE void run_by_device(const std::vector<AnyDriver>& drivers, Functi
         for (std::size_t k = 1; k < firsts.size(); ++k) {
             const std::size_t first = firsts[k];
             try {
-                threads.emplace_back(CrewOptions{1, {}, drivers[first].numa_node()}).start(1, [&run, first] {
+                threads.emplace_back(CrewOptions{1, {}, driver_of(first).numa_node()}).start(1, [&run, first] {
                     run(first);
                 });
             } catch (...) { // no host memory for a thread; nothing of this device has run
@@ -262,9 +262,9 @@ MEMSAVER_INLINE void require_keeps_bytes(const AnyPolicy& policy, const char* wh
                                 std::string{policy.name()} + "\", which keeps no bytes"});
 }
 
-MEMSAVER_INLINE std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy,
-                                                           ArenaOptions options,
-                                                           std::function<void(Range)> on_segment) {
+MEMSAVER_INLINE std::shared_ptr<ArenaCore>
+make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
+                std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment) {
     auto core = std::make_unique<ArenaCore>(std::move(driver), std::move(tag), std::move(policy), std::move(options),
                                             std::move(on_segment));
     return {core.release(), [](ArenaCore* arena) {

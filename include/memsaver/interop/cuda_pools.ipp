@@ -27,12 +27,14 @@ MEMSAVER_INLINE TrimmedPools TrimCudaPools::trim(const AnyDriver& driver, bool o
 }
 
 MEMSAVER_INLINE Hook TrimCudaPools::install_after_pause(detail::SaverCore& core) const {
-    Hook paused = core.after_pause([trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
+    Hook paused = core.add_hook(detail::HookKind::after_pause,
+                                [trim = *this, &core](PauseEvent& event) { trim.run(core, event.report); });
     return after_resume ? Hook{std::move(paused), install_after_resume(core)} : std::move(paused);
 }
 
 MEMSAVER_INLINE Hook TrimCudaPools::install_after_resume(detail::SaverCore& core) const { // the core outlives its hooks
-    return core.after_resume([trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
+    return core.add_hook(detail::HookKind::after_resume,
+                         [trim = *this, &core](ResumeEvent& event) { trim.run(core, event.report); });
 }
 
 MEMSAVER_INLINE std::size_t TrimCudaPools::held(const AnyDriver& driver, const PoolRef& pool) {

@@ -240,15 +240,15 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
-        state_->run_hooks(state_->before_resume_, event, false);
+        state_->run_hooks(HookKind::before_resume, event, false);
         state_->with_room({nullptr, &tags, options.room_within},
                           [&] { state_->resume_async_now(*arrival, members, options, told); });
         return Arrival{std::move(arrival)};
     });
 }
 
-MEMSAVER_INLINE void SaverCore::run_after_resume(ResumeEvent& event) {
-    state_->run_hooks(state_->after_resume_, event, true);
+MEMSAVER_INLINE void SaverCore::run_after_resume(PauseEvent& event) {
+    state_->run_hooks(HookKind::after_resume, event, true);
 }
 
 MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Members& members,

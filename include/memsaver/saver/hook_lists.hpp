@@ -1,20 +1,14 @@
 // The hooks of a saver, and which functions of the program run now.
 #pragma once
 
-#include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/core/tags.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/hooks.hpp"
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,76 +18,22 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Functions in the order in which they were added, whatever they take. Thread-safe; no lock is held while one runs.
+/// Functions in the order in which they were added, of several kinds. Thread-safe; no lock is held while one runs.
 /// Running them requires no host memory, so that a completed operation cannot fail for lack of it.
 class HookTable {
 public:
     /// `fork`: for handles that may be destroyed in a forked child.
     explicit HookTable(std::shared_ptr<const ForkCheck> fork);
 
-    [[nodiscard]] Hook add(std::shared_ptr<void> function);
-    [[nodiscard]] bool empty() const noexcept;
-    /// Calls `run` for the functions that existed at the start and have not been removed since. With `all`, also after
-    /// one threw, and then rethrows the first exception; otherwise until one throws.
-    void each(FunctionRef<void(void*)> run, bool all = false) const;
+    [[nodiscard]] Hook add(HookKind kind, std::shared_ptr<void> function);
+    [[nodiscard]] bool empty(HookKind kind) const noexcept;
+    /// Calls `run` for the functions of a kind that existed at the start and have not been removed since. With `all`,
+    /// also after one threw, and then rethrows the first exception; otherwise until one throws.
+    void each(HookKind kind, FunctionRef<void(void*)> run, bool all = false) const;
 
 private:
     struct State;
     std::shared_ptr<State> state_;
-};
-
-/// The hooks of one kind.
-template <class What>
-class HookList {
-public:
-    using Function = std::function<void(What&)>;
-
-    explicit HookList(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
-        : table_{std::move(fork)} {}
-
-    Hook add(Function function) {
-        if (!function) misuse({"an empty function cannot be a hook"});
-        return table_.add(std::make_shared<Function>(std::move(function)));
-    }
-
-    [[nodiscard]] bool empty() const noexcept { return table_.empty(); }
-    /// Runs the hooks on `what` itself until one throws; the exception propagates.
-    void run_on(What& what) const {
-        table_.each([&](void* function) { (*static_cast<Function*>(function))(what); });
-    }
-    /// Runs the hooks, each on a copy of its own, until one throws; the exception propagates.
-    void run_until_throw(What& what) const { run_on_copies(what, false); }
-    /// Runs all hooks, each on a copy of its own, then rethrows the first exception.
-    void run_all(What& what) const { run_on_copies(what, true); }
-
-private:
-    /// Adds the rows that a hook has added to its copy of the report. Without host memory, they are missing.
-    static void add_rows(Report& report, const Report& seen) noexcept {
-        try {
-            for (std::size_t i = report.tags.size(); i < seen.tags.size(); ++i) report.add(seen.tags[i]);
-        } catch (const std::bad_alloc&) {
-        }
-    }
-
-    /// What a hook does to its event, except for rows that it adds, concerns nobody else. Without host memory for a
-    /// copy, it sees the original.
-    void run_on_copies(What& what, bool all) const {
-        table_.each(
-            [&](void* function) {
-                std::optional<What> copy;
-                try {
-                    copy.emplace(what);
-                } catch (const std::bad_alloc&) {
-                }
-                (*static_cast<Function*>(function))(copy ? *copy : what);
-                if constexpr (requires { what.report; }) {
-                    if (copy) add_rows(what.report, copy->report);
-                }
-            },
-            all);
-    }
-
-    HookTable table_;
 };
 
 /// The functions of the program that are running now, and what for. Thread-safe; allocates no host memory.

@@ -22,6 +22,7 @@ namespace detail {
 struct HookTable::State {
     struct Entry {
         std::uint64_t key;
+        HookKind kind;
         std::shared_ptr<void> function;
     };
     using Entries = std::vector<Entry>;
@@ -42,7 +43,7 @@ struct HookTable::State {
 MEMSAVER_INLINE HookTable::HookTable(std::shared_ptr<const ForkCheck> fork)
     : state_{std::make_shared<State>(std::move(fork))} {}
 
-MEMSAVER_INLINE Hook HookTable::add(std::shared_ptr<void> function) {
+MEMSAVER_INLINE Hook HookTable::add(HookKind kind, std::shared_ptr<void> function) {
     const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
     Hook hook{[weak = std::weak_ptr{state_}, key] {
         const auto state = weak.lock();
@@ -55,23 +56,24 @@ MEMSAVER_INLINE Hook HookTable::add(std::shared_ptr<void> function) {
         state->entries.erase(entry);
     }};
     const std::lock_guard lock{state_->mutex};
-    state_->entries.insert(state_->after(key), {key, std::move(function)});
+    state_->entries.insert(state_->after(key), {key, kind, std::move(function)});
     return hook;
 }
 
-MEMSAVER_INLINE bool HookTable::empty() const noexcept {
+MEMSAVER_INLINE bool HookTable::empty(HookKind kind) const noexcept {
     const std::lock_guard lock{state_->mutex};
-    return state_->entries.empty();
+    return !any_in(state_->entries, [&](const State::Entry& each) { return each.kind == kind; });
 }
 
-MEMSAVER_INLINE void HookTable::each(FunctionRef<void(void*)> run, bool all) const {
+MEMSAVER_INLINE void HookTable::each(HookKind kind, FunctionRef<void(void*)> run, bool all) const {
     std::exception_ptr first;
     const std::uint64_t last = state_->last_key.load();
     for (std::uint64_t key = 0;;) {
         std::shared_ptr<void> function; // keeps it alive while it runs
         {
             const std::lock_guard lock{state_->mutex};
-            const auto next = state_->after(key);
+            auto next = state_->after(key);
+            while (next != state_->entries.end() && next->kind != kind) ++next;
             if (next == state_->entries.end() || next->key > last) break;
             key = next->key;
             function = next->function;

@@ -11,17 +11,23 @@
 
 namespace memsaver::inline v0_3 {
 
-/// The argument of hooks around a pause. Each hook gets a copy: changes to it have no effect.
+/// The argument of hooks around a pause or a resume. Each hook gets a copy: changes to it have no effect.
 struct PauseEvent {
     std::vector<std::string> tags; ///< the tags concerned
-    Report report;                 ///< what was done; empty before the pause
+    Report report;                 ///< what was done; empty before the operation
 };
+using ResumeEvent = PauseEvent;
 
-/// The argument of hooks around a resume. See PauseEvent.
-struct ResumeEvent {
-    std::vector<std::string> tags;
-    Report report;
+namespace detail {
+enum class HookKind : unsigned char {
+    before_pause,
+    after_pause,
+    after_failed_pause,
+    before_resume,
+    after_resume,
+    on_reclaim, ///< of an elastic range
 };
+} // namespace detail
 
 /// Owns a registered hook. Move-only; the hook is removed when this handle is destroyed or the saver ends. A hook that
 /// is running at that moment runs to completion.

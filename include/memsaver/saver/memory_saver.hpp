@@ -310,26 +310,26 @@ public:
     /// tags than those they run for; they may not use, reclaim or close. Changes that an after-hook makes to the
     /// event's report appear in the report that the operation returns. If the saver is switched off, no hook runs.
     [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
-        return used().before_pause(std::move(function));
+        return used().add_hook(detail::HookKind::before_pause, std::move(function));
     }
     /// Adds a hook that runs after a pause has released its pages.
     [[nodiscard]] Hook after_pause(std::function<void(PauseEvent&)> function) {
-        return used().after_pause(std::move(function));
+        return used().add_hook(detail::HookKind::after_pause, std::move(function));
     }
     /// Adds a hook that runs if before-pause hooks have started (for a pause, exchange or eviction) and then one of
     /// them or the pause itself failed, or the pause turned out not to be needed. It lets the before-hooks' work be
     /// undone. Some of the memory may be paused nevertheless. An exception thrown by this hook is reported as
     /// `ignored`; the program receives the original failure.
     [[nodiscard]] Hook after_failed_pause(std::function<void(PauseEvent&)> function) {
-        return used().after_failed_pause(std::move(function));
+        return used().add_hook(detail::HookKind::after_failed_pause, std::move(function));
     }
     /// Adds a hook that runs before a resume takes any memory.
     [[nodiscard]] Hook before_resume(std::function<void(ResumeEvent&)> function) {
-        return used().before_resume(std::move(function));
+        return used().add_hook(detail::HookKind::before_resume, std::move(function));
     }
     /// Adds a hook that runs once the memory is resumed and its bytes are visible to every stream.
     [[nodiscard]] Hook after_resume(std::function<void(ResumeEvent&)> function) {
-        return used().after_resume(std::move(function));
+        return used().add_hook(detail::HookKind::after_resume, std::move(function));
     }
 
     /// Installs a predefined set of hooks, such as `trim_cuda_pools`; the object adds its own functions at the right

@@ -3,11 +3,9 @@
 
 #include "memsaver/saver/region_stacks.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,61 +14,56 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 MEMSAVER_INLINE void RegionStacks::enter(ArenaCore& arena, const void* region) {
-    const auto thread = std::this_thread::get_id();
     ThreadMark mark = ThreadMark::here();
-    Shard& shard = shard_of(thread);
+    Shard& shard = own();
     const std::lock_guard lock{shard.mutex};
-    shard.stacks[thread].push_back({&arena, region, std::move(mark)});
+    shard.entries.push_back({&arena, region, std::move(mark)});
 }
 
 MEMSAVER_INLINE RegionStacks::Left RegionStacks::leave(const void* region) noexcept {
     using How = Left::How;
-    const auto here = std::this_thread::get_id();
-    const auto leave = [&](Shard& shard, std::optional<std::thread::id> only) -> std::optional<Left> {
+    const auto leave = [&](Shard& shard, Left& left) {
         const std::lock_guard lock{shard.mutex};
-        for (auto stack = shard.stacks.begin(); stack != shard.stacks.end(); ++stack) {
-            if (only && stack->first != *only) continue;
-            auto& entries = stack->second;
-            const auto at = std::find_if(entries.begin(), entries.end(),
-                                         [&](const Entry& entry) { return entry.region == region; });
-            if (at == entries.end()) continue;
-            const bool last = at + 1 == entries.end();
-            Left left{How::on_another_thread, std::move(at->thread)};
-            if (left.opener.is_here()) left.how = last ? How::in_order : How::out_of_order;
-            entries.erase(at);
-            if (entries.empty()) shard.stacks.erase(stack);
-            return left;
+        auto& entries = shard.entries;
+        std::size_t at = 0;
+        while (at < entries.size() && entries[at].region != region) ++at;
+        if (at == entries.size()) return false;
+        left = {How::on_another_thread, std::move(entries[at].thread)};
+        entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(at));
+        if (!left.opener.is_here()) return true;
+        left.how = How::in_order;
+        for (; at < entries.size(); ++at) { // opened later
+            if (entries[at].thread.is_here()) left.how = How::out_of_order;
         }
-        return {};
+        return true;
     };
-    if (auto left = leave(shard_of(here), here)) return *left;
+    Left left;
+    if (leave(own(), left)) return left;
     for (Shard& shard : shards_) {
-        if (auto left = leave(shard, {})) return *left;
+        if (leave(shard, left)) break;
     }
-    return {};
+    return left;
 }
 
 MEMSAVER_INLINE std::size_t RegionStacks::open() {
     std::size_t count = 0;
     for (Shard& shard : shards_) {
         const std::lock_guard lock{shard.mutex};
-        for (const auto& [thread, stack] : shard.stacks) count += stack.size();
+        count += shard.entries.size();
     }
     return count;
 }
 
 MEMSAVER_INLINE ArenaCore* RegionStacks::innermost() {
-    const auto thread = std::this_thread::get_id();
-    Shard& shard = shard_of(thread);
+    Shard& shard = own();
     const std::lock_guard lock{shard.mutex};
-    const auto stack = shard.stacks.find(thread);
-    if (stack == shard.stacks.end() || stack->second.empty()) return nullptr;
-    const Entry& last = stack->second.back(); // those of an earlier thread with this id are below
-    return last.thread.running() ? last.arena : nullptr;
+    std::size_t left = shard.entries.size();
+    while (left != 0 && !shard.entries[left - 1].thread.is_here()) --left;
+    return left != 0 ? shard.entries[left - 1].arena : nullptr;
 }
 
-MEMSAVER_INLINE RegionStacks::Shard& RegionStacks::shard_of(std::thread::id thread) noexcept {
-    return shards_[std::hash<std::thread::id>{}(thread) % shards_.size()];
+MEMSAVER_INLINE RegionStacks::Shard& RegionStacks::own() noexcept {
+    return shards_[std::hash<std::thread::id>{}(std::this_thread::get_id()) % shards_.size()];
 }
 
 } // namespace detail

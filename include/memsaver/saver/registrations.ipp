@@ -354,10 +354,14 @@ MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> 
     detail::translated([&] {
         book_ = std::make_shared<detail::RegistrationBook>(std::move(saver), std::move(options));
         detail::SaverCore& core = *book_->saver();
-        Hook before = core.before_pause([book = book_](PauseEvent& event) { book->before_pause(event); });
-        Hook paused = core.after_pause([book = book_](PauseEvent& event) { book->after_pause(event); });
-        Hook failed = core.after_failed_pause([book = book_](PauseEvent& event) { book->after_failed_pause(event); });
-        Hook resumed = core.after_resume([book = book_](ResumeEvent& event) { book->after_resume(event); });
+        const auto hook = [&](detail::HookKind kind, void (detail::RegistrationBook::*run)(const PauseEvent&)) {
+            return core.add_hook(kind, [book = book_, run](PauseEvent& event) { (*book.*run)(event); });
+        };
+        using Book = detail::RegistrationBook;
+        Hook before = hook(detail::HookKind::before_pause, &Book::before_pause);
+        Hook paused = hook(detail::HookKind::after_pause, &Book::after_pause);
+        Hook failed = hook(detail::HookKind::after_failed_pause, &Book::after_failed_pause);
+        Hook resumed = hook(detail::HookKind::after_resume, &Book::after_resume);
         hooks_ = Hook{Hook{std::move(before), std::move(paused)}, Hook{std::move(failed), std::move(resumed)}};
     });
 }

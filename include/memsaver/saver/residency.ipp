@@ -145,7 +145,7 @@ MEMSAVER_INLINE Residency::Tried Residency::try_resume(const Tags& in, const Dea
 MEMSAVER_INLINE void Residency::run_before_resume_hooks(const Tags& in) {
     if (std::exchange(resume_hooks_ran_, true)) return;
     ResumeEvent event{in.names(), {}};
-    state_.run_hooks(state_.before_resume_, event, false);
+    state_.run_hooks(HookKind::before_resume, event, false);
 }
 
 MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& out, const Tags& in, const Order& order,
@@ -208,8 +208,8 @@ MEMSAVER_INLINE std::optional<OutOfMemory> Residency::move(const ResidentList& o
         return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
     });
     note_hooks_ran(gone.tags);
-    if (!gone.tags.empty()) state_.run_after(state_.after_pause_, gone, first);
-    if (!come.tags.empty()) state_.run_after(state_.after_resume_, come, first);
+    if (!gone.tags.empty()) state_.run_after(HookKind::after_pause, gone, first);
+    if (!come.tags.empty()) state_.run_after(HookKind::after_resume, come, first);
     const std::chrono::nanoseconds elapsed = done_.elapsed + gone.report.elapsed; // which is that of both
     done_.add(gone.report);                                                       // with what hooks have added
     done_.add(come.report);
@@ -307,12 +307,12 @@ MEMSAVER_INLINE std::optional<ResidentList> Residency::others_in_the_way(const T
 
 MEMSAVER_INLINE bool Residency::hooks_agree(const ResidentList& chosen) {
     bool all = true;
-    if (state_.before_pause_.empty()) return all;
+    if (state_.hooks_.empty(HookKind::before_pause)) return all;
     for (const auto& tag : chosen) {
         if (is_in(asked_, tag)) continue;
         PauseEvent event{{tag->tag}, {}};
         try {
-            state_.run_hooks(state_.before_pause_, event, false);
+            state_.run_hooks(HookKind::before_pause, event, false);
             asked_.push_back(tag);
         } catch (...) { // a hook may throw anything; this tag stays resident
             state_.run_failed_pause_hooks(event);
@@ -329,7 +329,7 @@ MEMSAVER_INLINE void Residency::note_hooks_ran(const std::vector<std::string>& t
 
 MEMSAVER_INLINE void Residency::tell_unneeded() noexcept {
     const ResidentList asked = std::exchange(asked_, {});
-    if (asked.empty() || state_.after_failed_pause_.empty()) return;
+    if (asked.empty() || state_.hooks_.empty(HookKind::after_failed_pause)) return;
     try {
         PauseEvent event{tags_of(asked).names(), {}}; // including tags that another pause has taken
         state_.run_failed_pause_hooks(event);
@@ -379,7 +379,7 @@ MEMSAVER_INLINE Reclaimed Residency::reclaim(std::size_t bytes, const ReclaimOpt
     if (!now.enough()) now.got.unused_bytes += state_.release_unused(device, true);
     if (!now.enough()) {
         now.got.elastic_bytes = state_.ask_elastic(device, {}, now.missing());
-        if (!now.enough() && !state_.elastic_.empty())
+        if (!now.enough() && !state_.hooks_.empty(HookKind::on_reclaim))
             now.in_the_way = "owners of elastic memory keep the rest of it; ";
     }
     do {

@@ -30,8 +30,6 @@ class ArrivalState;
 class ElasticRange;
 class OpenCaptures;
 class UseRecord;
-template <class What>
-class HookList;
 class SaverState; // the saver's data members and the parts of its operations
 struct WantedTag;
 
@@ -106,7 +104,7 @@ public:
     // Defined in arrival.ipp: resume_async, save.
     Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options);
     Arrival save(const Tags& tags, const SaveOptions& options);
-    void run_after_resume(ResumeEvent& event);
+    void run_after_resume(PauseEvent& event);
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options);
     Report trim(const Tags& tags, const TrimOptions& options);
     void prepare(const Tags& tags);
@@ -139,11 +137,7 @@ public:
 
     // --- hooks ---
 
-    Hook before_pause(std::function<void(PauseEvent&)> function);
-    Hook after_pause(std::function<void(PauseEvent&)> function);
-    Hook after_failed_pause(std::function<void(PauseEvent&)> function);
-    Hook before_resume(std::function<void(ResumeEvent&)> function);
-    Hook after_resume(std::function<void(ResumeEvent&)> function);
+    Hook add_hook(HookKind kind, std::function<void(PauseEvent&)> function);
     /// Installs a predefined set of hooks, which adds its own functions.
     Hook install(const char* what, FunctionRef<Hook()> parts);
 
@@ -196,8 +190,6 @@ private:
     /// Returns the arena that contains a pointer. Throws Misuse with the call's arguments if there is none.
     [[nodiscard]] std::shared_ptr<ArenaCore> owner(const char* call, const void* pointer, std::size_t bytes,
                                                    std::string_view path = {}) const;
-    template <class What>
-    Hook add_hook(const char* what, HookList<What> SaverState::*list, std::function<void(What&)> function);
     /// Throws Misuse in a forked child, and inside an event sink.
     void require_may_call(const char* what) const;
     /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the

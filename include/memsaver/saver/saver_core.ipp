@@ -86,14 +86,10 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) const {
 }
 
 MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
-    : driver_{std::move(driver)}, options_{std::move(options)}, tags_{driver_, watched(options_)} {
+    : driver_{std::move(driver)}, options_{std::move(options)} {
+    require_enumerator("SaverOptions::new_tags", options_.new_tags, 2);
+    options_.events = watched(std::move(options_.events));
     if (!options_.enabled) use_plain(options_.enabled.plain());
-}
-
-MEMSAVER_INLINE const SaverOptions& SaverState::watched(SaverOptions& options) const {
-    require_enumerator("SaverOptions::new_tags", options.new_tags, 2);
-    options.events = watched(std::move(options.events));
-    return options;
 }
 
 MEMSAVER_INLINE EventSink SaverState::watched(EventSink sink) const {
@@ -260,15 +256,18 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
         Elastic made{std::make_shared<const Arena>(arena), reserve(arena, bytes, options.granularity, false)};
         if (!options.on_reclaim || !enabled()) return made;
         state_->ask_owners_.store(&SaverState::ask_owners);
-        made.asked_ = state_->elastic_.add([state = state_.get(), owner = std::weak_ptr{made.arena_},
-                                            range = std::weak_ptr{made.range_}, &base = arena.base(),
-                                            ask = options.on_reclaim](WantedRoom& wanted) {
-            const std::shared_ptr<const Arena> kept = owner.lock();
-            std::shared_ptr<ElasticRange> held = range.lock();
-            if (held == nullptr || base.dropped.load()) return;
-            if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag())) return;
-            state->ask_owner(base, std::move(held), ask, wanted);
-        });
+        made.asked_ = state_->hooks_.add(
+            HookKind::on_reclaim,
+            std::make_shared<std::function<void(WantedRoom&)>>(
+                [state = state_.get(), owner = std::weak_ptr{made.arena_}, range = std::weak_ptr{made.range_},
+                 &base = arena.base(), ask = options.on_reclaim](WantedRoom& wanted) {
+                    const std::shared_ptr<const Arena> kept = owner.lock();
+                    std::shared_ptr<ElasticRange> held = range.lock();
+                    if (held == nullptr || base.dropped.load()) return;
+                    if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag()))
+                        return;
+                    state->ask_owner(base, std::move(held), ask, wanted);
+                }));
         return made;
     });
 }
@@ -455,7 +454,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         SaverState::Members members = state_->tags_.members(tags);
         const Span pausing = state_->span_of(event.tags, "pause");
         state_->with_failed_pause_hooks(event, [&] {
-            state_->run_hooks(state_->before_pause_, event, false);
+            state_->run_hooks(HookKind::before_pause, event, false);
             try {
                 event.report = state_->pause_now(std::move(members), options);
             } catch (NotIdle& error) {
@@ -463,7 +462,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
                 throw;
             }
         });
-        state_->run_hooks(state_->after_pause_, event, true);
+        state_->run_hooks(HookKind::after_pause, event, true);
         return std::move(event.report);
     });
 }
@@ -505,10 +504,10 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         ResumeEvent event{state_->tags_.names(tags), {}};
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
-        state_->run_hooks(state_->before_resume_, event, false);
+        state_->run_hooks(HookKind::before_resume, event, false);
         event.report = state_->with_room({nullptr, &tags, options.room_within},
                                          [&] { return state_->resume_now(members, options); });
-        state_->run_hooks(state_->after_resume_, event, true);
+        state_->run_hooks(HookKind::after_resume, event, true);
         return std::move(event.report);
     });
 }
@@ -544,8 +543,8 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         const SaverState::Members entering = state_->tags_.members(in);
         const Span exchanging = state_->span_of(going.tags, "exchange");
         state_->with_failed_pause_hooks(going, [&] {
-            state_->run_hooks(state_->before_pause_, going, false);
-            state_->run_hooks(state_->before_resume_, arriving, false);
+            state_->run_hooks(HookKind::before_pause, going, false);
+            state_->run_hooks(HookKind::before_resume, arriving, false);
             Report tried; // report of tries that failed later for lack of room
             try {
                 going.report = state_->with_room({&out, &in, options.room_within}, [&] {
@@ -569,9 +568,9 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             }
         });
         std::exception_ptr first; // all hooks run
-        state_->run_after(state_->after_pause_, going, first);
+        state_->run_after(HookKind::after_pause, going, first);
         arriving.report = std::move(going.report); // moved: a copy would need host memory
-        state_->run_after(state_->after_resume_, arriving, first);
+        state_->run_after(HookKind::after_resume, arriving, first);
         if (first) std::rethrow_exception(first);
         return std::move(arriving.report);
     });
@@ -621,11 +620,8 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         FixedList<TrimStep> steps{members.size()};
         SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
-        if (report.released_bytes == 0) return report;
-        emit(state_->options_.events, [&] {
-            return Event{EventKind::trimmed, SaverState::listed(names), state_->driver_.device(),
-                         "trimmed " + format_bytes(report.released_bytes)};
-        });
+        if (report.released_bytes != 0)
+            state_->tell_of(names, EventKind::trimmed, {"trimmed ", in_bytes(report.released_bytes)});
         return report;
     });
 }
@@ -889,32 +885,15 @@ MEMSAVER_INLINE void SaverCore::set_priority(const Tags& tags, int priority) {
 
 // --- hooks ---
 
-template <class What>
-Hook SaverCore::add_hook(const char* what, HookList<What> SaverState::*list, std::function<void(What&)> function) {
+MEMSAVER_INLINE Hook SaverCore::add_hook(HookKind kind, std::function<void(PauseEvent&)> function) {
+    static constexpr const char* names[] = {"before_pause", "after_pause", "after_failed_pause", "before_resume",
+                                            "after_resume"};
+    const char* const what = names[static_cast<unsigned char>(kind)];
     return boundary(what, [&] {
         state_->tags_.require_open(what);
-        return ((*state_).*list).add(std::move(function));
+        if (!function) misuse({"an empty function cannot be a hook"});
+        return state_->hooks_.add(kind, std::make_shared<std::function<void(PauseEvent&)>>(std::move(function)));
     });
-}
-
-MEMSAVER_INLINE Hook SaverCore::before_pause(std::function<void(PauseEvent&)> function) {
-    return add_hook("before_pause", &SaverState::before_pause_, std::move(function));
-}
-
-MEMSAVER_INLINE Hook SaverCore::after_pause(std::function<void(PauseEvent&)> function) {
-    return add_hook("after_pause", &SaverState::after_pause_, std::move(function));
-}
-
-MEMSAVER_INLINE Hook SaverCore::after_failed_pause(std::function<void(PauseEvent&)> function) {
-    return add_hook("after_failed_pause", &SaverState::after_failed_pause_, std::move(function));
-}
-
-MEMSAVER_INLINE Hook SaverCore::before_resume(std::function<void(ResumeEvent&)> function) {
-    return add_hook("before_resume", &SaverState::before_resume_, std::move(function));
-}
-
-MEMSAVER_INLINE Hook SaverCore::after_resume(std::function<void(ResumeEvent&)> function) {
-    return add_hook("after_resume", &SaverState::after_resume_, std::move(function));
 }
 
 MEMSAVER_INLINE Hook SaverCore::install(const char* what, FunctionRef<Hook()> parts) { return boundary(what, parts); }
@@ -1036,10 +1015,11 @@ MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vecto
 
 MEMSAVER_INLINE std::size_t SaverState::ask_owners(SaverState& state, int device, const std::vector<std::string>& tags,
                                                    std::size_t bytes) {
-    if (state.elastic_.empty() || state.running_.here(Running::Kind::on_reclaim)) return 0;
+    if (state.hooks_.empty(HookKind::on_reclaim) || state.running_.here(Running::Kind::on_reclaim)) return 0;
     const Running::Entry mark{state.running_, Running::Kind::on_reclaim};
     WantedRoom wanted{device, tags, bytes, 0};
-    state.elastic_.run_on(wanted);
+    state.hooks_.each(HookKind::on_reclaim,
+                      [&](void* function) { (*static_cast<std::function<void(WantedRoom&)>*>(function))(wanted); });
     return wanted.got;
 }
 
@@ -1149,18 +1129,50 @@ MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order
     return named ? tags_.drivers() : std::vector<AnyDriver>{};
 }
 
-MEMSAVER_INLINE void SaverState::run_failed_pause_hooks(PauseEvent& event) noexcept {
-    if (after_failed_pause_.empty()) return;
-    const auto ignored = [&](const char* text) {
-        emit(options_.events, [&] { return Event{EventKind::ignored, listed(event.tags), driver_.device(), text}; });
+MEMSAVER_INLINE void SaverState::run_hooks(HookKind kind, PauseEvent& event, bool all) {
+    const Running::Entry mark{running_, Running::Kind::hook, &event.tags};
+    // What a hook does to its event, except for rows that it adds, concerns nobody else. Without host memory for a
+    // copy, it sees the original.
+    const auto run = [&](void* function) {
+        std::optional<PauseEvent> copy;
+        try {
+            copy.emplace(event);
+        } catch (const std::bad_alloc&) {
+        }
+        (*static_cast<std::function<void(PauseEvent&)>*>(function))(copy ? *copy : event);
+        if (!copy) return;
+        try {
+            for (std::size_t i = event.report.tags.size(); i < copy->report.tags.size(); ++i)
+                event.report.add(std::move(copy->report.tags[i]));
+        } catch (const std::bad_alloc&) { // these rows are missing
+        }
     };
+    hooks_.each(kind, run, all);
+}
+
+MEMSAVER_INLINE void SaverState::run_after(HookKind kind, PauseEvent& event, std::exception_ptr& first) noexcept {
     try {
-        run_hooks(after_failed_pause_, event, true);
+        run_hooks(kind, event, true);
+    } catch (...) {
+        if (!first) first = std::current_exception();
+    }
+}
+
+MEMSAVER_INLINE void SaverState::run_failed_pause_hooks(PauseEvent& event) noexcept {
+    if (hooks_.empty(HookKind::after_failed_pause)) return;
+    const auto ignored = [&](const char* text) { tell_of(event.tags, EventKind::ignored, {text}); };
+    try {
+        run_hooks(HookKind::after_failed_pause, event, true);
     } catch (const std::exception& error) {
         ignored(error.what());
     } catch (...) {
         ignored("an after_failed_pause hook threw an object that is not a std::exception");
     }
+}
+
+MEMSAVER_INLINE void SaverState::tell_of(const std::vector<std::string>& names, EventKind kind,
+                                         Bits text) const noexcept {
+    emit(options_.events, [&] { return Event{kind, listed(names), driver_.device(), text_of(text)}; });
 }
 
 MEMSAVER_INLINE Span SaverState::span_of(const std::vector<std::string>& names, const char* what) const {
@@ -1169,7 +1181,7 @@ MEMSAVER_INLINE Span SaverState::span_of(const std::vector<std::string>& names, 
 
 MEMSAVER_INLINE std::string SaverState::listed(const std::vector<std::string>& names) {
     std::string all;
-    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    for (const std::string& name : names) all.append(all.empty() ? "" : ", ").append(name);
     return all;
 }
 

@@ -45,7 +45,6 @@ class SaverState {
 
     /// Returns a sink that notes which threads run it.
     [[nodiscard]] EventSink watched(EventSink sink) const;
-    const SaverOptions& watched(SaverOptions& options) const;
 
     // --- plain memory ---
 
@@ -194,22 +193,11 @@ class SaverState {
     FreeOrder release_order(const ArenaCore& arena, const Order& order);
     /// Returns the devices that an order may name in addition to those of the tags concerned.
     std::vector<AnyDriver> others_for(const Order& order);
-    template <class What>
-    void run_hooks(const HookList<What>& hooks, What& event, bool all) {
-        const Running::Entry mark{running_, Running::Kind::hook, &event.tags};
-        all ? hooks.run_all(event) : hooks.run_until_throw(event);
-    }
-
+    /// Runs the hooks of a kind, each on a copy of the event: until one throws, or with `all` every one; then rethrows
+    /// the first exception.
+    void run_hooks(HookKind kind, PauseEvent& event, bool all);
     /// Runs all hooks; keeps the first exception in `first`.
-    template <class What>
-    void run_after(const HookList<What>& hooks, What& event, std::exception_ptr& first) noexcept {
-        try {
-            run_hooks(hooks, event, true);
-        } catch (...) {
-            if (!first) first = std::current_exception();
-        }
-    }
-
+    void run_after(HookKind kind, PauseEvent& event, std::exception_ptr& first) noexcept;
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
     void run_failed_pause_hooks(PauseEvent& event) noexcept;
     /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `run_failed_pause_hooks`.
@@ -225,6 +213,8 @@ class SaverState {
 
     /// Reports the begin and end of an operation on these tags to the event sink.
     [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
+    /// Reports an event that concerns these tags.
+    void tell_of(const std::vector<std::string>& names, EventKind kind, Bits text) const noexcept;
     static std::string listed(const std::vector<std::string>& names);
 
     std::shared_ptr<const ForkCheck> fork_ = std::make_shared<const ForkCheck>(); // checked before any lock is taken
@@ -234,16 +224,11 @@ class SaverState {
     RegionStacks regions_;
     OpenCaptures captures_{fork_};
     Running running_{fork_};
-    HookList<WantedRoom> elastic_{fork_};
+    HookTable hooks_{fork_};
     std::atomic<decltype(&SaverState::ask_owners)> ask_owners_{nullptr}; // set once there are owners
-    HookList<PauseEvent> before_pause_{fork_};
-    HookList<PauseEvent> after_pause_{fork_};
-    HookList<PauseEvent> after_failed_pause_{fork_};
-    HookList<ResumeEvent> before_resume_{fork_};
-    HookList<ResumeEvent> after_resume_{fork_};
     Turn room_turn_; // one thread releases memory at a time, because others cannot find what it holds
     std::atomic<std::uint64_t> room_made_{0};
-    TagTable tags_;
+    TagTable tags_{driver_, options_};
     std::mutex plain_mutex_; // guards `plain_memory_`
     PlainMemoryPtr plain_memory_;
     std::atomic<PlainMemory*> plain_{nullptr}; // the same

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/saver/directory.hpp"
@@ -13,8 +14,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,7 +50,9 @@ public:
     };
     using Members = std::vector<std::shared_ptr<Member>>;
 
-    TagTable(AnyDriver driver, SaverOptions options);
+    /// Both must outlive it.
+    TagTable(const AnyDriver& driver, const SaverOptions& options) noexcept
+        : driver_{driver}, options_{options}, margin_{options.margin} {}
 
     TagTable(const TagTable&) = delete;
     TagTable& operator=(const TagTable&) = delete;
@@ -59,7 +60,7 @@ public:
 
     /// Returns the requested member; makes it if it does not exist. For a new one, calls `made(core)`; if that throws,
     /// ends it again. Other threads that want it wait meanwhile.
-    std::shared_ptr<Member> get(const WantedTag& wanted, const std::function<void(ArenaCore&)>& made);
+    std::shared_ptr<Member> get(const WantedTag& wanted, FunctionRef<void(ArenaCore&)> made);
 
     /// Returns the arena for plain memory on the saver's device.
     [[nodiscard]] std::shared_ptr<ArenaCore> outside();
@@ -120,10 +121,11 @@ public:
 
 private:
     struct Tag {
+        std::string name;
         AnyPolicy policy;
         bool said; ///< the program named the policy, or was warned that it did not
-        Members members;
         std::shared_ptr<Resident> resident;
+        Members members{};
         std::size_t capacity = 0; ///< last value of set_capacity, for arenas made later; 0: none
         std::thread::id maker{};  ///< the thread that makes a member of it; it may have none yet
         int making = 0;           ///< that member's device
@@ -132,6 +134,12 @@ private:
 
     // Called with the lock held:
 
+    /// Returns the place of a name in the list of tags.
+    [[nodiscard]] std::size_t place_of(std::string_view name) const noexcept;
+    /// Returns the tag, or null.
+    [[nodiscard]] Tag* tag_named(std::string_view name) const noexcept;
+    /// Forgets a tag that has no members and no maker.
+    void forget_unused(Tag& tag) noexcept;
     void require_locked(const char* what, const Tags& tags) const;
     [[nodiscard]] Members members_locked(const Tags& tags) const;
     [[nodiscard]] Members::iterator member_at(std::uint64_t serial) noexcept;
@@ -151,10 +159,8 @@ private:
     /// Sets the saver's margin, unless the arena was made with one of its own.
     static void set_margin(const Member& member, std::size_t bytes) noexcept;
     /// Throws Misuse for a requested option that differs from the tag's. Options with default values are not considered
-    /// requested.
-    void require_same(const Member& member, const ArenaOptions& asked);
-    /// As above, for the options that apply to a tag on all of its devices.
-    void require_same(const Resident& resident, const ArenaOptions& asked);
+    /// requested. `member`: the one on the wanted device, or null: then only the options that apply to all devices.
+    void require_same(const Resident& resident, const Member* member, const ArenaOptions& asked);
 
     [[nodiscard]] std::shared_ptr<ArenaCore> make_arena(const std::string& tag, const AnyDriver& driver,
                                                         AnyPolicy policy, const ArenaOptions& options);
@@ -163,14 +169,15 @@ private:
     Residents residents_; // its lock is taken after this table's
     Directory directory_; // declared before the arenas that it refers to, so that it is destroyed later
     std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
-    const AnyDriver driver_;
+    const AnyDriver& driver_;
+    const SaverOptions& options_;
     std::mutex mutex_; // guards the members below
-    SaverOptions options_;
+    std::size_t margin_;
     bool closed_ = false;
     std::atomic<int> unended_{0}; ///< members that `retry_ends` tries again
     std::atomic<bool> several_devices_{false};
-    std::map<std::string, Tag, std::less<>> tags_;
-    Members members_; // all, in the order in which they were made
+    std::vector<std::unique_ptr<Tag>> tags_; // by name
+    Members members_;                        // all, in the order in which they were made
     std::uint64_t last_serial_ = 0;
     std::condition_variable made_;       // a tag has no maker any more
     std::shared_ptr<ArenaCore> outside_; // made by the first call of `outside`

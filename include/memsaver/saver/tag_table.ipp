@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -25,11 +24,23 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE TagTable::TagTable(AnyDriver driver, SaverOptions options)
-    : driver_{std::move(driver)}, options_{std::move(options)} {}
+MEMSAVER_INLINE std::size_t TagTable::place_of(std::string_view name) const noexcept {
+    const auto at = std::partition_point(tags_.begin(), tags_.end(), [&](const auto& tag) { return tag->name < name; });
+    return static_cast<std::size_t>(at - tags_.begin());
+}
+
+MEMSAVER_INLINE TagTable::Tag* TagTable::tag_named(std::string_view name) const noexcept {
+    const std::size_t at = place_of(name);
+    return at != tags_.size() && tags_[at]->name == name ? tags_[at].get() : nullptr;
+}
+
+MEMSAVER_INLINE void TagTable::forget_unused(Tag& tag) noexcept {
+    if (tag.members.empty() && tag.maker == std::thread::id{})
+        tags_.erase(tags_.begin() + static_cast<std::ptrdiff_t>(place_of(tag.name)));
+}
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag& wanted,
-                                                                const std::function<void(ArenaCore&)>& made) {
+                                                                FunctionRef<void(ArenaCore&)> made) {
     retry_ends();
     std::shared_ptr<Member> member; // destroyed without the lock, if it cannot be added
     std::exception_ptr failure;
@@ -38,17 +49,19 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
     await_maker(lock, wanted.tag, driver.device());
     if (auto known = find_locked(wanted, driver)) return known;
     AnyPolicy policy = policy_locked(wanted);
-    auto tag = tags_.find(wanted.tag);
-    if (tag == tags_.end()) {
+    Tag* tag = tag_named(wanted.tag);
+    if (tag == nullptr) {
         const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy;
-        tag = tags_.emplace(wanted.tag, Tag{policy, said, {}, std::make_shared<Resident>()}).first;
+        auto fresh = std::make_unique<Tag>(Tag{std::string{wanted.tag}, policy, said, std::make_shared<Resident>()});
+        tag = fresh.get();
+        tags_.insert(tags_.begin() + static_cast<std::ptrdiff_t>(place_of(wanted.tag)), std::move(fresh));
     }
-    tag->second.maker = std::this_thread::get_id(); // so it stays where it is
-    tag->second.making = driver.device();
+    tag->maker = std::this_thread::get_id(); // so it stays
+    tag->making = driver.device();
     lock.unlock(); // opening a policy and reserving memory takes time
     try {
         member = make(wanted, driver, std::move(policy));
-        add(member, tag->second);
+        add(member, *tag);
         if (enabled()) made(*member->arena);
     } catch (...) {
         failure = std::current_exception();
@@ -63,8 +76,8 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         }
     }
     lock.lock();
-    tag->second.maker = {};
-    if (tag->second.members.empty()) tags_.erase(tag);
+    tag->maker = {};
+    forget_unused(*tag);
     made_.notify_all();
     if (failure) std::rethrow_exception(failure);
     return member;
@@ -74,19 +87,19 @@ MEMSAVER_INLINE void TagTable::await_maker(std::unique_lock<std::mutex>& lock, s
     for (;; made_.wait(lock)) {
         if (closed_) refuse_closed({"arena of tag ", in_quotes(name)});
         if (name.empty()) misuse({"tag \"\": a tag needs a name"});
-        const auto tag = tags_.find(name);
-        if (tag == tags_.end() || tag->second.maker == std::thread::id{}) return;
-        if (tag->second.making != device &&
-            any_in(tag->second.members, [&](const auto& member) { return member->driver.device() == device; }))
+        const Tag* const tag = tag_named(name);
+        if (tag == nullptr || tag->maker == std::thread::id{}) return;
+        if (tag->making != device &&
+            any_in(tag->members, [&](const auto& member) { return member->driver.device() == device; }))
             return;
-        if (tag->second.maker == std::this_thread::get_id())
+        if (tag->maker == std::this_thread::get_id())
             misuse({"tag ", in_quotes(name), " is requested by the thread that is still creating it"});
     }
 }
 
 MEMSAVER_INLINE AnyPolicy TagTable::policy_locked(const WantedTag& wanted) const {
     if (wanted.policy) return *wanted.policy;
-    if (const auto known = tags_.find(wanted.tag); known != tags_.end()) return known->second.policy;
+    if (const Tag* const known = tag_named(wanted.tag)) return known->policy;
     if (options_.new_tags == NewTags::with_policy) {
         const std::string unknown = unknown_locked(wanted.tag);
         misuse({unknown, unknown.back() == '?' ? "" : ";",
@@ -139,7 +152,7 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::outside() {
     if (closed_) refuse_closed({"outside"});
     if (outside_ == nullptr) {
         ArenaOptions options;
-        options.margin = options_.margin;
+        options.margin = margin_;
         options.events = options_.events;
         outside_ = make_arena("outside", driver_, AnyPolicy{Discard{}}, options);
     }
@@ -169,14 +182,14 @@ MEMSAVER_INLINE void TagTable::require_locked(const char* what, const Tags& tags
     if (closed_) refuse_closed({what, " of ", quoted_tags(tags)});
     if (tags.kind() != Tags::Kind::named) return;
     for (const std::string& name : tags.names()) {
-        if (const auto tag = tags_.find(name); tag != tags_.end() && !tag->second.members.empty()) continue;
+        if (const Tag* const tag = tag_named(name); tag != nullptr && !tag->members.empty()) continue;
         misuse_of(name, {what, ": ", unknown_locked(name)});
     }
 }
 
 MEMSAVER_INLINE std::string TagTable::unknown_locked(std::string_view name) const {
     std::vector<std::string> known;
-    for (const auto& [other, tag] : tags_) known.push_back(other);
+    for (const auto& tag : tags_) known.push_back(tag->name);
     return text_of({"unknown tag ", in_quotes(name), did_you_mean(name, known)});
 }
 
@@ -198,9 +211,9 @@ MEMSAVER_INLINE TagTable::Members TagTable::members_locked(const Tags& tags) con
     if (tags.kind() == Tags::Kind::named) {
         std::vector<const void*> seen;
         for (const std::string& name : tags.names()) {
-            const auto tag = tags_.find(name);
-            if (tag == tags_.end() || !add_once(seen, &*tag)) continue;
-            chosen.insert(chosen.end(), tag->second.members.begin(), tag->second.members.end());
+            const Tag* const tag = tag_named(name);
+            if (tag == nullptr || !add_once(seen, tag)) continue;
+            chosen.insert(chosen.end(), tag->members.begin(), tag->members.end());
         }
         return chosen;
     }
@@ -212,16 +225,14 @@ MEMSAVER_INLINE TagTable::Members TagTable::members_locked(const Tags& tags) con
 
 MEMSAVER_INLINE bool TagTable::all_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
-    const auto found = tags_.find(tag);
-    return found == tags_.end() ||
-           all_in(found->second.members, [](const auto& member) { return member->arena->all_resident(); });
+    const Tag* const found = tag_named(tag);
+    return found == nullptr || all_in(found->members, [](const auto& member) { return member->arena->all_resident(); });
 }
 
 MEMSAVER_INLINE bool TagTable::any_resident(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
-    const auto found = tags_.find(tag);
-    return found != tags_.end() &&
-           any_in(found->second.members, [](const auto& member) { return member->arena->any_resident(); });
+    const Tag* const found = tag_named(tag);
+    return found != nullptr && any_in(found->members, [](const auto& member) { return member->arena->any_resident(); });
 }
 
 MEMSAVER_INLINE ResidentList TagTable::residents(const char* what, const Tags& tags) {
@@ -260,9 +271,9 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     last = std::move(*at);
     members_.erase(at);
     residents_.remove(*last->resident, last->arena.get());
-    const auto tag = tags_.find(last->tag);
-    erase_in(tag->second.members, [&](const auto& other) { return other == last; });
-    if (tag->second.members.empty() && tag->second.maker == std::thread::id{}) tags_.erase(tag);
+    Tag& tag = *tag_named(last->tag);
+    erase_in(tag.members, [&](const auto& other) { return other == last; });
+    forget_unused(tag);
     look_for_devices();
 }
 
@@ -274,13 +285,13 @@ MEMSAVER_INLINE void TagTable::look_for_devices() noexcept {
 
 MEMSAVER_INLINE bool TagTable::policy_unsaid(const std::string& tag) {
     const std::lock_guard lock{mutex_};
-    const auto known = tags_.find(tag);
-    return known != tags_.end() && !std::exchange(known->second.said, true);
+    Tag* const known = tag_named(tag);
+    return known != nullptr && !std::exchange(known->said, true);
 }
 
 MEMSAVER_INLINE void TagTable::set_margin(std::size_t bytes) {
     const std::lock_guard lock{mutex_};
-    options_.margin = bytes;
+    margin_ = bytes;
     if (outside_ != nullptr) outside_->set_margin(bytes);
     for (const auto& member : members_) {
         set_margin(*member, bytes);
@@ -293,10 +304,10 @@ MEMSAVER_INLINE void TagTable::set_margin(const Member& member, std::size_t byte
 
 MEMSAVER_INLINE std::size_t TagTable::margin_of(const std::string& tag) noexcept {
     const std::lock_guard lock{mutex_};
-    const auto found = tags_.find(tag);
-    if (found == tags_.end()) return options_.margin;
+    const Tag* const found = tag_named(tag);
+    if (found == nullptr) return margin_;
     std::size_t margin = 0; // members without a margin of their own have the saver's
-    for (const auto& member : found->second.members) margin = std::max(margin, member->arena->margin());
+    for (const auto& member : found->members) margin = std::max(margin, member->arena->margin());
     return margin;
 }
 
@@ -304,7 +315,7 @@ MEMSAVER_INLINE void TagTable::set_capacity(const Members& members, std::size_t 
     const std::lock_guard lock{mutex_};
     for (const auto& member : members) {
         member->arena->set_capacity(bytes);
-        if (const auto tag = tags_.find(member->tag); tag != tags_.end()) tag->second.capacity = bytes;
+        if (Tag* const tag = tag_named(member->tag)) tag->capacity = bytes;
     }
 }
 
@@ -327,55 +338,45 @@ MEMSAVER_INLINE void TagTable::refuse_closed(Bits what) { misuse({text_of(what),
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::find_locked(const WantedTag& wanted,
                                                                         const AnyDriver& driver) {
-    const auto known = tags_.find(wanted.tag);
-    if (known == tags_.end()) return nullptr;
-    if (wanted.policy && !(*wanted.policy == known->second.policy)) {
-        misuse({"tag ", in_quotes(known->first), " has ", difference(known->second.policy, *wanted.policy),
+    Tag* const known = tag_named(wanted.tag);
+    if (known == nullptr) return nullptr;
+    if (wanted.policy && !(*wanted.policy == known->policy)) {
+        misuse({"tag ", in_quotes(known->name), " has ", difference(known->policy, *wanted.policy),
                 "; a tag keeps its policy until it is dropped"});
     }
-    if (wanted.policy) known->second.said = true;
-    for (const auto& member : known->second.members) {
-        if (member->driver.device() != driver.device()) continue;
-        if (!(member->driver == driver)) {
-            misuse({"tag ", in_quotes(known->first), " already exists on ", member->driver.name(),
-                    " with other driver options"});
-        }
-        if (wanted.options) require_same(*member, *wanted.options);
-        return member;
+    if (wanted.policy) known->said = true;
+    std::shared_ptr<Member> there;
+    for (const auto& member : known->members) {
+        if (member->driver.device() == driver.device()) there = member;
     }
-    if (wanted.options) require_same(*known->second.resident, *wanted.options); // options of the tag on all devices
-    return nullptr;
+    if (there != nullptr && !(there->driver == driver)) {
+        misuse({"tag ", in_quotes(known->name), " already exists on ", there->driver.name(),
+                " with other driver options"});
+    }
+    if (wanted.options) require_same(*known->resident, there.get(), *wanted.options);
+    return there;
 }
 
-MEMSAVER_INLINE void TagTable::require_same(const Member& member, const ArenaOptions& asked) {
-    const auto refuse = [&](const std::string& why) {
-        misuse({"tag ", in_quotes(member.tag), " already exists, ", why});
-    };
+MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const Member* member, const ArenaOptions& asked) {
+    const auto refuse = [&](Bits why) { misuse({"tag ", in_quotes(resident.tag), " already exists, ", text_of(why)}); };
     const auto compare = [&](const char* what, std::size_t has, std::size_t wanted, const char* has_if_0) {
         if (wanted == 0 || wanted == has) return;
-        refuse(text_of(
-            {"with another ", what, ": ", has == 0 ? Bit{has_if_0} : in_bytes(has), ", not ", in_bytes(wanted)}));
+        refuse({"with another ", what, ": ", has == 0 ? Bit{has_if_0} : in_bytes(has), ", not ", in_bytes(wanted)});
     };
-    const ArenaOptions& made_with = member.arena->options();
-    compare("capacity", member.arena->capacity(), asked.capacity, "none of its own");
-    compare("reserve", made_with.reserve, asked.reserve, "none");
-    compare("margin", member.arena->margin(), asked.margin, "none");
-    if (asked.single_handle && !made_with.single_handle) refuse("without a single handle for every block");
-    if (asked.events) refuse("and its event sink can be set only when it is made"); // two cannot be compared
-    if (member.resident != nullptr) require_same(*member.resident, asked);
-    if (asked.host_budget && asked.host_budget != made_with.host_budget) refuse("with another host budget");
-}
-
-MEMSAVER_INLINE void TagTable::require_same(const Resident& resident, const ArenaOptions& asked) {
-    const auto refuse = [&](const std::string& why) {
-        misuse({"tag ", in_quotes(resident.tag), " already exists, ", why});
-    };
+    if (member != nullptr) {
+        const ArenaOptions& made_with = member->arena->options();
+        compare("capacity", member->arena->capacity(), asked.capacity, "none of its own");
+        compare("reserve", made_with.reserve, asked.reserve, "none");
+        compare("margin", member->arena->margin(), asked.margin, "none");
+        if (asked.single_handle && !made_with.single_handle) refuse({"without a single handle for every block"});
+        if (asked.events) refuse({"and its event sink can be set only when it is made"}); // two cannot be compared
+        if (asked.host_budget && asked.host_budget != made_with.host_budget) refuse({"with another host budget"});
+    }
     ArenaUsage is;
     residents_.fill(resident, is);
-    if (asked.evictable && !is.evictable) refuse("and is not evictable; call set_evictable");
-    if (asked.priority != 0 && asked.priority != is.priority) {
-        refuse(text_of({"with priority ", in_digits(is.priority), ", not ", in_digits(asked.priority)}));
-    }
+    if (asked.evictable && !is.evictable) refuse({"and is not evictable; call set_evictable"});
+    if (asked.priority != 0 && asked.priority != is.priority)
+        refuse({"with priority ", in_digits(is.priority), ", not ", in_digits(asked.priority)});
 }
 
 MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag& wanted, const AnyDriver& driver,
@@ -391,13 +392,9 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::make(const WantedTag
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> TagTable::make_arena(const std::string& tag, const AnyDriver& driver,
                                                                 AnyPolicy policy, const ArenaOptions& options) {
-    // Addresses are reserved as the arena grows, long after it was made.
-    const auto self = std::make_shared<std::weak_ptr<ArenaCore>>();
-    std::shared_ptr<ArenaCore> made =
-        make_arena_core(driver, tag, std::move(policy), options,
-                        [this, self](Range segment) { directory_.add(segment, self->lock()); });
-    *self = made;
-    return made;
+    return make_arena_core(
+        driver, tag, std::move(policy), options,
+        [this](Range segment, std::shared_ptr<ArenaCore> arena) { directory_.add(segment, std::move(arena)); });
 }
 
 MEMSAVER_INLINE void TagTable::add(const std::shared_ptr<Member>& member, Tag& tag) {
@@ -420,7 +417,7 @@ MEMSAVER_INLINE void TagTable::add(const std::shared_ptr<Member>& member, Tag& t
     member->serial = member->arena->arena_serial = ++last_serial_;
     tag.members.push_back(member);
     members_.push_back(member);
-    set_margin(*member, options_.margin);
+    set_margin(*member, margin_);
     if (tag.capacity != 0 && member->arena->capacity() == 0) member->arena->set_capacity(tag.capacity);
     look_for_devices();
 }
