@@ -317,3 +317,18 @@ def test_a_callback_that_c_still_has() -> None:
         _callbacks.on_hook(callback.context, ctypes.pointer(_abi.HookEvent(moment=0)), ctypes.pointer(answer))
     assert answer.value == 1
     assert told == [failure]
+
+
+def test_a_hook_on_a_thread_of_the_library_goes_on_at_the_end(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the process waits for such a thread, which must not be parked as one that begins a call."""
+    saver.allocate(MIB, "a")
+    seen: list[int] = []
+    saver.add_hook(Moment.BEFORE_PAUSE, lambda _: seen.append(saver.totals("a").paused_bytes))
+    pause = library().memsaver_pause  # not through `call`
+    thread = threading.Thread(target=pause, args=(saver._handle, None, 0, None, None), daemon=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(_callbacks, "_ends_by", -1)
+        thread.start()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert seen == [0]

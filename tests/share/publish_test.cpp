@@ -922,6 +922,9 @@ TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with syste
     }
     CHECK(free_bytes(place) <= 60 * page);
     stored.emplace("0-1", ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)); // of one that is not whole
+    for (const auto& [name, descriptor] : std::map{stored})            // and one under another's name
+        if (!name.starts_with("0-"))
+            stored.emplace("7" + name.substr(name.find('-')), ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
     {
         Child keeper = start();
         hear_until([&] { return ready == 2; });
@@ -937,6 +940,29 @@ TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with syste
         keeper.kill(SIGTERM);
         CHECK(keeper.wait() == 0);
     }
+}
+
+TEST_CASE("publish: memsaver-keeper does not wait for a systemd that hears nothing") {
+    const Place place;
+    const std::string path = place.folder + "/notify";
+    const detail::ShareFd notify = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    REQUIRE(::bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    const detail::ShareFd full = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    REQUIRE(::connect(full.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    while (::send(full.get(), "x", 1, 0) == 1) {
+    }
+    Child keeper{[&] {
+        (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+        (void)::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+        (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", place.folder.c_str(), nullptr);
+        return 1;
+    }};
+    CHECK(keeper.next() == 'm'); // after a second
+    keeper.kill(SIGTERM);
+    CHECK(keeper.wait() == 0);
 }
 
 TEST_CASE("publish: a forked child has nothing that its parent published or attached") {
