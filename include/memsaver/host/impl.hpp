@@ -5,5 +5,4 @@
 #include "memsaver/host/host.hpp"
 
 #include "memsaver/host/default_driver.ipp"
-#include "memsaver/host/fault_names.ipp"
 #include "memsaver/host/host_driver.ipp"
