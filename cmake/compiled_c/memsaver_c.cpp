@@ -33,6 +33,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -416,6 +417,19 @@ Order order_of(const Options& from, const char* function) {
     return Order::after_all(std::move(streams), std::move(events));
 }
 
+/// Reads the order and the timeout of any options.
+template <class Options>
+Options waiting(const memsaver_pause_options& from, const char* function) {
+    Options wanted;
+    wanted.order = order_of(from, function);
+    wanted.timeout = duration_of(from.timeout_ns);
+    return wanted;
+}
+
+memsaver_pause_options pause_options(const memsaver_pause_options* options) {
+    return read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+}
+
 std::size_t alignment_of(std::size_t alignment) noexcept {
     return alignment != 0 ? alignment : MEMSAVER_DEFAULT_ALIGNMENT;
 }
@@ -433,19 +447,6 @@ memsaver_report report_of(const Report& from) noexcept {
     to.elapsed_ns = from.elapsed.count();
     for (const TagReport& row : from.tags) to.waited_ns = std::max<std::int64_t>(to.waited_ns, row.waited.count());
     return to;
-}
-
-/// Calls `act(function)`, which returns a Report; writes this report, or that of the failure, to `out`.
-template <class Act>
-memsaver_result operate(const char* function, memsaver_report* out, Act&& act) noexcept {
-    std::optional<Out<memsaver_report>> to;
-    Report report;
-    const memsaver_result result = reporting(report, [&] {
-        to.emplace(out, "memsaver_report");
-        report = act(function);
-    });
-    if (to) to->put(report_of(report));
-    return result;
 }
 
 /// Null: none.
@@ -478,10 +479,43 @@ memsaver_result guarded(const char* function, Act&& act) noexcept {
     return guarded([&] { act(function); });
 }
 
-/// Calls `act(object)`.
+/// Calls `act(object)`, or `act(object, function)`.
+template <class Act, class Object>
+auto call(Act& act, Object& object, const char* function) {
+    if constexpr (std::is_invocable_v<Act&, Object&, const char*>) {
+        return act(object, function);
+    } else {
+        return act(object);
+    }
+}
+
 template <class Handle, class Act>
 memsaver_result on(const char* function, Handle* handle, Act&& act) noexcept {
-    return guarded([&] { act(object_of(handle, function)); });
+    return guarded([&] { call(act, object_of(handle, function), function); });
+}
+
+/// Sets `out` to the pointer that `make` returns, called as above; to null before that.
+template <class Handle, class T, class Make>
+memsaver_result making(const char* function, Handle* handle, T** out, Make&& make) noexcept {
+    if (out != nullptr) *out = nullptr;
+    return guarded([&] {
+        auto& object = object_of(handle, function);
+        (void)not_null(out, function, "the output pointer");
+        *out = call(make, object, function);
+    });
+}
+
+/// `act`, called as above, returns a Report; writes this report, or that of the failure, to `out`.
+template <class Handle, class Act>
+memsaver_result operate(const char* function, Handle* handle, memsaver_report* out, Act&& act) noexcept {
+    std::optional<Out<memsaver_report>> to;
+    Report report;
+    const memsaver_result result = reporting(report, [&] {
+        to.emplace(out, "memsaver_report");
+        report = call(act, object_of(handle, function), function);
+    });
+    if (to) to->put(report_of(report));
+    return result;
 }
 
 /// Calls `act(object, tags)`.
@@ -703,12 +737,13 @@ Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_opti
 }
 
 /// Allocates from a tag, or from this thread's innermost region if `tag` is null.
-void* allocate(memsaver_saver& handle, const char* tag, std::size_t bytes, std::size_t alignment,
+void* allocate(MemorySaver<>& saver, const char* tag, std::size_t bytes, std::size_t alignment,
                std::optional<StreamRef> stream) {
+    if (bytes == 0) return nullptr;
     const detail::Request request{bytes, alignment_of(alignment), stream};
-    if (tag == nullptr) return handle.saver.core()->allocate(request);
-    const Arena arena = handle.saver.arena(tag);
-    return handle.saver.core()->allocate(arena.base(), request);
+    if (tag == nullptr) return saver.core()->allocate(request);
+    const Arena arena = saver.arena(tag);
+    return saver.core()->allocate(arena.base(), request);
 }
 
 } // namespace
@@ -810,15 +845,14 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
 void memsaver_destroy(memsaver_saver* saver) noexcept { end(saver); }
 
 memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const memsaver_saver& handle = given(saver, function, "the saver");
+    return on(__func__, saver, [&](auto& of, const char* function) {
         const Out<memsaver_info> out{not_null(info, function, "the output pointer"), "memsaver_info"};
-        handle.saver.core()->boundary("get_info", [] {}); // rejects a forked child
-        const AnyDriver& driver = handle.saver.driver();
+        of.core()->boundary("get_info", [] {}); // rejects a forked child
+        const AnyDriver& driver = of.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
         told.driver = driver.host_addressable() ? MEMSAVER_DRIVER_HOST : MEMSAVER_DRIVER_CUDA;
         told.device = driver.device();
-        told.enabled = handle.saver.enabled();
+        told.enabled = of.enabled();
         DeviceMemory memory;
         check(driver.granularity(told.granularity), "query the granularity");
         check(driver.memory(memory), "query the device's memory");
@@ -871,22 +905,13 @@ memsaver_result memsaver_set_retain(memsaver_saver* saver, const char* const* na
 
 memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                   void** pointer) noexcept {
-    if (pointer != nullptr) *pointer = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(pointer, function, "the output pointer");
-        if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, {});
-    });
+    return making(__func__, saver, pointer, [&](auto& of) { return allocate(of, tag, bytes, alignment, {}); });
 }
 
 memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                      void* stream, void** pointer) noexcept {
-    if (pointer != nullptr) *pointer = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(pointer, function, "the output pointer");
-        if (bytes != 0) *pointer = allocate(handle, tag, bytes, alignment, StreamRef::from_native(stream));
-    });
+    return making(__func__, saver, pointer,
+                  [&](auto& of) { return allocate(of, tag, bytes, alignment, StreamRef::from_native(stream)); });
 }
 
 memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) noexcept {
@@ -903,21 +928,14 @@ memsaver_result memsaver_deallocate_idle(memsaver_saver* saver, void* pointer) n
 
 memsaver_result memsaver_arena_allocate(memsaver_arena* arena, size_t bytes, size_t alignment,
                                         void** pointer) noexcept {
-    if (pointer != nullptr) *pointer = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        const Arena& from = given(arena, function, "the arena").arena;
-        (void)not_null(pointer, function, "the output pointer");
-        if (bytes != 0) *pointer = from.allocate(bytes, alignment_of(alignment));
-    });
+    return making(__func__, arena, pointer,
+                  [&](auto& of) { return bytes != 0 ? of.allocate(bytes, alignment_of(alignment)) : nullptr; });
 }
 
 memsaver_result memsaver_arena_allocate_on(memsaver_arena* arena, size_t bytes, size_t alignment, void* stream,
                                            void** pointer) noexcept {
-    if (pointer != nullptr) *pointer = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        const Arena& from = given(arena, function, "the arena").arena;
-        (void)not_null(pointer, function, "the output pointer");
-        if (bytes != 0) *pointer = from.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment));
+    return making(__func__, arena, pointer, [&](auto& of) {
+        return bytes != 0 ? of.allocate(bytes, StreamRef::from_native(stream), alignment_of(alignment)) : nullptr;
     });
 }
 
@@ -950,18 +968,16 @@ bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes
 }
 
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
+    return on(__func__, saver, [&](auto& of, const char* function) {
         (void)not_null(to, function, "the output pointer");
-        const BackupView view = handle.saver.backup_view(pointer, bytes);
+        const BackupView view = of.backup_view(pointer, bytes);
         if (bytes != 0) std::memcpy(to, view.data(), bytes);
     });
 }
 
 memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from, size_t bytes) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        handle.saver.write_backup(pointer, not_null(from, function, "the source"), bytes);
+    return on(__func__, saver, [&](auto& of, const char* function) {
+        of.write_backup(pointer, not_null(from, function, "the source"), bytes);
     });
 }
 
@@ -1014,65 +1030,51 @@ ResumeOptions resume_options_of(const memsaver_resume_options* options) {
 
 memsaver_result memsaver_pause(memsaver_saver* saver, const char* const* names, size_t count,
                                const memsaver_pause_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, report, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        PauseOptions wanted;
-        wanted.order = order_of(from, function);
-        wanted.timeout = duration_of(from.timeout_ns);
+    return operate(__func__, saver, report, [&](auto& of, const char* function) {
+        const memsaver_pause_options from = pause_options(options);
+        auto wanted = waiting<PauseOptions>(from, function);
         wanted.bytes = policy_of(from.bytes);
-        return handle.saver.pause(tags_of(names, count, function), wanted);
+        return of.pause(tags_of(names, count, function), wanted);
     });
 }
 
 memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                 const memsaver_resume_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, report, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
+    return operate(__func__, saver, report, [&](auto& of, const char* function) {
         const ResumeOptions wanted = resume_options_of(options);
-        return handle.saver.resume(tags_of(names, count, function), wanted);
+        return of.resume(tags_of(names, count, function), wanted);
     });
 }
 
 memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_names, size_t out_count,
                                   const char* const* in_names, size_t in_count,
                                   const memsaver_exchange_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, report, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
+    return operate(__func__, saver, report, [&](auto& of, const char* function) {
         const memsaver_exchange_options from =
             read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
-        const memsaver_pause_options pausing =
-            read(from.pausing, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
+        const memsaver_pause_options pausing = pause_options(from.pausing);
         const ResumeOptions resuming = resume_options_of(from.resuming);
-        ExchangeOptions wanted;
-        wanted.order = order_of(pausing, function);
-        wanted.timeout = duration_of(pausing.timeout_ns);
+        auto wanted = waiting<ExchangeOptions>(pausing, function);
         wanted.bytes_out = policy_of(pausing.bytes);
         wanted.bytes_in = resuming.bytes;
         wanted.room_within = resuming.room_within;
-        return handle.saver.exchange(tags_of(out_names, out_count, function), tags_of(in_names, in_count, function),
-                                     wanted);
+        return of.exchange(tags_of(out_names, out_count, function), tags_of(in_names, in_count, function), wanted);
     });
 }
 
 memsaver_result memsaver_bytes_to_resume(memsaver_saver* saver, const char* const* names, size_t count,
                                          size_t* bytes) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
+    return on(__func__, saver, [&](auto& of, const char* function) {
         size_t& to = given(bytes, function, "the output pointer");
-        to = handle.saver.bytes_to_resume(tags_of(names, count, function));
+        to = of.bytes_to_resume(tags_of(names, count, function));
     });
 }
 
 memsaver_result memsaver_trim(memsaver_saver* saver, const char* const* names, size_t count,
                               const memsaver_pause_options* options, memsaver_report* report) noexcept {
-    return operate(__func__, report, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        TrimOptions wanted;
-        wanted.order = order_of(from, function);
-        wanted.timeout = duration_of(from.timeout_ns);
-        return handle.saver.trim(tags_of(names, count, function), wanted);
+    return operate(__func__, saver, report, [&](auto& of, const char* function) {
+        const auto wanted = waiting<TrimOptions>(pause_options(options), function);
+        return of.trim(tags_of(names, count, function), wanted);
     });
 }
 
@@ -1094,9 +1096,8 @@ memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* poi
 
 memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes, const char* path,
                               size_t offset) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        handle.saver.load(pointer, bytes, not_null(path, function, "the path"), offset);
+    return on(__func__, saver, [&](auto& of, const char* function) {
+        of.load(pointer, bytes, not_null(path, function, "the path"), offset);
     });
 }
 
@@ -1105,10 +1106,7 @@ memsaver_result memsaver_load(memsaver_saver* saver, void* pointer, size_t bytes
 memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
                                       const memsaver_resume_async_options* options,
                                       memsaver_arrival** arrival) noexcept {
-    if (arrival != nullptr) *arrival = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(arrival, function, "the output pointer");
+    return making(__func__, saver, arrival, [&](auto& of, const char* function) {
         const memsaver_resume_async_options from =
             read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
         ResumeAsyncOptions wanted;
@@ -1121,24 +1119,18 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
         wanted.bytes = std::move(resuming.bytes);
         wanted.room_within = resuming.room_within;
         auto made = std::make_unique<memsaver_arrival>(); // allocated before the operation begins
-        made->arrival = handle.saver.resume_async(tags_of(names, count, function), wanted);
-        *arrival = made.release();
+        made->arrival = of.resume_async(tags_of(names, count, function), wanted);
+        return made.release();
     });
 }
 
 memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, size_t count,
                               const memsaver_pause_options* options, memsaver_arrival** arrival) noexcept {
-    if (arrival != nullptr) *arrival = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(arrival, function, "the output pointer");
-        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        SaveOptions wanted;
-        wanted.order = order_of(from, function);
-        wanted.timeout = duration_of(from.timeout_ns);
+    return making(__func__, saver, arrival, [&](auto& of, const char* function) {
+        const auto wanted = waiting<SaveOptions>(pause_options(options), function);
         auto made = std::make_unique<memsaver_arrival>();
-        made->arrival = handle.saver.save(tags_of(names, count, function), wanted);
-        *arrival = made.release();
+        made->arrival = of.save(tags_of(names, count, function), wanted);
+        return made.release();
     });
 }
 
@@ -1152,8 +1144,7 @@ memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* s
 }
 
 memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival, memsaver_report* report) noexcept {
-    return operate(__func__, report, [&](const char* function) {
-        const Arrival& of = given(arrival, function, "the arrival").arrival;
+    return operate(__func__, arrival, report, [&](const Arrival& of) {
         of.wait();
         return of.report();
     });
@@ -1164,22 +1155,15 @@ memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arrival, const voi
 }
 
 memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Arrival& of = given(arrival, function, "the arrival").arrival;
-        given(done, function, "the output pointer") = of.done();
-    });
+    return on(__func__, arrival,
+              [&](auto& of, const char* function) { given(done, function, "the output pointer") = of.done(); });
 }
 
 void memsaver_end_arrival(memsaver_arrival* arrival) noexcept { end(arrival); }
 
 memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                   memsaver_gate** gate) noexcept {
-    if (gate != nullptr) *gate = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(gate, function, "the output pointer");
-        *gate = std::make_unique<memsaver_gate>(memsaver_gate{handle.saver.gate(pointer, bytes)}).release();
-    });
+    return making(__func__, saver, gate, [&](auto& of) { return new memsaver_gate{of.gate(pointer, bytes)}; });
 }
 
 memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) noexcept {
@@ -1192,10 +1176,7 @@ void memsaver_release_gate(memsaver_gate* gate) noexcept { end(gate); }
 
 memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
                                    const memsaver_use_options* options, memsaver_use** use) noexcept {
-    if (use != nullptr) *use = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(use, function, "the output pointer");
+    return making(__func__, saver, use, [&](auto& of, const char* function) {
         const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
         UseOptions wanted;
         wanted.order = order_of(from, function);
@@ -1203,10 +1184,10 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
         wanted.room_within = duration_of(from.room_within_ns);
         wanted.await_bytes = from.await_bytes;
         auto made = std::make_unique<memsaver_use>();
-        made->use = handle.saver.use(tags_of(names, count, function), wanted);
+        made->use = of.use(tags_of(names, count, function), wanted);
         made->lost = made->use.lost();
         for (const std::string& name : made->lost) made->names.push_back(name.c_str());
-        *use = made.release();
+        return made.release();
     });
 }
 
@@ -1215,8 +1196,7 @@ memsaver_result memsaver_use_until(memsaver_use* use, void* stream) noexcept {
 }
 
 memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        Use& of = given(use, function, "the use").use;
+    return on(__func__, use, [&](auto& of, const char* function) {
         of.until(EventRef{static_cast<CUevent_st*>(not_null(event, function, "the event"))});
     });
 }
@@ -1247,15 +1227,14 @@ memsaver_result memsaver_set_priority(memsaver_saver* saver, const char* const* 
 memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const memsaver_reclaim_options* options,
                                  memsaver_reclaimed* reclaimed, char** text) noexcept {
     if (text != nullptr) *text = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
+    return on(__func__, saver, [&](auto& of, const char* function) {
         const memsaver_reclaim_options from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
         const Out<memsaver_reclaimed> out{reclaimed, "memsaver_reclaimed"};
         ReclaimOptions wanted;
         wanted.order = order_of(from, function);
         wanted.timeout = duration_of(from.timeout_ns);
         if (from.device != -1) wanted.device = from.device;
-        const Reclaimed got = handle.saver.reclaim(bytes, wanted);
+        const Reclaimed got = of.reclaim(bytes, wanted);
         out.put({sizeof(memsaver_reclaimed), got.wanted_bytes, got.unused_bytes, got.elastic_bytes, got.evicted_bytes,
                  got.report.saved_bytes});
         if (text == nullptr) return;
@@ -1269,10 +1248,7 @@ memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const mems
 
 memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const memsaver_elastic_options* options,
                                       memsaver_elastic** elastic) noexcept {
-    if (elastic != nullptr) *elastic = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        const Arena& of = given(arena, function, "the arena").arena;
-        (void)not_null(elastic, function, "the output pointer");
+    return making(__func__, arena, elastic, [&](auto& of) {
         const memsaver_elastic_options from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
         ElasticOptions wanted;
         if (from.granularity != 0) wanted.granularity = from.granularity;
@@ -1281,7 +1257,7 @@ memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const
                 return function(context, more);
             };
         }
-        *elastic = std::make_unique<memsaver_elastic>(memsaver_elastic{of.elastic(bytes, wanted)}).release();
+        return new memsaver_elastic{of.elastic(bytes, wanted)};
     });
 }
 
@@ -1293,25 +1269,19 @@ memsaver_result memsaver_elastic_commit(memsaver_elastic* elastic, size_t offset
 
 memsaver_result memsaver_elastic_release(memsaver_elastic* elastic, size_t offset, size_t bytes,
                                          const memsaver_pause_options* options) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        Elastic& of = given(elastic, function, "the range").elastic;
-        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        of.release(offset, bytes, order_of(from, function));
+    return on(__func__, elastic, [&](auto& of, const char* function) {
+        of.release(offset, bytes, order_of(pause_options(options), function));
     });
 }
 
 memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
                                         const memsaver_pause_options* options) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        Elastic& of = given(elastic, function, "the range").elastic;
-        const memsaver_pause_options from = read(options, MEMSAVER_PAUSE_OPTIONS_INIT, "memsaver_pause_options");
-        of.resize(bytes, order_of(from, function));
-    });
+    return on(__func__, elastic,
+              [&](auto& of, const char* function) { of.resize(bytes, order_of(pause_options(options), function)); });
 }
 
 memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Elastic& of = given(elastic, function, "the range").elastic;
+    return on(__func__, elastic, [&](auto& of, const char* function) {
         const Out<memsaver_elastic_info> out{not_null(info, function, "the output pointer"), "memsaver_elastic_info"};
         out.put({sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()});
     });
@@ -1349,16 +1319,14 @@ void memsaver_remove_hook(memsaver_hook* hook) noexcept { end(hook); }
 
 memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                    memsaver_usage* usage) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
+    return on(__func__, saver, [&](auto& of, const char* function) {
         const Out<memsaver_usage> out{not_null(usage, function, "the output pointer"), "memsaver_usage"};
-        out.put(sum_of(handle.saver.usage(), tags_of(names, count, function)));
+        out.put(sum_of(of.usage(), tags_of(names, count, function)));
     });
 }
 
 memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Arena& of = given(arena, function, "the arena").arena;
+    return on(__func__, arena, [&](auto& of, const char* function) {
         const Out<memsaver_usage> out{not_null(usage, function, "the output pointer"), "memsaver_usage"};
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
         const ArenaUsage row = of.usage();
@@ -1372,12 +1340,7 @@ memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* 
 }
 
 memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) noexcept {
-    if (json != nullptr) *json = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        (void)not_null(json, function, "the output pointer");
-        *json = copy_of(to_json(handle.saver.usage()));
-    });
+    return making(__func__, saver, json, [&](auto& of) { return copy_of(to_json(of.usage())); });
 }
 
 void memsaver_free_text(char* text) noexcept { std::free(text); }
@@ -1411,10 +1374,7 @@ memsaver_result memsaver_join_share(const memsaver_options* device, const memsav
 void memsaver_leave_share(memsaver_share* share) noexcept { end(share); }
 
 memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) noexcept {
-    if (json != nullptr) *json = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        const Share& of = object_of(share, function);
-        (void)not_null(json, function, "the output pointer");
+    return making(__func__, share, json, [&](const Share& of) {
         std::string text;
         for (const ShareMember& row : of.members()) {
             text += (text.empty() ? "[" : ", ") + ("{\"name\":" + detail::json_quoted(row.name)) +
@@ -1425,17 +1385,13 @@ memsaver_result memsaver_get_members_json(memsaver_share* share, char** json) no
                     ",\"published_bytes\":" + std::to_string(row.published_bytes) +
                     ",\"waiting_bytes\":" + std::to_string(row.waiting_bytes) + '}';
         }
-        *json = copy_of((text.empty() ? "[" : text) + ']');
+        return copy_of((text.empty() ? "[" : text) + ']');
     });
 }
 
 memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver, memsaver_lending** lending) noexcept {
-    if (lending != nullptr) *lending = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        const Share& of = object_of(share, function);
-        MemorySaver<>& lender = object_of(saver, function);
-        (void)not_null(lending, function, "the output pointer");
-        *lending = std::make_unique<memsaver_lending>(memsaver_lending{of.lend(lender)}).release();
+    return making(__func__, share, lending, [&](const Share& of, const char* function) {
+        return new memsaver_lending{of.lend(object_of(saver, function))};
     });
 }
 
@@ -1443,8 +1399,7 @@ void memsaver_end_lending(memsaver_lending* lending) noexcept { end(lending); }
 
 memsaver_result memsaver_publish(memsaver_share* share, const char* name, memsaver_saver* saver, const char* tag,
                                  const memsaver_publish_options* options, uint64_t* hash) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Share& of = object_of(share, function);
+    return on(__func__, share, [&](auto& of, const char* function) {
         MemorySaver<>& publisher = object_of(saver, function);
         const auto from = read(options, MEMSAVER_PUBLISH_OPTIONS_INIT, "memsaver_publish_options");
         PublishOptions wanted;
@@ -1470,8 +1425,7 @@ memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) noexc
 memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
                                 const memsaver_attach_options* options, memsaver_attached** attached) noexcept {
     if (attached != nullptr) *attached = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        const Share& of = object_of(share, function);
+    return on(__func__, share, [&](auto& of, const char* function) {
         MemorySaver<>& reader = object_of(saver, function);
         (void)not_null(attached, function, "the output pointer");
         const auto from = read(options, MEMSAVER_ATTACH_OPTIONS_INIT, "memsaver_attach_options");
@@ -1488,8 +1442,7 @@ memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsave
 void memsaver_release_attached(memsaver_attached* attached) noexcept { end(attached); }
 
 memsaver_result memsaver_get_attached_info(memsaver_attached* attached, memsaver_attached_info* info) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Attached& of = object_of(attached, function);
+    return on(__func__, attached, [&](auto& of, const char* function) {
         const Out<memsaver_attached_info> out{not_null(info, function, "the output pointer"), "memsaver_attached_info"};
         out.put({sizeof(memsaver_attached_info), of.tag().c_str(), of.hash()});
     });
@@ -1497,8 +1450,7 @@ memsaver_result memsaver_get_attached_info(memsaver_attached* attached, memsaver
 
 memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
                                      memsaver_attached_range* range) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        const Attached& of = object_of(attached, function);
+    return on(__func__, attached, [&](auto& of, const char* function) {
         const Out<memsaver_attached_range> out{not_null(range, function, "the output pointer"),
                                                "memsaver_attached_range"};
         const AttachedRange found = of.at(not_null(name, function, "the name"));
