@@ -200,7 +200,7 @@ class Elastic:
     @property
     def committed_bytes(self) -> int:
         """Bytes with memory, paused or not."""
-        return self._info().committed_bytes
+        return int(self._info().committed_bytes)
 
     def commit(self, offset: int, bytes: int) -> None:
         """Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and

@@ -88,7 +88,7 @@ class PyTorch(types.ModuleType):
         library = ctypes.CDLL(path)
         functions = getattr(library, allocate), getattr(library, free)
         for function in functions:
-            function.restype, function.argtypes = _abi.TORCH_FUNCTIONS[function.__name__]
+            function.restype, function.argtypes = _abi.FUNCTIONS[function.__name__]
         return types.SimpleNamespace(allocator=lambda: functions)
 
     def make_pool(self, allocator: Any) -> Pool:
