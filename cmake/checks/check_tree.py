@@ -408,7 +408,7 @@ def end_of_scope(code, at):
 def options_of(text):
     """Yields (struct, {option: default}) of the options that a header declares for programs; "" is a default of {}."""
     hidden = [(match.start(), end_of_scope(text, match.start()))
-              for match in re.finditer(r"^namespace [\w:]*detail\b[\w:]* \{", text, re.M)]
+              for match in re.finditer(r"^namespace [\w: ]*detail\b[\w:]* \{", text, re.M)]
     for match in OPTIONS.finditer(text):
         if any(begin < match.start() < end for begin, end in hidden):
             continue

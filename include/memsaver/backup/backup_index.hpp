@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Shared by a slot and its tickets. `forget` may be called at any time under locks of the arena: it only records that
 /// the block is gone, and the mutex, which guards what it touches, is held for bookkeeping only. Everything else,
@@ -153,6 +151,4 @@ public:
     };
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -27,9 +27,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 struct CodedOptions {
     std::shared_ptr<const Codec> codec{};
@@ -855,6 +853,4 @@ inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vec
     return work;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

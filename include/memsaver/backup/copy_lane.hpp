@@ -16,9 +16,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Counts one transfer on a lane for as long as this object lives. Null: no lane.
 class LaneUse {
@@ -163,6 +161,4 @@ private:
     OwnedStream kernel_stream_; // for copies by a kernel; opened on first use
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

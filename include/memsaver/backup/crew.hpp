@@ -18,9 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The number of threads that a transfer may use, and where they come from.
 struct CrewOptions {
@@ -187,6 +185,4 @@ private:
     std::vector<std::thread> threads_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

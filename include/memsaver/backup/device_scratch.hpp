@@ -9,9 +9,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Scratch memory, allocated and released like other pages. `held_bytes`, `wanted_bytes` and `want` are thread-safe;
 /// the other methods belong to the thread that runs the slot's operation. The destructor releases the memory.
@@ -102,6 +100,4 @@ private:
     std::atomic<std::size_t> wanted_{0};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -13,9 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Keeps bytes in an unnamed file in a directory. The file is opened when storage is first needed. A location is the
 /// file offset plus one page, so that no location is 0. Blocks begin at pages of their own, because direct writes need
@@ -133,6 +131,4 @@ private:
     std::set<std::uint64_t> half_changed_; ///< units whose last change was not written: their checksum is not valid
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -9,9 +9,7 @@
 #include <span>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Stores only words that differ from the word before: for each 64 words, one whose bits say which they are, and these.
 class HostCodec final : public Codec {
@@ -94,6 +92,4 @@ private:
     AnyDriver driver_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

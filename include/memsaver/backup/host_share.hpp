@@ -9,9 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The budget, the ring and the pages of one store. Until `join`, nothing is shared. For one thread at a time, but for
 /// the const functions.
@@ -72,6 +70,4 @@ private:
     std::shared_ptr<HostCellsPool> pool_ = std::make_shared<HostCellsPool>();
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

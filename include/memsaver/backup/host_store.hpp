@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Keeps bytes in mappings of host pages. Locations are host addresses. If the pages are pinned, copies reach them
 /// directly. If they are pageable, bytes pass through a ring of pinned buffers. If pinning the first pages fails, the
@@ -202,6 +200,4 @@ private:
     std::vector<HostPart> mappings_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -8,9 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail::nvcomp {
+namespace memsaver::inline v0_3::detail::nvcomp {
 
 using Status = int;
 using Stream = CUstream_st*;
@@ -90,6 +88,4 @@ using Crc32Heuristic = Status (*)(const std::size_t* bytes, std::size_t chunks, 
 using Crc32 = Status (*)(const void* const* chunks, const std::size_t* bytes, std::size_t count, std::uint32_t* sums,
                          Crc32Options, int segment, Status* statuses, Stream);
 
-} // namespace detail::nvcomp
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail::nvcomp

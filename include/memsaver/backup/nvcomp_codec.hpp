@@ -23,9 +23,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// libnvcomp.so.6, loaded for the lifetime of the process.
 struct NvcompLibrary {
@@ -327,6 +325,4 @@ private:
     nvcomp::DecompressOptions decompress_{};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

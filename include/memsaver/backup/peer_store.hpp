@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Owns pages of a peer, mapped in one range that the device can access. The destructor releases everything but loses
 /// what fails; call `close` first to handle failures.
@@ -185,6 +183,4 @@ private:
     std::vector<std::shared_ptr<PeerPages>> pages_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

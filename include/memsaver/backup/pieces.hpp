@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Bytes of one block and where they are kept: at a host address, or at an offset in a file.
 struct Unit {
@@ -190,6 +188,4 @@ public:
     virtual void discarded(std::uint64_t /*location*/, std::size_t /*bytes*/) noexcept {}
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE std::string difference(const AnyPolicy& has, const AnyPolicy& wanted) {
     const std::string name = text_of({"the policy ", in_quotes(has.name())});
@@ -38,6 +36,4 @@ MEMSAVER_INLINE std::string difference(const AnyPolicy& has, const AnyPolicy& wa
     return name + (text.empty() ? " with other options" : text);
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -10,9 +10,7 @@
 #include <string>
 #include <system_error>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline constexpr unsigned most_threads = 1024;
 inline constexpr std::size_t least_ring_bytes = 1_MiB; ///< a ring has at least one pair of buffers of 2 MiB
@@ -56,6 +54,4 @@ inline void require_sense(const char* policy, Refresh refresh, bool retain, bool
     return absolute.string();
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

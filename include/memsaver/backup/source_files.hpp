@@ -15,9 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A file as it was when bytes were loaded from it.
 struct SourceFile {
@@ -154,6 +152,4 @@ private:
     std::exception_ptr failure_; // of the check
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

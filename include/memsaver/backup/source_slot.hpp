@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class SourceStore;
 
@@ -34,9 +32,7 @@ private:
     [[nodiscard]] SourceStore& store() const noexcept;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/source_slot.ipp"

@@ -11,9 +11,7 @@
 #include <mutex>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE SourceSlot::SourceSlot(std::shared_ptr<SourceStore> store, bool retain)
     : StoredSlot{std::move(store), {Refresh::every_pause, retain, {}}} {}
@@ -58,6 +56,4 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
     if (!index_->options.retain) (void)store().leave();
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

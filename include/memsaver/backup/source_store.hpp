@@ -18,9 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 ///     locations, as the slot sees them   |       a block        |     a block      |
 ///                                             |        |    `----.      |
@@ -347,6 +345,4 @@ private:
     std::atomic<std::size_t> kept_bytes_{0};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

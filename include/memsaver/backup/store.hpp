@@ -23,9 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 struct StoreOptions {
     CrewOptions crew{};
@@ -395,6 +393,4 @@ inline void LocationSpace::grow(BackupStore& store, std::size_t bytes, const Liv
     made_ = {};
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -11,9 +11,7 @@
 #include <memory>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class BackupStore;
 class BackupIndex;
@@ -69,9 +67,7 @@ private:
     static std::vector<LiveBlock> sorted(const LiveSet& live);
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/backup/stored_slot.ipp"

@@ -16,9 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A transfer during which no place is freed. Records what was saved once the bytes have arrived.
 class StoredSlot::UnderWay final : public Transfer::Companion {
@@ -223,6 +221,4 @@ MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& drive
     if (comparing.differs()) misuse({difference_text(units, comparing.first_difference(), tag)});
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -24,9 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Keeps bytes at locations. Thread-safe for different bytes.
 class ByteStore {
@@ -572,6 +570,4 @@ inline std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piec
     return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way));
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -8,9 +8,7 @@
 #include <mutex>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Owners that are no longer needed but could not be closed yet. Needs no host memory, and closes what is left once
 /// more, by its destructor, when it is destroyed. Thread-safe; no lock is held while something is closed.
@@ -58,6 +56,4 @@ private:
     std::shared_ptr<Closable> first_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

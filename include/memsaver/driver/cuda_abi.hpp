@@ -11,9 +11,7 @@ struct CUfunc_st;
 struct CUgraph_st;
 struct CUmod_st;
 
-namespace memsaver::inline v0_3 {
-
-namespace detail::cuda {
+namespace memsaver::inline v0_3::detail::cuda {
 
 using Result = int;
 using Device = int;
@@ -112,6 +110,4 @@ struct GraphUpdateResult {
     void* error_from_node = nullptr;
 };
 
-} // namespace detail::cuda
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail::cuda

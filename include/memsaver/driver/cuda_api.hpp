@@ -13,9 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Maps a CUDA result to a StatusKind. `gone` covers the results after which, according to the manual, further CUDA
 /// work of the process also fails, and those that report the context or the driver itself as gone. A result that may
@@ -295,6 +293,4 @@ private:
     cuda::Result result_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -5,9 +5,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/driver/device.hpp"
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Bytes that a kernel thread moves at once; also the required alignment of both addresses.
 inline constexpr unsigned copy_vector = 16;
@@ -100,6 +98,4 @@ END:
 
 inline constexpr KernelCode copy_kernel{"memsaver_copy", copy_kernel_ptx, nullptr};
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -22,9 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class CudaDevice final : public Device {
 public:
@@ -692,6 +690,4 @@ private:
     std::array<LoadedKernel, 4> kernels_{}; // in the order of their first runs
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -9,9 +9,7 @@
 #include <cstddef>
 #include <string>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A page that the kernel clears in a forked child (MADV_WIPEONFORK, Linux 4.14). A child shares files and, on some
 /// drivers, memory with its parent, and inherits locks in any state, so it must touch neither. A query costs one load.
@@ -49,6 +47,4 @@ private:
     std::atomic<bool>* here_ = nullptr;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -20,9 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Waits for all of the device's work and clears `unsettled`, if it is set. A lost device counts as idle. On failure
 /// the memory must be neither released nor reused. `Flag` is a bool or an atomic bool.
@@ -490,6 +488,4 @@ inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const 
     return part;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -7,9 +7,7 @@
 
 #include <cstddef>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Owns one resource of a driver, or nothing. Closes it on destruction; failures then are ignored. Plain data and cheap
 /// to move: whoever owns it also owns an AnyDriver that outlives it. `Kind` provides
@@ -146,6 +144,4 @@ struct FileKind {
 };
 using OwnedFile = Owned<FileKind>;
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -14,9 +14,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Pinned buffers in pairs, one pair per thread, so that one is copied while the other is stored. A buffer is allocated
 /// when bytes first pass through it, no larger than they are, and then kept. Transfers share the ring; a thread that
@@ -236,6 +234,4 @@ inline Status HostBudget::trim() noexcept {
     return first;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

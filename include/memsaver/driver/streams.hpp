@@ -10,9 +10,7 @@
 #include <cstdint>
 #include <string>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Returns whether the stream is being captured. Throws the exception for a failing driver call; the text names the
 /// stream and the device. Such a stream usually belongs to another device or is closed.
@@ -26,6 +24,4 @@ namespace detail {
     return yes;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

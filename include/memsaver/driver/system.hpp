@@ -26,9 +26,7 @@
 #include <cstring>
 #include <limits>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline Status system_status(int error) noexcept {
     switch (error) {
@@ -402,6 +400,4 @@ public:
     }
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -15,9 +15,7 @@
 #include <limits>
 #include <string_view>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class SystemAvailable {
 public:
@@ -149,6 +147,4 @@ private:
     }
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -16,9 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class SystemLimits {
 public:
@@ -92,6 +90,4 @@ private:
     }
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -19,9 +19,7 @@
 #include <new>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Gives a range of addresses a name for the lifetime of this object. Signal handlers are per process, so this is the
 /// library's only state that no saver owns: one list for the ranges of all machines, which grows to the maximum number
@@ -172,6 +170,4 @@ private:
 // Inline in both forms: a program may contain both, and the linker accepts strong and inline functions, not variables.
 inline constinit FaultName::Shared FaultName::shared_{};
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

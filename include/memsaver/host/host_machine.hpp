@@ -21,9 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// See HostDriver.
 class HostMachine final : public Device {
@@ -569,6 +567,4 @@ private:
     std::atomic<bool> kernel_loaded_{false};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -21,9 +21,7 @@
 #include <limits>
 #include <map>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 struct HostRange {
     Address address = 0;
@@ -183,6 +181,4 @@ private:
     std::map<off_t, std::size_t> ranges_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -23,9 +23,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A machine's folder, /dev/shm/memsaver-UID/NAME:
 /// - `lock`: locked for the length of a call, by whoever counts or changes anything here;
@@ -263,6 +261,4 @@ private:
     std::uint64_t next_ = 0; // number of the next file
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

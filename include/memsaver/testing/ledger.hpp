@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Tracks calls: `begin` before a call, `end` after it has returned. `begin` already removes what the call returns to
 /// the driver, because another thread may get the same address or handle before `end`; if the call fails, `end`
@@ -220,6 +218,4 @@ private:
     std::uint64_t violation_count_ = 0;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
