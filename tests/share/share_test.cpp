@@ -206,6 +206,22 @@ TEST_CASE("share: a member without room gets memory that is idle elsewhere, and 
     CHECK(all_are(weights_b, 2, 40 * page));
 }
 
+TEST_CASE("share: no kernel copies, which would take turns with other members' kernels") {
+    const Place place;
+    const AnyDriver device = place.device();
+    const Share share{device, {.folder = place.folder}};
+    CHECK(device.features().kernel_copies);
+    CHECK(!share.driver().features().kernel_copies);
+    CHECK(share.driver().copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
+    MemorySaver saver{share.driver()};
+    const HostBackup kept{.threads = 2, .kernel_copies = {.after = 1ns, .least_bytes = 1}};
+    void* const block = saver.arena("weights", kept).allocate(2 * page);
+    std::memset(block, 5, 2 * page);
+    (void)saver.pause();
+    (void)saver.resume();
+    CHECK(all_are(block, 5, 2 * page));
+}
+
 TEST_CASE("share: who has used its memory since it took some is not taken for idle") {
     const Place place;
     const Share one = place.join({.name = "one"});

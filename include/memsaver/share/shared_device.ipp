@@ -24,6 +24,7 @@ namespace detail {
 inline Features SharedDevice::features() const noexcept {
     Features features = DeviceAround::features();
     features.asks = true;
+    features.kernel_copies = false;
     return features;
 }
 
