@@ -68,7 +68,8 @@ TEST_CASE("BlockAllocator: ranges that are taken out are forgotten, and can be a
     const Range first{base, unit};
     const Range second{base + unit, unit};
     for (int round = 0; round < 4; ++round) {
-        blocks.add_live(round % 2 == 0 ? std::vector{first, second} : std::vector{second, first});
+        blocks.add(round % 2 == 0 ? first : second, Block::State::live);
+        blocks.add(round % 2 == 0 ? second : first, Block::State::live);
         for (const Range& each : {first, second}) {
             REQUIRE(blocks.find(each.address) != nullptr);
             CHECK(blocks.find(each.address)->address == each.address);
@@ -80,7 +81,8 @@ TEST_CASE("BlockAllocator: ranges that are taken out are forgotten, and can be a
         }
         CHECK(blocks.live_blocks() == 0);
     }
-    blocks.add_live({first, second});
+    blocks.add(first, Block::State::live);
+    blocks.add(second, Block::State::live);
     blocks.take_out(second.address);
     blocks.add({base + 8 * unit, 4 * unit}); // elsewhere: not adjacent to the first one
     blocks.mark_freed(*blocks.find(first.address));

@@ -350,10 +350,13 @@ private:
     /// Takes addresses, reserving another segment if necessary; if none can be reserved for `bytes`, takes `least`.
     /// Requires the Growth.
     Range take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least);
-    /// Creates and maps pages at `ranges`, which become active memory: one free range, or live blocks. Requires the
-    /// Growth. Strong exception guarantee, except that pages which cannot be released become leftovers; these then own
-    /// their addresses if `owns_addresses`, and the rest of the addresses is freed.
-    Status add_memory(const std::vector<Range>& ranges, Block::State as, bool fixed, bool owns_addresses);
+    /// Creates and maps pages at sorted `ranges`, which become active memory: free, or `elastic`: live blocks with
+    /// handles of their own, whose addresses are an elastic range's. Requires the Growth. Strong exception guarantee,
+    /// except that pages which cannot be released become leftovers; unless elastic, these then own their addresses, and
+    /// the rest of the addresses is freed.
+    Status add_memory(const std::vector<Range>& ranges, bool elastic);
+    /// Adds mapped pages to active memory. Strong exception guarantee: may throw std::bad_alloc.
+    void take_in(const std::vector<Range>& ranges, const std::vector<Extent>& extents, bool elastic);
     /// Throws Misuse if `more` bytes exceed `capacity`.
     void check_capacity(std::size_t capacity, std::size_t more) const;
     /// Makes all unused memory of the arena reusable and releases free extents. Waits for the device if freed memory
@@ -465,7 +468,6 @@ private:
     void refuse_closed(const std::string& wanted) const;
     /// Throws the error of a failing driver call, naming the tag.
     void check_of_tag(const Status& status, const Attempt& attempt) const;
-    [[nodiscard]] Event event(EventKind kind, std::string text, std::size_t done = 0, std::size_t total = 0) const;
     void emit_ignored(const char* text) const noexcept;
     /// Reports what could not be given back.
     void tell_kept(const Status& status,

@@ -431,7 +431,7 @@ MEMSAVER_INLINE void ArenaCore::check_capacity(std::size_t capacity, std::size_t
 
 MEMSAVER_INLINE void ArenaCore::grow(std::size_t bytes, std::size_t alignment) {
     const Growth growth{*this};
-    if (closing_.load() || forked()) refuse_closed("allocate " + format_bytes(bytes));
+    if (closing_.load() || forked()) refuse_closed(text_of({"allocate ", in_bytes(bytes)}));
     if (growth.waited()) return;
     const std::size_t needed = align_up(bytes, granularity_);
     const std::size_t capacity = capacity_.load();
@@ -448,7 +448,7 @@ MEMSAVER_INLINE void ArenaCore::grow(std::size_t bytes, std::size_t alignment) {
     const auto add = [&](std::size_t size) {
         std::vector<Range> range(1); // before the addresses, which would be lost if this threw
         range[0] = take_addresses(size, alignment, needed);
-        return add_memory(range, Block::State::free, false, true);
+        return add_memory(range, false);
     };
     Status status = add(step);
     if (status.kind == StatusKind::out_of_memory && step != needed) status = add(needed);
@@ -473,7 +473,7 @@ MEMSAVER_INLINE Range ArenaCore::take_addresses(std::size_t bytes, std::size_t a
     if (!status.ok() && bytes != least) return take_addresses(least, alignment, least);
     check(status, "reserve addresses", wanted, 0);
     const Range all{reservation.get().address, wanted};
-    driver_.name_addresses(all.address, reservation.get().bytes, ("tag \"" + tag_ + '"').c_str());
+    driver_.name_addresses(all.address, reservation.get().bytes, text_of({"tag ", in_quotes(tag_)}).c_str());
     {
         const std::lock_guard lock{mutex_};
         addresses_.add(std::move(reservation), wanted);
@@ -490,56 +490,41 @@ MEMSAVER_INLINE Range ArenaCore::take_addresses(std::size_t bytes, std::size_t a
     return {addresses_.take(bytes, alignment), bytes};
 }
 
-MEMSAVER_INLINE Status ArenaCore::add_memory(const std::vector<Range>& ranges, Block::State as, bool fixed,
-                                             bool owns_addresses) {
+MEMSAVER_INLINE Status ArenaCore::add_memory(const std::vector<Range>& ranges, bool elastic) {
     std::vector<Extent> extents;
-    const auto undo = [&] {
-        for (Extent& extent : extents) leave(extent, owns_addresses, drop(extent));
-    };
     try {
         for (const Range& range : ranges) split_into_extents(range, granularity_, options_.single_handle, extents);
-        for (Extent& extent : extents) extent.fixed = extent.fixed || fixed;
+        for (Extent& extent : extents) extent.fixed = extent.fixed || elastic;
         const std::lock_guard lock{mutex_};
         reserve_attic(extents.size());
         extents_ += extents.size();
     } catch (const std::bad_alloc&) {
-        if (owns_addresses) {
-            for (const Range& range : ranges) free_addresses(range);
+        for (const Range& range : ranges) {
+            if (!elastic) free_addresses(range);
         }
         throw;
     }
     Status status = create_all(extents);
     for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = map(extents[i], extents[i].pages);
-    if (!status.ok()) {
-        undo();
-        return status;
-    }
+    std::exception_ptr lacking;
     try {
-        std::unique_ptr<Memory> fresh;
-        std::unique_lock lock{mutex_};
-        Memory* memory = newest_active();
-        if (memory == nullptr) {
-            memories_.reserve(memories_.size() + 1);
-            fresh = std::make_unique<Memory>(last_serial_);
-            memory = fresh.get();
-        }
-        memory->extents.reserve(memory->extents.size() + extents.size());
-        if (as == Block::State::live) {
-            memory->blocks.add_live(ranges);
-        } else {
-            for (const Range& range : ranges) memory->blocks.add(range);
-        }
-        for (const Extent& extent : extents) {
-            const auto after = std::upper_bound(memory->extents.begin(), memory->extents.end(), extent.address,
-                                                [](Address at, const Extent& each) { return at < each.address; });
-            memory->extents.insert(after, extent);
-        }
-        if (fresh) memories_.push_back(std::move(fresh)); // capacity was reserved
+        if (status.ok()) return take_in(ranges, extents, elastic), status;
     } catch (const std::bad_alloc&) {
-        undo();
-        throw;
+        lacking = std::current_exception();
     }
+    for (Extent& extent : extents) leave(extent, !elastic, drop(extent));
+    if (lacking) std::rethrow_exception(lacking);
     return status;
+}
+
+MEMSAVER_INLINE void ArenaCore::take_in(const std::vector<Range>& ranges, const std::vector<Extent>& extents,
+                                        bool elastic) {
+    const std::lock_guard lock{mutex_};
+    auto fresh = std::make_unique<Memory>(last_serial_);
+    for (const Range& range : ranges) fresh->blocks.add(range, elastic ? Block::State::live : Block::State::free);
+    fresh->extents = extents;
+    if (Memory* const memory = newest_active()) return memory->merge(*fresh);
+    memories_.push_back(std::move(fresh));
 }
 
 MEMSAVER_INLINE void ArenaCore::free_addresses(Range range) noexcept {
@@ -661,7 +646,7 @@ MEMSAVER_INLINE void ArenaCore::deallocate(void* pointer, const FreeOrder& order
     using Kind = FreeOrder::Kind;
     if (pointer == nullptr) return;
     const Address address = as_address(pointer);
-    const auto still_open = [&] { require_open_for([&] { return "deallocate(" + format_address(address) + ')'; }); };
+    const auto still_open = [&] { require_open_for([&] { return text_of({"deallocate(", in_hex(address), ")"}); }); };
     still_open();
     Kind kind = order.kind;
     Frees::Place place{driver_};
@@ -755,7 +740,7 @@ MEMSAVER_INLINE void ArenaCore::let_go(Address address) noexcept {
 
 MEMSAVER_INLINE void ArenaCore::zero(void* pointer, std::size_t bytes, StreamRef stream) {
     const Range range{as_address(pointer), bytes};
-    require_open_for([&] { return "zero " + format_bytes(bytes) + " at " + format_address(range.address); });
+    require_open_for([&] { return text_of({"zero ", in_bytes(bytes), " at ", in_hex(range.address)}); });
     const auto away = [&] {
         const std::lock_guard lock{mutex_};
         return any_away(range);
@@ -993,10 +978,10 @@ MEMSAVER_INLINE LiveSet ArenaCore::live_set(std::vector<Memory*> memories, const
     live.tag = tag_;
     if (!options_.events) return live;
     live.progress = [this, what](std::size_t done, std::size_t total) {
-        emit(options_.events, [&] { return event(EventKind::progress, what, done, total); });
+        tell(options_.events, EventKind::progress, tag_, device(), {what}, done, total);
     };
     live.tell = [this](const std::string& text) {
-        emit(options_.events, [&] { return event(EventKind::fell_back, text); });
+        tell(options_.events, EventKind::fell_back, tag_, device(), {text});
     };
     return live;
 }
@@ -1367,17 +1352,13 @@ MEMSAVER_INLINE void ArenaCore::check_of_tag(const Status& status, const Attempt
     if (!status.ok()) raise_of(status, attempt, {"tag ", in_quotes(tag_)});
 }
 
-MEMSAVER_INLINE Event ArenaCore::event(EventKind kind, std::string text, std::size_t done, std::size_t total) const {
-    return {kind, tag_, driver_.device(), std::move(text), done, total};
-}
-
 MEMSAVER_INLINE void ArenaCore::emit_ignored(const char* text) const noexcept {
-    emit(options_.events, [&] { return event(EventKind::ignored, text); });
+    tell(options_.events, EventKind::ignored, tag_, device(), {text});
 }
 
 MEMSAVER_INLINE void ArenaCore::tell_kept(const Status& status, const char* what) const noexcept {
     if (status.ok() || status.kind == StatusKind::gone) return; // a lost device keeps nothing, so nothing is retried
-    emit(options_.events, [&] { return event(EventKind::ignored, failure_text(status, what)); });
+    tell_ignored(options_.events, tag_, device(), status, what);
 }
 
 } // namespace detail

@@ -263,7 +263,7 @@ MEMSAVER_INLINE void ElasticRange::commit(Range part) {
         room = true;
         const std::size_t bytes = total(missing);
         core_.check_capacity(core_.capacity_.load(), bytes);
-        const Status status = core_.add_memory(missing, Block::State::live, true, false);
+        const Status status = core_.add_memory(missing, true);
         if (!status.ok())
             core_.raise_no_room(
                 status, whole_ ? "allocate memory for a workspace" : "commit memory of an elastic range", bytes);

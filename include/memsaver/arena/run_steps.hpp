@@ -108,40 +108,20 @@ template <class Mark>
 std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
                                       const Deadline& deadline, const std::vector<AnyDriver>& others = {});
 
-/// Waits for the work that may touch memory that the steps release. `others`: devices that `order` may name in
+/// Waits for the work that may touch memory that these steps release. `others`: devices that `order` may name in
 /// addition.
+void wait_for_work(const std::vector<ArenaCore::Step*>& steps, const Order& order, const Deadline& deadline,
+                   const std::vector<AnyDriver>& others);
+
+/// The same for those of the steps that release memory.
 template <class Step>
 void wait_for_steps(FixedList<Step>& steps, const Order& order, const Deadline& deadline,
                     const std::vector<AnyDriver>& others) {
-    std::vector<AnyDriver> drivers;
-    for (const Step& step : steps) {
-        if (!step.takes()) continue;
-        if (!is_in(drivers, step.driver())) drivers.push_back(step.driver());
-    }
-    const auto named = [&](const auto& error) {
-        std::vector<std::string> tags;
-        for (const Step& step : steps) {
-            const bool known = is_in(tags, step.tag());
-            if (step.takes() && !known) tags.push_back(step.tag());
-        }
-        return about_tag(only_tag(tags), std::remove_cvref_t<decltype(error)>{quoted_tags(tags) + ": " + error.what()});
-    };
-    std::vector<IdleWait> waits;
-    try {
-        waits = wait_until_idle(drivers, order, deadline, others);
-    } catch (const NotIdle& error) {
-        throw named(error);
-    } catch (const Misuse& error) {
-        throw named(error);
-    }
+    std::vector<ArenaCore::Step*> taking;
     for (Step& step : steps) {
-        if (!step.takes()) continue;
-        std::chrono::nanoseconds waited{0};
-        for (const IdleWait& wait : waits) {
-            if (wait.driver() == step.driver()) waited = wait.waited();
-        }
-        step.idle(waited, order.kind() == Order::Kind::device);
+        if (step.takes()) taking.push_back(&step);
     }
+    wait_for_work(taking, order, deadline, others);
 }
 
 /// Says what the operations wait for from now on.

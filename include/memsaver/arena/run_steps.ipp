@@ -139,6 +139,43 @@ MEMSAVER_INLINE std::vector<IdleWait> wait_until_idle(const std::vector<AnyDrive
     return waits;
 }
 
+/// Throws NotIdle and Misuse that are being handled again, with the tags of the steps; other exceptions as they are.
+MEMSAVER_INLINE void rethrow_not_idle(const std::vector<ArenaCore::Step*>& steps) {
+    std::vector<std::string> tags;
+    for (const ArenaCore::Step* const step : steps) {
+        if (!is_in(tags, step->tag())) tags.push_back(step->tag());
+    }
+    const auto text = [&](const Error& error) { return text_of({quoted_tags(tags), ": ", error.what()}); };
+    try {
+        throw;
+    } catch (const NotIdle& error) {
+        throw about_tag(only_tag(tags), NotIdle{text(error)});
+    } catch (const Misuse& error) {
+        misuse_of(only_tag(tags), {text(error)});
+    }
+}
+
+MEMSAVER_INLINE void wait_for_work(const std::vector<ArenaCore::Step*>& steps, const Order& order,
+                                   const Deadline& deadline, const std::vector<AnyDriver>& others) {
+    std::vector<AnyDriver> drivers;
+    for (const ArenaCore::Step* const step : steps) {
+        if (!is_in(drivers, step->driver())) drivers.push_back(step->driver());
+    }
+    std::vector<IdleWait> waits;
+    try {
+        waits = wait_until_idle(drivers, order, deadline, others);
+    } catch (const Error&) {
+        rethrow_not_idle(steps);
+    }
+    for (ArenaCore::Step* const step : steps) {
+        std::chrono::nanoseconds waited{0};
+        for (const IdleWait& wait : waits) {
+            if (wait.driver() == step->driver()) waited = wait.waited();
+        }
+        step->idle(waited, order.kind() == Order::Kind::device);
+    }
+}
+
 MEMSAVER_INLINE Report report_of(std::size_t rows) {
     Report report;
     report.tags.reserve(rows);
@@ -151,7 +188,7 @@ MEMSAVER_INLINE Report end_report(Report report, const char* what, std::chrono::
     if (!failed) return report;
     const TagReport& row = report.tags[failed->row];
     try {
-        raise(failed->status, what, "tag \"" + row.tag + "\" on device " + std::to_string(row.device));
+        raise_of(failed->status, what, {"tag ", in_quotes(row.tag), " on device ", in_digits(row.device)});
     } catch (Error& error) {
         name_tag(error, row.tag);
         error.attach(std::move(report));
@@ -202,8 +239,8 @@ MEMSAVER_INLINE void raise_no_room(const FixedList<ResumeStep>& steps, const Ref
     (void)there.driver.memory(memory);
     std::string text = there.error.what();
     if (steps.size() > 1) {
-        text += "; the resume needs " + format_bytes(needed) + " there in total, " + format_bytes(memory.free_bytes) +
-                " were free";
+        text += text_of(
+            {"; the resume needs ", in_bytes(needed), " there in total, ", in_bytes(memory.free_bytes), " were free"});
     }
     OutOfMemory error{text, needed, memory.free_bytes, there.error.status()};
     name_tag(error, there.error.tag());
@@ -258,8 +295,8 @@ MEMSAVER_INLINE void require_keeps_nothing(const ResumeOptions& options) {
 
 MEMSAVER_INLINE void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
     if (policy.keeps_bytes()) return;
-    throw about_tag(tag, Misuse{std::string{what} + ": tag \"" + tag + "\" has the policy \"" +
-                                std::string{policy.name()} + "\", which keeps no bytes"});
+    misuse_of(tag,
+              {what, ": tag ", in_quotes(tag), " has the policy ", in_quotes(policy.name()), ", which keeps no bytes"});
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore>

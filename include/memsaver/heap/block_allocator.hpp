@@ -131,9 +131,6 @@ public:
     /// Adds a range, as free memory or as one live block. Strong exception guarantee.
     void add(Range range, Block::State as = Block::State::free);
 
-    /// Adds ranges, each as one live block. Strong exception guarantee.
-    void add_live(const std::vector<Range>& blocks);
-
     /// Removes a live or kept block together with its bytes.
     void take_out(Address block) noexcept;
 

@@ -106,11 +106,6 @@ MEMSAVER_INLINE void BlockAllocator::add(Range range, Block::State as) {
     merge_and_file(node_of(range));
 }
 
-MEMSAVER_INLINE void BlockAllocator::add_live(const std::vector<Range>& blocks) {
-    reserve_node(2 * blocks.size());
-    for (const Range& block : blocks) hand_out(node_of(block), block.bytes);
-}
-
 MEMSAVER_INLINE void BlockAllocator::take_out(Address block) noexcept {
     const Node node = starts_.find(block);
     mark_freed(nodes_[node]);

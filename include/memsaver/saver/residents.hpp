@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/usage.hpp"
@@ -33,18 +34,20 @@ struct Resident {
     bool evictable = false;   ///< set by the program
     bool used = false;        ///< was named in a `use`
     int priority = 0;
-    Clock::time_point last_use{}; ///< when a use last began or ended; the epoch: never
-    std::vector<ArenaCore*> cores{};
-    std::size_t arenas = 0; ///< number of arenas on all devices, including those without a core
+    Clock::time_point last_use{};    ///< when a use last began or ended; the epoch: never
+    std::vector<ArenaCore*> cores{}; ///< on all devices
     std::size_t users = 0;
     std::size_t pausers = 0;      ///< threads that wait for its uses to end in order to pause it
     std::thread::id claimed_by{}; ///< the thread that has claimed it to pause or drop it
-    bool gone = false;            ///< it was dropped
     std::uint64_t told = 0;       ///< the part of `losses()` that was reported to a use that has since ended
     std::uint64_t former = 0;     ///< losses of arenas that it no longer has
     std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
+    /// Returns whether it was dropped, or is about to be.
+    [[nodiscard]] bool gone() const noexcept {
+        return all_in(cores, [](const ArenaCore* core) { return core->dropped.load(); });
+    }
     /// Returns how often bytes of its arenas were given up.
     [[nodiscard]] std::uint64_t losses() const noexcept {
         std::uint64_t sum = former;
@@ -97,17 +100,15 @@ public:
 
     // --- tags ---
 
-    void add(Resident& tag, ArenaCore* core);
-    void remove(Resident& tag, const ArenaCore* core) noexcept;
+    void add(Resident& tag, ArenaCore& core);
+    void remove(Resident& tag, const ArenaCore& core) noexcept;
     void set_evictable(const ResidentList& tags, bool yes);
     void set_priority(const ResidentList& tags, int priority);
-    /// Marks a tag as dropped if it has at most `arenas` arenas; an arena made in the meantime keeps it alive.
-    void drop(Resident& tag, std::size_t arenas) noexcept;
+    /// Sets whether an arena is dropped, or about to be; once all of a tag are, no use of it begins.
+    void set_dropped(ArenaCore& core, bool yes) noexcept;
     /// Returns whether any of these tags was dropped.
     [[nodiscard]] bool any_gone(const ResidentList& tags) noexcept;
     void leave_out_gone(ResidentList& tags) noexcept;
-    /// Reverts `drop`.
-    void undrop(Resident& tag) noexcept;
     void fill(const Resident& tag, ArenaUsage& row) noexcept;
     [[nodiscard]] Holder holder_of(const Resident& tag);
     /// Returns whether any tag was ever used or made evictable; otherwise residency is not mentioned in errors.

@@ -22,18 +22,16 @@ namespace detail {
 
 // --- tags ---
 
-MEMSAVER_INLINE void Residents::add(Resident& tag, ArenaCore* core) {
+MEMSAVER_INLINE void Residents::add(Resident& tag, ArenaCore& core) {
     const std::lock_guard lock{mutex_};
     if (tag.evictable) in_play_.store(true, std::memory_order_relaxed);
-    if (core != nullptr) tag.cores.push_back(core);
-    tag.arenas += 1;
-    tag.gone = false;
+    tag.cores.push_back(&core);
 }
 
-MEMSAVER_INLINE void Residents::remove(Resident& tag, const ArenaCore* core) noexcept {
+MEMSAVER_INLINE void Residents::remove(Resident& tag, const ArenaCore& core) noexcept {
     const std::lock_guard lock{mutex_};
-    if (std::erase(tag.cores, core) != 0) tag.former += core->losses();
-    tag.arenas -= 1;
+    erase_in(tag.cores, [&](const ArenaCore* each) { return each == &core; });
+    tag.former += core.losses();
 }
 
 MEMSAVER_INLINE void Residents::set_evictable(const ResidentList& tags, bool yes) {
@@ -51,26 +49,20 @@ MEMSAVER_INLINE void Residents::set_priority(const ResidentList& tags, int prior
     for (const auto& tag : tags) tag->priority = priority;
 }
 
-MEMSAVER_INLINE void Residents::drop(Resident& tag, std::size_t arenas) noexcept {
+MEMSAVER_INLINE void Residents::set_dropped(ArenaCore& core, bool yes) noexcept {
     const std::lock_guard lock{mutex_};
-    tag.gone = tag.arenas <= arenas;
+    core.dropped.store(yes);
     notify_all();
 }
 
 MEMSAVER_INLINE bool Residents::any_gone(const ResidentList& tags) noexcept {
     const std::lock_guard lock{mutex_};
-    return any_in(tags, [](const auto& tag) { return tag->gone; });
+    return any_in(tags, [](const auto& tag) { return tag->gone(); });
 }
 
 MEMSAVER_INLINE void Residents::leave_out_gone(ResidentList& tags) noexcept {
     const std::lock_guard lock{mutex_};
-    erase_in(tags, [](const auto& tag) { return tag->gone; });
-}
-
-MEMSAVER_INLINE void Residents::undrop(Resident& tag) noexcept {
-    const std::lock_guard lock{mutex_};
-    tag.gone = false;
-    notify_all();
+    erase_in(tags, [](const auto& tag) { return tag->gone(); });
 }
 
 MEMSAVER_INLINE void Residents::fill(const Resident& tag, ArenaUsage& row) noexcept {
@@ -305,7 +297,7 @@ MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, ResidentList tags,
 MEMSAVER_INLINE Residents::Claim::Claim(Residents& residents, const ResidentList& tags) : residents_{residents} {
     ResidentList copy{tags};
     const std::lock_guard lock{residents.mutex_};
-    if (!all_in(tags, [](const auto& tag) { return idle(*tag) && !tag->gone; })) return;
+    if (!all_in(tags, [](const auto& tag) { return idle(*tag) && !tag->gone(); })) return;
     for (const auto& tag : tags) tag->claimed_by = std::this_thread::get_id();
     residents.notify_all();
     tags_ = std::move(copy);
@@ -396,7 +388,7 @@ MEMSAVER_INLINE void Residents::Claim::wait_for_marks(const Deadline& deadline) 
 MEMSAVER_INLINE void Residents::rank(std::vector<Candidate>& tags) {
     {
         const std::lock_guard lock{mutex_};
-        erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone; });
+        erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone(); });
         for (Candidate& each : tags) {
             each.priority = each.resident->priority;
             each.last_use = each.resident->last_use;
@@ -490,7 +482,7 @@ MEMSAVER_INLINE bool Residents::moves_here(const ResidentList& tags) const noexc
 MEMSAVER_INLINE void Residents::require_open(const ResidentList& tags) const {
     if (closed_) misuse({"use: the saver has been closed"});
     for (const auto& tag : tags) {
-        if (tag->gone) misuse({"use: tag ", in_quotes(tag->tag), " has been dropped"});
+        if (tag->gone()) misuse({"use: tag ", in_quotes(tag->tag), " has been dropped"});
     }
 }
 

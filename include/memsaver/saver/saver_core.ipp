@@ -189,11 +189,13 @@ MEMSAVER_INLINE void* SaverCore::allocate(const Request& request) {
 
 MEMSAVER_INLINE void* SaverCore::allocate(ArenaCore& arena, const Request& request) {
     return boundary("allocate", arena, [&] {
-        if (PlainMemory* const plain = state_->plain_of(arena)) {
-            const std::shared_ptr<ArenaCore> owner = state_->tags_.owner_of(arena);
-            return state_->with_room(SaverState::Tried{arena}, [&] { return plain->allocate(owner, request); });
-        }
-        return state_->with_room(SaverState::Tried{arena}, [&] { return arena.allocate(request); });
+        PlainMemory* const plain = state_->plain_of(arena);
+        const std::shared_ptr<ArenaCore> owner = plain != nullptr ? state_->tags_.owner_of(arena) : nullptr;
+        void* block = nullptr;
+        state_->with_room(SaverState::Tried{arena}, [&] {
+            block = plain != nullptr ? plain->allocate(owner, request) : arena.allocate(request);
+        });
+        return block;
     });
 }
 
@@ -505,8 +507,8 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(HookKind::before_resume, event, false);
-        event.report = state_->with_room({nullptr, &tags, options.room_within},
-                                         [&] { return state_->resume_now(members, options); });
+        state_->with_room({nullptr, &tags, options.room_within},
+                          [&] { event.report = state_->resume_now(members, options); });
         state_->run_hooks(HookKind::after_resume, event, true);
         return std::move(event.report);
     });
@@ -547,11 +549,11 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             state_->run_hooks(HookKind::before_resume, arriving, false);
             Report tried; // report of tries that failed later for lack of room
             try {
-                going.report = state_->with_room({&out, &in, options.room_within}, [&] {
+                state_->with_room({&out, &in, options.room_within}, [&] {
                     for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
                     tried.held_bytes = 0;
                     try {
-                        return translated([&] { return state_->exchange_now(leaving, entering, options); });
+                        translated([&] { going.report = state_->exchange_now(leaving, entering, options); });
                     } catch (const Error& error) {
                         tried.add(error.report());
                         throw;
@@ -662,11 +664,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
         Residents& residents = state_->tags_.residents();
         const Residents::Claim unused{residents, TagTable::residents_of(members), {}, "drop"};
         const OpenCaptures::KeepOut no_captures{state_->captures_, "drop"};
-        for (const auto& member : members) {
-            const auto same = [&](const auto& other) { return other->resident == member->resident; };
-            residents.drop(*member->resident,
-                           static_cast<std::size_t>(std::count_if(members.begin(), members.end(), same)));
-        }
+        for (const auto& member : members) residents.set_dropped(*member->arena, true);
         std::exception_ptr first;
         for (const auto& member : members) {
             try {
@@ -675,15 +673,9 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
                         check(plain->close(*member->arena), "free plain memory");
                 });
             } catch (const std::exception& error) { // the tag still exists, so that the call can be repeated
-                if (!member->arena->closed()) {
-                    member->arena->dropped.store(false);
-                    residents.undrop(*member->resident);
-                }
+                if (!member->arena->closed()) residents.set_dropped(*member->arena, false);
                 SaverState::remember(first, *member);
             }
-        }
-        for (const auto& member : members) { // one of several devices may still have it
-            if (!member->arena->closed()) residents.undrop(*member->resident);
         }
         if (first) std::rethrow_exception(first);
     });
@@ -930,6 +922,17 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
 }
 
 // --- making room ---
+
+MEMSAVER_INLINE void SaverState::with_room(Tried tried, FunctionRef<void()> act) {
+    for (;;) {
+        tried.seen = room_made_.load();
+        try {
+            return act();
+        } catch (OutOfMemory& error) {
+            if (!may_retry(error, tried)) throw;
+        }
+    }
+}
 
 MEMSAVER_INLINE bool SaverState::relieve(int device, Tried& tried) {
     return tried.relief.again([&](bool wait) { return make_room(device, wait, tried.seen); },

@@ -83,18 +83,8 @@ class SaverState {
         Relief relief{};
         std::uint64_t seen = 0; ///< `room_made_` before the last attempt
     };
-    /// Returns `act()`, and retries while it throws OutOfMemory and room may still be made.
-    template <class Act>
-    decltype(auto) with_room(Tried tried, Act&& act) {
-        for (;;) {
-            tried.seen = room_made_.load();
-            try {
-                return act();
-            } catch (OutOfMemory& error) {
-                if (!may_retry(error, tried)) throw;
-            }
-        }
-    }
+    /// Calls `act()` again while it throws OutOfMemory and room may still be made.
+    void with_room(Tried tried, FunctionRef<void()> act);
     /// Makes room without the help of the program: see Relief. Returns whether there may be room now.
     bool relieve(int device, Tried& tried);
     /// Makes room: also evicts, asks the program, or waits a while. Returns false, and says in the error who holds the
@@ -163,8 +153,9 @@ class SaverState {
     /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
     std::vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
+        if (!options_.enabled) return {};
         const std::vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
-        if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
+        if (mark == Mark{} || !tags_.several_devices()) return drivers;
         return {owner_among(drivers, tags_.drivers(), mark)};
     }
     /// Returns the current holders of memory, one row per tag and device. A tag of `wanted`, which a use names, is

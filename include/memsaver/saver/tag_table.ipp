@@ -68,11 +68,7 @@ MEMSAVER_INLINE std::shared_ptr<TagTable::Member> TagTable::get(const WantedTag&
         try {
             if (member != nullptr && member->serial != 0) end(member, [] {});
         } catch (const std::exception&) { // it stays, as after a drop that failed
-            if (member->arena->closed()) {
-                residents_.drop(*member->resident, 1);
-            } else {
-                member->arena->dropped.store(false);
-            }
+            if (!member->arena->closed()) residents_.set_dropped(*member->arena, false);
         }
     }
     lock.lock();
@@ -270,7 +266,7 @@ MEMSAVER_INLINE void TagTable::remove(const Member& member) noexcept {
     if (at == members_.end()) return;
     last = std::move(*at);
     members_.erase(at);
-    residents_.remove(*last->resident, last->arena.get());
+    residents_.remove(*last->resident, *last->arena);
     Tag& tag = *tag_named(last->tag);
     erase_in(tag.members, [&](const auto& other) { return other == last; });
     forget_unused(tag);
@@ -412,7 +408,7 @@ MEMSAVER_INLINE void TagTable::add(const std::shared_ptr<Member>& member, Tag& t
         resident.evictable = options.evictable;
         resident.priority = options.priority;
     }
-    residents_.add(resident, enabled() ? member->arena.get() : nullptr); // the last call that may throw
+    residents_.add(resident, *member->arena); // the last call that may throw
     member->resident = tag.resident;
     member->serial = member->arena->arena_serial = ++last_serial_;
     tag.members.push_back(member);
