@@ -127,8 +127,7 @@ public:
         std::byte* const now = plain + step;
         OwnedStream stream;
         OwnedEvent mark;
-        check_of(stream.open(driver_), "open a stream", 0);
-        check_of(mark.open(driver_, stream.get()), "open an event", 0);
+        open(stream, mark);
         for (const Unit& chunk : cut_at_addresses(units, chunk_bytes_)) {
             decode_to(plain, packed, record_of(chunk), chunk.device);
             Status status = driver_.copy_to_host(now, chunk.device, chunk.bytes, stream.get());
@@ -421,8 +420,7 @@ private:
         const Range part = scratch_->range(needed);
         OwnedStream stream;
         OwnedEvent mark;
-        check_of(stream.open(driver_), "open a stream", 0);
-        check_of(mark.open(driver_, stream.get()), "open an event", 0);
+        open(stream, mark);
         const Codec::Place place{stream.get(), mark.get(), {part.address, work_bytes_}};
         const Range plain{part.address + work_bytes_, record.bytes};
         const Range coded{plain.address + room, record.stored};
@@ -438,6 +436,10 @@ private:
         }
         if (damaged) raise_damaged(device, record.bytes);
         check_of(status, "decompress bytes", record.bytes);
+    }
+    void open(OwnedStream& stream, OwnedEvent& mark) const {
+        check_of(stream.open(driver_), "open a stream", 0);
+        check_of(mark.open(driver_, stream.get()), "open an event", 0);
     }
     Status write(const std::byte* from, std::uint64_t location, std::size_t bytes) const {
         Reached host;
@@ -535,8 +537,7 @@ public:
 
     /// Allocates what moving pieces needs. Returns false if other workers can do without this one.
     bool open() {
-        store_.check_of(stream_.open(store_.driver_), "open a stream", 0);
-        store_.check_of(mark_.open(store_.driver_, stream_.get()), "open an event", 0);
+        store_.open(stream_, mark_);
         if (rows_ + room_ == 0) return true;
         way_.buffered_ += 1;
         try {
@@ -787,10 +788,6 @@ private:
     std::optional<Ring::Loan> loan_;
     PinnedBuffer* buffer_ = nullptr;
 };
-
-// --- workers ---
-
-// --- transfers ---
 
 inline void CodedStore::CodedWay::work(Transfer& transfer) {
     if (begun_++ >= movers_) { // allocates host pages while the movers move bytes; they allocate the rest

@@ -245,90 +245,60 @@ private:
         }
         void forget(std::uint64_t serial) noexcept override { slot.forget(serial); }
         bool drop(std::uint64_t serial) noexcept override {
-            if constexpr (requires { requires noexcept(slot.drop(serial)); }) {
-                slot.drop(serial);
-                return true;
-            } else {
-                return false;
-            }
+            if constexpr (requires { requires noexcept(slot.drop(serial)); }) return slot.drop(serial), true;
+            return false;
         }
         void invalidate() noexcept override { slot.invalidate(); }
         [[nodiscard]] std::size_t backed_up_bytes() const noexcept override { return slot.backed_up_bytes(); }
         [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const override {
-            if constexpr (requires { slot.view(serial, offset, bytes); }) {
-                return slot.view(serial, offset, bytes);
-            } else {
-                detail::misuse({"the tag's policy keeps no bytes that can be read"});
-            }
+            if constexpr (requires { slot.view(serial, offset, bytes); }) return slot.view(serial, offset, bytes);
+            detail::misuse({"the tag's policy keeps no bytes that can be read"});
         }
         void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) override {
-            if constexpr (requires { slot.write(block, offset, from, bytes); }) {
-                slot.write(block, offset, from, bytes);
-            } else {
-                detail::misuse({"the tag's policy keeps no bytes that can be changed"});
-            }
+            if constexpr (requires { slot.write(block, offset, from, bytes); })
+                return static_cast<void>(slot.write(block, offset, from, bytes));
+            detail::misuse({"the tag's policy keeps no bytes that can be changed"});
         }
         bool set_retain(bool yes) noexcept override {
-            if constexpr (requires { requires noexcept(slot.set_retain(yes)); }) {
-                slot.set_retain(yes);
-                return true;
-            } else {
-                return false;
-            }
+            if constexpr (requires { requires noexcept(slot.set_retain(yes)); }) return slot.set_retain(yes), true;
+            return false;
         }
         [[nodiscard]] bool asks_before_write() const noexcept override {
-            if constexpr (requires { S::asks_before_write; }) {
-                return S::asks_before_write;
-            } else {
-                return false;
-            }
+            if constexpr (requires { S::asks_before_write; }) return S::asks_before_write;
+            return false;
         }
         void saved_in_part(const std::vector<Range>& away) noexcept override {
             if constexpr (requires { slot.saved_in_part(away); }) slot.saved_in_part(away);
         }
         [[nodiscard]] bool saves_once() const noexcept override {
-            if constexpr (requires { slot.saves_once(); }) {
-                return slot.saves_once();
-            } else {
-                return false;
-            }
+            if constexpr (requires { slot.saves_once(); }) return slot.saves_once();
+            return false;
         }
         bool load(const LiveBlock& block, std::size_t offset, const detail::FileRange& from,
                   const LiveSet& live) override {
-            if constexpr (requires { slot.load(block, offset, from, live); }) {
-                slot.load(block, offset, from, live);
-                return true;
-            } else {
-                return false;
-            }
+            if constexpr (requires { slot.load(block, offset, from, live); })
+                return slot.load(block, offset, from, live), true;
+            return false;
         }
         void invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) override {
-            if constexpr (requires { slot.invalidate(block, offset, bytes); }) {
+            if constexpr (requires { slot.invalidate(block, offset, bytes); })
                 slot.invalidate(block, offset, bytes);
-            } else {
+            else
                 slot.invalidate();
-            }
         }
         void outdated() noexcept override {
-            if constexpr (requires { requires noexcept(slot.outdated()); }) {
+            if constexpr (requires { requires noexcept(slot.outdated()); })
                 slot.outdated();
-            } else {
+            else
                 slot.invalidate();
-            }
         }
         [[nodiscard]] std::shared_ptr<detail::DeviceScratch> scratch() const noexcept override {
-            if constexpr (requires { requires noexcept(slot.scratch()); }) {
-                return slot.scratch();
-            } else {
-                return {};
-            }
+            if constexpr (requires { requires noexcept(slot.scratch()); }) return slot.scratch();
+            return {};
         }
         Status close() noexcept override {
-            if constexpr (requires { requires noexcept(Status{slot.close()}); }) {
-                return slot.close();
-            } else {
-                return {};
-            }
+            if constexpr (requires { requires noexcept(Status{slot.close()}); }) return slot.close();
+            return {};
         }
         S slot;
     };
@@ -342,18 +312,12 @@ private:
             return std::make_unique<SlotHolder<decltype(open_slot())>>(open_slot);
         }
         [[nodiscard]] bool keeps_bytes() const noexcept override {
-            if constexpr (requires { policy.keeps_bytes(); }) {
-                return policy.keeps_bytes();
-            } else {
-                return true;
-            }
+            if constexpr (requires { policy.keeps_bytes(); }) return policy.keeps_bytes();
+            return true;
         }
         [[nodiscard]] std::string describe() const override {
-            if constexpr (requires { policy.describe(); }) {
-                return policy.describe();
-            } else {
-                return {};
-            }
+            if constexpr (requires { policy.describe(); }) return policy.describe();
+            return {};
         }
         [[nodiscard]] bool equals(const Base& other) const override {
             const auto* same = dynamic_cast<const Holder*>(&other);

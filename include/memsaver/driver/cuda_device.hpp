@@ -143,7 +143,7 @@ public:
     }
     [[nodiscard]] Neighbours* neighbours() noexcept override { return &neighbours_; }
     Status with_context(FunctionRef<void()> work) noexcept override {
-        return call([&](const CudaApi&) {
+        return call([&] {
             work();
             return cuda::success;
         });
@@ -155,35 +155,31 @@ public:
         return {};
     }
     Status memory(DeviceMemory& memory) noexcept override {
-        return call([&](const CudaApi& api) { return api.mem_info(&memory.free_bytes, &memory.total_bytes); });
+        return call([&] { return api_.mem_info(&memory.free_bytes, &memory.total_bytes); });
     }
     Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept override {
-        const Status status = call([&](const CudaApi& api) {
-            cuda::DevicePtr reserved = 0;
-            const cuda::Result result = api.mem_reserve(&reserved, bytes, alignment, 0, 0);
-            if (result == cuda::success) address = reserved;
-            return result;
-        });
+        const Status status =
+            make<cuda::DevicePtr>(address, [&](auto* made) { return api_.mem_reserve(made, bytes, alignment, 0, 0); });
         if (status.kind != StatusKind::out_of_memory) return status;
         return {StatusKind::out_of_addresses, status.code, status.name}; // no memory is reserved with addresses
     }
     Status unreserve(Address address, std::size_t bytes) noexcept override {
-        return call([&](const CudaApi& api) { return api.mem_unreserve(address, bytes); });
+        return call([&] { return api_.mem_unreserve(address, bytes); });
     }
     Status create(std::size_t bytes, PageHandle& handle) noexcept override { return create(bytes, 0, handle); }
     Status release(PageHandle handle) noexcept override {
-        return call([&](const CudaApi& api) { return api.mem_release(handle.value); });
+        return call([&] { return api_.mem_release(handle.value); });
     }
     Status map(Address address, std::size_t bytes, PageHandle handle) noexcept override {
-        return call([&](const CudaApi& api) { return api.mem_map(address, bytes, 0, handle.value, 0); });
+        return call([&] { return api_.mem_map(address, bytes, 0, handle.value, 0); });
     }
     Status unmap(Address address, std::size_t bytes) noexcept override {
-        return call([&](const CudaApi& api) { return api.mem_unmap(address, bytes); });
+        return call([&] { return api_.mem_unmap(address, bytes); });
     }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             const std::vector<cuda::AccessDesc>& access = access_[static_cast<std::size_t>(rights)];
-            return api.mem_set_access(address, bytes, access.data(), access.size());
+            return api_.mem_set_access(address, bytes, access.data(), access.size());
         });
     }
     /// As `create`, with file descriptors among the handle types, which are fixed here.
@@ -193,20 +189,17 @@ public:
     /// The driver closes the descriptor on exec. Fails for imported pages: keep the descriptor that they came with.
     Status export_pages(PageHandle handle, int& descriptor) noexcept override {
         if (!exports_) return unsupported;
-        return call([&](const CudaApi& api) {
-            int exported = -1;
-            const cuda::Result result = api.mem_export(&exported, handle.value, cuda::handle_file_descriptor, 0);
-            if (result == cuda::success) descriptor = exported;
-            return result;
+        return make<int>(descriptor, [&](auto* made) {
+            return api_.mem_export(made, handle.value, cuda::handle_file_descriptor, 0);
         });
     }
     Status import_pages(int descriptor, PageHandle& handle) noexcept override {
         if (!exports_) return unsupported;
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::PageHandle imported = 0;
             // This type is passed by value, as a pointer.
             void* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
-            const cuda::Result result = api.mem_import(&imported, shared, cuda::handle_file_descriptor);
+            const cuda::Result result = api_.mem_import(&imported, shared, cuda::handle_file_descriptor);
             if (result == cuda::success) handle.value = imported;
             return result;
         });
@@ -214,57 +207,53 @@ public:
 
     // Null is the legacy default stream of this device, however the program was compiled.
     Status open_stream(StreamRef& stream) noexcept override {
-        return call([&](const CudaApi& api) {
-            cuda::Stream opened = nullptr;
-            const cuda::Result result = api.stream_create(&opened, cuda::stream_non_blocking);
-            if (result == cuda::success) stream = opened;
-            return result;
-        });
+        return make<cuda::Stream>(stream,
+                                  [&](auto* made) { return api_.stream_create(made, cuda::stream_non_blocking); });
     }
     Status close_stream(StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.stream_destroy(native(stream)); });
+        return call([&] { return api_.stream_destroy(native(stream)); });
     }
     /// An event can mark only streams of its own context; `near` may be a stream of another device.
     Status open_event(StreamRef near, EventRef& event) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::Context context = context_;
-            cuda::Result result = near == StreamRef{} ? cuda::success : api.stream_context(native(near), &context);
+            cuda::Result result = near == StreamRef{} ? cuda::success : api_.stream_context(native(near), &context);
             if (result != cuda::success) return result;
-            const CudaScope there{api, context};
+            const CudaScope there{api_, context};
             cuda::Event opened = nullptr;
             result = there.result();
-            if (result == cuda::success) result = api.event_create(&opened, cuda::event_disable_timing);
+            if (result == cuda::success) result = api_.event_create(&opened, cuda::event_disable_timing);
             if (result == cuda::success) event = opened;
             return result;
         });
     }
     Status close_event(EventRef event) noexcept override {
-        return call([&](const CudaApi& api) { return api.event_destroy(native(event)); });
+        return call([&] { return api_.event_destroy(native(event)); });
     }
     Status record(EventRef event, StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.event_record(native(event), native(stream)); });
+        return call([&] { return api_.event_record(native(event), native(stream)); });
     }
     /// Covers the primary context and its green contexts. Drivers before CUDA 12.5 cannot mark a whole device; there
     /// the call waits instead, so that all the work it should mark, and any work the event marked before, has
     /// completed.
     Status record_device(EventRef event) noexcept override {
-        return call([&](const CudaApi& api) {
-            if (api.ctx_record_event != nullptr) return api.ctx_record_event(context_, native(event));
-            return api.ctx_synchronize();
+        return call([&] {
+            if (api_.ctx_record_event != nullptr) return api_.ctx_record_event(context_, native(event));
+            return api_.ctx_synchronize();
         });
     }
     Status follow(StreamRef stream, EventRef event) noexcept override {
-        return call([&](const CudaApi& api) { return api.stream_wait_event(native(stream), native(event), 0); });
+        return call([&] { return api_.stream_wait_event(native(stream), native(event), 0); });
     }
     Status query(EventRef event, bool& passed) noexcept override {
-        return call([&](const CudaApi& api) {
-            const cuda::Result result = api.event_query(native(event));
+        return call([&] {
+            const cuda::Result result = api_.event_query(native(event));
             if (result == cuda::success || result == cuda::error_not_ready) passed = result == cuda::success;
             return result == cuda::error_not_ready ? cuda::success : result;
         });
     }
     Status wait(EventRef event) noexcept override {
-        return call([&](const CudaApi& api) { return api.event_wait(native(event)); });
+        return call([&] { return api_.event_wait(native(event)); });
     }
     /// Waits for the device by freeing memory: measured on an H200, cuMemFree waits for the whole primary context as
     /// cuCtxSynchronize does, but leaves open captures intact, and takes 1.8 us on an idle device. If the device is out
@@ -272,25 +261,25 @@ public:
     /// The first call keeps 512 bytes allocated as long as this object lives (of one device granule, if the program has
     /// no other small allocations); otherwise each call would create and release that granule.
     Status drain() noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             {
                 const std::lock_guard lock{lanes_mutex_};
                 if (drain_allocation_ == 0)
                     static_cast<void>(
-                        api.mem_alloc(&drain_allocation_, 512)); // on failure, later calls are only slower
+                        api_.mem_alloc(&drain_allocation_, 512)); // on failure, later calls are only slower
             }
             cuda::DevicePtr crumb = 0;
-            const cuda::Result result = api.mem_alloc(&crumb, 512);
+            const cuda::Result result = api_.mem_alloc(&crumb, 512);
             if (result == cuda::error_out_of_memory) return unpin_a_page();
-            return result == cuda::success ? api.mem_free(crumb) : result;
+            return result == cuda::success ? api_.mem_free(crumb) : result;
         });
     }
     /// The default stream counts as captured while a stream that synchronizes with it is captured: work on it would
     /// break that capture.
     Status capturing(StreamRef stream, bool& yes) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             int status = cuda::capture_none;
-            const cuda::Result result = api.stream_capturing(native(stream), &status);
+            const cuda::Result result = api_.stream_capturing(native(stream), &status);
             const bool implicit = result == cuda::error_capture_implicit;
             if (result == cuda::success || implicit) yes = implicit || status != cuda::capture_none;
             return implicit ? cuda::success : result;
@@ -298,24 +287,24 @@ public:
     }
     /// Opened by the first caller.
     Status lane(Direction direction, StreamRef& stream) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             const std::lock_guard lock{lanes_mutex_};
             cuda::Stream& lane = lanes_[direction == Direction::out ? 0 : 1];
             const cuda::Result result =
-                lane != nullptr ? cuda::success : api.stream_create(&lane, cuda::stream_non_blocking);
+                lane != nullptr ? cuda::success : api_.stream_create(&lane, cuda::stream_non_blocking);
             if (result == cuda::success) stream = lane;
             return result;
         });
     }
     /// Whatever the stream's context.
     Status owns_stream(StreamRef stream, bool& yes) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::Context context = context_;
             cuda::Device device = device_;
-            cuda::Result result = stream == StreamRef{} ? cuda::success : api.stream_context(native(stream), &context);
+            cuda::Result result = stream == StreamRef{} ? cuda::success : api_.stream_context(native(stream), &context);
             if (result == cuda::success && context != context_) {
-                const CudaScope there{api, context};
-                result = there.result() == cuda::success ? api.ctx_device(&device) : there.result();
+                const CudaScope there{api_, context};
+                result = there.result() == cuda::success ? api_.ctx_device(&device) : there.result();
             }
             if (result == cuda::success) yes = device == device_;
             return result;
@@ -323,160 +312,164 @@ public:
     }
 
     Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.copy_to_host(host, from, bytes, native(stream)); });
+        return call([&] { return api_.copy_to_host(host, from, bytes, native(stream)); });
     }
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.copy_to_device(to, host, bytes, native(stream)); });
+        return call([&] { return api_.copy_to_device(to, host, bytes, native(stream)); });
     }
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.fill(to, byte, bytes, native(stream)); });
+        return call([&] { return api_.fill(to, byte, bytes, native(stream)); });
     }
     /// Over NVLink where available.
     Status reach_peer(Address address, std::size_t bytes) noexcept override {
         // The first access descriptor is that of the device itself.
-        return call([&](const CudaApi& api) { return api.mem_set_access(address, bytes, access_[0].data(), 1); });
+        return call([&] { return api_.mem_set_access(address, bytes, access_[0].data(), 1); });
     }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.copy_on_devices(to, from, bytes, native(stream)); });
+        return call([&] { return api_.copy_on_devices(to, from, bytes, native(stream)); });
     }
     /// Needs a CUDA driver of 13.0 or newer, and pinned pages with the same addresses on the device. Not for a stream
     /// that is being captured, nor for the legacy stream.
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
                      StreamRef stream) noexcept override {
         std::size_t begun = 0;
-        const Status status =
-            call([&](const CudaApi&) { return copy_batches(direction, parts, count, stream, begun); });
+        const Status status = call([&] { return copy_batches(direction, parts, count, stream, begun); });
         if (status.code != cuda::error_not_supported) return status;
         return {begun == 0 ? StatusKind::unsupported : StatusKind::other, status.code, status.name};
     }
     /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        const Status status = call([&](const CudaApi&) { return launch_copy(to, from, bytes, stream); });
+        const Status status = call([&] { return launch_copy(to, from, bytes, stream); });
         if (status.code != cuda::error_not_supported) return status;
         return {StatusKind::unsupported, status.code, status.name};
     }
     Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
         std::array<std::uint64_t, 3> numbers = run.arguments;
         void* arguments[] = {&numbers[0], &numbers[1], &numbers[2]};
-        const Status status = call([&](const CudaApi& api) {
+        const Status status = call([&] {
             const cuda::Function found = kernel(*run.code);
             if (found == nullptr) return cuda::error_not_supported;
-            return api.launch_kernel(found, run.blocks, 1, 1, run.threads, 1, 1, 0, native(stream), arguments, nullptr);
+            return api_.launch_kernel(found, run.blocks, 1, 1, run.threads, 1, 1, 0, native(stream), arguments,
+                                      nullptr);
         });
         if (status.code != cuda::error_not_supported) return status;
         return {StatusKind::unsupported, status.code, status.name};
     }
 
     Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
-        return call([&](const CudaApi& api) {
-            cuda::DevicePtr allocated = 0;
-            const cuda::Result result = api.mem_alloc(&allocated, bytes);
-            if (result == cuda::success) address = allocated;
-            return result;
-        });
+        return make<cuda::DevicePtr>(address, [&](auto* made) { return api_.mem_alloc(made, bytes); });
     }
     Status free_plain(Address address) noexcept override {
-        return call([&](const CudaApi& api) { return api.mem_free(address); });
+        return call([&] { return api_.mem_free(address); });
     }
 
     /// The capture uses this mode; the thread's own mode is relaxed only during this call.
     Status begin_capture(StreamRef stream, CaptureMode mode) noexcept override {
-        return call([&](const CudaApi& api) { return api.begin_capture(native(stream), native(mode)); });
+        return call([&] { return api_.begin_capture(native(stream), native(mode)); });
     }
     Status end_capture(StreamRef stream, GraphRef& graph) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::Graph recorded = nullptr;
-            cuda::Result result = api.end_capture(native(stream), &recorded);
+            cuda::Result result = api_.end_capture(native(stream), &recorded);
             if (recorded == nullptr) return result;
             cuda::GraphExec ready = nullptr;
-            if (result == cuda::success) result = api.graph_instantiate(&ready, recorded, 0);
+            if (result == cuda::success) result = api_.graph_instantiate(&ready, recorded, 0);
             // The executable graph is a copy. If this fails, a graph without memory of its own is leaked.
-            static_cast<void>(api.graph_destroy(recorded));
+            static_cast<void>(api_.graph_destroy(recorded));
             if (result == cuda::success) graph.native = ready;
             return result;
         });
     }
     /// Updates in place with cuGraphExecUpdate; if that refuses, instantiates the graph again.
     Status update_graph(StreamRef stream, GraphRef& graph) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::Graph recorded = nullptr;
-            cuda::Result result = api.end_capture(native(stream), &recorded);
+            cuda::Result result = api_.end_capture(native(stream), &recorded);
             if (recorded == nullptr) return result;
             if (result == cuda::success) {
                 cuda::GraphUpdateResult why{};
                 cuda::GraphExec fresh = nullptr;
-                if (api.graph_exec_update == nullptr ||
-                    api.graph_exec_update(native(graph), recorded, &why) != cuda::success) {
-                    result = api.graph_instantiate(&fresh, recorded, 0);
+                if (api_.graph_exec_update == nullptr ||
+                    api_.graph_exec_update(native(graph), recorded, &why) != cuda::success) {
+                    result = api_.graph_instantiate(&fresh, recorded, 0);
                 }
                 if (fresh != nullptr) {
-                    static_cast<void>(api.graph_exec_destroy(native(graph))); // if running, once it ends
+                    static_cast<void>(api_.graph_exec_destroy(native(graph))); // if running, once it ends
                     graph.native = fresh;
                 }
             }
-            static_cast<void>(api.graph_destroy(recorded));
+            static_cast<void>(api_.graph_destroy(recorded));
             return result;
         });
     }
     Status launch(GraphRef graph, StreamRef stream) noexcept override {
-        return call([&](const CudaApi& api) { return api.graph_launch(native(graph), native(stream)); });
+        return call([&] { return api_.graph_launch(native(graph), native(stream)); });
     }
     Status close_graph(GraphRef graph) noexcept override {
-        return call([&](const CudaApi& api) { return api.graph_exec_destroy(native(graph)); });
+        return call([&] { return api_.graph_exec_destroy(native(graph)); });
     }
     /// While the stream is being captured, adds an event wait node (CU_EVENT_WAIT_EXTERNAL).
     Status follow_outside(StreamRef stream, EventRef event) noexcept override {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             int status = cuda::capture_none;
-            const cuda::Result result = api.stream_capturing(native(stream), &status);
+            const cuda::Result result = api_.stream_capturing(native(stream), &status);
             if (result != cuda::success) return result;
-            return api.stream_wait_event(native(stream), native(event),
-                                         status == cuda::capture_none ? 0 : cuda::event_wait_external);
+            return api_.stream_wait_event(native(stream), native(event),
+                                          status == cuda::capture_none ? 0 : cuda::event_wait_external);
         });
     }
 
     /// A device without pools has 0 bytes.
     Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override {
         unsigned long long held = 0;
-        const Status status = with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
-            return pool.graphs() ? api.graph_memory(device_, cuda::graph_reserved_memory, &held)
-                                 : api.pool_attribute(found, cuda::pool_reserved_memory, &held);
+        const Status status = with_pool(pool, [&](cuda::MemPool found) {
+            return pool.graphs() ? api_.graph_memory(device_, cuda::graph_reserved_memory, &held)
+                                 : api_.pool_attribute(found, cuda::pool_reserved_memory, &held);
         });
         if (status.ok()) bytes = held;
         return status;
     }
     Status trim_pool(PoolRef pool, std::size_t keep) noexcept override {
-        return with_pool(pool, [&](const CudaApi& api, cuda::MemPool found) {
-            return pool.graphs() ? api.graph_memory_trim(device_) : api.pool_trim(found, keep);
+        return with_pool(pool, [&](cuda::MemPool found) {
+            return pool.graphs() ? api_.graph_memory_trim(device_) : api_.pool_trim(found, keep);
         });
     }
     /// Pinned pages are portable: every device reaches them.
     Status pin_host(void* pages, std::size_t bytes) noexcept override {
-        const Status status =
-            call([&](const CudaApi& api) { return api.host_register(pages, bytes, cuda::host_register_portable); });
+        const Status status = call([&] { return api_.host_register(pages, bytes, cuda::host_register_portable); });
         if (status.kind != StatusKind::out_of_memory) return status;
         return {StatusKind::out_of_host_memory, status.code, status.name}; // the host, not the device, is out of memory
     }
     Status unpin_host(void* pages) noexcept override {
-        return call([&](const CudaApi& api) { return api.host_unregister(pages); });
+        return call([&] { return api_.host_unregister(pages); });
     }
 
 private:
-    using Body = FunctionRef<cuda::Result(const CudaApi&)>;
-    using PoolBody = FunctionRef<cuda::Result(const CudaApi&, cuda::MemPool)>;
+    using Body = FunctionRef<cuda::Result()>;
+    using PoolBody = FunctionRef<cuda::Result(cuda::MemPool)>;
 
-    /// Runs `body(api)` with the thread set up for it (CudaScope); its cuda::Result is returned as a Status.
+    /// Runs `body()` with the thread set up for it (CudaScope); its cuda::Result is returned as a Status.
     Status call(Body body) const noexcept {
         const CudaScope scope{api_, context_};
-        const cuda::Result result = scope.result() == cuda::success ? body(api_) : scope.result();
+        const cuda::Result result = scope.result() == cuda::success ? body() : scope.result();
         return api_.status(result == cuda::error_invalid_handle ? why_invalid() : result);
     }
+    /// Runs `body(made)` likewise; sets `to` to what it has made.
+    template <class Made, class To, class MakeBody>
+    Status make(To& to, const MakeBody& body) const noexcept {
+        return call([&] {
+            Made made{};
+            const cuda::Result result = body(&made);
+            if (result == cuda::success) to = made;
+            return result;
+        });
+    }
     Status with_pool(PoolRef pool, PoolBody body) const noexcept {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::MemPool found = native(pool);
             cuda::Result result = cuda::success;
-            if (found == nullptr && !pool.graphs()) result = api.default_pool(&found, device_);
-            if (result == cuda::success) result = body(api, found);
+            if (found == nullptr && !pool.graphs()) result = api_.default_pool(&found, device_);
+            if (result == cuda::success) result = body(found);
             return result == cuda::error_not_supported ? cuda::success : result;
         });
     }
@@ -586,11 +579,11 @@ private:
     [[nodiscard]] std::string label() const { return "CUDA device " + std::to_string(number_); }
 
     Status create(std::size_t bytes, int handle_types, PageHandle& handle) const noexcept {
-        return call([&](const CudaApi& api) {
+        return call([&] {
             cuda::AllocationProp pages = pages_;
             pages.handle_types |= handle_types;
             cuda::PageHandle created = 0;
-            const cuda::Result result = api.mem_create(&created, bytes, &pages, 0);
+            const cuda::Result result = api_.mem_create(&created, bytes, &pages, 0);
             if (result == cuda::success) handle.value = created;
             return result;
         });

@@ -22,6 +22,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -243,6 +244,17 @@ private:
     std::unordered_map<const void*, std::unique_ptr<HostGraph>> graphs_;
 };
 
+/// Calls `f` and returns its Status: ok if it returns nothing.
+template <class F, class... Arguments>
+Status status_of(F& f, Arguments&&... arguments) {
+    if constexpr (std::is_void_v<decltype(f(arguments...))>) {
+        f(arguments...);
+        return HostStatus::ok;
+    } else {
+        return f(arguments...);
+    }
+}
+
 class HostEngine {
 public:
     using Lock = std::unique_lock<std::mutex>;
@@ -269,12 +281,12 @@ public:
     HostEngine(const HostEngine&) = delete;
     HostEngine& operator=(const HostEngine&) = delete;
 
-    /// Calls `f(lock)` under the lock unless the machine is lost. Exceptions become a status.
+    /// Calls `f(lock)` under the lock unless the machine is lost; `f` may return nothing. Exceptions become a status.
     template <class F>
     Status guarded(F f) noexcept {
         try {
             Lock lock{mutex_};
-            return lost_ ? HostStatus::gone : f(lock);
+            return lost_ ? HostStatus::gone : status_of(f, lock);
         } catch (const std::system_error&) { // of std::thread
             return SystemLimits::no_thread;
         } catch (...) { // bad_alloc

@@ -1,7 +1,6 @@
 // The machine of a HostDriver: the calls, on its engine and its memory.
 #pragma once
 
-#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/time_limit.hpp"
 #include "memsaver/driver/device.hpp"
@@ -72,23 +71,14 @@ public:
     }
     [[nodiscard]] Neighbours* neighbours() noexcept override { return &neighbours_; }
     void name_addresses(Address address, std::size_t bytes, const char* name) noexcept override {
-        (void)with_memory([&](HostMemory& m) {
-            m.name({address, bytes}, name);
-            return HostStatus::ok;
-        });
+        (void)with_memory([&](HostMemory& m) { m.name({address, bytes}, name); });
     }
 
     Status granularity(std::size_t& out) noexcept override {
-        return with_memory([&](HostMemory& m) {
-            out = m.granularity();
-            return HostStatus::ok;
-        });
+        return with_memory([&](HostMemory& m) { out = m.granularity(); });
     }
     Status memory(DeviceMemory& out) noexcept override {
-        return with_memory([&](HostMemory& m) {
-            out = m.memory();
-            return HostStatus::ok;
-        });
+        return with_memory([&](HostMemory& m) { out = m.memory(); });
     }
     Status reserve(std::size_t bytes, std::size_t alignment, Address& out) noexcept override {
         return with_memory([&](HostMemory& m) { return m.reserve(bytes, alignment, out); });
@@ -132,10 +122,7 @@ public:
     }
 
     Status open_stream(StreamRef& out) noexcept override {
-        return engine_.guarded([&](auto&) {
-            out = engine_.open();
-            return HostStatus::ok;
-        });
+        return engine_.guarded([&](auto&) { out = engine_.open(); });
     }
     Status close_stream(StreamRef ref) noexcept override {
         std::shared_ptr<HostCapture> capture; // its calls are destroyed after the lock is released
@@ -152,7 +139,6 @@ public:
             auto event = std::make_shared<HostEvent>();
             HostEvent* const native = event.get();
             out = events_.emplace(native, std::move(event)).first->second.get();
-            return HostStatus::ok;
         });
     }
     Status close_event(EventRef ref) noexcept override {
@@ -222,10 +208,7 @@ public:
         return engine_.guarded([&](auto& lock) { return engine_.wait(lock, engine_.mark_all()); });
     }
     Status capturing(StreamRef ref, bool& yes) noexcept override {
-        return with_stream(ref, [&](const auto& stream) {
-            yes = stream->capture != nullptr;
-            return HostStatus::ok;
-        });
+        return with_stream(ref, [&](const auto& stream) { yes = stream->capture != nullptr; });
     }
     /// The first call opens it; it does not count as an open stream.
     Status lane(Direction direction, StreamRef& out) noexcept override {
@@ -233,7 +216,6 @@ public:
             StreamRef& lane = lanes_[direction == Direction::out ? 0 : 1];
             if (lane == StreamRef{}) lane = engine_.open();
             out = lane;
-            return HostStatus::ok;
         });
     }
     /// Never a violation; also works on a lost machine, as the next one.
@@ -269,10 +251,7 @@ public:
     Status reach_peer(Address, std::size_t) noexcept override { return {}; }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
         bool out = false; // whether this machine owns `from`; the other machine's pages are ordinary host memory
-        (void)with_memory([&](HostMemory& m) {
-            out = m.mappings().accessible({from, bytes}, HostAccess::read);
-            return HostStatus::ok;
-        });
+        (void)with_memory([&](HostMemory& m) { out = m.mappings().accessible({from, bytes}, HostAccess::read); });
         // NOLINTNEXTLINE(performance-no-int-to-ptr)
         auto* const other = reinterpret_cast<std::byte*>(out ? to : from);
         return out ? copy_to_host(other, from, bytes, stream) : copy_to_device(to, other, bytes, stream);
@@ -401,16 +380,10 @@ public:
     }
 
     Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override {
-        return with_memory([&](HostMemory&) {
-            bytes = pools_.bytes(pool);
-            return HostStatus::ok;
-        });
+        return with_memory([&](HostMemory&) { bytes = pools_.bytes(pool); });
     }
     Status trim_pool(PoolRef pool, std::size_t keep) noexcept override {
-        return with_memory([&](HostMemory& m) {
-            pools_.trim(m, pool, keep);
-            return HostStatus::ok;
-        });
+        return with_memory([&](HostMemory& m) { pools_.trim(m, pool, keep); });
     }
     /// Pinning has no effect here, but its rules are checked.
     Status pin_host(void* pages, std::size_t bytes) noexcept override {
@@ -446,25 +419,18 @@ public:
         });
     }
     Status hold(StreamRef ref, bool yes) noexcept {
-        return with_stream(ref, [&](const auto& stream) {
-            engine_.hold(*stream, yes);
-            return HostStatus::ok;
-        });
+        return with_stream(ref, [&](const auto& stream) { engine_.hold(*stream, yes); });
     }
     Status stall_copies(const TimeLimit& duration) noexcept {
         return engine_.guarded([&](auto&) {
             engine_.stall_copies(deadline_after(duration).value_or(std::chrono::steady_clock::time_point::max()));
-            return HostStatus::ok;
         });
     }
     Status put_in_pool(PoolRef pool, std::size_t bytes) noexcept {
         return with_memory([&](HostMemory& m) { return pools_.add(m, pool, bytes); });
     }
     Status free_pool(PoolRef pool) noexcept {
-        return with_memory([&](HostMemory&) {
-            pools_.free(pool);
-            return HostStatus::ok;
-        });
+        return with_memory([&](HostMemory&) { pools_.free(pool); });
     }
     void lose() noexcept { engine_.lose(); }
     Status call_unrelaxed() noexcept {
@@ -497,7 +463,7 @@ private:
     Status with_stream(StreamRef ref, F f) noexcept {
         return engine_.guarded([&](auto&) {
             const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
-            return stream == nullptr ? stranger("use of a stream that does not exist") : f(stream);
+            return stream == nullptr ? stranger("use of a stream that does not exist") : status_of(f, stream);
         });
     }
 
@@ -506,7 +472,7 @@ private:
         return with_stream(stream_ref, [&](const auto& stream) {
             const auto found = events_.find(ref.native());
             return found == events_.end() ? stranger("use of a CUDA event that does not exist")
-                                          : f(found->second, stream);
+                                          : status_of(f, found->second, stream);
         });
     }
 
@@ -525,7 +491,8 @@ private:
     }
 
     /// Calls `f(memory)` under the lock.
-    Status with_memory(FunctionRef<Status(HostMemory&)> f) noexcept {
+    template <class F>
+    Status with_memory(F f) noexcept {
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
     }
     /// Simulates loading a kernel: the first call waits while the copy engines are stalled, because they transfer the
