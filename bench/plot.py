@@ -543,6 +543,9 @@ def llama_server(rows):
                      f"model's first token and 10 ms: {verdict(asleep['p50_ms'] / most, 1.0, less=True)}.")
     if ratio := rows.get("memsaver/of reload"):
         lines.append(f"Requests/s relative to reloading: {verdict(ratio['requests_ratio'], 5)}.")
+    speeds = cells("generation", "tokens_per_second")
+    if None not in speeds:
+        lines.append(f"Generation relative to that with `GGML_MEMSAVER=off`: {verdict(speeds[0] / speeds[1], 0.99)}.")
     panels = [("one model", [("awake, p50", cells("awake", "p50_ms")), ("asleep, p50", cells("asleep", "p50_ms")),
                              ("asleep, several clients, p99", cells("clients", "p99_ms"))]),
               ("more models than room", [("p50", cells("turns", "p50_ms")), ("p99", cells("turns", "p99_ms"))]),
@@ -641,7 +644,16 @@ def headline(results):
          ["Sleep + wake of one tensor of 8 GiB, discarded", pair(one, "pause_ms", "resume_ms"), "", "", pair(one_ours, "pause_ms", "resume_ms")]])
     file = next(iter(results["peers"][0]))
     return [*lines, f"One {context['gpu']}, driver {context['driver']}, {context['date']}, torch_memory_saver {context['peer_version']}, commit "
-            f"{context['commit'][:7]}: [all of it](bench/results/{file})."]
+            f"{context['commit'][:7]}: [all of it](bench/results/{file}).", "", served(results)]
+
+
+def served(results):
+    """The README's sentence about llama-server."""
+    rows = results["llama_server"][2]
+    asleep, reload, ratio = rows["memsaver/asleep"], rows["reload/asleep"], rows["memsaver/of reload"]["requests_ratio"]
+    return (f"[llama-server](examples/llama_cpp/SERVER.md) sleeps by a pause: the first token of a sleeping model of {gib(asleep['bytes'])} comes after "
+            f"{number(asleep['p50_ms'])} ms, and after {number(reload['p50_ms'])} by reloading; {rows['alone']['models']} models in the room of three "
+            f"answer {number(ratio)} times as many requests a second.")
 
 
 # What is shown where the program is described; all else is in docs/benchmarks.md.
