@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from memsaver import _abi
-from memsaver._library import last_error, text
+from memsaver._library import last_error, library, text
 from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.reports import Report, report_of
@@ -30,9 +30,10 @@ class Handle:
     object that only keeps memory alive does not keep closures alive.
     """
 
-    def __init__(self, end: Callable[..., object], *arguments: object) -> None:
+    def __init__(self, end: str, hooks: dict[int, ctypes.c_void_p] | None = None) -> None:
+        """`end`: the name of the function that ends it. `hooks` are removed first."""
         self._as_parameter_ = ctypes.c_void_p()
-        self._finalizer = weakref.finalize(self, when_possible, end, self._as_parameter_, *arguments)
+        self._finalizer = weakref.finalize(self, when_possible, _end, end, self._as_parameter_, hooks)
         self._finalizer.atexit = False  # the process's end releases everything; other threads may still be working
         self._inside: list[None] = []  # one element per call in progress; a list needs no lock
         self._ended = False
@@ -81,6 +82,12 @@ class Handle:
     def out(self) -> object:
         """The pointer through which C writes the handle."""
         return ctypes.byref(self._as_parameter_)
+
+
+def _end(name: str, handle: ctypes.c_void_p, hooks: dict[int, ctypes.c_void_p] | None) -> None:
+    while hooks:
+        library().memsaver_remove_hook(hooks.popitem()[1])
+    getattr(library(), name)(handle)
 
 
 class Callback:

@@ -7,7 +7,6 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from memsaver import _callbacks
@@ -161,7 +160,5 @@ class Buffer(View):
     def __enter__(self) -> Buffer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.free()

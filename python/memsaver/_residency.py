@@ -8,8 +8,7 @@ import ctypes
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import byref, c_bool, c_char_p, c_size_t, c_void_p
-from types import TracebackType
+from ctypes import byref, c_bool, c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi, _callbacks
@@ -79,9 +78,7 @@ class Arrival:
     def __enter__(self) -> Arrival:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.wait()
 
 
@@ -161,9 +158,7 @@ class Use:
     def __enter__(self) -> Use:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.end()
 
 
@@ -181,7 +176,7 @@ class Elastic:
         self._callback = None if on_reclaim is None else Callback(on_reclaim)  # must live as long as this object
         if self._callback is not None:
             options.on_reclaim, options.on_reclaim_context = _callbacks.on_reclaim, self._callback.context
-        self._handle = Handle(_end_elastic)
+        self._handle = Handle("memsaver_end_elastic")
         size = bytes_of(bytes, "a size")
         call(library().memsaver_make_elastic, arena._handle, size, byref(options), self._handle.out)
         info = self._info()
@@ -261,26 +256,5 @@ class Elastic:
     def __enter__(self) -> Elastic:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.end()
-
-
-# Called by finalizers. They look the library's functions up when they run.
-
-
-def _end_elastic(elastic: c_void_p) -> None:
-    library().memsaver_end_elastic(elastic)
-
-
-def end_arrival(arrival: c_void_p) -> None:
-    library().memsaver_end_arrival(arrival)
-
-
-def release_gate(gate: c_void_p) -> None:
-    library().memsaver_release_gate(gate)
-
-
-def end_use(use: c_void_p) -> None:
-    library().memsaver_end_use(use)

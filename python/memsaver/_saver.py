@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_char_p, c_size_t, c_void_p
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi, _callbacks
@@ -30,7 +29,7 @@ from memsaver._arguments import (
     resume_options_of,
     stream_of,
 )
-from memsaver._residency import Arrival, Elastic, Gate, Use, end_arrival, end_use, release_gate
+from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver._callbacks import Callback, Handle, call
 from memsaver._library import bytes_of, library, raw, text
 from memsaver._memory import Buffer, DType, View
@@ -88,9 +87,7 @@ class Region:
         self._saver._open.regions.append((self, arena))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         regions = self._saver._open.regions
         if not regions or regions[-1][0] is not self:
             raise Misuse("a region must end on the thread that opened it, and before the regions around it")
@@ -123,20 +120,8 @@ class Hook:
     def __enter__(self) -> Hook:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.remove()
-
-
-def _destroy(saver: c_void_p, hooks: dict[int, c_void_p]) -> None:
-    while hooks:
-        library().memsaver_remove_hook(hooks.popitem()[1])
-    library().memsaver_destroy(saver)
-
-
-def _release(arena: c_void_p) -> None:
-    library().memsaver_release_arena(arena)
 
 
 class Saver:
@@ -229,7 +214,7 @@ class Saver:
             options.on_no_room, options.on_no_room_context = _callbacks.on_no_room, self._context_of(on_no_room)
         if on_event is not None:
             options.on_event, options.on_event_context = _callbacks.on_event, self._context_of(on_event)
-        self._handle = Handle(_destroy, self._hooks)
+        self._handle = Handle("memsaver_destroy", self._hooks)
         self._share = share  # with what it lends
         with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options.share:
             call(loaded.memsaver_create, byref(options), self._handle.out)
@@ -255,9 +240,7 @@ class Saver:
     def __enter__(self) -> Saver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def info(self) -> Info:
@@ -317,7 +300,7 @@ class Saver:
         )
         if policy is not None:
             options.policy = ctypes.pointer(policy_of(policy))
-        handle = Handle(_release)
+        handle = Handle("memsaver_release_arena")
         call(library().memsaver_get_arena, self._handle, raw(tag, "a tag"), byref(options), handle.out)
         return Arena(self, tag, handle)
 
@@ -575,7 +558,7 @@ class Saver:
         options.first = (c_void_p * len(wanted))(*(pointer for pointer, _ in wanted))
         options.first_bytes = (c_size_t * len(wanted))(*(count for _, count in wanted))
         options.resuming = ctypes.pointer(resume_options_of(policy, room_within))
-        handle = Handle(end_arrival)
+        handle = Handle("memsaver_end_arrival")
         call(library().memsaver_resume_async, self._handle, *names_of(tags), byref(options), handle.out)
         return Arrival(self, handle)
 
@@ -597,7 +580,7 @@ class Saver:
         Raises `Misuse` for a named tag whose policy saves at every pause, or keeps no bytes.
         """
         options = pause_options_of(streams, events, idle, timeout, None)
-        handle = Handle(end_arrival)
+        handle = Handle("memsaver_end_arrival")
         call(library().memsaver_save, self._handle, *names_of(tags), byref(options), handle.out)
         return Arrival(self, handle)
 
@@ -606,7 +589,7 @@ class Saver:
 
         Raises `Misuse` if the range is not in one live block.
         """
-        handle = Handle(release_gate)
+        handle = Handle("memsaver_release_gate")
         size = bytes_of(bytes, "a size")
         call(library().memsaver_get_gate, self._handle, pointer_of(pointer), size, handle.out)
         return Gate(self, handle)
@@ -646,7 +629,7 @@ class Saver:
             timeout_ns=nanoseconds_of(timeout), room_within_ns=nanoseconds_of(room_within), await_bytes=await_bytes
         )
         put_order(options, streams, events, idle)
-        handle = Handle(end_use)
+        handle = Handle("memsaver_end_use")
         call(library().memsaver_begin_use, self._handle, *names_of(tags), byref(options), handle.out)
         return Use(self, handle)
 

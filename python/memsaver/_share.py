@@ -6,7 +6,6 @@ import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_bool, c_char_p, c_size_t, c_uint64, c_void_p
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi
@@ -68,7 +67,7 @@ class Share:
         Raises `Unavailable` if the folder cannot be used, the members use another version, or host memory has no
         `host_machine`; `Misuse` for invalid options.
         """
-        self._handle = Handle(_leave)
+        self._handle = Handle("memsaver_leave_share")
         self._lendings: list[Lending] = []
         options = _abi.ShareOptions(
             name=raw(name, "a name"),
@@ -94,9 +93,7 @@ class Share:
     def __enter__(self) -> Share:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def members(self) -> list[Member]:
@@ -116,7 +113,7 @@ class Share:
 
         Ends with `end()` of the result, its `with` block, or the share.
         """
-        handle = Handle(_end_lending)
+        handle = Handle("memsaver_end_lending")
         call(library().memsaver_lend, self._handle, saver._handle, handle.out)
         lending = Lending(handle)
         self._lendings.append(lending)
@@ -177,7 +174,7 @@ class Share:
         options = _abi.AttachOptions(version=raw(version, "a version"))
         if hash is not None:
             options.hash = ctypes.pointer(c_uint64(bytes_of(hash, "a hash")))
-        handle = Handle(_release_attached)
+        handle = Handle("memsaver_release_attached")
         call(library().memsaver_attach, self._handle, raw(name, "a name"), saver._handle, byref(options), handle.out)
         return Attached(saver, handle)
 
@@ -196,9 +193,7 @@ class Lending:
     def __enter__(self) -> Lending:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.end()
 
 
@@ -287,18 +282,3 @@ def _place_of(name: str, value: Any) -> tuple[int, int]:
         return int(value.data_ptr()), int(value.numel()) * int(value.element_size())
     pointer, size = value
     return pointer_of(pointer), bytes_of(size, "a size")
-
-
-# Called by finalizers. They look the library's functions up when they run.
-
-
-def _leave(share: c_void_p) -> None:
-    library().memsaver_leave_share(share)
-
-
-def _end_lending(lending: c_void_p) -> None:
-    library().memsaver_end_lending(lending)
-
-
-def _release_attached(attached: c_void_p) -> None:
-    library().memsaver_release_attached(attached)
