@@ -138,7 +138,6 @@ public:
 private:
     static constexpr std::chrono::milliseconds look_again{500};
 
-    // on failure: the engine
     Status copy(Address device, std::byte* host, std::size_t bytes, StreamRef stream) const noexcept {
         const bool out = direction_ == Direction::out;
         const auto other = reinterpret_cast<Address>(host);
@@ -150,7 +149,7 @@ private:
         return out ? driver_.copy_to_host(host, device, bytes, stream)
                    : driver_.copy_to_device(device, host, bytes, stream);
     }
-    void switch_to_kernel() noexcept { (void)kernel_stream_.open(driver_); }
+    void switch_to_kernel() noexcept { (void)kernel_stream_.open(driver_); } // on failure: the engine
 
     AnyDriver driver_;
     Direction direction_;

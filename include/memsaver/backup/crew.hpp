@@ -114,12 +114,13 @@ private:
             }
             work_here();
         }
+        /// For a thread that counts as running.
         void work_here() noexcept {
             run();
             const std::lock_guard lock{mutex};
             running -= 1;
             ended.notify_all();
-        } ///< for a thread that counts as running
+        }
 
         std::function<void()> work;
         std::mutex mutex; // guards the members below

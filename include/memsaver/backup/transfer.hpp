@@ -235,29 +235,6 @@ private:
     Crew crew_; // last: joined before the other members are destroyed
 };
 
-/// A transfer of pieces that have pages, which copies reach directly: pinned host pages, or pages of a peer. The
-/// locations of their units are addresses in these pages. If all pages are ready, enqueues all copies at once; no
-/// thread is needed. Otherwise threads make the pages ready cell by cell and enqueue each cell's copies as they go:
-/// copies of earlier cells run, and are shown to the observer, while later cells are being pinned.
-///
-/// `kernel_copies`: when copies use a kernel. `refused`: called, on any thread, whenever host pages cannot be
-/// pinned; the copies then run anyway, but slowly.
-std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::vector<Piece> pieces, const CrewOptions& crew,
-                                          PieceObserver* observer, const ProgressSink& progress,
-                                          std::function<void()> refused = {},
-                                          const std::function<Status(Range)>& before_write = {},
-                                          const KernelCopyOptions& kernel_copies = {});
-
-/// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
-/// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
-std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
-                                          std::shared_ptr<Ring> ring, const CrewOptions& crew, PieceObserver* observer,
-                                          const ProgressSink& progress, const std::string& whose = {},
-                                          const std::function<Status(Range)>& before_write = {});
-
-/// Allocates what a staged transfer of these pieces needs. Throws OutOfHostMemory.
-void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment, const std::string& whose);
-
 /// What both ways have in common.
 class LaneWay : public Transfer::Way {
 protected:
@@ -397,11 +374,18 @@ private:
     std::atomic<bool> readies_kernel_{false}; // one thread of the crew loads the kernel, for later transfers
 };
 
+/// A transfer of pieces that have pages, which copies reach directly: pinned host pages, or pages of a peer. The
+/// locations of their units are addresses in these pages. If all pages are ready, enqueues all copies at once; no
+/// thread is needed. Otherwise threads make the pages ready cell by cell and enqueue each cell's copies as they go:
+/// copies of earlier cells run, and are shown to the observer, while later cells are being pinned.
+///
+/// `kernel_copies`: when copies use a kernel. `refused`: called, on any thread, whenever host pages cannot be
+/// pinned; the copies then run anyway, but slowly.
 inline std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::vector<Piece> pieces, const CrewOptions& crew,
                                                  PieceObserver* observer, const ProgressSink& progress,
-                                                 std::function<void()> refused,
-                                                 const std::function<Status(Range)>& before_write,
-                                                 const KernelCopyOptions& kernel_copies) {
+                                                 std::function<void()> refused = {},
+                                                 const std::function<Status(Range)>& before_write = {},
+                                                 const KernelCopyOptions& kernel_copies = {}) {
     const AnyDriver driver = lane.driver();
     const bool shown = observer != nullptr && lane.direction() == Direction::out;
     auto way = std::make_unique<DirectWay>(std::move(lane), observer, std::move(refused), before_write, kernel_copies);
@@ -418,6 +402,7 @@ inline std::size_t most_bytes(const std::vector<Piece>& pieces, std::size_t alig
     return align_up(most, 64_KiB);
 }
 
+/// Allocates what a staged transfer of these pieces needs. Throws OutOfHostMemory.
 inline void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment,
                          const std::string& whose) {
     if (!pieces.empty()) ring.prepare(pieces.size(), most_bytes(pieces, alignment), whose);
@@ -559,11 +544,13 @@ private:
     std::atomic<unsigned> movers_{0}; ///< threads that have a buffer, or are getting one
 };
 
+/// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
+/// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
 inline std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
                                                  std::shared_ptr<Ring> ring, const CrewOptions& crew,
                                                  PieceObserver* observer, const ProgressSink& progress,
-                                                 const std::string& whose,
-                                                 const std::function<Status(Range)>& before_write) {
+                                                 const std::string& whose = {},
+                                                 const std::function<Status(Range)>& before_write = {}) {
     const AnyDriver driver = lane.driver();
     auto way = std::make_unique<StagedWay>(std::move(lane), most_bytes(pieces, store.alignment()), store,
                                            std::move(ring), observer, whose, before_write);
