@@ -7,16 +7,12 @@ as are texts that the program must free. Loads nothing.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).resolve().parent
-#: Beside the package where it is installed with its library; else in the checkout.
-HEADER = next(
-    (path for path in (PACKAGE / "c.h", PACKAGE.parents[1] / "include" / "memsaver" / "c.h") if path.is_file()), PACKAGE / "c.h"
-)
 SIZE_MAX = UNDER = ctypes.c_size_t(-1).value
 ANY_DEVICE = -1
 
@@ -48,6 +44,19 @@ class Sized(ctypes.Structure):
 
     def __getattr__(self, name: str) -> Any:  # the fields
         raise AttributeError(name)
+
+
+def _header() -> Path:
+    """Finds c.h: beside the package where pip has installed it with its library, else in the checkout, else with the
+    library that the environment names, else in the system.
+    """
+    package = Path(__file__).resolve().parent
+    named = os.environ.get("MEMSAVER_LIBRARY")
+    roots = [package.parents[1], *(Path(named).resolve().parents if named else ()), Path("/usr/local"), Path("/usr")]
+    for path in (package / "c.h", *(root / "include" / "memsaver" / "c.h" for root in roots)):
+        if path.is_file():
+            return path
+    raise ImportError("memsaver/c.h is not found: `pip install ./python` in a checkout of memsaver installs it")
 
 
 def _type_of(declared: str) -> Any:
@@ -103,6 +112,7 @@ def __getattr__(name: str) -> Any:  # the structures and callbacks, for type che
     raise AttributeError(name)
 
 
+HEADER = _header()
 _read(re.sub(r"//[^\n]*", "", HEADER.read_text(encoding="utf-8")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,18 @@ except memsaver.Unavailable as error:
     assert "/nowhere/libmemsaver.so" in done.stdout
     assert "cmake --build build --target memsaver_c" in done.stdout
     assert "MEMSAVER_LIBRARY" in done.stdout
+
+
+def test_a_copy_of_the_package(tmp_path: Path) -> None:
+    """The header is that of the library."""
+    package = tmp_path / "python" / "memsaver"
+    shutil.copytree(ROOT / "python" / "memsaver", package, ignore=shutil.ignore_patterns("*.h", "*.so*"))
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "MEMSAVER_LIBRARY": memsaver.library_path()}
+    program = tmp_path / "program.py"
+    program.write_text("import memsaver; memsaver.Saver('host').close(); print(memsaver.__file__)", encoding="utf-8")
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == str(package / "__init__.py")
 
 
 def test_a_library_that_is_another_or_older(monkeypatch: pytest.MonkeyPatch) -> None:
