@@ -4,6 +4,7 @@
 
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/core/text.hpp"
 #include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_options.hpp"
 
