@@ -23,7 +23,6 @@
 #include "memsaver/core/impl.hpp"
 #include "memsaver/driver/impl.hpp"
 #include "memsaver/graph/impl.hpp"
-#include "memsaver/heap/impl.hpp"
 #include "memsaver/host/impl.hpp"
 #include "memsaver/interop/impl.hpp"
 #include "memsaver/saver/impl.hpp"

@@ -3,12 +3,16 @@
 
 #include "memsaver/arena/addresses.hpp"
 #include "memsaver/arena/gates.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/arena/memory.hpp"
 #include "memsaver/arena/options.hpp"
 #include "memsaver/backup/device_scratch.hpp"
+#include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/policy.hpp"
+#include "memsaver/backup/policy_options.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
@@ -16,17 +20,24 @@
 #include "memsaver/core/usage.hpp"
 #include "memsaver/driver/attic.hpp"
 #include "memsaver/driver/fork_check.hpp"
+#include "memsaver/driver/host_cells.hpp"
+#include "memsaver/driver/ring.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/heap/frees.hpp"
 #include "memsaver/heap/live_block.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,7 +60,13 @@ public:
         explicit Hold(Turn& turn) noexcept : turn_{&turn} {}
         Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)} {}
         Hold& operator=(Hold&&) = delete;
-        ~Hold();
+        ~Hold() {
+            if (turn_ == nullptr) return;
+            const std::lock_guard lock{turn_->mutex_};
+            turn_->taken_ = false;
+            turn_->ended_ += 1;
+            turn_->freed_.notify_all(); // under the lock: the turn may be destroyed as soon as it is free
+        }
 
     private:
         Turn* turn_;
@@ -57,19 +74,55 @@ public:
 
     /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed; Misuse if this thread holds it,
     /// for it would wait for itself.
-    Hold take(const Deadline& deadline = {}, const std::string& tag = {});
+    Hold take(const Deadline& deadline = {}, const std::string& tag = {}) {
+        std::unique_lock lock{mutex_};
+        const auto free = [&] { return !taken_; };
+        if (taken_ && owner_.is_here()) {
+            misuse({"tag ", in_quotes(tag),
+                    ": this thread is inside an operation on it; what that operation calls, such as an "
+                    "event sink, must not begin another one"});
+        }
+        if (!deadline) {
+            freed_.wait(lock, free);
+        } else if (!freed_.wait_until(lock, *deadline, free)) {
+            not_idle({"tag ", in_quotes(tag),
+                      ": the timeout expired while another operation on it was running; nothing has changed"});
+        }
+        taken_ = true;
+        stage_ = Stage::waits;
+        owner_ = ThreadMark::here_if_possible();
+        return Hold{*this};
+    }
 
     /// Returns the turn if it is free now.
-    std::optional<Hold> try_take();
+    std::optional<Hold> try_take() {
+        const std::lock_guard lock{mutex_};
+        if (taken_) return {};
+        taken_ = true;
+        stage_ = Stage::waits;
+        owner_ = ThreadMark::here_if_possible();
+        return std::optional<Hold>{std::in_place, *this};
+    }
 
     /// What an operation waits for: the program's own work (or other arenas), or only for its own copies.
     enum class Stage : unsigned char { waits, moves };
     /// Says what the holder waits for from now on. A new holder begins with `waits`.
-    void now(Stage stage) noexcept;
+    void now(Stage stage) noexcept {
+        const std::lock_guard lock{mutex_};
+        stage_ = stage;
+    }
 
     /// If another thread holds the turn and has only its own copies left, waits for its operation to end. Returns
     /// whether there was one.
-    bool wait_for_copies(const Deadline& deadline);
+    bool wait_for_copies(const Deadline& deadline) {
+        std::unique_lock lock{mutex_};
+        if (!taken_ || stage_ != Stage::moves || owner_.is_here()) return false;
+        const std::uint64_t seen = ended_; // not for a free turn: another thread may take it immediately
+        const auto ended = [&] { return ended_ != seen; };
+        if (deadline) return freed_.wait_until(lock, *deadline, ended);
+        freed_.wait(lock, ended);
+        return true;
+    }
 
     /// Returns how many operations have ended.
     [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(); }
@@ -85,10 +138,26 @@ private:
 
 /// Returns the driver's granularity: sizes and addresses of pages are multiples of it. Throws the error of a failing
 /// driver call.
-[[nodiscard]] std::size_t granularity_of(const AnyDriver& driver);
+[[nodiscard]] inline std::size_t granularity_of(const AnyDriver& driver) {
+    std::size_t granularity = 0;
+    check(driver.granularity(granularity), "query the page granularity");
+    return granularity;
+}
 
-[[nodiscard]] Address as_address(const void* pointer) noexcept;
-[[nodiscard]] void* pointer_of(Address address) noexcept;
+[[nodiscard]] inline Address as_address(const void* pointer) noexcept { return reinterpret_cast<Address>(pointer); }
+[[nodiscard]] inline void* pointer_of(Address address) noexcept {
+    return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
+}
+
+/// As note_first, but nothing is left on a lost device.
+inline bool note_left(Status& first, const Status& status) noexcept {
+    if (status.kind != StatusKind::gone) (void)note_first(first, status);
+    return status.ok();
+}
+
+inline LiveBlock live_of(const Block& block) noexcept {
+    return {block.address, block.used_bytes(), block.serial, block.requested};
+}
 
 /// One tag's memory on one device: a list of memories (see Memory), one slot that keeps their bytes, and addresses.
 ///
@@ -115,32 +184,141 @@ public:
     /// `on_segment` is called with every new range of addresses, and the arena, before blocks are allocated from it.
     /// Throws Misuse for invalid options, or the error of a failing driver call.
     ArenaCore(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
-              std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {});
+              std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {})
+        : driver_{std::move(driver)}, tag_{std::move(tag)}, options_{std::move(options)},
+          granularity_(granularity_of(driver_)), policy_{std::move(policy)},
+          on_segment_{std::move(on_segment)}, capacity_{options_.capacity}, margin_{options_.margin},
+          addresses_{options_.single_handle ? granularity_ : 0}, // blocks never join across a gap
+          own_{policy_.open(driver_)}, own_scratch_{own_->scratch()}, gates_{driver_} {
+        if (!can_align_up(options_.capacity, granularity_) || !can_align_up(options_.reserve, granularity_)) {
+            misuse({"tag ", in_quotes(tag_), ": a capacity of ", in_bytes(options_.capacity), " or a reserve of ",
+                    in_bytes(options_.reserve), " is too large"});
+        }
+        if (options_.capacity != 0 && options_.reserve > options_.capacity) {
+            misuse({"tag ", in_quotes(tag_), ": a reserve of ", in_bytes(options_.reserve),
+                    " is more than the capacity of ", in_bytes(options_.capacity)});
+        }
+    }
     ArenaCore(const ArenaCore&) = delete;
     ArenaCore& operator=(const ArenaCore&) = delete;
-    ~ArenaCore();
+    ~ArenaCore() {
+        try {
+            close();
+        } catch (const std::exception& error) {
+            emit_ignored(error.what());
+            for (const auto& memory : memories_) { // once more, because nobody else will
+                for (Extent& extent : memory->extents) (void)drop(extent);
+            }
+            for (Leftover& leftover : attic_) (void)drop(leftover.extent);
+        }
+    }
 
     /// Allocates the memory that `options.reserve` requests. The owner calls it after construction, and again after a
     /// failure. Throws OutOfMemory if the memory does not fit.
-    void reserve();
+    void reserve() {
+        for (std::size_t owned = 0; (owned = physical_bytes_.load()) < options_.reserve;)
+            grow(options_.reserve - owned, granularity_);
+    }
 
     // --- blocks ---
 
     /// Allocates device memory with undefined content. Throws Misuse (size 0 or too large for the arena, alignment not
     /// a power of two, closed), OutOfMemory, or the error of a failing driver call.
-    void* allocate(const Request& request);
+    void* allocate(const Request& request) { return pointer_of(take_block(check_request(request), request)); }
     /// Frees a block, paused or not. Throws Misuse unless `pointer` was returned by `allocate` and has not been freed
     /// since. Null is a no-op. `graph`: of the graph whose replays touch the block, if it is freed in a capture. If it
     /// is of a capture unknown to the saver, the block stays until the arena closes.
-    void deallocate(void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph = {});
+    void deallocate(void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph = {}) {
+        using Kind = FreeOrder::Kind;
+        if (pointer == nullptr) return;
+        const Address address = as_address(pointer);
+        const auto still_open = [&] {
+            require_open_for([&] { return text_of({"deallocate(", in_hex(address), ")"}); });
+        };
+        still_open();
+        Kind kind = order.kind;
+        Frees::Place place{driver_};
+        bool marked = false;
+        if (kind == Kind::stream) {
+            std::size_t bytes = 0;
+            bool away = false;
+            {
+                const Frees::Lock lock = Frees::lock(mutex_);
+                const auto [memory, block] = live_block(address);
+                bytes = block->requested;
+                away = memory->state != Memory::State::active;
+                if (!away) frees_.number(place);
+            }
+            if (order.stream.per_thread()) { // the handle names a different stream in each thread
+                kind = Kind::device;
+            } else if (being_captured(driver_, order.stream)) {
+                // The default stream cannot be captured. It reports a capture while a stream that synchronizes with it
+                // is captured: a mark in it would break that capture, so the block waits for the whole device.
+                kind = order.stream == StreamRef{} ? Kind::device : Kind::replayed;
+            } else if (!away) {
+                frees_.record(place, order.stream, bytes, address);
+                marked = true;
+            }
+        }
+        std::shared_ptr<Kept> kept;
+        if (kind == Kind::replayed && graph != nullptr) {
+            kept = std::make_shared<Kept>(shared_from_this());
+            graph->add(kept);
+        }
+        const Frees::Lock lock = Frees::lock(mutex_);
+        still_open(); // also now
+        for (const Range& owned : owned_) {
+            if (address < owned.address || address >= owned.end()) continue;
+            misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
+                    ": it is in a workspace or in an elastic range; only its owner can free it"});
+        }
+        const auto [memory, block] = live_block(address);
+        if (kind == Kind::replayed) { // replays may touch it, so its bytes still matter
+            if (kept != nullptr) kept->block = address;
+            return memory->blocks.keep(*block);
+        }
+        const bool paused = memory->state == Memory::State::paused; // no work can touch it
+        // Of copies of the library's own that may be in flight only a wait for the device tells that they have ended.
+        const bool precise = memory->state == Memory::State::active && !unsettled_.load();
+        const bool now = paused || (kind == Kind::idle && precise);
+        if (!now && marked && precise) {
+            frees_.after_stream(address, block->bytes, order.stream, place);
+        } else if (!now) {
+            frees_.after_fence(address, block->bytes);
+        }
+        frees_.give_back(place);
+        forget(*memory, block->serial);
+        memory->blocks.mark_freed(*block);
+        if (now) memory->blocks.reclaim(address);
+    }
     /// `deallocate` for owners that may outlive `close()` and must not throw. Failures go to the event sink.
     void deallocate_quietly(void* pointer, const FreeOrder& order,
-                            const std::shared_ptr<GraphKeeps>& graph = {}) noexcept;
+                            const std::shared_ptr<GraphKeeps>& graph = {}) noexcept {
+        if (closed_.load() || forked()) return;
+        try {
+            deallocate(pointer, order, graph);
+        } catch (const std::exception& error) {
+            emit_ignored(error.what());
+        }
+    }
 
     /// Fills `bytes` of a live block of this arena with zeros, in stream order; recorded if `stream` is being captured.
     /// Waits for bytes that are being restored. Throws Misuse if they are paused or being paused, or the error of a
     /// failing driver call.
-    void zero(void* pointer, std::size_t bytes, StreamRef stream);
+    void zero(void* pointer, std::size_t bytes, StreamRef stream) {
+        const Range range{as_address(pointer), bytes};
+        require_open_for([&] { return text_of({"zero ", in_bytes(bytes), " at ", in_hex(range.address)}); });
+        const auto away = [&] {
+            const std::lock_guard lock{mutex_};
+            return any_away(range);
+        };
+        if (away()) (void)finish_arriving();
+        if (away()) {
+            misuse({in_bytes(bytes), " at ", in_hex(range.address), " in tag ", in_quotes(tag_),
+                    " cannot be zeroed: the memory is paused; resume it first"});
+        }
+        check(driver_.fill(range.address, 0, bytes, stream), "zero memory", bytes, range.address);
+    }
 
     /// Reserves addresses for `bytes`, rounded up to whole steps of `step` bytes (rounded up to whole pages), without
     /// memory. Throws Misuse (a size is 0 or too large, closed), or the error of a failing driver call. `whole`: what
@@ -152,24 +330,133 @@ public:
 
     /// Returns the kept bytes of `bytes` at `pointer`, which may point into a block: available while it is paused, and
     /// later for as long as the policy keeps them. Throws Misuse with the reason if there are none.
-    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes);
+    [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
+        const Asked asked{*this, "backup_view", pointer, bytes};
+        const LiveBlock block = asked.block(std::max<std::size_t>(bytes, 1)); // no store maps 0 bytes
+        check_of_tag(settle(), "wait for copies of an earlier operation");
+        std::shared_ptr<AnySlot> slot;
+        {
+            const std::lock_guard lock{mutex_};
+            const Memory* const memory = memory_with_block(block.address);
+            slot = memory == nullptr ? own_ : slot_of(*memory);
+        }
+        try {
+            BackupView view = slot->view(block.serial, asked.offset_in(block), std::max<std::size_t>(bytes, 1));
+            view.size_bytes = bytes;
+            return view;
+        } catch (const Misuse& error) {
+            asked.refuse(error.what());
+        }
+    }
     /// Replaces kept bytes of paused memory. See MemorySaver::write_backup.
-    void write_backup(void* pointer, const void* from, std::size_t bytes);
+    void write_backup(void* pointer, const void* from, std::size_t bytes) {
+        const Asked asked{*this, "write_backup", pointer, bytes};
+        if (bytes == 0) asked.refuse("the size is 0");
+        if (from == nullptr) asked.refuse("the source pointer is null");
+        const LiveBlock block = asked.block();
+        recover();
+        std::shared_ptr<AnySlot> slot;
+        {
+            const std::lock_guard lock{mutex_};
+            const Memory* const memory = memory_with_block(block.address);
+            if (memory != nullptr && memory->state == Memory::State::paused) slot = slot_of(*memory);
+        }
+        if (slot == nullptr) asked.refuse("it is not paused; write to the memory directly");
+        try {
+            slot->write(block, asked.offset_in(block), static_cast<const std::byte*>(from), bytes);
+        } catch (const Misuse& error) {
+            asked.refuse(error.what());
+        }
+    }
     /// Reads bytes from a file, now and at every resume. See MemorySaver::load.
-    void load(void* pointer, const FileRange& from);
+    void load(void* pointer, const FileRange& given) {
+        const FileRange from{absolute_path(given.path), given.offset, given.bytes}; // later resumes read it again
+        const Asked asked{*this, "load", pointer, from.bytes,
+                          ", \"" + from.path + "\", " + std::to_string(from.offset)};
+        const LiveBlock block = asked.block();
+        {
+            const std::lock_guard lock{mutex_};
+            if (any_away({block.address, block.bytes}))
+                asked.refuse("its block is paused or partly paused; resume the tag first");
+        }
+        try {
+            LiveSet live = live_set({}, "loading");
+            live.extents.push_back({block.address, block.bytes});
+            live.blocks = [block] { return std::vector<LiveBlock>{block}; };
+            if (own_->load(block, asked.offset_in(block), from, live)) return;
+        } catch (const Misuse& error) {
+            asked.refuse(error.what());
+        } catch (...) {
+            unsettle(); // its copies may still be in flight
+            throw;
+        }
+        asked.refuse(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
+    }
     /// Marks these bytes as changed. See MemorySaver::invalidate.
-    void invalidate(const void* pointer, std::size_t bytes);
+    void invalidate(const void* pointer, std::size_t bytes) {
+        const Asked asked{*this, "invalidate", pointer, bytes};
+        const LiveBlock block = asked.block();
+        if (!policy_.keeps_bytes()) asked.refuse("its policy keeps no bytes");
+        own_->invalidate(block, asked.offset_in(block), bytes);
+    }
     /// Marks all saved bytes as out of date, because the program changed them: the next pause saves them again.
-    void invalidate();
+    void invalidate() {
+        const auto turn = take_turn({}, "invalidate");
+        own_->invalidate();
+    }
     /// Allocates in advance the resources that saving the live blocks needs. Thread-safe; allocations continue
     /// meanwhile.
-    void prepare();
+    void prepare() {
+        const auto turn = take_turn({}, "prepare");
+        std::vector<Memory*> active;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const auto& memory : memories_) {
+                if (memory->state == Memory::State::active) active.push_back(memory.get());
+            }
+        }
+        own_->prepare(live_set(std::move(active), "preparing"));
+    }
     /// Drops the backup of memory that is paused now: a resume then behaves as after a pause with `Discard`.
-    void forget_backup();
+    void forget_backup() {
+        const auto turn = take_turn({}, "forget_backup");
+        recover();
+        const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
+        std::vector<Memory*> paused;
+        std::vector<std::shared_ptr<AnySlot>> old;
+        {
+            const std::lock_guard lock{mutex_};
+            merge_memories();
+            for (const auto& memory : memories_) {
+                if (memory->state == Memory::State::paused) paused.push_back(memory.get());
+            }
+        }
+        if (paused.empty()) return;
+        old.reserve(paused.size());
+        ++losses_;
+        bool all = true;
+        {
+            const std::lock_guard lock{mutex_};
+            for (Memory* const memory : paused) {
+                memory->blocks.for_each_saved([&](const Block& block) { all = own_->drop(block.serial) && all; });
+                old.push_back(std::exchange(memory->once, nothing));
+            }
+        }
+        if (!all) own_->invalidate();
+        tell_kept(own_->resumed());
+        for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
+    }
     /// Throws Misuse if the policy has no such option. Waits for an operation that is in progress.
-    void set_retain(bool yes);
+    void set_retain(bool yes) {
+        const auto turn = take_turn({}, "set_retain");
+        if (own_->set_retain(yes)) return;
+        misuse({"set_retain: the policy ", in_quotes(policy_.name()), " of tag ", in_quotes(tag_),
+                " has no retain option"});
+    }
     /// Frees the host memory that copies pass through, of all arenas that share this one's budget.
-    void trim_host() noexcept;
+    void trim_host() noexcept {
+        if (options_.host_budget) tell_kept(options_.host_budget->trim());
+    }
     /// Returns the gate of `bytes` at `pointer`, which may point into a block. See MemorySaver::gate.
     [[nodiscard]] std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes);
     /// If a streamed resume has failed to restore bytes, throws its failure.
@@ -178,20 +465,91 @@ public:
     // --- queries ---
 
     /// Throws Misuse, beginning with `what`, after `close`.
-    void require_open(const char* what) const;
+    void require_open(const char* what) const {
+        require_open_for([&] { return std::string{what}; });
+    }
     /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena is closed. If
     /// bytes are being restored, makes `stream` wait for them; throws Misuse if they could not be restored.
-    void require_resumed(const char* what, StreamRef stream);
+    void require_resumed(const char* what, StreamRef stream) {
+        require_open(what);
+        if (follow_arriving(stream, what)) return;
+        const std::lock_guard lock{mutex_};
+        bool away = false;
+        bool part = false;
+        for (const auto& memory : memories_) {
+            (memory->state == Memory::State::active ? part : away) |= !memory->extents.empty();
+        }
+        if (!away) return;
+        misuse({what, ": tag ", in_quotes(tag_), part ? " is partly paused" : " is paused", "; resume it first"});
+    }
     /// Returns whether a stream belongs to the arena's device. True for the default stream, and if the driver cannot
     /// tell.
-    [[nodiscard]] bool owns_stream(StreamRef stream) const;
+    [[nodiscard]] bool owns_stream(StreamRef stream) const {
+        bool yes = true;
+        const Status status = driver_.owns_stream(stream, yes);
+        if (status.kind != StatusKind::unsupported) check(status, "query the owner of a stream");
+        return yes;
+    }
     /// Returns whether an address lies in this arena.
-    [[nodiscard]] bool contains(const void* pointer) const noexcept;
+    [[nodiscard]] bool contains(const void* pointer) const noexcept {
+        const std::lock_guard lock{mutex_};
+        return addresses_.contain(as_address(pointer));
+    }
     /// Returns whether `bytes` at `pointer`, which may point into a block, lie in live blocks.
-    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes);
+    [[nodiscard]] bool holds(const void* pointer, std::size_t bytes) {
+        const Range range{as_address(pointer), bytes};
+        if (closed_.load() || !contains(pointer) || range.end() < range.address) return false;
+        for (Address at = range.address; at < range.end();) { // a workspace is a row of live blocks
+            const std::optional<LiveBlock> block = block_holding(at);
+            if (!block) return false;
+            at = block->address + block->bytes;
+        }
+        return true;
+    }
     /// Returns whether these bytes lie in live blocks and are resident: not paused, not being paused and not in flight.
-    [[nodiscard]] bool here(const void* pointer, std::size_t bytes);
-    [[nodiscard]] ArenaUsage usage();
+    [[nodiscard]] bool here(const void* pointer, std::size_t bytes) {
+        if (!holds(pointer, bytes)) return false;
+        const std::lock_guard lock{mutex_};
+        return !any_away({as_address(pointer), bytes});
+    }
+    [[nodiscard]] ArenaUsage usage() {
+        fork_check_.require_parent("usage");
+        const bool arriving = coming_back();
+        ArenaUsage row;
+        row.tag = tag_;
+        row.device = device();
+        row.policy = policy_.name();
+        const bool open = !closed_.load();
+        const std::lock_guard lock{mutex_};
+        row.reserved_bytes = addresses_.bytes();
+        row.mapped_bytes = mapped_bytes();
+        row.held_bytes = held().bytes;
+        row.peak_mapped_bytes = std::max(peak_bytes_.load(), physical_bytes_.load());
+        row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
+        row.elastic_bytes = open ? elastic_bytes_.load() : 0;
+        row.pauses = pauses_.load();
+        for (auto each = memories_.begin(); each != memories_.end(); ++each) {
+            const Memory* const memory = each->get();
+            if (open) { // `close` does not clear these counts
+                row.used_bytes += memory->blocks.live_bytes();
+                row.blocks += memory->blocks.live_blocks();
+            }
+            if (memory->state == Memory::State::paused || memory->state == Memory::State::arriving)
+                row.paused_bytes += memory->bytes();
+            const bool counted =
+                std::any_of(memories_.begin(), each, [&](const auto& before) { return before->once == memory->once; });
+            if (!memory->once || counted) continue;
+            row.backed_up_bytes += memory->once->backed_up_bytes();
+            if (const auto scratch = memory->once->scratch()) row.mapped_bytes += scratch->held_bytes();
+        }
+        const bool some_active = physical_bytes_.load() > row.held_bytes;
+        if (arriving) row.paused_bytes = 0;
+        row.state = !open                   ? end()
+                    : arriving              ? "arriving"
+                    : row.paused_bytes == 0 ? (some_active ? "active" : "empty")
+                                            : (some_active ? "partly paused" : "paused");
+        return row;
+    }
 
     [[nodiscard]] const std::string& tag() const noexcept { return tag_; }
     [[nodiscard]] int device() const noexcept { return driver_.device(); }
@@ -209,38 +567,84 @@ public:
         return physical_bytes_.load() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
     }
     /// Returns whether freed blocks or released pages wait for device work.
-    [[nodiscard]] bool anything_waits();
+    [[nodiscard]] bool anything_waits() {
+        const std::lock_guard lock{mutex_};
+        return frees_.any_waiting() || any_in(attic_, [](const Leftover& each) { return each.until != nullptr; });
+    }
     /// Returns whether a pause or a trim would have nothing to do.
-    [[nodiscard]] bool idle_for_pause() const noexcept;
+    [[nodiscard]] bool idle_for_pause() const noexcept {
+        if (mapped_bytes() != 0 || !spent_.empty()) return false;
+        const std::lock_guard lock{mutex_};
+        return !held().foreign;
+    }
     /// Returns whether a resume would have nothing to do.
-    [[nodiscard]] bool nothing_paused() noexcept;
+    [[nodiscard]] bool nothing_paused() noexcept {
+        const std::lock_guard lock{mutex_};
+        const bool all = all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
+        return all && attic_.empty() && spent_.empty();
+    }
     /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
     /// Returns how often bytes were given up: by a policy that keeps none, or by `forget_backup`. Counted before the
     /// memory can be found resident again.
     [[nodiscard]] std::uint64_t losses() const noexcept { return losses_.load(); }
     /// Returns whether no memory is paused or being paused. Held pages do not count.
-    [[nodiscard]] bool all_resident() noexcept;
+    [[nodiscard]] bool all_resident() noexcept {
+        const std::lock_guard lock{mutex_};
+        return all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
+    }
     /// Returns whether all paused memory has been mapped and its bytes are being restored.
     [[nodiscard]] bool on_its_way() noexcept;
     /// Returns whether some pages are active or are just being paused.
-    [[nodiscard]] bool any_resident() noexcept;
+    [[nodiscard]] bool any_resident() noexcept {
+        const std::lock_guard lock{mutex_};
+        return any_in(memories_, [](const auto& memory) {
+            return memory->state == Memory::State::leaving ||
+                   (memory->state == Memory::State::active && !memory->extents.empty());
+        });
+    }
     /// Returns the physical bytes that a resume would take now.
-    [[nodiscard]] std::size_t bytes_to_resume();
+    [[nodiscard]] std::size_t bytes_to_resume() {
+        if (coming_back()) return 0; // its pages are already there
+        const std::lock_guard lock{mutex_};
+        if (closed_.load()) return 0;
+        std::size_t bytes = 0;
+        std::vector<Memory*> paused;
+        for (const auto& memory : memories_) {
+            if (memory->state != Memory::State::paused) continue;
+            paused.push_back(memory.get());
+            for (const Extent& extent : memory->extents) bytes += extent.owns ? 0 : extent.bytes;
+            for (const Range& dead : dead_ranges(*memory)) bytes -= dead.bytes;
+        }
+        if (bytes != 0) each_scratch(paused, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
+        return bytes;
+    }
 
     // --- operations ---
 
     /// Waits for the turn, then until bytes in flight have arrived or failed to arrive. Throws NotIdle once the
     /// deadline has passed; Misuse, beginning with `what`, after `close`. With `join`, does not wait for bytes that a
     /// streamed resume is still restoring.
-    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false);
+    Turn::Hold take_turn(const Deadline& deadline = {}, const char* what = "use", bool join = false) {
+        fork_check_.require_parent(what); // before any lock: a forked child may find it locked forever
+        auto hold = turn_.take(deadline, tag_);
+        require_open(what);
+        commit_arriving(deadline, join);
+        (void)spent_.retry();
+        return hold;
+    }
     /// Waits for the device if a `recover` would, which knows no deadline. By an event, which breaks captures: only for
     /// operations that keep them out, and wait for no streams named by the program. Requires the turn. Throws NotIdle
     /// once the deadline has passed.
     void await_copies(const Deadline& deadline);
     /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
     /// child.
-    std::optional<Turn::Hold> try_turn();
+    std::optional<Turn::Hold> try_turn() {
+        if (closed_.load() || forked()) return {};
+        auto hold = turn_.try_take();
+        if (hold && !try_settle_arriving()) hold.reset();
+        return hold;
+    }
     /// Waits until another thread's operation on this arena ends, if that has only its own copies left, and for bytes
     /// in flight. Returns whether there were any.
     bool wait_for_copies(const Deadline& deadline) noexcept;
@@ -260,7 +664,17 @@ public:
     std::size_t release_unused(bool wait) noexcept;
 
     /// Retries the release of pages that are no memory any more, if no operation is in progress.
-    void release_leftovers() noexcept;
+    void release_leftovers() noexcept {
+        std::size_t released = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            if (attic_.empty()) return;
+        }
+        try {
+            if (const auto turn = try_turn()) (void)retry_attic(released);
+        } catch (const std::exception&) { // the next call tries again
+        }
+    }
 
     /// All memory of the arena; its extents and live blocks, also those that graphs keep, are sorted by address.
     struct Contents {
@@ -270,9 +684,36 @@ public:
     /// For pages that other processes are about to read. Until a pause has released them, no block is allocated in
     /// them and no exchange hands them over; new blocks come from other pages. Requires the turn. Throws Misuse if any
     /// memory is paused. The contents say what had been sealed before.
-    Contents seal();
+    Contents seal() {
+        Contents contents;
+        const std::lock_guard lock{mutex_};
+        for (const auto& memory : memories_) {
+            if (memory->state != Memory::State::active) misuse_of(tag_, {"tag ", in_quotes(tag_), ": it is paused"});
+            contents.extents.insert(contents.extents.end(), memory->extents.begin(), memory->extents.end());
+            memory->blocks.for_each_saved([&](const Block& block) { contents.blocks.push_back(live_of(block)); });
+        }
+        const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
+        std::sort(contents.extents.begin(), contents.extents.end(), by_address);
+        std::sort(contents.blocks.begin(), contents.blocks.end(), by_address);
+        for (const auto& memory : memories_) {
+            for (Extent& extent : memory->extents) extent.sealed = memory->sealed = true;
+        }
+        return contents;
+    }
     /// Takes a `seal` back, except for what had been sealed before. Requires the turn.
-    void unseal(const Contents& contents) noexcept;
+    void unseal(const Contents& contents) noexcept {
+        const std::lock_guard lock{mutex_};
+        for (const auto& memory : memories_) {
+            memory->sealed = false;
+            for (Extent& extent : memory->extents) {
+                const auto before = std::find_if(contents.extents.begin(), contents.extents.end(),
+                                                 [&](const Extent& each) { return each.address == extent.address; });
+                if (before != contents.extents.end() && !before->sealed) extent.sealed = false;
+                memory->sealed = memory->sealed || extent.sealed;
+            }
+        }
+        merge_memories();
+    }
 
     /// Returns whether this process is a forked child of the one that made the arena. The owner must then leave the
     /// arena alone, because its memory and files belong to the parent.
@@ -282,7 +723,21 @@ public:
     /// device is not a failure. Throws the error of the first failing driver call after trying everything; the next
     /// call retries what is left. `closing` is called once no block can be allocated any more, before the addresses are
     /// unreserved. If the device cannot be waited for, `closing` is not called and the arena stays open.
-    void close(FunctionRef<void()> closing = [] {});
+    void close(FunctionRef<void()> closing = [] {}) {
+        fork_check_.require_parent("close");
+        cancel_arriving();
+        const auto turn = turn_.take({}, tag_);
+        commit_arriving();
+        give_up_failed_arrival();
+        stop_serving();
+        closing();
+        const Status kept = end_slots();
+        const Status gates = gates_.close();
+        const Status pages = drop_all();
+        check_of_tag(pages, "release an arena's memory");
+        if (gates.kind != StatusKind::gone) check_of_tag(gates, "release the resources of gates");
+        check_of_tag(kept, "release a backup's storage");
+    }
     [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
 
     std::uint64_t arena_serial = 0; // of a saver's table of tags
@@ -294,7 +749,29 @@ public:
 
 private:
     friend class ElasticRange;
-    class Growth; // the right to add pages
+    /// The right to add pages.
+    class Growth {
+    public:
+        explicit Growth(ArenaCore& core) : core_{core} {
+            std::unique_lock lock{core.mutex_};
+            waited_ = core.growing_;
+            core.grown_.wait(lock, [&] { return !core.growing_; });
+            core.growing_ = true;
+        }
+        Growth(const Growth&) = delete;
+        Growth& operator=(const Growth&) = delete;
+        ~Growth() {
+            const std::lock_guard lock{core_.mutex_};
+            core_.growing_ = false;
+            core_.grown_.notify_all();
+        }
+        /// Returns whether another thread was adding pages, which may suffice.
+        [[nodiscard]] bool waited() const noexcept { return waited_; }
+
+    private:
+        ArenaCore& core_;
+        bool waited_;
+    };
 
     /// Pages that are no memory any more, but that the driver would not take back, or that work may still use.
     struct Leftover {
@@ -302,148 +779,784 @@ private:
         bool owns_addresses;                     // otherwise they belong to an elastic range
         std::shared_ptr<const WorkMark> until{}; // work that an elastic release waits for; nothing failed
     };
-    struct Kept; // a block that was deallocated in a capture: ends with the graph
+    /// A block that was deallocated in a capture: ends with the graph.
+    struct Kept {
+        explicit Kept(std::shared_ptr<ArenaCore> of) noexcept : arena{std::move(of)} {}
+        Kept(const Kept&) = delete;
+        Kept& operator=(const Kept&) = delete;
+        ~Kept() {
+            if (block != 0) arena->let_go(block);
+        }
+
+        std::shared_ptr<ArenaCore> arena;
+        Address block = 0; // guarded by the arena's mutex
+    };
     /// Frees such a block, as if deallocated now: the graph is gone.
-    void let_go(Address block) noexcept;
+    void let_go(Address address) noexcept {
+        if (forked()) return;
+        Frees::Lock lock{mutex_};
+        if (closed_.load()) return;
+        bool now = memory_with_block(address)->state == Memory::State::paused; // no work can touch it
+        try {
+            if (!now) frees_.after_fence(address, memory_with_block(address)->blocks.find(address)->bytes);
+        } catch (const std::bad_alloc&) { // waiting takes no host memory
+            try {
+                frees_.fence(lock);
+                now = true;
+            } catch (const std::exception& error) { // it stays until the arena closes
+                lock.unlock();
+                return emit_ignored(error.what());
+            }
+            if (closed_.load()) return;
+        }
+        Memory& memory = *memory_with_block(address);
+        const Block& block = *memory.blocks.find(address);
+        forget(memory, block.serial);
+        memory.blocks.mark_freed(block);
+        if (now) memory.blocks.reclaim(address);
+    }
 
     // --- the steps of `close` ---
 
     /// Waits for the device; after that, no block can be allocated or freed. Throws if it cannot be waited for; then
     /// the arena stays open.
-    void stop_serving();
-    Status end_slots() noexcept;
-    Status drop_all() noexcept;
+    void stop_serving() {
+        {
+            std::unique_lock lock{mutex_};
+            closing_.store(true);
+            grown_.wait(lock, [&] { return !growing_; });
+        }
+        const std::uint64_t fence = frees_.begin_fence();
+        const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
+        if (drained.ok()) frees_.finish_fence(fence);
+        if (!drained.ok() && drained.kind != StatusKind::gone) {
+            closing_.store(false);
+            check_of_tag(drained, "wait for the device before closing an arena");
+        }
+        Frees::Lock lock{mutex_};
+        closed_.store(true);
+        frees_.clear(lock);
+    }
+    Status end_slots() noexcept {
+        Status first;
+        (void)note_left(first, spent_.retry());
+        const auto end = [&](std::shared_ptr<AnySlot>& slot) {
+            std::shared_ptr<AnySlot> last;
+            {
+                const std::lock_guard lock{mutex_};
+                last.swap(slot);
+            }
+            if (last) (void)note_left(first, spent_.add(std::move(last)));
+        };
+        for (const auto& memory : memories_) end(memory->once);
+        end(own_);
+        return first;
+    }
+    Status drop_all() noexcept {
+        Status first;
+        bool all = true;
+        const auto release = [&](Extent& kept) { // nobody else touches the memories any more, except queries
+            Extent extent = kept;
+            all = note_left(first, drop(extent)) && all;
+            const std::lock_guard lock{mutex_};
+            kept = extent;
+        };
+        for (const auto& memory : memories_) {
+            for (Extent& extent : memory->extents) release(extent);
+        }
+        for (Leftover& leftover : attic_) { // also work of other devices may use what elastic ranges released
+            const Status passed = leftover.until == nullptr ? Status{} : leftover.until->wait();
+            const bool idle =
+                note_left(first, passed) || passed.kind == StatusKind::gone; // nothing runs on a lost device
+            all = idle && all;
+            if (idle) release(leftover.extent);
+        }
+        if (!all) return first;
+        Addresses gone;
+        std::vector<Leftover> attic; // a mark in it may close an event: without the mutex
+        {
+            const std::lock_guard lock{mutex_};
+            memories_.clear();
+            attic.swap(attic_);
+            extents_ = 0;
+            std::swap(gone, addresses_);
+        }
+        if (!note_left(first, gone.close())) {
+            const std::lock_guard lock{mutex_};
+            std::swap(gone, addresses_);
+        }
+        return first;
+    }
 
     // --- pages: none of these takes the mutex ---
 
-    Status create(Extent& extent) noexcept;
+    Status create(Extent& extent) noexcept {
+        const Status status = driver_.create(extent.bytes, extent.pages);
+        if (!status.ok()) return status;
+        extent.owns = true;
+        note_physical(extent.bytes);
+        return status;
+    }
     /// Maps pages at an extent, and allows access. After a failure, the extent may be mapped.
-    Status map(Extent& extent, PageHandle pages) noexcept;
-    Status unmap(Extent& extent) noexcept;
-    Status release(Extent& extent) noexcept;
+    Status map(Extent& extent, PageHandle pages) noexcept {
+        if (!extent.mapped) {
+            const Status status = driver_.map(extent.address, extent.bytes, pages);
+            if (!status.ok()) return status;
+            extent.mapped = true;
+        }
+        return driver_.allow_access(extent.address, extent.bytes, extent.sealed ? Rights::read : Rights::read_write);
+    }
+    Status unmap(Extent& extent) noexcept {
+        if (!extent.mapped) return {};
+        const Status status = driver_.unmap(extent.address, extent.bytes);
+        if (status.ok()) extent.mapped = false;
+        return status;
+    }
+    Status release(Extent& extent) noexcept {
+        if (!extent.owns) return {};
+        const Status status = driver_.release(extent.pages);
+        if (!status.ok()) return status;
+        extent.owns = extent.sealed = false;
+        physical_bytes_ -= extent.bytes;
+        return status;
+    }
     /// Unmaps and releases. If that fails, the extent keeps what is left.
-    Status drop(Extent& extent) noexcept;
+    Status drop(Extent& extent) noexcept {
+        const Status status = unmap(extent);
+        return status.ok() ? release(extent) : status;
+    }
     /// Transfers ownership of the pages of `from`, an extent of `other`, to `to`, which has them mapped too.
-    void take_over(Extent& to, ArenaCore& other, Extent& from) noexcept;
-    void note_physical(std::size_t more) noexcept;
+    void take_over(Extent& to, ArenaCore& other, Extent& from) noexcept {
+        to.pages = from.pages;
+        to.owns = true;
+        from.owns = false;
+        other.physical_bytes_ -= from.bytes;
+        note_physical(to.bytes);
+    }
+    void note_physical(std::size_t more) noexcept {
+        const std::size_t now = physical_bytes_.fetch_add(more) + more;
+        std::size_t peak = peak_bytes_.load();
+        while (peak < now && !peak_bytes_.compare_exchange_weak(peak, now)) {
+        }
+    }
     /// Creates pages for all extents that have none, stopping at the first failure. Returns out_of_memory also if less
     /// than the margin would be left free. `beside`: bytes that will be created in addition.
-    Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept;
-    [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const;
+    Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept {
+        std::size_t needed = beside;
+        for (const Extent& extent : extents) needed += extent.owns || extent.mapped ? 0 : extent.bytes;
+        if (const std::size_t margin = margin_.load(); margin != 0 && needed != 0) {
+            DeviceMemory memory;
+            if (const Status status = driver_.memory(memory); !status.ok()) return status;
+            if (memory.free_bytes < margin || memory.free_bytes - margin < needed)
+                return {StatusKind::out_of_memory, 0, "less than the margin would remain free"};
+        }
+        for (Extent& extent : extents) {
+            if (extent.owns || extent.mapped) continue; // kept, or another arena's pages
+            const Status status = create(extent);
+            if (!status.ok()) return status;
+        }
+        return {};
+    }
+    [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const {
+        DeviceMemory memory;
+        (void)driver_.memory(memory);
+        const std::string name = driver_.name();
+        if (status.kind != StatusKind::out_of_memory) raise_of(status, what, {"tag ", in_quotes(tag_), " on ", name});
+        const std::string margins =
+            margin() != 0 ? text_of({", of which ", in_bytes(margin()), " are the margin"}) : "";
+        raise_of(status, what,
+                 {"tag ", in_quotes(tag_), " on ", name, " needs ", in_bytes(needed), ", ", in_bytes(memory.free_bytes),
+                  " are free", margins},
+                 needed, memory.free_bytes);
+    }
     /// Notes that copies of a failed operation may still be in flight. `settle` waits for them; nothing is released
     /// before, and no block becomes free before the device has been waited for.
     void unsettle() noexcept { unsettled_.store(true); }
-    Status settle() noexcept;
+    Status settle() noexcept {
+        if (!unsettled_.load()) return {};
+        const std::uint64_t fence = frees_.begin_fence();
+        Status status = driver_.drain();
+        if (status.kind == StatusKind::gone) status = {}; // nothing runs on a lost device
+        if (!status.ok()) return status;
+        frees_.finish_fence(fence);
+        unsettled_.store(false);
+        return status;
+    }
 
     // --- growth ---
 
     /// Returns a block of `size` bytes (a multiple of 256) from active memory, growing the arena if necessary. Throws
     /// OutOfMemory only after all unused memory of the arena has been reclaimed, waiting for the device if necessary;
     /// or after other threads have `most_reclaims` times taken the memory that it reclaimed.
-    Address take_block(std::size_t size, const Request& request);
+    Address take_block(std::size_t size, const Request& request) {
+        int reclaims = 0;            // limited, because other threads may keep taking what this one reclaims
+        int waits = gentle_reclaims; // for operations of other threads
+        bool nothing = false;        // the last reclaim found nothing
+        for (bool waited = false;;) {
+            if (closing_.load() || forked()) refuse_closed(request.text());
+            const std::uint64_t passed = frees_.last_done();
+            const std::uint64_t ended = turn_.ended();
+            {
+                Frees::Lock lock = Frees::lock(mutex_);
+                if (const Address address = serve(lock, size, request)) return address;
+                // Other threads may take the memory that this one waited for, so it waits only once to avoid growth, or
+                // it might never be served.
+                const std::size_t growth = std::max(size, growth_step(physical_bytes_, granularity_));
+                if (!waited && frees_.fence_is_worth_it(lock, growth)) {
+                    waited = true;
+                    frees_.fence_oldest(lock); // often a wait that another thread has begun
+                    continue;
+                }
+            }
+            try {
+                grow(size, request.alignment);
+            } catch (const Error& error) {
+                const Status status = error.status();
+                if (reclaims == most_reclaims || status.kind == StatusKind::gone) throw;
+                // Memory may have become free through another thread's operation, or its wait.
+                const bool found = turn_.ended() != ended || reclaim_own(reclaims < gentle_reclaims, waits) ||
+                                   frees_.last_done() != passed;
+                const bool no_room = status.ok() || status.kind == StatusKind::out_of_memory;
+                if (!found && (nothing || !no_room)) throw;
+                nothing = !found;
+                reclaims += 1;
+            }
+        }
+    }
     static constexpr int most_reclaims = 64;
     static constexpr int gentle_reclaims = 8; // the first of them keep the arena's pages
     /// Returns a block of active memory, or 0.
-    Address serve(Frees::Lock& lock, std::size_t size, const Request& request);
+    Address serve(Frees::Lock& lock, std::size_t size, const Request& request) {
+        if (request.stream && frees_.reusable_in(lock, *request.stream)) {
+            const Address freed = frees_.take(*request.stream, size, [&](Range block) {
+                return block.address % request.alignment == 0 && memory_with_block(block.address)->serves();
+            });
+            if (freed != 0) {
+                memory_with_block(freed)->blocks.revive(freed, request.bytes);
+                return freed;
+            }
+        }
+        do {
+            if (closing_.load()) return 0;                                                 // its pages may be going
+            for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) { // the newest first
+                if (!(*memory)->serves()) continue;
+                const Block* const block = (*memory)->blocks.allocate(size, request.alignment, request.bytes);
+                if (block != nullptr) return block->address;
+            }
+        } while (collect(lock));
+        return 0;
+    }
     /// Adds active memory for a block of `bytes`. If it had to wait while another thread did that, adds none.
-    void grow(std::size_t bytes, std::size_t alignment);
+    void grow(std::size_t bytes, std::size_t alignment) {
+        const Growth growth{*this};
+        if (closing_.load() || forked()) refuse_closed(text_of({"allocate ", in_bytes(bytes)}));
+        if (growth.waited()) return;
+        const std::size_t needed = align_up(bytes, granularity_);
+        const std::size_t capacity = capacity_.load();
+        const std::size_t owned = physical_bytes_.load();
+        check_capacity(capacity, needed);
+        std::size_t step = std::max(needed, growth_step(owned, granularity_));
+        if (capacity != 0) step = std::min(step, std::max(needed, capacity - std::min(owned, capacity)));
+        step = align_down(step, granularity_);
+        DeviceMemory memory;
+        if (needed > 1_GiB && driver_.memory(memory).ok() &&
+            needed > memory.total_bytes) { // no reservation could succeed
+            raise_no_room({StatusKind::out_of_memory, 0, "more than the device's total memory"},
+                          "allocate device memory", needed);
+        }
+        const auto add = [&](std::size_t size) {
+            std::vector<Range> range(1); // before the addresses, which would be lost if this threw
+            range[0] = take_addresses(size, alignment, needed);
+            return add_memory(range, false);
+        };
+        Status status = add(step);
+        if (status.kind == StatusKind::out_of_memory && step != needed) status = add(needed);
+        if (!status.ok()) raise_no_room(status, "allocate device memory", needed);
+    }
     /// Takes addresses, reserving another segment if necessary; if none can be reserved for `bytes`, takes `least`.
     /// Requires the Growth.
-    Range take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least);
+    Range take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least) {
+        alignment = std::max(alignment, granularity_);
+        std::size_t wanted = 0;
+        {
+            const std::lock_guard lock{mutex_};
+            if (const Address address = addresses_.take(bytes, alignment)) return {address, bytes};
+            wanted = align_up(segment_bytes(addresses_.bytes(), bytes), granularity_);
+        }
+        Reservation reservation;
+        const std::size_t at = std::max<std::size_t>(alignment, 1_MiB);
+        Status status = reservation.open(driver_, wanted + granularity_, at);
+        if (!status.ok() && wanted != bytes) { // if that many cannot be reserved, only the needed ones
+            wanted = bytes;
+            status = reservation.open(driver_, wanted + granularity_, at);
+        }
+        if (!status.ok() && bytes != least) return take_addresses(least, alignment, least);
+        check(status, "reserve addresses", wanted, 0);
+        const Range all{reservation.get().address, wanted};
+        driver_.name_addresses(all.address, reservation.get().bytes, text_of({"tag ", in_quotes(tag_)}).c_str());
+        {
+            const std::lock_guard lock{mutex_};
+            addresses_.add(std::move(reservation), wanted);
+        }
+        try {
+            if (on_segment_) on_segment_(all, weak_from_this().lock());
+        } catch (...) {
+            Reservation unused; // closed without the mutex
+            const std::lock_guard lock{mutex_};
+            unused = addresses_.take_last();
+            throw;
+        }
+        const std::lock_guard lock{mutex_};
+        return {addresses_.take(bytes, alignment), bytes};
+    }
     /// Creates and maps pages at sorted `ranges`, which become active memory: free, or `elastic`: live blocks with
     /// handles of their own, whose addresses are an elastic range's. Requires the Growth. Strong exception guarantee,
     /// except that pages which cannot be released become leftovers; unless elastic, these then own their addresses, and
     /// the rest of the addresses is freed.
-    Status add_memory(const std::vector<Range>& ranges, bool elastic);
+    Status add_memory(const std::vector<Range>& ranges, bool elastic) {
+        std::vector<Extent> extents;
+        try {
+            for (const Range& range : ranges) split_into_extents(range, granularity_, options_.single_handle, extents);
+            for (Extent& extent : extents) extent.fixed = extent.fixed || elastic;
+            const std::lock_guard lock{mutex_};
+            reserve_attic(extents.size());
+            extents_ += extents.size();
+        } catch (const std::bad_alloc&) {
+            for (const Range& range : ranges) {
+                if (!elastic) free_addresses(range);
+            }
+            throw;
+        }
+        Status status = create_all(extents);
+        for (std::size_t i = 0; status.ok() && i < extents.size(); ++i) status = map(extents[i], extents[i].pages);
+        std::exception_ptr lacking;
+        try {
+            if (status.ok()) return take_in(ranges, extents, elastic), status;
+        } catch (const std::bad_alloc&) {
+            lacking = std::current_exception();
+        }
+        for (Extent& extent : extents) leave(extent, !elastic, drop(extent));
+        if (lacking) std::rethrow_exception(lacking);
+        return status;
+    }
     /// Adds mapped pages to active memory. Strong exception guarantee: may throw std::bad_alloc.
-    void take_in(const std::vector<Range>& ranges, const std::vector<Extent>& extents, bool elastic);
+    void take_in(const std::vector<Range>& ranges, const std::vector<Extent>& extents, bool elastic) {
+        const std::lock_guard lock{mutex_};
+        auto fresh = std::make_unique<Memory>(last_serial_);
+        for (const Range& range : ranges) fresh->blocks.add(range, elastic ? Block::State::live : Block::State::free);
+        fresh->extents = extents;
+        if (Memory* const memory = newest_active()) return memory->merge(*fresh);
+        memories_.push_back(std::move(fresh));
+    }
     /// Throws Misuse if `more` bytes exceed `capacity`.
-    void check_capacity(std::size_t capacity, std::size_t more) const;
+    void check_capacity(std::size_t capacity, std::size_t more) const {
+        const std::size_t owned = physical_bytes_.load();
+        if (capacity == 0 || (owned <= capacity && more <= capacity - owned)) return;
+        misuse(
+            {"tag ", in_quotes(tag_), ": ", in_bytes(more), " more would exceed its capacity of ", in_bytes(capacity)});
+    }
     /// Makes all unused memory of the arena reusable and releases free extents. Waits for the device if freed memory
     /// waits for it. Returns whether anything changed. `gentle`: keeps the pages if freed memory waited, because that
     /// memory may be enough. `waits`: how many more times to wait for another thread's operation; decremented by one
     /// that did.
-    bool reclaim_own(bool gentle, int& waits);
-    [[nodiscard]] std::size_t check_request(const Request& request) const;
-    void free_addresses(Range range) noexcept;
+    bool reclaim_own(bool gentle, int& waits) {
+        const bool any = anything_waits();
+        if (any) {
+            Frees::Lock lock{mutex_};
+            const bool freed = frees_.any_waiting();
+            frees_.fence(lock);
+            if (gentle && freed) return true; // the freed memory may be enough; keep the pages
+        }
+        if (release_unused(false) != 0) return true;
+        if (waits == 0 || !wait_for_copies({})) return any;
+        waits -= 1; // that operation may have held the missing memory
+        return true;
+    }
+    [[nodiscard]] std::size_t check_request(const Request& request) const {
+        request.check(tag_);
+        if (request.alignment > 1_GiB)
+            request.refuse(tag_, {"the alignment of ", in_bytes(request.alignment), " is more than 1 GiB"});
+        const std::size_t capacity = capacity_.load();
+        if (capacity != 0 && request.bytes > capacity)
+            request.refuse(tag_, {"more than the tag's capacity of ", in_bytes(capacity)});
+        if (request.bytes > std::numeric_limits<std::size_t>::max() / 2)
+            request.refuse(tag_, {"the size exceeds any address space"});
+        return align_up(request.bytes, BlockAllocator::unit);
+    }
+    void free_addresses(Range range) noexcept {
+        bool freed = false;
+        {
+            const std::lock_guard lock{mutex_};
+            freed = addresses_.give(range);
+        }
+        if (!freed) emit_ignored("no host memory to free addresses");
+    }
 
     // --- memories: all require the mutex ---
 
-    [[nodiscard]] Memory* newest_active() noexcept;
-    [[nodiscard]] Memory* memory_with_block(Address address) noexcept;
+    [[nodiscard]] Memory* newest_active() noexcept {
+        for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) {
+            if ((*memory)->serves()) return memory->get();
+        }
+        return nullptr;
+    }
+    [[nodiscard]] Memory* memory_with_block(Address address) noexcept {
+        for (const auto& memory : memories_) {
+            if (memory->blocks.find(address) != nullptr) return memory.get();
+        }
+        return nullptr;
+    }
     /// Merges memories of the same state and slot where that is possible. Never throws: what cannot be merged for lack
     /// of host memory stays apart.
-    void merge_memories() noexcept;
+    void merge_memories() noexcept {
+        for (std::size_t i = 0; i < memories_.size(); ++i) {
+            for (std::size_t j = i + 1; j < memories_.size();) {
+                Memory& into = *memories_[i];
+                Memory& from = *memories_[j];
+                const bool still = into.state == Memory::State::active || into.state == Memory::State::paused;
+                if (!still || into.state != from.state || into.once != from.once || into.sealed != from.sealed) {
+                    ++j;
+                    continue;
+                }
+                try { // the smaller one into the larger one
+                    if (into.blocks.live_blocks() < from.blocks.live_blocks()) memories_[i].swap(memories_[j]);
+                    memories_[i]->merge(*memories_[j]);
+                    memories_.erase(memories_.begin() + static_cast<std::ptrdiff_t>(j));
+                } catch (const std::bad_alloc&) { // they stay apart
+                    ++j;
+                }
+            }
+        }
+    }
     /// Returns whether any part of a range is paused or being paused.
-    [[nodiscard]] bool any_away(Range range) const noexcept;
+    [[nodiscard]] bool any_away(Range range) const noexcept {
+        return any_in(memories_, [&](const auto& memory) {
+            if (memory->state == Memory::State::active) return false;
+            return any_in(memory->extents, [&](const Extent& extent) { return overlap(extent.range(), range); });
+        });
+    }
     /// Makes freed blocks free whose work has completed. Returns whether there was any.
-    bool collect(Frees::Lock& lock);
-    void reclaim(Address block) noexcept;
+    bool collect(Frees::Lock& lock) {
+        return frees_.collect(lock, [&](Address block) { reclaim(block); });
+    }
+    void reclaim(Address block) noexcept { memory_with_block(block)->blocks.reclaim(block); }
     /// Makes all freed blocks of paused memory free, because no work can touch them any more.
-    void free_paused() noexcept;
+    void free_paused() noexcept {
+        frees_.collect_if([&](Address block) { return memory_with_block(block)->state == Memory::State::paused; },
+                          [&](Address block) { reclaim(block); });
+    }
     /// Returns the live block at an address, and its memory. Throws Misuse if there is none.
-    std::pair<Memory*, const Block*> live_block(Address address);
-    void forget(const Memory& memory, std::uint64_t serial) noexcept;
+    std::pair<Memory*, const Block*> live_block(Address address) {
+        if (Memory* const memory = memory_with_block(address)) {
+            const Block* const block = memory->blocks.find(address);
+            if (block->state == Block::State::live) return {memory, block};
+            misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_), ": this block of ",
+                    in_bytes(block->requested), " was freed before"});
+        }
+        if (!addresses_.contain(address))
+            misuse({"deallocate(", in_hex(address), "): not a pointer of tag ", in_quotes(tag_)});
+        for (const auto& memory : memories_) {
+            const Block* const around = memory->blocks.holding(address);
+            if (around == nullptr || around->state != Block::State::live) continue;
+            misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
+                    ": the pointer lies inside a block of ", in_bytes(around->requested), " that starts at ",
+                    in_hex(around->address)});
+        }
+        misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
+                ": no block of this tag starts here; it may have been freed before"});
+    }
+    void forget(const Memory& memory, std::uint64_t serial) noexcept {
+        if (own_) own_->forget(serial);
+        if (memory.once) memory.once->forget(serial);
+    }
     /// Keeps capacity in `attic_` for `more` extents beside those that exist.
-    void reserve_attic(std::size_t more);
+    void reserve_attic(std::size_t more) { attic_.reserve(attic_.size() + extents_ + more); }
 
     // --- leftovers ---
 
     /// Adds pages that could not be released, or that wait for work. Capacity was reserved for every extent.
     void leave(const Extent& extent, bool owns_addresses, const Status& status,
-               std::shared_ptr<const WorkMark> until = {}) noexcept;
+               std::shared_ptr<const WorkMark> until = {}) noexcept {
+        tell_kept(status, "release pages (the next operation retries)");
+        const std::lock_guard lock{mutex_};
+        extents_ -= 1;
+        const bool empty = !extent.owns && !extent.mapped;
+        if (empty && (!owns_addresses || addresses_.give(extent.range()))) return;
+        attic_.push_back({extent, owns_addresses, std::move(until)}); // capacity was reserved for every extent
+    }
     /// Retries the release of leftovers, and of pages kept by paused memory. Adds the bytes released to
     /// `released_bytes`. Waits for the device only if copies of a failed operation may be in flight. Requires the turn.
-    Status retry_leftovers(std::size_t& released_bytes) noexcept;
-    Status retry_attic(std::size_t& released_bytes) noexcept;
+    Status retry_leftovers(std::size_t& released_bytes) noexcept {
+        Status first = retry_attic(released_bytes);
+        if (!note_first(first, settle())) return first;
+        Memory* each = nullptr;
+        for (std::size_t i = 0; (each = memory(i)) != nullptr; ++i) {
+            if (each->state != Memory::State::paused) continue;
+            for (Extent& kept : each->extents) {
+                if (!kept.owns && !kept.mapped) continue;
+                Extent extent = kept; // queries read it under the mutex
+                const std::size_t bytes = extent.owns ? extent.bytes : 0;
+                if (note_first(first, drop(extent))) released_bytes += bytes;
+                const std::lock_guard lock{mutex_};
+                kept = extent;
+            }
+        }
+        return first;
+    }
+    Status retry_attic(std::size_t& released_bytes) noexcept {
+        Status first;
+        std::size_t left = 0; // how many to look at: those added meanwhile are not retried
+        {
+            const std::lock_guard lock{mutex_};
+            left = attic_.size();
+        }
+        for (std::size_t at = 0; left != 0; --left) {
+            Leftover each;
+            {
+                const std::lock_guard lock{mutex_};
+                each = attic_[at]; // stays there: whoever frees its addresses must find it
+            }
+            bool passed = true;
+            const Status status = each.until != nullptr ? each.until->query(passed) : settle();
+            if (note_first(first, status) && passed) {
+                const std::size_t bytes = each.extent.owns ? each.extent.bytes : 0;
+                if (note_first(first, drop(each.extent))) released_bytes += bytes;
+                each.until = nullptr;
+            }
+            const std::lock_guard lock{mutex_};
+            Leftover& entry = attic_[at];
+            entry.extent = each.extent;
+            entry.until.swap(each.until); // the old mark ends without the mutex
+            const bool empty = !each.extent.owns && !each.extent.mapped;
+            if (empty && (!entry.owns_addresses || addresses_.give(each.extent.range()))) {
+                attic_.erase(attic_.begin() + static_cast<std::ptrdiff_t>(at));
+            } else {
+                ++at;
+            }
+        }
+        return first;
+    }
     struct Held {
         std::size_t bytes = 0; ///< of leftovers and of paused memory
         bool foreign = false;  ///< paused memory still has pages mapped that it has handed over
     };
     /// The caller holds the mutex.
-    [[nodiscard]] Held held() const noexcept;
+    [[nodiscard]] Held held() const noexcept {
+        Held held;
+        for (const Leftover& each : attic_) held.bytes += each.extent.owns ? each.extent.bytes : 0;
+        for (const auto& memory : memories_) {
+            if (memory->state != Memory::State::paused) continue;
+            for (const Extent& extent : memory->extents) {
+                held.bytes += extent.owns ? extent.bytes : 0;
+                held.foreign = held.foreign || (extent.mapped && !extent.owns);
+            }
+        }
+        return held;
+    }
 
     // --- operations: require the turn ---
 
     /// Calls `act(scratch)` for the scratch memory of each slot that keeps the bytes of these memories.
-    void each_scratch(const std::vector<Memory*>& memories, FunctionRef<void(DeviceScratch&)> act) const;
+    void each_scratch(const std::vector<Memory*>& memories, FunctionRef<void(DeviceScratch&)> act) const {
+        for (std::size_t i = 0; i < memories.size(); ++i) {
+            const std::shared_ptr<AnySlot>& slot = slot_of(*memories[i]);
+            const auto before = memories.begin() + static_cast<std::ptrdiff_t>(i);
+            const bool known =
+                std::any_of(memories.begin(), before, [&](const Memory* memory) { return slot_of(*memory) == slot; });
+            if (const auto scratch = known || !slot ? nullptr : slot->scratch()) act(*scratch);
+        }
+    }
     /// Returns the i-th memory, or null behind the last. While the turn is held, none is removed and none comes
     /// between.
-    [[nodiscard]] Memory* memory(std::size_t i) noexcept;
+    [[nodiscard]] Memory* memory(std::size_t i) noexcept {
+        const std::lock_guard lock{mutex_};
+        return i < memories_.size() ? memories_[i].get() : nullptr;
+    }
     /// Releases a slot's scratch memory and adds its size to `released_bytes`.
-    static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept;
+    static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept {
+        const auto scratch = slot ? slot->scratch() : nullptr;
+        if (!scratch) return {};
+        const std::size_t before = scratch->held_bytes();
+        const Status status = scratch->give();
+        released_bytes += before - scratch->held_bytes();
+        return status;
+    }
     /// Returns the parts of a paused memory that a resume leaves out: whole granules in which no block lives, if large
     /// enough to be worth it. The caller holds the mutex.
-    [[nodiscard]] std::vector<Range> dead_ranges(Memory& memory);
+    [[nodiscard]] std::vector<Range> dead_ranges(Memory& memory) {
+        std::vector<Range> free;
+        memory.blocks.for_each_free(granularity_, [&](Range range) {
+            const Address begin = align_up(range.address, granularity_);
+            const Address end = align_down(range.end(), granularity_);
+            if (begin < end) free.push_back({begin, end - begin});
+        });
+        sort_by_address(free);
+        std::vector<Range> cuttable; // a fixed handle can only be left out whole
+        std::vector<Range> dead;
+        for (const Extent& extent : memory.extents) {
+            if (extent.owns || extent.mapped) continue; // has pages that could not be released
+            if (!extent.fixed) {
+                cuttable.push_back(extent.range());
+            } else if (covers(free, extent.range())) {
+                dead.push_back(extent.range());
+            }
+        }
+        for (const Range& range : worth_cutting(intersection(free, cuttable), memory.bytes())) dead.push_back(range);
+        sort_by_address(dead);
+        return dead;
+    }
     /// Removes paused memory without extents, and adds the slots that keep nothing afterwards to `ended`, which has
     /// capacity for one of each memory. The caller holds the mutex, and passes them to `slot_resumed` without it.
-    void remove_empty(std::vector<std::shared_ptr<AnySlot>>& ended) noexcept;
+    void remove_empty(std::vector<std::shared_ptr<AnySlot>>& ended) noexcept {
+        erase_in(memories_, [&](const auto& memory) {
+            if (memory->state != Memory::State::paused || !memory->extents.empty()) return false;
+            ended.push_back(slot_of(*memory));
+            return true;
+        });
+        erase_in(ended, [&](const auto& slot) { return in_use(slot); });
+    }
     /// Drops the dead ranges of all paused memory, so that their addresses can be reused, and ends slots that keep
     /// nothing afterwards. May throw std::bad_alloc; ranges dropped until then stay dropped.
-    void drop_dead();
+    void drop_dead() {
+        std::vector<std::shared_ptr<AnySlot>> ended;
+        {
+            const std::lock_guard lock{mutex_};
+            ended.reserve(memories_.size());
+            for (const auto& memory : memories_) {
+                if (memory->state != Memory::State::paused) continue;
+                for (const Range& dead : dead_ranges(*memory)) {
+                    std::vector<Extent> rest;
+                    rest.reserve(memory->extents.size() + 1);
+                    for (const Extent& extent : memory->extents) {
+                        if (!overlap(extent.range(), dead)) {
+                            rest.push_back(extent);
+                            continue;
+                        }
+                        if (extent.address < dead.address)
+                            rest.push_back({.address = extent.address, .bytes = dead.address - extent.address});
+                        if (extent.end() > dead.end())
+                            rest.push_back({.address = dead.end(), .bytes = extent.end() - dead.end()});
+                    }
+                    reserve_attic(2);
+                    memory->blocks.remove(dead); // the last call that may throw
+                    extents_ += rest.size();
+                    extents_ -= memory->extents.size();
+                    memory->extents.swap(rest);
+                    if (!addresses_.give(dead))
+                        attic_.push_back({{.address = dead.address, .bytes = dead.bytes}, true});
+                }
+            }
+            remove_empty(ended);
+        }
+        for (const auto& slot : ended) slot_resumed(slot); // none of its bytes are left
+    }
     [[nodiscard]] const std::shared_ptr<AnySlot>& slot_of(const Memory& memory) const noexcept {
         return memory.once ? memory.once : own_;
     }
     /// Returns whether a paused memory's bytes are in this slot.
-    [[nodiscard]] bool in_use(const std::shared_ptr<AnySlot>& slot) noexcept;
+    [[nodiscard]] bool in_use(const std::shared_ptr<AnySlot>& slot) noexcept {
+        return any_in(memories_, [&](const auto& memory) {
+            return memory->state != Memory::State::active && slot_of(*memory) == slot;
+        });
+    }
     /// Returns a mark for all work submitted to the device so far. It counts as completed once a fence that begins
     /// later has ended.
     [[nodiscard]] std::shared_ptr<const WorkMark> next_fence();
     /// Returns the live block that contains an address, except what graphs keep.
-    [[nodiscard]] std::optional<LiveBlock> block_holding(Address address);
-    class Asked; // a call about bytes of a block
-    /// Returns all live blocks of these memories; none may be changed meanwhile.
-    [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Memory*>& memories);
-    /// Returns the description of these memories that is passed to a slot. Must not outlive the arena.
-    [[nodiscard]] LiveSet live_set(std::vector<Memory*> memories, const char* what);
-    /// Throws the error of a failed transfer, naming the tag.
-    void check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const;
-    /// Notifies a slot that its restored bytes belong to the program again. Retires it unless it is the tag's own.
-    void slot_resumed(const std::shared_ptr<AnySlot>& slot) noexcept;
-    /// Closes a slot that is no longer needed, unless it is the tag's own.
-    void retire_slot(std::shared_ptr<AnySlot> slot) noexcept;
+    [[nodiscard]] std::optional<LiveBlock> block_holding(Address address) {
+        const std::lock_guard lock{mutex_};
+        for (const auto& memory : memories_) {
+            const Block* const block = memory->blocks.holding(address);
+            if (block == nullptr || block->state != Block::State::live) continue;
+            if (address - block->address >= block->used_bytes()) return {};
+            return live_of(*block);
+        }
+        return {};
+    }
+    /// A call about bytes of a block.
+    class Asked {
+    public:
+        /// Takes the turn. Throws Misuse after `close`.
+        Asked(ArenaCore& core, const char* call, const void* pointer, std::size_t bytes, const std::string& rest = {},
+              bool join = false)
+            : core_{core}, range_{as_address(pointer), bytes}, call_{call} {
+            call_ += '(' + format_address(range_.address) + ", " + format_bytes(bytes) + rest + ')';
+            core.require_open_for([&] { return call_; });
+            (void)turn_.emplace(core.take_turn({}, call, join));
+        }
 
-    // --- bytes in flight: arriving.ipp ---
+        [[nodiscard]] Range range() const noexcept { return range_; }
+        [[nodiscard]] std::size_t offset_in(const LiveBlock& block) const noexcept {
+            return range_.address - block.address;
+        }
+        [[noreturn]] void refuse(const char* why) const {
+            misuse({call_, " in tag ", in_quotes(core_.tag_), ": ", why});
+        }
+        /// Returns the live block that contains all of the bytes. Throws Misuse if there is none.
+        [[nodiscard]] LiveBlock block() const {
+            if (range_.bytes == 0) refuse("the size is 0");
+            return block(range_.bytes);
+        }
+        [[nodiscard]] LiveBlock block(std::size_t bytes) const {
+            if (!core_.contains(pointer_of(range_.address))) refuse("the address does not belong to this tag");
+            const std::optional<LiveBlock> block = core_.block_holding(range_.address);
+            if (!block) refuse("no live block contains this address, nor a committed part of an elastic range");
+            if (bytes > block->bytes - offset_in(*block)) refuse("it extends past the end of its block");
+            return *block;
+        }
+
+    private:
+        ArenaCore& core_;
+        Range range_;
+        std::string call_;
+        std::optional<Turn::Hold> turn_;
+    };
+    /// Returns all live blocks of these memories; none may be changed meanwhile.
+    [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Memory*>& memories) {
+        std::vector<LiveBlock> all;
+        const std::lock_guard lock{mutex_};
+        for (const Memory* const memory : memories)
+            memory->blocks.for_each_saved([&](const Block& block) { all.push_back(live_of(block)); });
+        return all;
+    }
+    /// Returns the description of these memories that is passed to a slot. Must not outlive the arena.
+    [[nodiscard]] LiveSet live_set(std::vector<Memory*> memories, const char* what) {
+        LiveSet live;
+        {
+            const std::lock_guard lock{mutex_};
+            for (const Memory* const memory : memories) {
+                for (const Extent& extent : memory->extents) live.extents.push_back(extent.range());
+            }
+        }
+        sort_by_address(live.extents);
+        live.blocks = [this, memories = std::move(memories)] { return live_blocks(memories); };
+        live.host_budget = options_.host_budget;
+        live.tag = tag_;
+        if (!options_.events) return live;
+        live.progress = [this, what](std::size_t done, std::size_t total) {
+            tell(options_.events, EventKind::progress, tag_, device(), {what}, done, total);
+        };
+        live.tell = [this](const std::string& text) {
+            tell(options_.events, EventKind::fell_back, tag_, device(), {text});
+        };
+        return live;
+    }
+    /// Throws the error of a failed transfer, naming the tag.
+    void check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const {
+        if (!status.ok()) raise_of(status, attempt, {"tag ", in_quotes(tag_), ", ", in_bytes(bytes)}, bytes);
+    }
+    /// Notifies a slot that its restored bytes belong to the program again. Retires it unless it is the tag's own.
+    void slot_resumed(const std::shared_ptr<AnySlot>& slot) noexcept {
+        const Status status = slot->resumed();
+        if (slot == own_) return tell_kept(status);
+        retire_slot(slot);
+    }
+    /// Closes a slot that is no longer needed, unless it is the tag's own.
+    void retire_slot(std::shared_ptr<AnySlot> slot) noexcept {
+        if (slot && slot != own_) tell_kept(spent_.add(std::move(slot)));
+    }
+
+    // --- bytes in flight: arriving.hpp ---
 
     [[nodiscard]] bool coming_back() noexcept;
     bool follow_arriving(StreamRef stream, const char* what);
@@ -465,13 +1578,24 @@ private:
         if (fork_check_.forked() || closed_.load()) [[unlikely]]
             refuse_closed(what());
     }
-    void refuse_closed(const std::string& wanted) const;
+    void refuse_closed(const std::string& wanted) const {
+        fork_check_.require_parent(wanted.c_str());
+        misuse({wanted, ": tag ", in_quotes(tag_), closed_.load() ? " has been " : " is being ", end()});
+    }
     /// Throws the error of a failing driver call, naming the tag.
-    void check_of_tag(const Status& status, const Attempt& attempt) const;
-    void emit_ignored(const char* text) const noexcept;
+    void check_of_tag(const Status& status, const Attempt& attempt) const {
+        if (!status.ok()) raise_of(status, attempt, {"tag ", in_quotes(tag_)});
+    }
+    void emit_ignored(const char* text) const noexcept {
+        tell(options_.events, EventKind::ignored, tag_, device(), {text});
+    }
     /// Reports what could not be given back.
     void tell_kept(const Status& status,
-                   const char* what = "release a backup's storage (the next operation retries)") const noexcept;
+                   const char* what = "release a backup's storage (the next operation retries)") const noexcept {
+        if (status.ok() || status.kind == StatusKind::gone)
+            return; // a lost device keeps nothing, so nothing is retried
+        tell_ignored(options_.events, tag_, device(), status, what);
+    }
 
     const AnyDriver driver_;
     const std::string tag_;
@@ -513,7 +1637,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/arena/arena_core.ipp"
-#endif

@@ -3,15 +3,27 @@
 
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/lists.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
 
 namespace detail {
+
+/// The driver's cost per handle is roughly independent of its size: below this number of granules (16 MiB on a GPU), it
+/// is cheaper to create one large handle.
+inline constexpr std::size_t least_handed = 8;
 
 /// Tracks which pages are handed over from which pause to which resume.
 ///
@@ -25,25 +37,156 @@ class Handover {
 public:
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
     /// call, and std::bad_alloc; then the resumes must be dropped, and nothing else has changed.
-    Handover(FixedList<PauseStep>& out, FixedList<ResumeStep>& in);
+    Handover(FixedList<PauseStep>& out, FixedList<ResumeStep>& in) : out_{out}, in_{in} {
+        struct Offer {
+            std::size_t bytes;
+            std::size_t pause;
+            std::size_t extent;
+        };
+        written_.resize(out.size());
+        std::vector<std::vector<char>> taken(out.size());
+        for (std::size_t p = 0; p < out.size(); ++p) {
+            taken[p].resize(out[p].extents().size());
+            out[p].plan_handover();
+        }
+        std::vector<std::size_t> takers; // resumes that restore bytes come first: they get the pages saved first
+        for (const bool brings : {true, false}) {
+            for (std::size_t i = 0; i < in.size(); ++i) {
+                if (in[i].brings_bytes() == brings) takers.push_back(i);
+            }
+        }
+        for (const std::size_t r : takers) {
+            ResumeStep& step = in[r];
+            const std::size_t granularity = step.core().granularity();
+            std::vector<Offer> offers; // by size; those of equal size in the order in which they are saved
+            for (std::size_t p = 0; p < out.size(); ++p) {
+                if (!(out[p].driver() == step.driver())) continue;
+                for (std::size_t e = 0; e < taken[p].size(); ++e) {
+                    const Extent& extent = *out[p].extents()[e];
+                    if (taken[p][e] == 0 && !extent.sealed) offers.push_back({extent.bytes, p, e});
+                }
+            }
+            std::stable_sort(offers.begin(), offers.end(),
+                             [](const Offer& a, const Offer& b) { return a.bytes < b.bytes; });
+            const auto at_least = [&](std::size_t bytes) {
+                return std::lower_bound(offers.begin(), offers.end(), bytes,
+                                        [](const Offer& offer, std::size_t wanted) { return offer.bytes < wanted; });
+            };
+            const std::size_t first_pair = pairs_.size();
+            for (Memory* const memory : step.memories()) {
+                std::vector<Extent> plan;
+                const auto take = [&](Address address, std::vector<Offer>::iterator offer, bool fixed) {
+                    const Extent& source = *out[offer->pause].extents()[offer->extent];
+                    const Range target{address, source.bytes};
+                    pairs_.push_back({offer->pause, offer->extent, source.range(), r, target});
+                    plan.push_back({.address = address, .bytes = source.bytes, .fixed = fixed});
+                    taken[offer->pause][offer->extent] = 1;
+                    offers.erase(offer);
+                };
+                const auto fill = [&](Range run) {
+                    while (run.bytes != 0) {
+                        auto offer = at_least(run.bytes + 1);
+                        if (offer == offers.begin()) break;
+                        offer = at_least(std::prev(offer)->bytes); // the largest that fits, of these the first
+                        const std::size_t bytes = offer->bytes;
+                        if (bytes < least_handed * granularity && bytes != run.bytes) break;
+                        take(run.address, offer, false);
+                        run = {run.address + bytes, run.bytes - bytes};
+                    }
+                    split_into_extents(run, granularity, false, plan);
+                };
+                for_each_run(memory->extents, fill, [&](const Extent& extent) {
+                    const auto offer = at_least(extent.bytes); // only a handle of exactly this size
+                    const bool kept = extent.owns || extent.mapped;
+                    if (!kept && offer != offers.end() && offer->bytes == extent.bytes) {
+                        take(extent.address, offer, true);
+                    } else {
+                        plan.push_back(extent);
+                    }
+                });
+                step.plan(*memory, std::move(plan));
+            }
+            for (std::size_t i = first_pair; i < pairs_.size(); ++i) {
+                const Pair& pair = pairs_[i];
+                Extent* target = nullptr;
+                for (Memory* const memory : step.memories()) {
+                    const auto found =
+                        std::lower_bound(memory->extents.begin(), memory->extents.end(), pair.target.address,
+                                         [](const Extent& each, Address at) { return each.address < at; });
+                    if (found != memory->extents.end() && found->address == pair.target.address) target = &*found;
+                }
+                step.map_of(*target, out[pair.pause].extents()[pair.extent]->pages);
+                out[pair.pause].hand_over_to(pair.extent, *target, step.core());
+            }
+        }
+    }
     Handover(const Handover&) = delete;
     Handover& operator=(const Handover&) = delete;
 
     /// Returns the bytes of a device that are released because no resume can use them as they are.
-    [[nodiscard]] std::size_t left_over(const AnyDriver& driver) const noexcept;
+    [[nodiscard]] std::size_t left_over(const AnyDriver& driver) const noexcept {
+        std::size_t bytes = 0;
+        for (const PauseStep& step : out_) {
+            if (!(step.driver() == driver)) continue;
+            for (const Extent* const extent : step.extents()) bytes += extent->bytes;
+            bytes += step.scratch_bytes();
+        }
+        for (const Pair& pair : pairs_) {
+            if (out_[pair.pause].driver() == driver) bytes -= pair.source.bytes;
+        }
+        return bytes;
+    }
 
     /// Starts saving. Throws what a policy throws.
-    void save();
+    void save() {
+        for (std::size_t p = 0; p < out_.size(); ++p) {
+            // A policy that keeps nothing writes poison over pages handed over.
+            const bool poisons =
+                !out_[p].keeps_bytes() && any_in(pairs_, [&](const Pair& pair) { return pair.pause == p; });
+            written_[p] = poisons ? 1 : 0; // also if it throws
+            naming(out_[p].tag(), [&] { out_[p].enqueue(); });
+            if (out_[p].ticket().bytes() == 0) written_[p] = 0;
+        }
+    }
     /// From here on, pages that are handed over may be written to.
-    void write() noexcept;
+    void write() noexcept {
+        for (const Pair& pair : pairs_) written_[pair.pause] = 1;
+    }
     /// Returns LiveSet::before_write for a resume. Any thread may call it.
-    [[nodiscard]] std::function<Status(Range)> before_write(std::size_t resume);
+    [[nodiscard]] std::function<Status(Range)> before_write(std::size_t resume) {
+        return [this, resume](Range range) -> Status {
+            for (const Pair& pair : pairs_) {
+                if (pair.resume != resume || !overlap(pair.target, range)) continue;
+                const Address begin = std::max(pair.target.address, range.address);
+                const Address end = std::min(pair.target.end(), range.end());
+                try {
+                    const Status status = out_[pair.pause].ticket().wait_for(
+                        {pair.source.address + (begin - pair.target.address), end - begin});
+                    if (!status.ok()) return status;
+                } catch (const std::exception&) { // rethrown to the thread that waits for the whole save
+                    return {StatusKind::other, 0, "the previous bytes could not be saved"};
+                }
+            }
+            return {};
+        };
+    }
 
     /// Hands over nothing. Nothing may have been written.
-    void call_off();
+    void call_off() {
+        for (PauseStep& step : out_) step.hand_over_nothing();
+        for (ResumeStep& step : in_) naming(step.tag(), [&] { step.unmap_handed(); });
+        pairs_.clear();
+    }
     /// After a failure, once the resumes are destroyed: pauses the memory whose pages may have been written to, because
     /// its saves complete unless the device is lost. The rest stays active.
-    void end_written() noexcept;
+    void end_written() noexcept {
+        for (std::size_t p = 0; p < out_.size(); ++p) {
+            out_[p].hand_over_nothing();
+            if (written_[p] == 0) continue;
+            out_[p].saved_anyway();
+            out_[p].release();
+        }
+    }
 
 private:
     struct Pair {
@@ -60,18 +203,115 @@ private:
     std::vector<char> written_; // for each pause: some of its pages may have been written to
 };
 
+/// Creates the memory for which no page is handed over. Returns false if a device has no room for it now, but will have
+/// once `out` is released.
+inline bool create_beside(FixedList<ResumeStep>& in, const Handover& handover) {
+    const std::optional<Refused> refused = create_all(in);
+    if (!refused) return true;
+    const AnyDriver& driver = refused->driver;
+    std::size_t needed = 0;
+    std::size_t margin = 0; // must stay free too
+    for (ResumeStep& step : in) {
+        if (!(step.driver() == driver)) continue;
+        needed += step.needed_bytes();
+        margin = std::max(margin, step.core().margin());
+    }
+    DeviceMemory memory;
+    const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
+    const std::size_t free = memory.free_bytes + coming;
+    if (coming == 0 || free < needed || free - needed < margin) raise_no_room(in, *refused);
+    return false;
+}
+
+/// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
+/// lacking.
+template <class Step, class Act>
+void for_each_device_surely(FixedList<Step>& steps, const Act& act) {
+    try {
+        for_each_device(steps, act);
+    } catch (const std::bad_alloc&) { // thrown before anything has run
+        for (Step& step : steps) act(step);
+    }
+}
+
 /// Runs an exchange to its end. `out` have been begun and wait for `order`; `in` have been begun. Copies run in both
 /// directions at once if every save of `out` is entirely on its streams once it has begun; otherwise all is saved
 /// first. If there is no memory now for what `in` needs beyond the pages of `out`, nothing is handed over: `out` is
 /// paused, then `in` resumed. If it throws, the report says what was done: each
 /// of `out` is paused and saved, or active as it was; of `in`, either everything is resumed or nothing.
-Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order, const Deadline& deadline,
-                    const std::vector<AnyDriver>& others);
+inline Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order,
+                           const Deadline& deadline, const std::vector<AnyDriver>& others) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(out.size() + in.size());
+    const auto with_report = [&](std::exception_ptr failure) {
+        report.elapsed = std::chrono::steady_clock::now() - start;
+        try {
+            std::rethrow_exception(std::move(failure));
+        } catch (Error& error) {
+            error.attach(std::move(report));
+            throw;
+        }
+    };
+    wait_for_steps(out, order, deadline, others);
+    Handover handover{out, in};
+    bool handing = create_beside(in, handover);
+    say(out, Turn::Stage::moves);
+    say(in, Turn::Stage::moves);
+    if (handing) for_each_device(in, [](ResumeStep& step) { step.map(); });
+    const auto saved = [&] { for_each_device(out, [](PauseStep& step) { step.wait(); }); };
+    bool writing = false;
+    try {
+        translated([&] {
+            handover.save();
+            if (!handing) {
+                handover.call_off();
+                return saved();
+            }
+            // Else a page could be written to whose save might still fail.
+            if (!all_in(out, [](PauseStep& step) { return step.ticket().enqueued(); })) saved();
+            handover.write();
+            writing = true;
+            for_each_device(in, [&](ResumeStep& step) {
+                step.enqueue(handover.before_write(static_cast<std::size_t>(&step - in.data())));
+            });
+            for_each_device(in, [](ResumeStep& step) { step.wait(); });
+            saved();
+        });
+    } catch (...) {
+        std::exception_ptr failure = std::current_exception();
+        in.clear(); // no copies into handed pages are in flight afterwards, and they are unmapped there
+        try {
+            if (writing) translated(saved); // if a save failed, it is the cause
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        handover.end_written();
+        (void)commit_rows(out, report);
+        with_report(std::move(failure));
+    }
+    for_each_device_surely(out, [](PauseStep& step) { step.release(); });
+    const std::optional<FailedRow> kept = commit_rows(out, report);
+    if (!handing && kept) return end_report(std::move(report), "release pages", start, kept); // `in` needs these pages
+    if (!handing) {
+        try {
+            translated([&] {
+                begin_resume(in);
+                for_each_device(in, [](ResumeStep& step) { step.wait(); });
+            });
+        } catch (...) {
+            with_report(std::current_exception());
+        }
+    }
+    std::mutex mutex;
+    for_each_device_surely(in, [&](ResumeStep& step) {
+        if (step.empty()) return;
+        TagReport row = step.commit();
+        const std::lock_guard lock{mutex};
+        report.add(std::move(row)); // capacity was reserved
+    });
+    return end_report(std::move(report), "release pages", start, kept);
+}
 
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/arena/exchange.ipp"
-#endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/backup/policy.hpp"
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 
@@ -10,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -49,10 +51,27 @@ constexpr std::size_t growth_step(std::size_t owned, std::size_t granularity) no
 /// Returns the ranges of `dead` to leave out of a resume of `total` paused bytes. Ranges of at least 16 MiB are always
 /// left out. Shorter ones are left out from the longest on, until the dead bytes that are resumed are at most a
 /// sixty-fourth of the live bytes, because each cut costs a handle.
-std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total);
+inline std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t total) {
+    constexpr std::size_t always = 16_MiB;
+    std::size_t left = 0;
+    for (const Range& range : dead) left += range.bytes;
+    const std::size_t alive = total - left;
+    sort_by(dead, [](const Range& range) { return ~std::uint64_t{range.bytes}; }); // the largest first
+    std::size_t cut = 0;
+    while (cut < dead.size() && (dead[cut].bytes >= always || left > alive / 64)) left -= dead[cut++].bytes;
+    dead.resize(cut);
+    return dead;
+}
 
 /// Appends to `extents` the parts of `range` for one handle each, without pages: as few as possible, or a single one.
-void split_into_extents(Range range, std::size_t granularity, bool single, std::vector<Extent>& extents);
+inline void split_into_extents(Range range, std::size_t granularity, bool single, std::vector<Extent>& extents) {
+    const std::size_t most = single ? range.bytes : std::max(granularity, largest_extent);
+    while (range.bytes != 0) {
+        const std::size_t bytes = std::min(range.bytes, most);
+        extents.push_back({.address = range.address, .bytes = bytes, .fixed = single});
+        range = {range.address + bytes, range.bytes - bytes};
+    }
+}
 
 /// Calls `run(range)` for what may come back in any handles, adjacent extents together, and `own(extent)` for an extent
 /// that has pages or whose handle is its own; in order.
@@ -90,10 +109,27 @@ struct Memory {
     explicit Memory(std::uint64_t& last_serial) noexcept : blocks{last_serial} {}
 
     /// The ranges of its extents, sorted; adjacent ones are not joined.
-    [[nodiscard]] std::vector<Range> ranges() const;
-    [[nodiscard]] std::size_t bytes() const noexcept;
+    [[nodiscard]] std::vector<Range> ranges() const {
+        std::vector<Range> all;
+        all.reserve(extents.size());
+        for (const Extent& extent : extents) all.push_back(extent.range());
+        return all;
+    }
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        std::size_t sum = 0;
+        for (const Extent& extent : extents) sum += extent.bytes;
+        return sum;
+    }
     /// Takes over everything that `other` has. Strong exception guarantee: may throw std::bad_alloc.
-    void merge(Memory& other);
+    void merge(Memory& other) {
+        std::vector<Extent> both;
+        both.reserve(extents.size() + other.extents.size());
+        std::merge(extents.begin(), extents.end(), other.extents.begin(), other.extents.end(), std::back_inserter(both),
+                   [](const Extent& a, const Extent& b) { return a.address < b.address; });
+        blocks.merge(other.blocks); // the last call that may throw
+        extents = std::move(both);
+        other.extents.clear();
+    }
 
     /// Whether allocations may be served from it, and memory may be added.
     [[nodiscard]] bool serves() const noexcept { return state == State::active && !sealed; }
@@ -108,7 +144,3 @@ struct Memory {
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/arena/memory.ipp"
-#endif

@@ -3,21 +3,25 @@
 #pragma once
 
 #include "memsaver/arena/operations.hpp"
+#include "memsaver/backup/crew.hpp"
 #include "memsaver/core/fixed_list.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/driver/streams.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -31,8 +35,46 @@ namespace detail {
 /// near that device, or on the calling thread if no thread can be started. If `act` throws, the remaining calls for
 /// that device are skipped. Returns after all have ended, then rethrows the first exception. Throws std::bad_alloc
 /// before anything has run. `driver_of(i)` is not called any more once `act(i)` has been.
-void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::size_t)> driver_of,
-                   FunctionRef<void(std::size_t)> act);
+inline void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::size_t)> driver_of,
+                          FunctionRef<void(std::size_t)> act) {
+    std::vector<int> device_of;
+    std::vector<std::size_t> firsts;
+    device_of.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        const int device = driver_of(i).device();
+        if (!is_in(device_of, device)) firsts.push_back(i);
+        device_of.push_back(device);
+    }
+    std::mutex mutex;
+    std::exception_ptr failure;
+    const auto run = [&](std::size_t first) noexcept {
+        for (std::size_t i = first; i < device_of.size(); ++i) {
+            if (device_of[i] != device_of[first]) continue;
+            try {
+                act(i);
+            } catch (...) {
+                const std::lock_guard lock{mutex};
+                if (!failure) failure = std::current_exception();
+                return;
+            }
+        }
+    };
+    {
+        FixedList<Crew> threads{firsts.size()}; // joined at the end of the scope
+        for (std::size_t k = 1; k < firsts.size(); ++k) {
+            const std::size_t first = firsts[k];
+            try {
+                threads.emplace_back(CrewOptions{1, {}, driver_of(first).numa_node()}).start(1, [&run, first] {
+                    run(first);
+                });
+            } catch (...) { // no host memory for a thread; nothing of this device has run
+                run(first);
+            }
+        }
+        if (!firsts.empty()) run(firsts.front());
+    }
+    if (failure) std::rethrow_exception(failure);
+}
 
 /// The same for items, each on its driver: calls `act(item)`. Errors name the item's tag, if it has one.
 template <class Items, class Act>
@@ -59,12 +101,39 @@ public:
     /// Adds an event of the program.
     void mark(EventRef event) { marks_.push_back(event); }
     /// Adds all work submitted to the stream so far. Throws Misuse if the stream is being captured.
-    void mark(StreamRef stream);
+    void mark(StreamRef stream) {
+        if (being_captured(driver_, stream)) misuse({"after(stream): cannot wait for a stream that is being captured"});
+        check(owned_.emplace_back().open(driver_, stream), "open an event to wait for a stream's work");
+        check(driver_.record(owned_.back().get(), stream), "record an event");
+        mark(owned_.back().get());
+    }
     /// Adds all work submitted to the device so far.
-    void mark_device();
+    void mark_device() {
+        check(owned_.emplace_back().open(driver_), "open an event to wait for the device's work");
+        check(driver_.record_device(owned_.back().get()),
+              "wait for the device's work (if a stream capture is open, pass the streams: .order = after(...))");
+        mark(owned_.back().get());
+    }
 
     /// Throws NotIdle once the deadline has passed.
-    void wait(const Deadline& deadline);
+    void wait(const Deadline& deadline) {
+        const auto start = std::chrono::steady_clock::now();
+        for (const EventRef event : marks_) {
+            if (!deadline) {
+                check(driver_.wait(event), "wait for an event");
+                continue;
+            }
+            const bool passed = poll_until(deadline, [&] {
+                bool yes = false;
+                check(driver_.query(event, yes), "query an event");
+                return yes;
+            });
+            if (!passed)
+                not_idle({"the timeout expired while device ", in_digits(driver_.device()),
+                          " was busy; nothing has changed"});
+        }
+        waited_ = std::chrono::steady_clock::now() - start;
+    }
 
 private:
     AnyDriver driver_;
@@ -75,12 +144,21 @@ private:
 
 /// Sets `yes` to whether a stream or an event belongs to the driver's device; leaves it unchanged if the driver cannot
 /// tell.
-[[nodiscard]] Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept;
+[[nodiscard]] inline Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept {
+    const Status status = driver.owns_stream(stream, yes);
+    return status.kind == StatusKind::unsupported ? Status{} : status;
+}
 
-[[nodiscard]] Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept;
+[[nodiscard]] inline Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept {
+    const Status status = driver.owns_event(event, yes);
+    return status.kind == StatusKind::unsupported ? Status{} : status;
+}
 
 /// Returns the first driver, for a stream or event that none owns. Throws the error of a query that failed.
-const AnyDriver& without_owner(const std::vector<AnyDriver>& drivers, const Status& unknown);
+inline const AnyDriver& without_owner(const std::vector<AnyDriver>& drivers, const Status& unknown) {
+    check(unknown, "query the owner of a stream or event");
+    return drivers.front();
+}
 
 /// Returns the first of `drivers` and of `others` that owns a stream or an event; if none does, the first of `drivers`,
 /// unless a query failed: then throws its error.
@@ -105,13 +183,72 @@ template <class Mark>
 /// through the first of `drivers`, which is correct on machines whose devices share one driver. The default stream
 /// means that of each of `drivers`. Throws NotIdle once the deadline has passed, Misuse for a stream that is being
 /// captured, and the error of a failing driver call.
-std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
-                                      const Deadline& deadline, const std::vector<AnyDriver>& others = {});
+inline std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
+                                             const Deadline& deadline, const std::vector<AnyDriver>& others = {}) {
+    std::vector<IdleWait> waits;
+    if (order.kind() == Order::Kind::idle || drivers.empty()) return waits;
+    const auto wait_on = [&](const AnyDriver& driver) -> IdleWait& {
+        for (IdleWait& wait : waits) {
+            if (wait.driver() == driver) return wait;
+        }
+        return waits.emplace_back(driver);
+    };
+    const auto whose = [&](const auto& mark) -> const AnyDriver& {
+        return drivers.size() + others.size() == 1 ? drivers.front() : owner_among(drivers, others, mark);
+    };
+    if (order.kind() == Order::Kind::device) {
+        for (const AnyDriver& driver : drivers) wait_on(driver).mark_device();
+    }
+    for (const EventRef event : order.events()) wait_on(whose(event)).mark(event);
+    for (const StreamRef stream : order.streams()) {
+        if (stream != StreamRef{}) {
+            wait_on(whose(stream)).mark(stream);
+            continue;
+        }
+        for (const AnyDriver& driver : drivers) wait_on(driver).mark(stream);
+    }
+    for_each_device(waits, [&](IdleWait& wait) { wait.wait(deadline); });
+    return waits;
+}
+
+/// Throws NotIdle and Misuse that are being handled again, with the tags of the steps; other exceptions as they are.
+inline void rethrow_not_idle(const std::vector<ArenaCore::Step*>& steps) {
+    std::vector<std::string> tags;
+    for (const ArenaCore::Step* const step : steps) {
+        if (!is_in(tags, step->tag())) tags.push_back(step->tag());
+    }
+    const auto text = [&](const Error& error) { return text_of({quoted_tags(tags), ": ", error.what()}); };
+    try {
+        throw;
+    } catch (const NotIdle& error) {
+        throw about_tag(only_tag(tags), NotIdle{text(error)});
+    } catch (const Misuse& error) {
+        misuse_of(only_tag(tags), {text(error)});
+    }
+}
 
 /// Waits for the work that may touch memory that these steps release. `others`: devices that `order` may name in
 /// addition.
-void wait_for_work(const std::vector<ArenaCore::Step*>& steps, const Order& order, const Deadline& deadline,
-                   const std::vector<AnyDriver>& others);
+inline void wait_for_work(const std::vector<ArenaCore::Step*>& steps, const Order& order, const Deadline& deadline,
+                          const std::vector<AnyDriver>& others) {
+    std::vector<AnyDriver> drivers;
+    for (const ArenaCore::Step* const step : steps) {
+        if (!is_in(drivers, step->driver())) drivers.push_back(step->driver());
+    }
+    std::vector<IdleWait> waits;
+    try {
+        waits = wait_until_idle(drivers, order, deadline, others);
+    } catch (const Error&) {
+        rethrow_not_idle(steps);
+    }
+    for (ArenaCore::Step* const step : steps) {
+        std::chrono::nanoseconds waited{0};
+        for (const IdleWait& wait : waits) {
+            if (wait.driver() == step->driver()) waited = wait.waited();
+        }
+        step->idle(waited, order.kind() == Order::Kind::device);
+    }
+}
 
 /// The same for those of the steps that release memory.
 template <class Step>
@@ -150,8 +287,19 @@ std::optional<FailedRow> commit_rows(FixedList<Step>& steps, Report& report) {
 }
 
 /// Returns the report, or throws the error of the failed row with the report attached.
-Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
-                  const std::optional<FailedRow>& failed);
+inline Report end_report(Report report, const char* what, std::chrono::steady_clock::time_point start,
+                         const std::optional<FailedRow>& failed) {
+    report.elapsed = std::chrono::steady_clock::now() - start;
+    if (!failed) return report;
+    const TagReport& row = report.tags[failed->row];
+    try {
+        raise_of(failed->status, what, {"tag ", in_quotes(row.tag), " on device ", in_digits(row.device)});
+    } catch (Error& error) {
+        name_tag(error, row.tag);
+        error.attach(std::move(report));
+        throw;
+    }
+}
 
 /// Commits every step. Throws the error of the first that failed, with the whole report attached. `report` has capacity
 /// for a row of each.
@@ -169,12 +317,25 @@ void enqueue_all(FixedList<Step>& steps) {
 }
 
 /// Returns an empty report with capacity for `rows`, so that no host memory is needed after something has been done.
-Report report_of(std::size_t rows);
+inline Report report_of(std::size_t rows) {
+    Report report;
+    report.tags.reserve(rows);
+    return report;
+}
 
 /// Runs pauses to their end. `others`: devices that `order` may name in addition to those of the steps. If it throws
 /// before pages are released, nothing has changed.
-Report run_pause(FixedList<PauseStep>& steps, const Order& order, const Deadline& deadline,
-                 const std::vector<AnyDriver>& others = {});
+inline Report run_pause(FixedList<PauseStep>& steps, const Order& order, const Deadline& deadline,
+                        const std::vector<AnyDriver>& others = {}) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
+    say(steps, Turn::Stage::moves);
+    enqueue_all(steps);
+    for_each_device(steps, [](PauseStep& step) { step.wait(); });
+    for_each_device(steps, [](PauseStep& step) { step.release(); });
+    return commit_all(steps, "release pages", start, std::move(report));
+}
 
 /// A device that was out of memory, and the driver's error.
 struct Refused {
@@ -183,10 +344,46 @@ struct Refused {
 };
 
 /// Creates the memory of all steps, or of none if a device is out of memory.
-std::optional<Refused> create_all(FixedList<ResumeStep>& steps);
+inline std::optional<Refused> create_all(FixedList<ResumeStep>& steps) {
+    std::mutex mutex;
+    std::optional<Refused> first;
+    for_each_device(steps, [&](ResumeStep& step) {
+        {
+            const std::lock_guard lock{mutex};
+            if (first) return;
+        }
+        try {
+            step.create();
+        } catch (OutOfMemory& error) {
+            name_tag(error, step.tag());
+            const std::lock_guard lock{mutex};
+            if (!first) first = Refused{step.driver(), error};
+        }
+    });
+    for (ResumeStep& step : steps) {
+        if (first) step.uncreate();
+    }
+    return first;
+}
 
 /// Throws an error with the bytes that a resume needed on the device that was out of memory, and its free bytes now.
-[[noreturn]] void raise_no_room(const FixedList<ResumeStep>& steps, const Refused& there);
+[[noreturn]] inline void raise_no_room(const FixedList<ResumeStep>& steps, const Refused& there) {
+    std::size_t needed = 0;
+    for (const ResumeStep& step : steps) {
+        if (step.driver() == there.driver) needed += step.needed_bytes();
+    }
+    DeviceMemory memory;
+    (void)there.driver.memory(memory);
+    std::string text = there.error.what();
+    if (steps.size() > 1) {
+        text += text_of(
+            {"; the resume needs ", in_bytes(needed), " there in total, ", in_bytes(memory.free_bytes), " were free"});
+    }
+    OutOfMemory error{text, needed, memory.free_bytes, there.error.status()};
+    name_tag(error, there.error.tag());
+    error.attach_device(there.driver.device());
+    throw error;
+}
 
 /// What a call does that found no room, before it tries again: releases unused memory; then waits for the device, and
 /// releases what is unused now; then waits for other threads' copies, once. Called with no lock or turn held.
@@ -223,7 +420,12 @@ public:
         if (!until_) return -1;
         return std::max<std::int64_t>((*until_ - std::chrono::steady_clock::now()).count(), 0);
     }
-    void sleep() noexcept;
+    void sleep() noexcept {
+        const auto now = std::chrono::steady_clock::now();
+        if (until_ && *until_ - now < pause_) return std::this_thread::sleep_until(*until_);
+        std::this_thread::sleep_for(pause_);
+        pause_ = std::min(2 * pause_, std::chrono::microseconds{20'000});
+    }
 
 private:
     bool set_;
@@ -232,31 +434,77 @@ private:
 };
 
 /// Throws Misuse if a resume is to restore bytes that were never saved.
-void require_keeps_nothing(const ResumeOptions& options);
+inline void require_keeps_nothing(const ResumeOptions& options) {
+    if (!options.bytes || !options.bytes->keeps_bytes()) return;
+    misuse({"resume with .bytes of the policy ", in_quotes(options.bytes->name()),
+            ": it has not saved these bytes, so it cannot restore them; pass a policy that keeps no bytes, such "
+            "as Discard{} or Zero{}"});
+}
 /// Throws Misuse, beginning with `what`, if a tag's policy keeps no bytes.
-void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag);
+inline void require_keeps_bytes(const AnyPolicy& policy, const char* what, const std::string& tag) {
+    if (policy.keeps_bytes()) return;
+    misuse_of(tag,
+              {what, ": tag ", in_quotes(tag), " has the policy ", in_quotes(policy.name()), ", which keeps no bytes"});
+}
 
 /// Returns a shared arena that a forked child does not destroy, because it belongs to the parent. Throws as ArenaCore's
 /// constructor.
-std::shared_ptr<ArenaCore> make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
-                                           std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {});
+inline std::shared_ptr<ArenaCore>
+make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
+                std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {}) {
+    auto core = std::make_unique<ArenaCore>(std::move(driver), std::move(tag), std::move(policy), std::move(options),
+                                            std::move(on_segment));
+    return {core.release(), [](ArenaCore* arena) {
+                if (!arena->forked()) delete arena;
+            }};
+}
 
 /// Creates the memory of all steps, maps it and enqueues its copies. If it throws, the steps must be dropped.
-void begin_resume(FixedList<ResumeStep>& steps);
+inline void begin_resume(FixedList<ResumeStep>& steps) {
+    if (const std::optional<Refused> refused = create_all(steps)) raise_no_room(steps, *refused);
+    say(steps, Turn::Stage::moves);
+    for_each_device(steps, [](ResumeStep& step) { step.map(); });
+    enqueue_all(steps);
+}
 
 /// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. Bytes
 /// arrive in the order of the steps. Each step is committed when its own bytes have arrived. If it throws, the steps
 /// named in its report are resumed; the others are paused as before.
-Report run_resume(FixedList<ResumeStep>& steps);
+inline Report run_resume(FixedList<ResumeStep>& steps) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    begin_resume(steps);
+    std::mutex mutex;
+    try {
+        translated([&] { // so that a std::bad_alloc carries the report too
+            for_each_device(steps, [&](ResumeStep& step) {
+                if (step.empty()) return;
+                step.wait();
+                TagReport row = step.commit(); // frees its host memory before the next step needs more
+                const std::lock_guard lock{mutex};
+                report.add(std::move(row));
+            });
+        });
+    } catch (Error& error) {
+        report.elapsed = std::chrono::steady_clock::now() - start;
+        error.attach(std::move(report));
+        throw;
+    }
+    report.elapsed = std::chrono::steady_clock::now() - start;
+    return report;
+}
 
 /// Runs trims to their end. `others` as for `run_pause`.
-Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Deadline& deadline,
-                const std::vector<AnyDriver>& others = {});
+inline Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Deadline& deadline,
+                       const std::vector<AnyDriver>& others = {}) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
+    say(steps, Turn::Stage::moves);
+    for_each_device(steps, [](TrimStep& step) { step.release(); });
+    return commit_all(steps, "release unused pages", start, std::move(report));
+}
 
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/arena/run_steps.ipp"
-#endif

@@ -2,17 +2,21 @@
 // blocks.
 #pragma once
 
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <thread>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
 
@@ -29,7 +33,19 @@ public:
 
     /// Locks the mutex for a short step: tries for some microseconds before the thread sleeps, for to put it to sleep
     /// and to wake it takes longer than most waits.
-    [[nodiscard]] static Lock lock(std::mutex& mutex);
+    [[nodiscard]] static Lock lock(std::mutex& mutex) {
+        for (int spins = 1; spins <= 64; spins *= 2) {
+            if (mutex.try_lock()) return Lock{mutex, std::adopt_lock};
+            for (int i = 0; i < spins; ++i) {
+#if defined(__x86_64__)
+                __builtin_ia32_pause();
+#elif defined(__aarch64__)
+                asm volatile("yield");
+#endif
+            }
+        }
+        return Lock{mutex};
+    }
 
     using Visit = DeferredFrees::Visit;
 
@@ -60,9 +76,18 @@ public:
     /// Numbers the block, before its event is recorded. Requires the lock.
     void number(Place& place) noexcept { place.mark_ = deferred_.begin_mark(); }
     /// Records an event at the place. Throws the error of a failing driver call.
-    void record(Place& place, StreamRef stream, std::size_t bytes, Address address) const;
+    void record(Place& place, StreamRef stream, std::size_t bytes, Address address) const {
+        if (place.mark_.event && driver_.record(place.mark_.event, stream).ok()) return;
+        Place fresh{driver_}; // none to spare, or that was made for a stream of another context
+        Status status = driver_.open_event(stream, fresh.mark_.event);
+        if (status.ok()) status = driver_.record(fresh.mark_.event, stream);
+        check(status, "record a CUDA event for a deallocation", bytes, address);
+        std::swap(place.mark_.event, fresh.mark_.event);
+    }
     /// Adds the block. Strong exception guarantee: may throw std::bad_alloc. Requires the lock.
-    void after_stream(Address address, std::size_t bytes, StreamRef stream, Place& place);
+    void after_stream(Address address, std::size_t bytes, StreamRef stream, Place& place) {
+        place.mark_.event = deferred_.after_stream(address, bytes, stream, place.mark_);
+    }
     /// Adds a block that waits for the next fence. As above.
     void after_fence(Address address, std::size_t bytes) { deferred_.after_fence(address, bytes, begun_); }
     /// Keeps the event of a place that was not needed. Requires the lock.
@@ -71,32 +96,78 @@ public:
     // --- reuse ---
 
     /// Returns whether blocks wait in this stream that work which is submitted to it now may reuse.
-    [[nodiscard]] bool reusable_in(Lock& lock, StreamRef stream);
+    [[nodiscard]] bool reusable_in(Lock& lock, StreamRef stream) {
+        if (stream.per_thread() || !deferred_.waits(stream))
+            return false; // that handle is another stream on each thread
+        // Captured work runs later, in any stream: the work that the block waits for may not have completed by then.
+        lock.unlock();
+        bool capturing = true;
+        const bool eager = driver_.capturing(stream, capturing).ok() && !capturing;
+        lock.lock();
+        return eager;
+    }
     /// See DeferredFrees::take. Requires the lock.
     Address take(StreamRef stream, std::size_t bytes, FunctionRef<bool(Range)> usable) noexcept {
         return deferred_.take(stream, bytes, usable);
     }
     /// Calls `reclaim(address)` for blocks whose work has completed. Returns whether there was any.
-    bool collect(Lock& lock, Visit reclaim);
+    bool collect(Lock& lock, Visit reclaim) {
+        bool any = deferred_.collect(done_, reclaim);
+        for (std::size_t i = deferred_.streams(); i-- > 0;) { // downwards: no list is passed over if others go
+            for (bool passed = true; passed && i < deferred_.streams();) {
+                const DeferredFrees::Question asked = deferred_.ask(i);
+                if (asked.elsewhere) {
+                    changed_.wait(lock);
+                    continue;
+                }
+                if (!asked.mark.event) break;
+                lock.unlock();
+                passed = false;
+                if (!driver_.query(asked.mark.event, passed).ok()) passed = false;
+                lock.lock();
+                close(lock, deferred_.answer(asked, passed, reclaim));
+                any = any || passed;
+                changed_.notify_all();
+            }
+        }
+        return any;
+    }
     /// Calls `reclaim(address)` for blocks that no work can touch any more, as `gone(address)` says. Requires the lock.
     void collect_if(FunctionRef<bool(Address)> gone, Visit reclaim) noexcept { deferred_.collect_if(gone, reclaim); }
     /// Returns whether waiting for the device would make anything reusable. Requires the lock.
     [[nodiscard]] bool any_waiting() const noexcept { return deferred_.any_waiting(); }
     /// Forgets all blocks, and closes all events.
-    void clear(Lock& lock) noexcept;
+    void clear(Lock& lock) noexcept {
+        while (const EventRef event = deferred_.clear()) close(lock, event);
+    }
 
     // --- fences ---
 
     /// Call `begin_fence` before waiting for the device, and `finish_fence` with its number after a successful wait.
     std::uint64_t begin_fence() noexcept { return ++begun_; }
-    void finish_fence(std::uint64_t fence) noexcept;
+    void finish_fence(std::uint64_t fence) noexcept {
+        std::uint64_t done = done_;
+        while (done < fence && !done_.compare_exchange_weak(done, fence)) {
+        }
+    }
     [[nodiscard]] std::uint64_t last_begun() const noexcept { return begun_; }
     [[nodiscard]] std::uint64_t last_done() const noexcept { return done_; }
 
     /// Returns whether to wait for the device, so that freed memory can be reused, rather than to map `growth` more
     /// bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads submit no
     /// work in the meantime; so a small amount of waiting memory does not justify it.
-    [[nodiscard]] bool fence_is_worth_it(Lock& lock, std::size_t growth);
+    [[nodiscard]] bool fence_is_worth_it(Lock& lock, std::size_t growth) {
+        const std::size_t waiting = deferred_.fenced_bytes();
+        if (waiting < std::max(growth, least_threshold)) return false;
+        if (threshold_ == 0) {
+            lock.unlock();
+            DeviceMemory memory;
+            const bool known = driver_.memory(memory).ok();
+            lock.lock();
+            if (known) threshold_ = std::clamp(memory.total_bytes / 512, least_threshold, most_threshold);
+        }
+        return waiting >= threshold_;
+    }
     /// Waits for the whole device. Keeps stream captures intact; launches by other threads may block in the meantime.
     /// Threads that arrive during a wait share the next one. `collect` then finds the reusable blocks.
     void fence(Lock& lock) { pass(lock, begun_ + 1); }
@@ -114,8 +185,31 @@ private:
     static constexpr std::size_t most_threshold = 128_MiB;
 
     /// Waits until the fence `wanted` is done; it is at most the next one to begin.
-    void pass(Lock& lock, std::uint64_t wanted);
-    void close(Lock& lock, EventRef event) const noexcept;
+    void pass(Lock& lock, std::uint64_t wanted) {
+        for (int i = 0; i < 50 && fencing_ && done_ < wanted;
+             ++i) {        // a sleeping thread wakes up later than an idle device
+            lock.unlock(); // completes
+            std::this_thread::yield();
+            lock.lock();
+        }
+        changed_.wait(lock, [&] { return done_ >= wanted || !fencing_; });
+        if (done_ >= wanted) return;
+        fencing_ = true;
+        const std::uint64_t fence = begin_fence();
+        lock.unlock();
+        const Status status = driver_.drain();
+        if (status.ok()) finish_fence(fence);
+        lock.lock();
+        fencing_ = false;
+        changed_.notify_all();
+        check(status, "wait for the device before reusing freed memory");
+    }
+    void close(Lock& lock, EventRef event) const noexcept {
+        if (!event) return;
+        lock.unlock();
+        (void)driver_.close_event(event);
+        lock.lock();
+    }
 
     const AnyDriver& driver_;
     DeferredFrees deferred_;
@@ -129,7 +223,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/heap/frees.ipp"
-#endif

@@ -2,11 +2,15 @@
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/hooks.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,16 +27,75 @@ namespace detail {
 class HookTable {
 public:
     /// `fork`: for handles that may be destroyed in a forked child.
-    explicit HookTable(std::shared_ptr<const ForkCheck> fork);
+    explicit HookTable(std::shared_ptr<const ForkCheck> fork) : state_{std::make_shared<State>(std::move(fork))} {}
 
-    [[nodiscard]] Hook add(HookKind kind, std::shared_ptr<void> function);
-    [[nodiscard]] bool empty(HookKind kind) const noexcept;
+    [[nodiscard]] Hook add(HookKind kind, std::shared_ptr<void> function) {
+        const std::uint64_t key = state_->last_key.fetch_add(1) + 1;
+        Hook hook{[weak = std::weak_ptr{state_}, key] {
+            const auto state = weak.lock();
+            if (state == nullptr || state->fork->forked()) return;
+            std::shared_ptr<void> ending; // destroyed after unlocking: it may own hooks of this list
+            const std::lock_guard lock{state->mutex};
+            const auto entry = state->after(key - 1);
+            if (entry == state->entries.end() || entry->key != key) return;
+            ending = std::move(entry->function);
+            state->entries.erase(entry);
+        }};
+        const std::lock_guard lock{state_->mutex};
+        state_->entries.insert(state_->after(key), {key, kind, std::move(function)});
+        return hook;
+    }
+    [[nodiscard]] bool empty(HookKind kind) const noexcept {
+        const std::lock_guard lock{state_->mutex};
+        return !any_in(state_->entries, [&](const State::Entry& each) { return each.kind == kind; });
+    }
     /// Calls `run` for the functions of a kind that existed at the start and have not been removed since. With `all`,
     /// also after one threw, and then rethrows the first exception; otherwise until one throws.
-    void each(HookKind kind, FunctionRef<void(void*)> run, bool all = false) const;
+    void each(HookKind kind, FunctionRef<void(void*)> run, bool all = false) const {
+        std::exception_ptr first;
+        const std::uint64_t last = state_->last_key.load();
+        for (std::uint64_t key = 0;;) {
+            std::shared_ptr<void> function; // keeps it alive while it runs
+            {
+                const std::lock_guard lock{state_->mutex};
+                auto next = state_->after(key);
+                while (next != state_->entries.end() && next->kind != kind) ++next;
+                if (next == state_->entries.end() || next->key > last) break;
+                key = next->key;
+                function = next->function;
+            }
+            try {
+                run(function.get());
+            } catch (...) {
+                if (!all) throw;
+                if (!first) first = std::current_exception();
+            }
+        }
+        if (first) std::rethrow_exception(first);
+    }
 
 private:
-    struct State;
+    struct State {
+        struct Entry {
+            std::uint64_t key;
+            HookKind kind;
+            std::shared_ptr<void> function;
+        };
+        using Entries = std::vector<Entry>;
+
+        explicit State(std::shared_ptr<const ForkCheck> check) : fork{std::move(check)} {}
+
+        /// Returns the first entry whose key is larger.
+        [[nodiscard]] Entries::iterator after(std::uint64_t key) {
+            return std::partition_point(entries.begin(), entries.end(),
+                                        [&](const Entry& each) { return each.key <= key; });
+        }
+
+        std::shared_ptr<const ForkCheck> fork; // checked before the lock is taken
+        std::atomic<std::uint64_t> last_key{0};
+        std::mutex mutex; // guards the members below
+        Entries entries;  // by key
+    };
     std::shared_ptr<State> state_;
 };
 
@@ -46,10 +109,22 @@ public:
     /// Lists this thread for the lifetime of this object. `tags`: those that a hook runs for.
     class Entry {
     public:
-        Entry(Running& all, Kind kind, const std::vector<std::string>* tags = nullptr) noexcept;
+        Entry(Running& all, Kind kind, const std::vector<std::string>* tags = nullptr) noexcept
+            : all_{all}, kind_{kind}, tags_{tags} {
+            const std::lock_guard lock{all_.mutex_};
+            all_.count_ += 1;
+            after_ = std::exchange(all_.entries_, this);
+            if (after_ != nullptr) after_->before_ = this;
+        }
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
-        ~Entry();
+        ~Entry() {
+            if (all_.fork_->forked()) return;
+            const std::lock_guard lock{all_.mutex_};
+            all_.count_ -= 1;
+            (before_ != nullptr ? before_->after_ : all_.entries_) = after_;
+            if (after_ != nullptr) after_->before_ = before_;
+        }
 
     private:
         friend class Running;
@@ -64,9 +139,24 @@ public:
     /// Returns whether any thread runs such a function; costs an atomic load.
     [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
     /// Returns whether this thread runs such a function.
-    [[nodiscard]] bool here(Kind kind);
+    [[nodiscard]] bool here(Kind kind) {
+        const std::lock_guard lock{mutex_};
+        const Entry* entry = entries_;
+        while (entry != nullptr && (entry->thread_ != std::this_thread::get_id() || entry->kind_ != kind))
+            entry = entry->after_;
+        return entry != nullptr;
+    }
     /// Returns whether this thread runs a hook for one of these tags.
-    [[nodiscard]] bool here_for(const std::vector<std::string>& tags);
+    [[nodiscard]] bool here_for(const std::vector<std::string>& tags) {
+        const std::lock_guard lock{mutex_};
+        for (const Entry* entry = entries_; entry != nullptr; entry = entry->after_) {
+            if (entry->thread_ != std::this_thread::get_id() || entry->kind_ != Kind::hook) continue;
+            for (const std::string& tag : *entry->tags_) {
+                if (is_in(tags, tag)) return true;
+            }
+        }
+        return false;
+    }
 
 private:
     std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken when an entry ends
@@ -78,7 +168,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/saver/hook_lists.ipp"
-#endif

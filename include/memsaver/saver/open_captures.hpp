@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/arena/graph_keeps.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/driver/fork_check.hpp"
 
@@ -34,10 +35,26 @@ public:
     /// Misuse if this thread is already capturing, because a block freed then could not be attributed to one graph.
     class Entry {
     public:
-        Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::shared_ptr<GraphKeeps> graph);
+        Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::shared_ptr<GraphKeeps> graph)
+            : captures_{captures} {
+            std::unique_lock lock{captures_.mutex_};
+            if (const Open* const outer = captures_.on_this_thread()) {
+                misuse({"capture of tag ", in_quotes(tag), ": this thread is already capturing tag ",
+                        in_quotes(outer->tag), "; end that capture first, or capture on another thread"});
+            }
+            captures_.free_.wait(lock, [&] { return captures_.kept_out_ == 0; });
+            captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), std::move(graph), this});
+            captures_.count_.store(captures_.open_.size());
+        }
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
-        ~Entry();
+        ~Entry() {
+            if (captures_.fork_->forked()) return;
+            const std::lock_guard lock{captures_.mutex_};
+            erase_in(captures_.open_, [&](const Open& open) { return open.entry == this; });
+            captures_.count_.store(captures_.open_.size());
+            captures_.free_.notify_all();
+        }
 
     private:
         OpenCaptures& captures_;
@@ -46,33 +63,78 @@ public:
     /// Scoped registration of an operation that would break open captures. Throws Misuse if a capture is open.
     class KeepOut {
     public:
-        KeepOut(OpenCaptures& captures, const char* what);
+        KeepOut(OpenCaptures& captures, const char* what) : captures_{captures} {
+            const std::lock_guard lock{captures_.mutex_};
+            captures_.refuse_locked(what);
+            captures_.kept_out_ += 1;
+        }
         /// Waits until no capture is open instead of throwing Misuse. Throws NotIdle after the deadline.
-        KeepOut(OpenCaptures& captures, const Deadline& deadline);
+        KeepOut(OpenCaptures& captures, const Deadline& deadline) : captures_{captures} {
+            std::unique_lock lock{captures_.mutex_};
+            const auto none = [&] { return captures_.open_.empty(); };
+            if (!deadline) {
+                captures_.free_.wait(lock, none);
+            } else if (!captures_.free_.wait_until(lock, *deadline, none)) {
+                not_idle({"tag ", in_quotes(captures_.open_.back().tag),
+                          " was still being captured when the timeout expired; nothing has changed"});
+            }
+            captures_.kept_out_ += 1;
+        }
         KeepOut(const KeepOut&) = delete;
         KeepOut& operator=(const KeepOut&) = delete;
-        ~KeepOut();
+        ~KeepOut() {
+            if (captures_.fork_->forked()) return;
+            const std::lock_guard lock{captures_.mutex_};
+            captures_.kept_out_ -= 1;
+            captures_.free_.notify_all();
+        }
 
     private:
         OpenCaptures& captures_;
     };
 
     /// Throws Misuse, beginning with `what`, while a capture is open.
-    void refuse(const char* what);
+    void refuse(const char* what) {
+        const std::lock_guard lock{mutex_};
+        refuse_locked(what);
+    }
 
     [[nodiscard]] bool open() const noexcept { return count_.load() != 0; }
     /// Returns whether this thread has an open capture.
-    [[nodiscard]] bool here();
+    [[nodiscard]] bool here() {
+        if (count_.load() == 0) return false;
+        const std::lock_guard lock{mutex_};
+        return on_this_thread() != nullptr;
+    }
 
     /// Keeps an object alive for as long as the graph of the capture that `stream` takes part in: the capture that
     /// began on this stream, else this thread's, else all open captures, because it is unknown which. A no-op if no
     /// capture is open.
-    void keep(StreamRef stream, const std::shared_ptr<const void>& what);
+    void keep(StreamRef stream, const std::shared_ptr<const void>& what) {
+        if (count_.load() == 0) return;
+        const std::lock_guard lock{mutex_};
+        const Open* of = find([&](const Open& open) { return open.stream == stream; });
+        if (of == nullptr) of = on_this_thread();
+        for (Open& open : open_) {
+            if (of == nullptr || of == &open) open.graph->add(what);
+        }
+    }
 
     /// Adjusts the order in which a block is freed: a free with a stream on which a capture began belongs to that
     /// capture's graph, whichever thread frees; otherwise, inside a capture of this thread, it belongs to this
     /// thread's. Returns what that graph keeps, or null.
-    std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order) noexcept;
+    std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order) noexcept {
+        if (count_.load() == 0 || order.kind == FreeOrder::Kind::idle) return {};
+        const std::lock_guard lock{mutex_};
+        const Open* of = nullptr;
+        if (order.kind == FreeOrder::Kind::stream) {
+            of = find([&](const Open& open) { return open.stream == order.stream; });
+        }
+        if (of == nullptr) of = on_this_thread();
+        if (of == nullptr) return {};
+        if (order.kind == FreeOrder::Kind::device) order.kind = FreeOrder::Kind::replayed;
+        return of->graph;
+    }
 
 private:
     struct Open {
@@ -90,8 +152,14 @@ private:
         const auto open = std::find_if(open_.begin(), open_.end(), which);
         return open == open_.end() ? nullptr : &*open;
     }
-    [[nodiscard]] const Open* on_this_thread() const noexcept;
-    void refuse_locked(const char* what) const;
+    [[nodiscard]] const Open* on_this_thread() const noexcept {
+        return find([here = std::this_thread::get_id()](const Open& open) { return open.thread == here; });
+    }
+    void refuse_locked(const char* what) const {
+        if (open_.empty()) return;
+        const std::string& tag = open_.back().tag;
+        misuse_of(tag, {what, ": tag ", in_quotes(tag), " is being captured; end the capture first"});
+    }
 
     std::shared_ptr<const ForkCheck> fork_; // checked before the lock is taken in destructors
     std::atomic<std::size_t> count_{0};
@@ -104,7 +172,3 @@ private:
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/saver/open_captures.ipp"
-#endif

@@ -2,15 +2,20 @@
 #pragma once
 
 #include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/driver/attic.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -20,19 +25,203 @@ namespace detail {
 /// See PlainMemory for the methods.
 class PlainBlocks final : public PlainMemory {
 public:
-    explicit PlainBlocks(Directory& directory);
+    explicit PlainBlocks(Directory& directory)
+        : PlainMemory{[]() -> const Functions& {
+              using Plain = PlainMemory;
+              static constexpr auto own = [](Plain& plain) -> PlainBlocks& { return static_cast<PlainBlocks&>(plain); };
+              static constexpr Functions functions{
+                  .destroy = [](Plain* plain) noexcept { delete &own(*plain); },
+                  .allocate = [](Plain& plain, const std::shared_ptr<ArenaCore>& arena,
+                                 const Request& request) { return own(plain).allocate(arena, request); },
+                  .contains = [](Plain& plain, const ArenaCore& arena,
+                                 const void* pointer) noexcept { return own(plain).contains(arena, pointer); },
+                  .holds = [](Plain& plain, const ArenaCore& arena, const void* pointer,
+                              std::size_t bytes) noexcept { return own(plain).holds(arena, pointer, bytes); },
+                  .deallocate =
+                      [](Plain& plain, ArenaCore& arena, void* pointer, const FreeOrder& order,
+                         const std::shared_ptr<GraphKeeps>& graph) {
+                          own(plain).deallocate(arena, pointer, order, graph);
+                      },
+                  .write = [](Plain& plain, ArenaCore& arena, void* pointer, const void* from,
+                              std::size_t bytes) { own(plain).write(arena, pointer, from, bytes); },
+                  .load = [](Plain& plain, ArenaCore& arena, void* pointer, const FileRange& from,
+                             AnyPolicy (*reader)()) { own(plain).load(arena, pointer, from, reader); },
+                  .fill = [](Plain& plain, const ArenaCore& arena,
+                             ArenaUsage& row) noexcept { own(plain).fill(arena, row); },
+                  .close = [](Plain& plain, const ArenaCore& arena) noexcept { return own(plain).close(arena); },
+              };
+              return functions;
+          }()},
+          directory_{directory} {}
     PlainBlocks(const PlainBlocks&) = delete;
     PlainBlocks& operator=(const PlainBlocks&) = delete;
-    ~PlainBlocks();
+    ~PlainBlocks() {
+        while (!blocks_.empty()) {
+            const std::shared_ptr<ArenaCore> arena = blocks_.begin()->second.arena;
+            if (const Status status = PlainBlocks::close(*arena); !status.ok()) ignore(*arena, status);
+            std::erase_if(blocks_, [&](const auto& entry) { return entry.second.arena == arena; });
+        }
+    }
 
-    void* allocate(const std::shared_ptr<ArenaCore>& arena, const Request& request);
-    [[nodiscard]] bool contains(const ArenaCore& arena, const void* pointer) noexcept;
-    [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept;
-    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph);
-    void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
-    void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)());
-    void fill(const ArenaCore& arena, ArenaUsage& row) noexcept;
-    Status close(const ArenaCore& arena) noexcept;
+    void* allocate(const std::shared_ptr<ArenaCore>& arena, const Request& request) {
+        const std::string& tag = arena->tag();
+        const AnyDriver& driver = arena->driver();
+        request.check(tag);
+        if (!can_align_up(request.bytes, Request::default_alignment)) {
+            misuse({request.text(), " in tag ", in_quotes(tag), ": the size is too large"});
+        }
+        if (request.alignment > Request::default_alignment) {
+            misuse({request.text(), " in tag ", in_quotes(tag), ": plain memory is aligned to 256 bytes, not ",
+                    in_digits(request.alignment)});
+        }
+        Blocks place; // allocated before the memory, so that none is leaked
+        place[0] = {arena, request.bytes};
+        Directory::Node entry = Directory::node(arena);
+        const std::size_t margin = arena->margin();
+        DeviceMemory memory;
+        Status status;
+        if (margin != 0) {
+            status = driver.memory(memory);
+            if (status.ok() && (memory.free_bytes < margin || memory.free_bytes - margin < request.bytes))
+                status = {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
+        }
+        Address address = 0;
+        if (status.ok()) status = driver.allocate_plain(request.bytes, address); // may wait, so the lock is not held
+        if (!status.ok()) {
+            (void)driver.memory(memory);
+            raise(status, "allocate plain memory",
+                  "tag \"" + tag + "\" needs " + format_bytes(request.bytes) + ", " + format_bytes(memory.free_bytes) +
+                      " are free" + (margin != 0 ? ", of which " + format_bytes(margin) + " are the margin" : ""),
+                  request.bytes, memory.free_bytes);
+        }
+        auto node = place.extract(place.begin());
+        node.key() = address;
+        {
+            const std::lock_guard lock{mutex_};
+            if (!arena->closed()) {
+                directory_.put(std::move(entry), {address, request.bytes});
+                blocks_.insert(std::move(node));
+            }
+        }
+        if (!node.empty()) {
+            (void)driver.free_plain(address);
+            arena->require_open(request.text().c_str());
+        }
+        return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
+    }
+    [[nodiscard]] bool contains(const ArenaCore& arena, const void* pointer) noexcept {
+        const std::lock_guard lock{mutex_};
+        return over(arena, pointer) != blocks_.end();
+    }
+    [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept {
+        const std::lock_guard lock{mutex_};
+        const auto block = over(arena, pointer);
+        if (block == blocks_.end() || block->second.state != State::live) return false;
+        const std::size_t offset = reinterpret_cast<Address>(pointer) - block->first;
+        return bytes <= block->second.bytes - offset;
+    }
+    void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph) {
+        const auto address = reinterpret_cast<Address>(pointer);
+        bool replayed = order.kind == FreeOrder::Kind::replayed;
+        if (order.kind == FreeOrder::Kind::stream) replayed = being_captured(arena.driver(), order.stream);
+        std::size_t bytes = 0;
+        std::shared_ptr<Kept> kept;
+        if (replayed && graph != nullptr) {
+            kept = std::make_shared<Kept>(*this, arena.shared_from_this());
+            graph->add(kept);
+        }
+        {
+            const std::lock_guard lock{mutex_};
+            const auto block = over(arena, pointer);
+            std::string why = "no block starts here; it may have been freed before";
+            if (block != blocks_.end() && block->second.state != State::live) {
+                why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
+            } else if (block != blocks_.end() && block->first != address) {
+                why = "the pointer lies inside a block of " + format_bytes(block->second.bytes) + " that starts at " +
+                      format_address(block->first);
+            } else if (block == blocks_.end() && arena.closed()) {
+                why = std::string{"the tag has been "} + arena.end();
+            } else if (block != blocks_.end()) {
+                why.clear();
+            }
+            if (!why.empty()) misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(arena.tag()), ": ", why});
+            bytes = block->second.bytes;
+            if (kept != nullptr) kept->block = address;
+            block->second.state = replayed ? State::freed : State::leaving;
+        }
+        if (!replayed) check(give(address, State::live), "free plain memory", bytes, address);
+    }
+    void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
+        const auto address = reinterpret_cast<Address>(pointer);
+        if (bytes == 0 || from == nullptr || !holds(arena, pointer, bytes)) {
+            misuse({"write_backup(", in_hex(address), ", ", in_bytes(bytes), ") in tag ", in_quotes(arena.tag()),
+                    ": these are not bytes of a live block, or the source is null or empty"});
+        }
+        const AnyDriver& driver = arena.driver();
+        OwnedStream stream;
+        OwnedEvent event;
+        check(stream.open(driver), "open a stream");
+        check(event.open(driver, stream.get()), "open an event");
+        check(driver.drain(), "wait for the device's work"); // the pause before this call did not, being switched off
+        check(driver.copy_to_device(address, static_cast<const std::byte*>(from), bytes, stream.get()),
+              "copy bytes to the device");
+        const Status marked = driver.record(event.get(), stream.get());
+        check(marked.ok() ? driver.wait(event.get()) : driver.drain(), "wait for a copy");
+    }
+    void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
+        const auto refusal = [&](const char* why) {
+            return Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " +
+                          format_bytes(from.bytes) + ", \"" + from.path + "\") in tag \"" + arena.tag() + "\": " + why};
+        };
+        if (from.bytes == 0 || !holds(arena, pointer, from.bytes)) throw refusal("these are not bytes of a live block");
+        LiveSet live;
+        live.tag = arena.tag();
+        const std::shared_ptr<AnySlot> slot = reader().open(arena.driver());
+        try {
+            (void)slot->load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
+        } catch (const Misuse& error) {
+            end_load(arena, slot);
+            throw refusal(error.what());
+        } catch (...) {
+            end_load(arena, slot);
+            throw;
+        }
+        end_load(arena, slot);
+    }
+    void fill(const ArenaCore& arena, ArenaUsage& row) noexcept {
+        const std::lock_guard lock{mutex_};
+        row.policy = "never paused";
+        row.state = arena.closed() ? arena.end() : "plain";
+        for (const auto& [address, block] : blocks_) {
+            if (block.arena.get() != &arena) continue;
+            row.mapped_bytes += block.bytes;
+            if (block.state != State::live) continue;
+            row.used_bytes += block.bytes;
+            row.blocks += 1;
+        }
+        row.peak_mapped_bytes = std::max(row.peak_mapped_bytes, row.mapped_bytes);
+    }
+    Status close(const ArenaCore& arena) noexcept {
+        Status first;
+        if (const Status status = spent_.retry(); status.kind != StatusKind::gone) first = status;
+        for (Address from = 0;;) {
+            State state = State::live;
+            {
+                const std::lock_guard lock{mutex_};
+                auto block = blocks_.lower_bound(from);
+                const auto of_arena = [&] {
+                    return block->second.arena.get() == &arena && block->second.state != State::leaving;
+                };
+                while (block != blocks_.end() && !of_arena()) ++block;
+                if (block == blocks_.end()) return first;
+                state = std::exchange(block->second.state, State::leaving);
+                from = block->first;
+            }
+            const Status status = give(from, state);
+            if (first.ok() && status.kind != StatusKind::gone) first = status;
+            from += 1;
+        }
+    }
 
 private:
     enum class State : unsigned char {
@@ -61,13 +250,55 @@ private:
     using Blocks = std::map<Address, Block>;
 
     /// Returns the block that contains an address, or the end.
-    [[nodiscard]] Blocks::iterator over(const ArenaCore& arena, const void* pointer) noexcept;
+    [[nodiscard]] Blocks::iterator over(const ArenaCore& arena, const void* pointer) noexcept {
+        const auto address = reinterpret_cast<Address>(pointer);
+        const auto after = blocks_.upper_bound(address);
+        if (after == blocks_.begin()) return blocks_.end();
+        const auto block = std::prev(after);
+        const bool inside = address - block->first < block->second.bytes;
+        return inside && block->second.arena.get() == &arena ? block : blocks_.end();
+    }
     /// Frees the memory of a block that is leaving. If that fails, the block is `after` again.
-    Status give(Address address, State after) noexcept;
-    void let_go(const ArenaCore& arena, Address address) noexcept;
+    Status give(Address address, State after) noexcept {
+        const Block* block = nullptr; // stays where it is while it is leaving
+        {
+            const std::lock_guard lock{mutex_};
+            block = &blocks_.at(address);
+        }
+        Directory::Node entry = directory_.take(address);
+        const Status status = block->arena->driver().free_plain(address); // waits, so the lock is not held
+        Blocks::node_type gone; // destroyed without the lock: it may be the arena's last owner
+        const std::lock_guard lock{mutex_};
+        if (status.ok()) {
+            gone = blocks_.extract(address);
+            return status;
+        }
+        if (!entry.empty()) directory_.put(std::move(entry), {address, block->bytes});
+        blocks_.at(address).state = after;
+        return status;
+    }
+    void let_go(const ArenaCore& arena, Address address) noexcept {
+        if (arena.forked()) return;
+        {
+            const std::lock_guard lock{mutex_};
+            const auto block = blocks_.find(address);
+            if (block == blocks_.end() || block->second.arena.get() != &arena || block->second.state != State::freed)
+                return; // the arena has been closed
+            block->second.state = State::leaving;
+        }
+        if (const Status status = give(address, State::freed); !status.ok()) ignore(arena, status); // `close` retries
+    }
     /// Frees the resources of a load, and those that earlier loads could not free.
-    void end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept;
-    static void ignore(const ArenaCore& arena, const Status& status) noexcept;
+    void end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept {
+        Status status = spent_.retry();
+        if (const Status last = spent_.add(std::move(slot)); status.ok()) status = last;
+        if (status.ok() || status.kind == StatusKind::gone) return;
+        tell_ignored(arena.options().events, arena.tag(), arena.device(), status,
+                     "release the resources of a load (the next load retries)");
+    }
+    static void ignore(const ArenaCore& arena, const Status& status) noexcept {
+        tell_ignored(arena.options().events, arena.tag(), arena.device(), status, "free plain memory");
+    }
 
     Directory& directory_;
     std::mutex mutex_;
@@ -75,10 +306,8 @@ private:
     Attic spent_; // slots of loads
 };
 
+inline PlainMemoryPtr make_plain_memory(Directory& directory) { return PlainMemoryPtr{new PlainBlocks{directory}}; }
+
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/saver/plain_blocks.ipp"
-#endif

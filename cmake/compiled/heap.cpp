@@ -1,1 +1,0 @@
-#include "memsaver/heap/impl.hpp"
