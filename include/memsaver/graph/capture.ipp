@@ -24,11 +24,39 @@ public:
     CapturedGraph(Arena arena, AnyDriver driver, CaptureMode mode)
         : arena_{std::move(arena)}, driver_{std::move(driver)}, mode_{mode} {}
 
-    MEMSAVER_INLINE ~CapturedGraph() override;
+    ~CapturedGraph() override {
+        if (arena_.saver().forked()) return; // belongs to the parent process
+        if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
+        keeps_.reset();
+    }
 
-    MEMSAVER_INLINE void launch(StreamRef stream) override;
+    void launch(StreamRef stream) override {
+        arena_.saver().boundary("launch of a graph", arena_.base(), [&] {
+            arena_.base().require_resumed("launch of a graph", stream);
+            check(driver_.launch(graph_, stream), "launch a graph");
+        });
+    }
 
-    MEMSAVER_INLINE void update(StreamRef stream, detail::FunctionRef<void()> body) override;
+    void update(StreamRef stream, detail::FunctionRef<void()> body) override {
+        SaverCore& saver = arena_.saver();
+        saver.boundary("capture", arena_.base(), [&] {
+            arena_.base().require_open("capture");
+            if (stream == StreamRef{}) {
+                misuse({"capture of tag ", in_quotes(tag()),
+                        ": the default stream cannot be captured; pass a stream that the program created"});
+            }
+            if (!arena_.base().owns_stream(stream)) {
+                misuse({"capture of tag ", in_quotes(tag()), ": its memory is on device ", in_digits(device()),
+                        ", the stream is not; pass the stream's device in the options"});
+            }
+            if (detail::being_captured(driver_, stream)) {
+                misuse({"capture of tag ", in_quotes(tag()), ": the stream is being captured already"});
+            }
+            auto keeps = std::make_shared<GraphKeeps>(); // ends here if the capture fails, else the previous one's does
+            record(stream, body, keeps);
+            keeps_.swap(keeps);
+        });
+    }
 
     [[nodiscard]] const std::string& tag() const noexcept override { return arena_.base().tag(); }
     [[nodiscard]] int device() const noexcept override { return arena_.base().device(); }
@@ -36,12 +64,44 @@ public:
 
 private:
     /// Runs the body inside the capture, a region of the tag and an OpenCaptures mark, which blocks pauses.
-    void record(StreamRef stream, detail::FunctionRef<void()> body, const std::shared_ptr<GraphKeeps>& keeps);
+    void record(StreamRef stream, detail::FunctionRef<void()> body, const std::shared_ptr<GraphKeeps>& keeps) {
+        SaverCore& saver = arena_.saver();
+        const Span capturing{saver.events(), tag(), device(), "capture"};
+        const OpenCaptures::Entry mark{saver.captures(), tag(), stream, keeps};
+        const Region region{arena_};
+        check(driver_.begin_capture(stream, mode_), "begin a capture");
+        try {
+            body();
+        } catch (...) {
+            drop_capture(stream);
+            throw;
+        }
+        GraphRef graph = graph_;
+        const bool first = graph == GraphRef{};
+        const Status status = first ? driver_.end_capture(stream, graph) : driver_.update_graph(stream, graph);
+        if (!status.ok()) {
+            bool open = false;
+            if (!driver_.capturing(stream, open).ok() || open) drop_capture(stream);
+            check(status, "end a capture (waiting for the device or for another stream invalidates it)");
+        }
+        graph_ = graph;
+    }
 
     /// Ends the capture and discards the recorded work, so that the stream is usable again.
-    void drop_capture(StreamRef stream) noexcept;
+    void drop_capture(StreamRef stream) noexcept {
+        GraphRef graph;
+        Status status = driver_.end_capture(stream, graph);
+        if (!status.ok()) { // a broken capture may have ended already
+            bool open = false;
+            if (!driver_.capturing(stream, open).ok() || open) status = driver_.end_capture(stream, graph);
+            if (open) ignore(status, "end a capture");
+        }
+        if (graph != GraphRef{}) ignore(driver_.close_graph(graph), "close a graph");
+    }
 
-    void ignore(const Status& status, const char* what) const noexcept;
+    void ignore(const Status& status, const char* what) const noexcept {
+        if (!status.ok()) arena_.saver().ignore(arena_.base(), status, what);
+    }
 
     Arena arena_;
     AnyDriver driver_;
@@ -60,79 +120,6 @@ MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, 
         graph->update(stream, body);
         return Graph{std::move(graph)};
     });
-}
-
-MEMSAVER_INLINE CapturedGraph::~CapturedGraph() {
-    if (arena_.saver().forked()) return; // belongs to the parent process
-    if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
-    keeps_.reset();
-}
-
-MEMSAVER_INLINE void CapturedGraph::launch(StreamRef stream) {
-    arena_.saver().boundary("launch of a graph", arena_.base(), [&] {
-        arena_.base().require_resumed("launch of a graph", stream);
-        check(driver_.launch(graph_, stream), "launch a graph");
-    });
-}
-
-MEMSAVER_INLINE void CapturedGraph::update(StreamRef stream, detail::FunctionRef<void()> body) {
-    SaverCore& saver = arena_.saver();
-    saver.boundary("capture", arena_.base(), [&] {
-        arena_.base().require_open("capture");
-        if (stream == StreamRef{}) {
-            misuse({"capture of tag ", in_quotes(tag()),
-                    ": the default stream cannot be captured; pass a stream that the program created"});
-        }
-        if (!arena_.base().owns_stream(stream)) {
-            misuse({"capture of tag ", in_quotes(tag()), ": its memory is on device ", in_digits(device()),
-                    ", the stream is not; pass the stream's device in the options"});
-        }
-        if (detail::being_captured(driver_, stream)) {
-            misuse({"capture of tag ", in_quotes(tag()), ": the stream is being captured already"});
-        }
-        auto keeps = std::make_shared<GraphKeeps>(); // ends here if the capture fails, else the previous one's does
-        record(stream, body, keeps);
-        keeps_.swap(keeps);
-    });
-}
-
-MEMSAVER_INLINE void CapturedGraph::record(StreamRef stream, detail::FunctionRef<void()> body,
-                                           const std::shared_ptr<GraphKeeps>& keeps) {
-    SaverCore& saver = arena_.saver();
-    const Span capturing{saver.events(), tag(), device(), "capture"};
-    const OpenCaptures::Entry mark{saver.captures(), tag(), stream, keeps};
-    const Region region{arena_};
-    check(driver_.begin_capture(stream, mode_), "begin a capture");
-    try {
-        body();
-    } catch (...) {
-        drop_capture(stream);
-        throw;
-    }
-    GraphRef graph = graph_;
-    const bool first = graph == GraphRef{};
-    const Status status = first ? driver_.end_capture(stream, graph) : driver_.update_graph(stream, graph);
-    if (!status.ok()) {
-        bool open = false;
-        if (!driver_.capturing(stream, open).ok() || open) drop_capture(stream);
-        check(status, "end a capture (waiting for the device or for another stream invalidates it)");
-    }
-    graph_ = graph;
-}
-
-MEMSAVER_INLINE void CapturedGraph::drop_capture(StreamRef stream) noexcept {
-    GraphRef graph;
-    Status status = driver_.end_capture(stream, graph);
-    if (!status.ok()) { // a broken capture may have ended already
-        bool open = false;
-        if (!driver_.capturing(stream, open).ok() || open) status = driver_.end_capture(stream, graph);
-        if (open) ignore(status, "end a capture");
-    }
-    if (graph != GraphRef{}) ignore(driver_.close_graph(graph), "close a graph");
-}
-
-MEMSAVER_INLINE void CapturedGraph::ignore(const Status& status, const char* what) const noexcept {
-    if (!status.ok()) arena_.saver().ignore(arena_.base(), status, what);
 }
 
 } // namespace detail

@@ -306,8 +306,6 @@ private:
     Attic spent_; // slots of loads
 };
 
-inline PlainMemoryPtr make_plain_memory(Directory& directory) { return PlainMemoryPtr{new PlainBlocks{directory}}; }
-
 } // namespace detail
 
 } // namespace memsaver::inline v0_3

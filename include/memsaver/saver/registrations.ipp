@@ -35,10 +35,30 @@ struct RegistrationEntry {
     bool called = false; ///< one of its functions is running, on the thread that holds the lock
     bool ended = false;  ///< by its own function: it leaves the list once that returns or throws
 
-    [[nodiscard]] bool here(SaverCore& saver) const;
-    [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const;
-    [[nodiscard]] bool depends_on(const std::string& name) const;
-    [[nodiscard]] std::string text() const;
+    [[nodiscard]] bool here(SaverCore& saver) const {
+        if (memory.pointer == nullptr) return true;
+        const std::shared_ptr<RegistrationEntry> first = with.lock();
+        if (first != nullptr && !first->ended && !first->registered) return false;
+        const std::shared_ptr<ArenaCore> its = arena.lock();
+        return its != nullptr && saver.here(*its, memory.pointer, memory.bytes);
+    }
+    [[nodiscard]] bool depends_on(const std::vector<std::string>& names) const {
+        if (tags.kind() == Tags::Kind::all) return true; // even if the saver has no tags
+        return any_in(names, [&](const std::string& name) { return depends_on(name); });
+    }
+    [[nodiscard]] bool depends_on(const std::string& name) const {
+        if (tags.kind() == Tags::Kind::all) return true;
+        if (const std::shared_ptr<RegistrationEntry> first = with.lock(); first != nullptr && first->depends_on(name))
+            return true;
+        return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
+            return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
+        });
+    }
+    [[nodiscard]] std::string text() const {
+        const std::string of = options.who.empty() ? std::string{"an unnamed component"} : '"' + options.who + '"';
+        if (memory.pointer == nullptr) return of;
+        return text_of({in_bytes(memory.bytes), " at ", in_hex(reinterpret_cast<Address>(memory.pointer)), " by ", of});
+    }
 };
 
 /// Does everything under its lock, including calls of the program's functions: communicators need a fixed order, and a
@@ -54,32 +74,193 @@ public:
     using EntryPtr = std::shared_ptr<Entry>;
 
     /// `with`: see Registrations::add; or null.
-    EntryPtr add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options, const EntryPtr& with);
-    EntryPtr add_tags(Tags tags, RegistrationOptions options);
-    [[nodiscard]] bool registered(const Entry& entry);
-    void end(const EntryPtr& entry);
-    void end_quietly(const EntryPtr& entry) noexcept;
+    EntryPtr add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options, const EntryPtr& with) {
+        check_options(options, options.on_pause == OnPause::renew, "a registration");
+        const std::lock_guard lock{mutex_};
+        const std::shared_ptr<ArenaCore> arena = saver_->holder("register", pointer, bytes);
+        auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
+        std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
+        if (with != nullptr) {
+            entry->with = with;
+            away += ", or " + with->text() + ", on which it depends, is not registered";
+        }
+        if (going(*entry) || !entry->here(*saver_))
+            misuse_of(arena->tag(), {"register ", entry->text(), ": ", away, "; resume it first"});
+        entries_.push_back(entry);
+        try {
+            if (entry->options.on_register) call(*entry, "registering", entry->options.on_register);
+        } catch (...) {
+            remove(*entry);
+            throw;
+        }
+        return entry;
+    }
+    EntryPtr add_tags(Tags tags, RegistrationOptions options) {
+        check_options(options, true, "a registration of tags");
+        if (options.on_pause == OnPause::refuse) misuse({"a registration of tags cannot use OnPause::refuse"});
+        const std::lock_guard lock{mutex_};
+        return entries_.emplace_back(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
+    }
+    [[nodiscard]] bool registered(const Entry& entry) {
+        const std::lock_guard lock{mutex_};
+        return entry.registered;
+    }
+    void end(const EntryPtr& entry) {
+        if (saver_->forked()) return; // checked before the lock, which a thread of the parent may have held
+        const std::lock_guard lock{mutex_};
+        if (entry->called) {
+            entry->ended = true;
+            return;
+        }
+        if (entry->memory.pointer != nullptr) deregister(*entry);
+        entry->registered = false;
+        remove(*entry);
+    }
+    void end_quietly(const EntryPtr& entry) noexcept {
+        if (saver_->forked()) return;
+        try {
+            return end(entry);
+        } catch (const std::exception& error) {
+            tell(saver_->events(), EventKind::ignored, "", saver_->driver().device(), {error.what()});
+        } catch (...) { // not a std::exception: there is no text to report
+        }
+        const std::lock_guard lock{mutex_};
+        remove(*entry);
+    }
 
-    void before_pause(const PauseEvent& event);
-    void after_pause(const PauseEvent& event);
-    void after_failed_pause(const PauseEvent& event);
-    void after_resume(const ResumeEvent& event);
+    void before_pause(const PauseEvent& event) {
+        const std::lock_guard lock{mutex_};
+        going_.reserve(going_.size() + event.tags.size());
+        for (const std::string& tag : event.tags) going_.push_back({std::this_thread::get_id(), tag});
+        bool any = false;
+        std::string refused;
+        std::size_t refusing = 0;
+        for (const EntryPtr& entry : entries_) {
+            if (!entry->registered || !entry->depends_on(event.tags)) continue;
+            any = any || entry->options.on_pause == OnPause::renew;
+            if (entry->options.on_pause != OnPause::refuse) continue;
+            if (refusing++ != 0) continue;
+            const auto asked =
+                std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
+                             [&](const std::string& tag) { return entry->depends_on(tag); });
+            refused = text_of({"tag ", in_quotes(*asked), " cannot be paused: ", entry->text()});
+        }
+        if (refusing != 0) {
+            const std::string more =
+                refusing == 1 ? std::string{} : text_of({" and ", in_digits(refusing - 1), " more"});
+            misuse({refused, more, refusing == 1 ? " is registered" : " are registered",
+                    "; end the registration first, or use OnPause::renew"});
+        }
+        if (!any) return;
+        for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {
+            const Status status = driver.drain(); // a lost device has no work
+            if (status.kind != StatusKind::gone) check(status, "wait for the device before memory is deregistered");
+        }
+        if (options_.barrier) options_.barrier(event);
+        for (std::vector<EntryPtr> left = entries_; !left.empty(); left.pop_back()) { // a function may end others
+            Entry& last = *left.back();
+            if (!last.ended && last.depends_on(event.tags)) deregister(last);
+        }
+    }
+    void after_pause(const PauseEvent& event) {
+        const std::lock_guard lock{mutex_};
+        if (ended(event.tags)) renew(&event.tags); // a resume ran after the release and left registering to this
+    }
+    void after_failed_pause(const PauseEvent& event) {
+        const std::lock_guard lock{mutex_};
+        ended(event.tags);
+        renew(&event.tags);
+    }
+    void after_resume(const ResumeEvent& event) {
+        const std::lock_guard lock{mutex_};
+        for (Going& row : going_) row.resumed |= is_in(event.tags, row.tag);
+        renew(&event.tags);
+    }
     /// Registers again what is resident of these tags; null: of all tags. Tries all, then throws the first failure.
-    void renew(const std::vector<std::string>* tags);
+    void renew(const std::vector<std::string>* tags) {
+        const std::lock_guard lock{mutex_};
+        std::exception_ptr first;
+        for (const EntryPtr& entry : std::vector<EntryPtr>{entries_}) { // a function may end others
+            if (entry->ended || entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry))
+                continue;
+            if (entry->called) continue; // it renews from its own function
+            try {
+                if (!here(*entry, tags)) continue;
+                call(*entry, "registering again", entry->options.on_register);
+                entry->registered = true;
+                if (entry->ended && entry->memory.pointer != nullptr) deregister(*entry);
+            } catch (...) {
+                if (!first) first = std::current_exception();
+            }
+        }
+        if (first) std::rethrow_exception(first);
+    }
 
 private:
-    static void check_options(const RegistrationOptions& options, bool wanted, const char* what);
-    void deregister(Entry& entry);
+    static void check_options(const RegistrationOptions& options, bool wanted, const char* what) {
+        require_enumerator("RegistrationOptions::on_pause", options.on_pause, 2);
+        const bool both = options.on_register && options.on_deregister;
+        if (!both && wanted) {
+            misuse({what, " for ", in_quotes(options.who),
+                    " needs on_register and on_deregister, which resumes and pauses call"});
+        }
+        if (options.on_register && !options.on_deregister)
+            misuse({what, " for ", in_quotes(options.who), " has on_register, but no on_deregister"});
+    }
+    void deregister(Entry& entry) {
+        if (!entry.registered || entry.called) return;
+        if (entry.options.on_deregister) call(entry, "deregistering", entry.options.on_deregister);
+        entry.registered = false;
+    }
     /// Calls a function of the program; errors name the entry. If the function ended the registration, ends it now.
-    void call(Entry& entry, const char* what, const std::function<void()>& function);
-    void remove(Entry& entry) noexcept;
+    void call(Entry& entry, const char* what, const std::function<void()>& function) {
+        struct Calling {
+            RegistrationBook& book;
+            Entry& entry;
+            ~Calling() {
+                entry.called = false;
+                if (entry.ended) book.remove(entry);
+            }
+        };
+        entry.called = true;
+        const Calling calling{*this, entry};
+        try {
+            function();
+        } catch (Error& error) {
+            error.append(std::string{" ("} + what + " " + entry.text() + ')');
+            throw;
+        }
+    }
+    void remove(Entry& entry) noexcept {
+        entry.ended = true;
+        erase_in(entries_, [&](const EntryPtr& each) { return each.get() == &entry; });
+    }
     /// Returns whether a pause of one of its tags has begun and not ended.
-    [[nodiscard]] bool going(const Entry& entry) const;
+    [[nodiscard]] bool going(const Entry& entry) const {
+        return any_in(going_, [&](const Going& row) { return entry.depends_on(row.tag); });
+    }
     /// Records that this thread's pause of these tags has ended. Returns whether any of them was resumed in the
     /// meantime.
-    bool ended(const std::vector<std::string>& tags) noexcept;
+    bool ended(const std::vector<std::string>& tags) noexcept {
+        bool resumed = false;
+        for (const std::string& tag : tags) {
+            const auto row = std::find_if(going_.rbegin(), going_.rend(), [&](const Going& each) { // pauses nest
+                return each.thread == std::this_thread::get_id() && each.tag == tag;
+            });
+            if (row == going_.rend()) continue;
+            resumed |= row->resumed;
+            going_.erase(std::prev(row.base()));
+        }
+        return resumed;
+    }
     /// Returns whether it can be registered again, after `tags` were resumed or stayed resident.
-    [[nodiscard]] bool here(const Entry& entry, const std::vector<std::string>* tags) const;
+    [[nodiscard]] bool here(const Entry& entry, const std::vector<std::string>* tags) const {
+        if (entry.memory.pointer != nullptr) return entry.here(*saver_);
+        if (tags == nullptr) return saver_->any_is_there(entry.tags);
+        return tags->empty() || any_in(*tags, [&](const std::string& tag) {
+                   return entry.depends_on(tag) && saver_->all_resident(tag);
+               });
+    }
 
     std::shared_ptr<SaverCore> saver_;
     RegistrationsOptions options_;
@@ -95,229 +276,6 @@ private:
     };
     std::vector<Going> going_;
 };
-
-MEMSAVER_INLINE bool RegistrationEntry::here(SaverCore& saver) const {
-    if (memory.pointer == nullptr) return true;
-    const std::shared_ptr<RegistrationEntry> first = with.lock();
-    if (first != nullptr && !first->ended && !first->registered) return false;
-    const std::shared_ptr<ArenaCore> its = arena.lock();
-    return its != nullptr && saver.here(*its, memory.pointer, memory.bytes);
-}
-
-MEMSAVER_INLINE bool RegistrationEntry::depends_on(const std::vector<std::string>& names) const {
-    if (tags.kind() == Tags::Kind::all) return true; // even if the saver has no tags
-    return any_in(names, [&](const std::string& name) { return depends_on(name); });
-}
-
-MEMSAVER_INLINE bool RegistrationEntry::depends_on(const std::string& name) const {
-    if (tags.kind() == Tags::Kind::all) return true;
-    if (const std::shared_ptr<RegistrationEntry> first = with.lock(); first != nullptr && first->depends_on(name))
-        return true;
-    return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
-        return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
-    });
-}
-
-MEMSAVER_INLINE std::string RegistrationEntry::text() const {
-    const std::string of = options.who.empty() ? std::string{"an unnamed component"} : '"' + options.who + '"';
-    if (memory.pointer == nullptr) return of;
-    return text_of({in_bytes(memory.bytes), " at ", in_hex(reinterpret_cast<Address>(memory.pointer)), " by ", of});
-}
-
-MEMSAVER_INLINE void RegistrationBook::check_options(const RegistrationOptions& options, bool wanted,
-                                                     const char* what) {
-    require_enumerator("RegistrationOptions::on_pause", options.on_pause, 2);
-    const bool both = options.on_register && options.on_deregister;
-    if (!both && wanted) {
-        misuse({what, " for ", in_quotes(options.who),
-                " needs on_register and on_deregister, which resumes and pauses call"});
-    }
-    if (options.on_register && !options.on_deregister)
-        misuse({what, " for ", in_quotes(options.who), " has on_register, but no on_deregister"});
-}
-
-MEMSAVER_INLINE RegistrationBook::EntryPtr RegistrationBook::add_memory(const void* pointer, std::size_t bytes,
-                                                                        RegistrationOptions options,
-                                                                        const EntryPtr& with) {
-    check_options(options, options.on_pause == OnPause::renew, "a registration");
-    const std::lock_guard lock{mutex_};
-    const std::shared_ptr<ArenaCore> arena = saver_->holder("register", pointer, bytes);
-    auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
-    std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
-    if (with != nullptr) {
-        entry->with = with;
-        away += ", or " + with->text() + ", on which it depends, is not registered";
-    }
-    if (going(*entry) || !entry->here(*saver_))
-        misuse_of(arena->tag(), {"register ", entry->text(), ": ", away, "; resume it first"});
-    entries_.push_back(entry);
-    try {
-        if (entry->options.on_register) call(*entry, "registering", entry->options.on_register);
-    } catch (...) {
-        remove(*entry);
-        throw;
-    }
-    return entry;
-}
-
-MEMSAVER_INLINE RegistrationBook::EntryPtr RegistrationBook::add_tags(Tags tags, RegistrationOptions options) {
-    check_options(options, true, "a registration of tags");
-    if (options.on_pause == OnPause::refuse) misuse({"a registration of tags cannot use OnPause::refuse"});
-    const std::lock_guard lock{mutex_};
-    return entries_.emplace_back(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
-}
-
-MEMSAVER_INLINE bool RegistrationBook::registered(const Entry& entry) {
-    const std::lock_guard lock{mutex_};
-    return entry.registered;
-}
-
-MEMSAVER_INLINE void RegistrationBook::call(Entry& entry, const char* what, const std::function<void()>& function) {
-    struct Calling {
-        RegistrationBook& book;
-        Entry& entry;
-        ~Calling() {
-            entry.called = false;
-            if (entry.ended) book.remove(entry);
-        }
-    };
-    entry.called = true;
-    const Calling calling{*this, entry};
-    try {
-        function();
-    } catch (Error& error) {
-        error.append(std::string{" ("} + what + " " + entry.text() + ')');
-        throw;
-    }
-}
-
-MEMSAVER_INLINE void RegistrationBook::deregister(Entry& entry) {
-    if (!entry.registered || entry.called) return;
-    if (entry.options.on_deregister) call(entry, "deregistering", entry.options.on_deregister);
-    entry.registered = false;
-}
-
-MEMSAVER_INLINE void RegistrationBook::remove(Entry& entry) noexcept {
-    entry.ended = true;
-    erase_in(entries_, [&](const EntryPtr& each) { return each.get() == &entry; });
-}
-
-MEMSAVER_INLINE void RegistrationBook::end(const EntryPtr& entry) {
-    if (saver_->forked()) return; // checked before the lock, which a thread of the parent may have held
-    const std::lock_guard lock{mutex_};
-    if (entry->called) {
-        entry->ended = true;
-        return;
-    }
-    if (entry->memory.pointer != nullptr) deregister(*entry);
-    entry->registered = false;
-    remove(*entry);
-}
-
-MEMSAVER_INLINE void RegistrationBook::end_quietly(const EntryPtr& entry) noexcept {
-    if (saver_->forked()) return;
-    try {
-        return end(entry);
-    } catch (const std::exception& error) {
-        tell(saver_->events(), EventKind::ignored, "", saver_->driver().device(), {error.what()});
-    } catch (...) { // not a std::exception: there is no text to report
-    }
-    const std::lock_guard lock{mutex_};
-    remove(*entry);
-}
-
-MEMSAVER_INLINE void RegistrationBook::before_pause(const PauseEvent& event) {
-    const std::lock_guard lock{mutex_};
-    going_.reserve(going_.size() + event.tags.size());
-    for (const std::string& tag : event.tags) going_.push_back({std::this_thread::get_id(), tag});
-    bool any = false;
-    std::string refused;
-    std::size_t refusing = 0;
-    for (const EntryPtr& entry : entries_) {
-        if (!entry->registered || !entry->depends_on(event.tags)) continue;
-        any = any || entry->options.on_pause == OnPause::renew;
-        if (entry->options.on_pause != OnPause::refuse) continue;
-        if (refusing++ != 0) continue;
-        const auto asked = std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
-                                        [&](const std::string& tag) { return entry->depends_on(tag); });
-        refused = text_of({"tag ", in_quotes(*asked), " cannot be paused: ", entry->text()});
-    }
-    if (refusing != 0) {
-        const std::string more = refusing == 1 ? std::string{} : text_of({" and ", in_digits(refusing - 1), " more"});
-        misuse({refused, more, refusing == 1 ? " is registered" : " are registered",
-                "; end the registration first, or use OnPause::renew"});
-    }
-    if (!any) return;
-    for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {
-        const Status status = driver.drain(); // a lost device has no work
-        if (status.kind != StatusKind::gone) check(status, "wait for the device before memory is deregistered");
-    }
-    if (options_.barrier) options_.barrier(event);
-    for (std::vector<EntryPtr> left = entries_; !left.empty(); left.pop_back()) { // a function may end others
-        Entry& last = *left.back();
-        if (!last.ended && last.depends_on(event.tags)) deregister(last);
-    }
-}
-
-MEMSAVER_INLINE bool RegistrationBook::going(const Entry& entry) const {
-    return any_in(going_, [&](const Going& row) { return entry.depends_on(row.tag); });
-}
-
-MEMSAVER_INLINE bool RegistrationBook::ended(const std::vector<std::string>& tags) noexcept {
-    bool resumed = false;
-    for (const std::string& tag : tags) {
-        const auto row = std::find_if(going_.rbegin(), going_.rend(), [&](const Going& each) { // pauses nest
-            return each.thread == std::this_thread::get_id() && each.tag == tag;
-        });
-        if (row == going_.rend()) continue;
-        resumed |= row->resumed;
-        going_.erase(std::prev(row.base()));
-    }
-    return resumed;
-}
-
-MEMSAVER_INLINE void RegistrationBook::after_pause(const PauseEvent& event) {
-    const std::lock_guard lock{mutex_};
-    if (ended(event.tags)) renew(&event.tags); // a resume ran after the release and left registering to this
-}
-
-MEMSAVER_INLINE void RegistrationBook::after_failed_pause(const PauseEvent& event) {
-    const std::lock_guard lock{mutex_};
-    ended(event.tags);
-    renew(&event.tags);
-}
-
-MEMSAVER_INLINE void RegistrationBook::after_resume(const ResumeEvent& event) {
-    const std::lock_guard lock{mutex_};
-    for (Going& row : going_) row.resumed |= is_in(event.tags, row.tag);
-    renew(&event.tags);
-}
-
-MEMSAVER_INLINE bool RegistrationBook::here(const Entry& entry, const std::vector<std::string>* tags) const {
-    if (entry.memory.pointer != nullptr) return entry.here(*saver_);
-    if (tags == nullptr) return saver_->any_is_there(entry.tags);
-    return tags->empty() ||
-           any_in(*tags, [&](const std::string& tag) { return entry.depends_on(tag) && saver_->all_resident(tag); });
-}
-
-MEMSAVER_INLINE void RegistrationBook::renew(const std::vector<std::string>* tags) {
-    const std::lock_guard lock{mutex_};
-    std::exception_ptr first;
-    for (const EntryPtr& entry : std::vector<EntryPtr>{entries_}) { // a function may end others
-        if (entry->ended || entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry))
-            continue;
-        if (entry->called) continue; // it renews from its own function
-        try {
-            if (!here(*entry, tags)) continue;
-            call(*entry, "registering again", entry->options.on_register);
-            entry->registered = true;
-            if (entry->ended && entry->memory.pointer != nullptr) deregister(*entry);
-        } catch (...) {
-            if (!first) first = std::current_exception();
-        }
-    }
-    if (first) std::rethrow_exception(first);
-}
 
 } // namespace detail
 

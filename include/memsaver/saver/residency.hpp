@@ -521,12 +521,6 @@ private:
     std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };
 
-// --- room for allocations and resumes ---
-
-inline bool evict_for_room(SaverState& state, const OutOfMemory& error, int device, const LackOfRoom& lack) {
-    return Residency{state}.make_room(error, device, lack);
-}
-
 // --- holders ---
 
 inline std::vector<Holder> SaverState::holders(const Tags& wanted) {

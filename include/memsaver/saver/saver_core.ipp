@@ -1,12 +1,8 @@
 // Definitions of saver_core.hpp.
 #pragma once
 
-#include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
-#include "memsaver/core/lists.hpp"
-#include "memsaver/core/option_checks.hpp"
-#include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
@@ -15,7 +11,6 @@
 #include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
-#include "memsaver/saver/stream_mark.hpp"
 #include "memsaver/saver/use.hpp"
 
 #include <algorithm>
@@ -85,42 +80,14 @@ MEMSAVER_INLINE void SaverCore::rethrow_about(const Tags& tags) const {
     }
 }
 
-MEMSAVER_INLINE SaverState::SaverState(AnyDriver driver, SaverOptions options)
-    : driver_{std::move(driver)}, options_{std::move(options)} {
-    require_enumerator("SaverOptions::new_tags", options_.new_tags, 2);
-    options_.events = watched(std::move(options_.events));
-    if (!options_.enabled) use_plain(options_.enabled.plain());
+// --- what doors name ---
+
+MEMSAVER_INLINE bool evict_for_room(SaverState& state, const OutOfMemory& error, int device, const LackOfRoom& lack) {
+    return Residency{state}.make_room(error, device, lack);
 }
 
-MEMSAVER_INLINE EventSink SaverState::watched(EventSink sink) const {
-    if (!sink) return sink;
-    return [threads = in_sink_, sink = std::move(sink)](const Event& event) {
-        const Running::Entry mark{*threads, Running::Kind::sink};
-        sink(event);
-    };
-}
-
-MEMSAVER_INLINE void SaverState::use_plain(MakePlainMemory make) {
-    const std::lock_guard lock{plain_mutex_};
-    if (plain_memory_ != nullptr) return;
-    plain_memory_ = make(tags_.directory());
-    plain_.store(plain_memory_.get());
-}
-
-MEMSAVER_INLINE bool SaverState::always_there(const char* what, ArenaCore& arena, const void* pointer,
-                                              std::size_t bytes) {
-    PlainMemory* const plain = plain_of(arena);
-    if (plain == nullptr || arena.contains(pointer)) return false; // elastic memory
-    arena.require_open(what);
-    if (bytes != 0 && plain->holds(arena, pointer, bytes)) return true;
-    misuse({what, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
-            in_quotes(arena.tag()), ": these are not bytes of a live block"});
-}
-
-MEMSAVER_INLINE ArenaUsage SaverState::usage_of(ArenaCore& arena) {
-    ArenaUsage row = arena.usage();
-    if (PlainMemory* const plain = plain_of(arena)) plain->fill(arena, row);
-    return row;
+MEMSAVER_INLINE PlainMemoryPtr make_plain_memory(Directory& directory) {
+    return PlainMemoryPtr{new PlainBlocks{directory}};
 }
 
 // --- allocation ---
@@ -274,39 +241,6 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
     });
 }
 
-MEMSAVER_INLINE void SaverState::ask_owner(ArenaCore& arena, std::shared_ptr<ElasticRange> range,
-                                           const std::function<std::size_t(std::size_t)>& ask, WantedRoom& wanted) {
-    const std::size_t before = range->physical_bytes();
-    const std::size_t free_before = memory_of(wanted.device).free_bytes;
-    std::size_t released = 0;
-    try {
-        released = ask(wanted.bytes - wanted.got);
-        if (released == 0) return;
-    } catch (const Misuse&) {
-        if (!arena.dropped.load()) throw; // else dropped during the call, which the owner could not know
-    }
-    if (range.use_count() == 1) { // its owner has destroyed it
-        range.reset();
-        wanted.got += release_unused(arena.device(), true);
-        return;
-    }
-    range->collect();
-    std::size_t gained = before - std::min(before, range->physical_bytes());
-    if (free_before != 0) { // it may also have freed memory elsewhere: what the device has gained counts
-        const std::size_t free = memory_of(wanted.device).free_bytes;
-        gained = std::max(gained, std::min(released, free - std::min(free, free_before)));
-    }
-    wanted.got += gained;
-}
-
-MEMSAVER_INLINE DeviceMemory SaverState::memory_of(int device) {
-    DeviceMemory memory;
-    for (const AnyDriver& driver : tags_.drivers()) {
-        if (driver.device() == device && !driver.memory(memory).ok()) memory = {};
-    }
-    return memory;
-}
-
 MEMSAVER_INLINE void SaverCore::commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
     boundary("commit", arena,
              [&] { state_->with_room(SaverState::Tried{arena}, [&] { range.commit(offset, bytes); }); });
@@ -355,11 +289,6 @@ MEMSAVER_INLINE bool SaverCore::any_paused(const void* pointer, std::size_t byte
 
 MEMSAVER_INLINE bool SaverCore::holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
     return state_->holds(arena, pointer, bytes);
-}
-
-MEMSAVER_INLINE bool SaverState::holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
-    PlainMemory* const plain = plain_of(arena);
-    return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.holds(pointer, bytes);
 }
 
 MEMSAVER_INLINE bool SaverCore::here(ArenaCore& arena, const void* pointer, std::size_t bytes) {
@@ -469,34 +398,6 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
     });
 }
 
-MEMSAVER_INLINE void SaverState::refuse_in_hook(const char* what, const Tags& tags) {
-    if (!running_.here(Running::Kind::hook) || !running_.here_for(tags_.names(tags))) return;
-    misuse({what, " of ", quoted_tags(tags), " inside a hook that runs for it is not allowed"});
-}
-
-MEMSAVER_INLINE void SaverState::refuse_in_any_hook(const char* what, const Tags& tags) {
-    if (running_.here(Running::Kind::hook)) misuse({what, " of ", quoted_tags(tags), " inside a hook is not allowed"});
-}
-
-MEMSAVER_INLINE void SaverState::release_leftovers(const Tags& tags) {
-    // Only elastic ranges and workspaces have pages.
-    for (const auto& member : tags_.members(tags)) (void)member->arena->release_unused(true);
-    if (const auto outside = tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all)
-        (void)outside->release_unused(true);
-}
-
-MEMSAVER_INLINE Report SaverState::pause_now(Members members, const PauseOptions& options) {
-    const Deadline deadline = deadline_after(options.timeout);
-    erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
-    const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "pause"};
-    const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
-    Turns turns = take_turns(members, deadline, "pause");
-    if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
-    FixedList<PauseStep> steps{members.size()};
-    begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
-}
-
 MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& options) {
     return boundary("resume", tags, [&]() -> Report {
         state_->refuse_in_hook("resume", tags);
@@ -512,14 +413,6 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         state_->run_hooks(HookKind::after_resume, event, true);
         return std::move(event.report);
     });
-}
-
-MEMSAVER_INLINE Report SaverState::resume_now(Members members, const ResumeOptions& options, const Deadline& deadline) {
-    erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
-    Turns turns = take_turns(members, deadline, "resume");
-    FixedList<ResumeStep> steps{members.size()};
-    begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-    return run_resume(steps);
 }
 
 MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, const ExchangeOptions& options) {
@@ -578,26 +471,6 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
     });
 }
 
-MEMSAVER_INLINE Report SaverState::exchange_now(Members out, Members in, const ExchangeOptions& options) {
-    const Deadline deadline = deadline_after(options.timeout);
-    Members members = std::move(out);
-    erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
-    const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "exchange"};
-    const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
-    const std::size_t going = members.size();
-    erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
-    members.insert(members.end(), in.begin(), in.end());
-    Turns turns = take_turns(members, deadline, "exchange");
-    if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
-    FixedList<PauseStep> pauses{going};
-    FixedList<ResumeStep> resumes{
-        members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
-    begin_steps(pauses, members, turns, 0, going, options.bytes_out);
-    begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
-    return warn_of_lost_bytes(run_exchange(pauses, resumes, options.order, deadline, others_for(options.order)),
-                              options.bytes_out);
-}
-
 MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& options) {
     return boundary("trim", tags, [&]() -> Report {
         state_->tags_.require("trim", tags);
@@ -644,16 +517,6 @@ MEMSAVER_INLINE void SaverCore::forget_backup(const Tags& tags) {
         state_->tags_.require("forget_backup", tags);
         state_->for_each_left(state_->tags_.members(tags), [](ArenaCore& core) { core.forget_backup(); });
     });
-}
-
-MEMSAVER_INLINE void SaverState::remember(std::exception_ptr& first, const Member& member) {
-    try {
-        throw;
-    } catch (Error& error) {
-        name_tag(error, member.tag);
-    } catch (...) { // the host's bad_alloc, which the boundary translates
-    }
-    if (!first) first = std::current_exception();
 }
 
 MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
@@ -923,270 +786,7 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
 
 // --- making room ---
 
-MEMSAVER_INLINE void SaverState::with_room(Tried tried, FunctionRef<void()> act) {
-    for (;;) {
-        tried.seen = room_made_.load();
-        try {
-            return act();
-        } catch (OutOfMemory& error) {
-            if (!may_retry(error, tried)) throw;
-        }
-    }
-}
-
-MEMSAVER_INLINE bool SaverState::relieve(int device, Tried& tried) {
-    return tried.relief.again([&](bool wait) { return make_room(device, wait, tried.seen); },
-                              [&] { // operations that have only their own copies left may release the missing memory
-                                  bool any = false;
-                                  for (const auto& member : tags_.members(Tags::all())) {
-                                      if (member->driver.device() != device) continue;
-                                      any = member->arena->wait_for_copies(tried.until) || any;
-                                  }
-                                  return any;
-                              });
-}
-
-MEMSAVER_INLINE bool SaverState::may_retry(OutOfMemory& error, Tried& tried) {
-    if (error.device() < 0) error.attach_device((tried.arena != nullptr ? tried.arena->driver() : driver_).device());
-    const int device = error.device();
-    if (relieve(device, tried)) return true;
-    const std::vector<std::string> tags = tried.arena != nullptr ? std::vector{tried.arena->tag()} : away(*tried.in);
-    if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.within.left())) {
-        tried.asked += 1;
-        tried.relief.begin_anew();
-        return true;
-    }
-    if (tried.within.over()) {
-        say_no_room(error, device, tags, tried.asked);
-        return false;
-    }
-    tried.within.sleep(); // no turn is held, so other threads can make room
-    return true;
-}
-
-MEMSAVER_INLINE bool SaverState::make_room(int device, bool wait, std::uint64_t seen) {
-    const std::size_t released = release_unused(device, wait);
-    if (released == 0) return room_made_.load() != seen;
-    room_made_ += 1;
-    tell(options_.events, EventKind::retried, "", device,
-         {"out of memory: released ", in_bytes(released), " of unused memory, retrying"});
-    return true;
-}
-
-MEMSAVER_INLINE std::size_t SaverState::release_unused(int device, bool wait) {
-    const auto turn = room_turn_.take();
-    std::size_t released = wait ? tags_.retry_ends(device) : 0;
-    for (const auto& member : tags_.members(Tags::all())) {
-        if (member->driver.device() == device) released += member->arena->release_unused(wait);
-    }
-    const auto outside = tags_.known_outside(); // its elastic memory
-    return released + (outside != nullptr && outside->device() == device ? outside->release_unused(wait) : 0);
-}
-
-MEMSAVER_INLINE bool SaverState::ask_for_room(const OutOfMemory& error, int device,
-                                              const std::vector<std::string>& tags, unsigned asked,
-                                              std::int64_t within) {
-    const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
-    std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
-    for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));
-    const std::size_t needed = error.needed_bytes();
-    const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
-    const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
-    if (asked < most_asked && ask_elastic(device, tags, missing) != 0) return true;
-    for (const AnyDriver& driver : tags_.drivers()) { // whoever else holds memory of the device
-        if (driver.device() == device && asked < most_asked && driver.ask_for_room(wanted, within).ok()) return true;
-    }
-    if (!options_.on_no_room || asked >= most_asked || running_.here(Running::Kind::on_no_room)) return false;
-    const Running::Entry mark{running_, Running::Kind::on_no_room};
-    return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
-}
-
-MEMSAVER_INLINE std::vector<std::string> SaverState::away(const Tags& tags) {
-    std::vector<std::string> names;
-    for (const auto& member : tags_.members(tags)) {
-        if (member->arena->all_resident()) continue;
-        if (!is_in(names, member->tag)) names.push_back(member->tag);
-    }
-    return names;
-}
-
-MEMSAVER_INLINE std::size_t SaverState::ask_elastic(int device, const std::vector<std::string>& tags,
-                                                    std::size_t bytes) {
-    const auto ask = ask_owners_.load(); // linked by the first owner
-    return ask == nullptr ? 0 : ask(*this, device, tags, bytes);
-}
-
-MEMSAVER_INLINE std::size_t SaverState::ask_owners(SaverState& state, int device, const std::vector<std::string>& tags,
-                                                   std::size_t bytes) {
-    if (state.hooks_.empty(HookKind::on_reclaim) || state.running_.here(Running::Kind::on_reclaim)) return 0;
-    const Running::Entry mark{state.running_, Running::Kind::on_reclaim};
-    WantedRoom wanted{device, tags, bytes, 0};
-    state.hooks_.each(HookKind::on_reclaim,
-                      [&](void* function) { (*static_cast<std::function<void(WantedRoom&)>*>(function))(wanted); });
-    return wanted.got;
-}
-
 // --- helpers of operations ---
-
-MEMSAVER_INLINE SaverState::Turns SaverState::take_turns(const Members& members, const Deadline& deadline,
-                                                         const char* what, bool join) {
-    std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (members[i] != nullptr) order.push_back(i);
-    }
-    sort_by(order, [&](std::size_t i) { return members[i]->serial; });
-    Turns turns(members.size());
-    for (const std::size_t i : order) {
-        try {
-            (void)turns[i].emplace(members[i]->arena->take_turn(deadline, what, join));
-        } catch (Misuse& error) {
-            if (members[i]->arena->dropped.load()) continue; // dropped in the meantime: nothing to do
-            name_tag(error, members[i]->tag);
-            throw;
-        } catch (Error& error) {
-            name_tag(error, members[i]->tag);
-            throw;
-        }
-    }
-    return turns;
-}
-
-MEMSAVER_INLINE void SaverState::await_copies(const Members& members, const Turns& turns, const Deadline& deadline) {
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (turns[i]) naming(members[i]->tag, [&] { members[i]->arena->await_copies(deadline); });
-    }
-}
-
-MEMSAVER_INLINE Report SaverState::warn_of_lost_bytes(Report report, const std::optional<AnyPolicy>& once) {
-    if (!options_.events || once || options_.default_policy) return report;
-    for (const TagReport& row : report.tags) {
-        if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
-        tell(options_.events, EventKind::warned, row.tag, row.device,
-             {"the bytes of tag ", in_quotes(row.tag),
-              " are discarded, because no policy was named: name one, such as Discard{} or HostBackup{}, when the tag "
-              "is made, or set SaverOptions::default_policy"});
-    }
-    return report;
-}
-
-MEMSAVER_INLINE SaverState::Members SaverState::keeping(const char* what, const Tags& tags) {
-    tags_.require(what, tags);
-    Members members = tags_.members(tags);
-    if (tags.kind() == Tags::Kind::named) {
-        for (const auto& member : members) require_keeps_bytes(member->policy, what, member->tag);
-    }
-    erase_in(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
-    return members;
-}
-
-MEMSAVER_INLINE void SaverState::for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act) {
-    for (const auto& member : members) {
-        if (!options_.enabled || member->arena->dropped.load()) continue;
-        try {
-            act(*member->arena);
-        } catch (Error& error) {
-            if (dynamic_cast<Misuse*>(&error) != nullptr && member->arena->dropped.load()) continue;
-            name_tag(error, member->tag);
-            throw;
-        }
-    }
-}
-
-MEMSAVER_INLINE std::shared_ptr<GraphKeeps> SaverState::adjust_free_order(FreeOrder& order, const ArenaCore& arena) {
-    std::shared_ptr<GraphKeeps> graph = captures_.adjust_free_order(order);
-    if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices() || arena.owns_stream(order.stream))
-        return graph;
-    misuse({"deallocate in tag ", in_quotes(arena.tag()), " after a stream that is not of device ",
-            in_digits(arena.device()), ": record an event in it, make a stream of device ", in_digits(arena.device()),
-            " wait for that event, and free after this stream"});
-}
-
-MEMSAVER_INLINE FreeOrder SaverState::release_order(const ArenaCore& arena, const Order& order) {
-    if (captures_.here()) {
-        misuse({"release of elastic memory of tag ", in_quotes(arena.tag()),
-                " inside a capture: replays may touch it; release it after the graph is destroyed"});
-    }
-    if (order.kind() == Order::Kind::idle) return {FreeOrder::Kind::idle};
-    if (order.kind() == Order::Kind::device) return {};
-    const std::vector<AnyDriver> drivers = tags_.drivers();
-    const auto whose = [&](const auto& mark) -> const AnyDriver& {
-        for (const AnyDriver& driver : drivers) { // the default stream is that of the range's own device
-            if (driver.device() == arena.device() && (mark == std::decay_t<decltype(mark)>{} || drivers.size() == 1))
-                return driver;
-        }
-        return owner_among(drivers, {}, mark);
-    };
-    std::vector<std::shared_ptr<const WorkMark>> marks;
-    for (const StreamRef stream : order.streams()) {
-        const AnyDriver& driver = whose(stream);
-        if (being_captured(driver, stream))
-            misuse({"after(stream): the stream is being captured, so its work cannot be waited for"});
-        marks.push_back(std::make_shared<StreamMark>(driver, stream));
-    }
-    for (const EventRef event : order.events()) marks.push_back(std::make_shared<StreamMark>(whose(event), event));
-    return {FreeOrder::Kind::marked, {}, std::make_shared<AllMarks>(std::move(marks))};
-}
-
-MEMSAVER_INLINE std::vector<AnyDriver> SaverState::others_for(const Order& order) {
-    const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
-    return named ? tags_.drivers() : std::vector<AnyDriver>{};
-}
-
-MEMSAVER_INLINE void SaverState::run_hooks(HookKind kind, PauseEvent& event, bool all) {
-    const Running::Entry mark{running_, Running::Kind::hook, &event.tags};
-    // What a hook does to its event, except for rows that it adds, concerns nobody else. Without host memory for a
-    // copy, it sees the original.
-    const auto run = [&](void* function) {
-        std::optional<PauseEvent> copy;
-        try {
-            copy.emplace(event);
-        } catch (const std::bad_alloc&) {
-        }
-        (*static_cast<std::function<void(PauseEvent&)>*>(function))(copy ? *copy : event);
-        if (!copy) return;
-        try {
-            for (std::size_t i = event.report.tags.size(); i < copy->report.tags.size(); ++i)
-                event.report.add(std::move(copy->report.tags[i]));
-        } catch (const std::bad_alloc&) { // these rows are missing
-        }
-    };
-    hooks_.each(kind, run, all);
-}
-
-MEMSAVER_INLINE void SaverState::run_after(HookKind kind, PauseEvent& event, std::exception_ptr& first) noexcept {
-    try {
-        run_hooks(kind, event, true);
-    } catch (...) {
-        if (!first) first = std::current_exception();
-    }
-}
-
-MEMSAVER_INLINE void SaverState::run_failed_pause_hooks(PauseEvent& event) noexcept {
-    if (hooks_.empty(HookKind::after_failed_pause)) return;
-    const auto ignored = [&](const char* text) { tell_of(event.tags, EventKind::ignored, {text}); };
-    try {
-        run_hooks(HookKind::after_failed_pause, event, true);
-    } catch (const std::exception& error) {
-        ignored(error.what());
-    } catch (...) {
-        ignored("an after_failed_pause hook threw an object that is not a std::exception");
-    }
-}
-
-MEMSAVER_INLINE void SaverState::tell_of(const std::vector<std::string>& names, EventKind kind,
-                                         Bits text) const noexcept {
-    emit(options_.events, [&] { return Event{kind, listed(names), driver_.device(), text_of(text)}; });
-}
-
-MEMSAVER_INLINE Span SaverState::span_of(const std::vector<std::string>& names, const char* what) const {
-    return {options_.events, options_.events ? listed(names) : std::string{}, driver_.device(), what};
-}
-
-MEMSAVER_INLINE std::string SaverState::listed(const std::vector<std::string>& names) {
-    std::string all;
-    for (const std::string& name : names) all.append(all.empty() ? "" : ", ").append(name);
-    return all;
-}
 
 } // namespace detail
 

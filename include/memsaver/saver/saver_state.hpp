@@ -1,22 +1,31 @@
 // The data members of a SaverCore and the helpers of its operations. Not for public headers.
 #pragma once
 
+#include "memsaver/arena/elastic_range.hpp"
 #include "memsaver/arena/exchange.hpp"
 #include "memsaver/arena/run_steps.hpp"
+#include "memsaver/core/lists.hpp"
+#include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/ranges.hpp"
+#include "memsaver/driver/streams.hpp"
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 #include "memsaver/saver/region_stacks.hpp"
+#include "memsaver/saver/stream_mark.hpp"
 #include "memsaver/saver/tag_table.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,10 +50,20 @@ class SaverState {
     friend class SaverCore;
     friend class Residency;
 
-    SaverState(AnyDriver driver, SaverOptions options);
+    SaverState(AnyDriver driver, SaverOptions options) : driver_{std::move(driver)}, options_{std::move(options)} {
+        require_enumerator("SaverOptions::new_tags", options_.new_tags, 2);
+        options_.events = watched(std::move(options_.events));
+        if (!options_.enabled) use_plain(options_.enabled.plain());
+    }
 
     /// Returns a sink that notes which threads run it.
-    [[nodiscard]] EventSink watched(EventSink sink) const;
+    [[nodiscard]] EventSink watched(EventSink sink) const {
+        if (!sink) return sink;
+        return [threads = in_sink_, sink = std::move(sink)](const Event& event) {
+            const Running::Entry mark{*threads, Running::Kind::sink};
+            sink(event);
+        };
+    }
 
     // --- plain memory ---
 
@@ -58,13 +77,32 @@ class SaverState {
         PlainMemory* const plain = plain_of(arena);
         return plain != nullptr && plain->contains(arena, pointer) ? plain : nullptr;
     }
-    [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes);
+    [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
+        PlainMemory* const plain = plain_of(arena);
+        return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.holds(pointer, bytes);
+    }
     /// Returns true for live bytes of plain memory, and false for memory with pages. Throws Misuse, beginning with
     /// `what`, for other bytes of an arena of plain memory.
-    [[nodiscard]] bool always_there(const char* what, ArenaCore& arena, const void* pointer, std::size_t bytes);
-    void use_plain(MakePlainMemory make);
+    [[nodiscard]] bool always_there(const char* what, ArenaCore& arena, const void* pointer, std::size_t bytes) {
+        PlainMemory* const plain = plain_of(arena);
+        if (plain == nullptr || arena.contains(pointer)) return false; // elastic memory
+        arena.require_open(what);
+        if (bytes != 0 && plain->holds(arena, pointer, bytes)) return true;
+        misuse({what, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
+                in_quotes(arena.tag()), ": these are not bytes of a live block"});
+    }
+    void use_plain(MakePlainMemory make) {
+        const std::lock_guard lock{plain_mutex_};
+        if (plain_memory_ != nullptr) return;
+        plain_memory_ = make(tags_.directory());
+        plain_.store(plain_memory_.get());
+    }
     /// Returns the arena's row, with its plain blocks.
-    [[nodiscard]] ArenaUsage usage_of(ArenaCore& arena);
+    [[nodiscard]] ArenaUsage usage_of(ArenaCore& arena) {
+        ArenaUsage row = arena.usage();
+        if (PlainMemory* const plain = plain_of(arena)) plain->fill(arena, row);
+        return row;
+    }
 
     using Member = TagTable::Member;
     using Members = TagTable::Members;
@@ -84,20 +122,88 @@ class SaverState {
         std::uint64_t seen = 0; ///< `room_made_` before the last attempt
     };
     /// Calls `act()` again while it throws OutOfMemory and room may still be made.
-    void with_room(Tried tried, FunctionRef<void()> act);
+    void with_room(Tried tried, FunctionRef<void()> act) {
+        for (;;) {
+            tried.seen = room_made_.load();
+            try {
+                return act();
+            } catch (OutOfMemory& error) {
+                if (!may_retry(error, tried)) throw;
+            }
+        }
+    }
     /// Makes room without the help of the program: see Relief. Returns whether there may be room now.
-    bool relieve(int device, Tried& tried);
+    bool relieve(int device, Tried& tried) {
+        return tried.relief.again(
+            [&](bool wait) { return make_room(device, wait, tried.seen); },
+            [&] { // operations that have only their own copies left may release the missing memory
+                bool any = false;
+                for (const auto& member : tags_.members(Tags::all())) {
+                    if (member->driver.device() != device) continue;
+                    any = member->arena->wait_for_copies(tried.until) || any;
+                }
+                return any;
+            });
+    }
     /// Makes room: also evicts, asks the program, or waits a while. Returns false, and says in the error who holds the
     /// memory, once there is no more to try.
-    bool may_retry(OutOfMemory& error, Tried& tried);
+    bool may_retry(OutOfMemory& error, Tried& tried) {
+        if (error.device() < 0)
+            error.attach_device((tried.arena != nullptr ? tried.arena->driver() : driver_).device());
+        const int device = error.device();
+        if (relieve(device, tried)) return true;
+        const std::vector<std::string> tags =
+            tried.arena != nullptr ? std::vector{tried.arena->tag()} : away(*tried.in);
+        if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.within.left())) {
+            tried.asked += 1;
+            tried.relief.begin_anew();
+            return true;
+        }
+        if (tried.within.over()) {
+            say_no_room(error, device, tags, tried.asked);
+            return false;
+        }
+        tried.within.sleep(); // no turn is held, so other threads can make room
+        return true;
+    }
     /// Releases unused memory of a device. Returns whether any memory was released since `seen` was read.
-    bool make_room(int device, bool wait, std::uint64_t seen);
+    bool make_room(int device, bool wait, std::uint64_t seen) {
+        const std::size_t released = release_unused(device, wait);
+        if (released == 0) return room_made_.load() != seen;
+        room_made_ += 1;
+        tell(options_.events, EventKind::retried, "", device,
+             {"out of memory: released ", in_bytes(released), " of unused memory, retrying"});
+        return true;
+    }
     /// As above; returns the bytes released.
-    std::size_t release_unused(int device, bool wait);
+    std::size_t release_unused(int device, bool wait) {
+        const auto turn = room_turn_.take();
+        std::size_t released = wait ? tags_.retry_ends(device) : 0;
+        for (const auto& member : tags_.members(Tags::all())) {
+            if (member->driver.device() == device) released += member->arena->release_unused(wait);
+        }
+        const auto outside = tags_.known_outside(); // its elastic memory
+        return released + (outside != nullptr && outside->device() == device ? outside->release_unused(wait) : 0);
+    }
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
     bool ask_for_room(const OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
-                      std::int64_t within = 0);
+                      std::int64_t within = 0) {
+        const std::string tag = tags.size() == 1 ? tags.front() : std::string{};
+        std::size_t margin = tags.empty() ? tags_.margin_of(tag) : 0;
+        for (const std::string& each : tags) margin = std::max(margin, tags_.margin_of(each));
+        const std::size_t needed = error.needed_bytes();
+        const std::size_t wanted = needed + std::min(margin, ~std::size_t{0} - needed);
+        const std::size_t missing = std::max<std::size_t>(wanted - std::min(error.free_bytes(), wanted), 1);
+        if (asked < most_asked && ask_elastic(device, tags, missing) != 0) return true;
+        for (const AnyDriver& driver : tags_.drivers()) { // whoever else holds memory of the device
+            if (driver.device() == device && asked < most_asked && driver.ask_for_room(wanted, within).ok())
+                return true;
+        }
+        if (!options_.on_no_room || asked >= most_asked || running_.here(Running::Kind::on_no_room)) return false;
+        const Running::Entry mark{running_, Running::Kind::on_no_room};
+        return options_.on_no_room(NoRoom{error.needed_bytes(), device, error.free_bytes(), tag, missing});
+    }
     /// Pauses idle tags if the program wants that for allocations and resumes. Returns whether there may be room now.
     bool evict(const OutOfMemory& error, int device, const LackOfRoom& lack) {
         const Evictions* const how = options_.evict_for_allocations.how();
@@ -106,21 +212,62 @@ class SaverState {
     }
     static constexpr unsigned most_asked = 100; // stops a program that always says yes and never frees anything
     /// Returns those of these tags that are at least partly paused.
-    [[nodiscard]] std::vector<std::string> away(const Tags& tags);
+    [[nodiscard]] std::vector<std::string> away(const Tags& tags) {
+        std::vector<std::string> names;
+        for (const auto& member : tags_.members(tags)) {
+            if (member->arena->all_resident()) continue;
+            if (!is_in(names, member->tag)) names.push_back(member->tag);
+        }
+        return names;
+    }
 
     /// Asks the owners of other tags' elastic memory to release some, and returns the bytes that the device regained;
     /// see WantedRoom::got. Throws what they throw. Called with no lock or turn held.
-    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes);
+    std::size_t ask_elastic(int device, const std::vector<std::string>& tags, std::size_t bytes) {
+        const auto ask = ask_owners_.load(); // linked by the first owner
+        return ask == nullptr ? 0 : ask(*this, device, tags, bytes);
+    }
     static std::size_t ask_owners(SaverState& state, int device, const std::vector<std::string>& tags,
-                                  std::size_t bytes);
+                                  std::size_t bytes) {
+        if (state.hooks_.empty(HookKind::on_reclaim) || state.running_.here(Running::Kind::on_reclaim)) return 0;
+        const Running::Entry mark{state.running_, Running::Kind::on_reclaim};
+        WantedRoom wanted{device, tags, bytes, 0};
+        state.hooks_.each(HookKind::on_reclaim,
+                          [&](void* function) { (*static_cast<std::function<void(WantedRoom&)>*>(function))(wanted); });
+        return wanted.got;
+    }
 
     // --- operations ---
 
     /// Takes the turns of all members that are not null, in the order that all operations use. `join`: see
     /// ArenaCore::take_turn.
-    Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false);
+    Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false) {
+        std::vector<std::size_t> order;
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            if (members[i] != nullptr) order.push_back(i);
+        }
+        sort_by(order, [&](std::size_t i) { return members[i]->serial; });
+        Turns turns(members.size());
+        for (const std::size_t i : order) {
+            try {
+                (void)turns[i].emplace(members[i]->arena->take_turn(deadline, what, join));
+            } catch (Misuse& error) {
+                if (members[i]->arena->dropped.load()) continue; // dropped in the meantime: nothing to do
+                name_tag(error, members[i]->tag);
+                throw;
+            } catch (Error& error) {
+                name_tag(error, members[i]->tag);
+                throw;
+            }
+        }
+        return turns;
+    }
     /// See ArenaCore::await_copies.
-    static void await_copies(const Members& members, const Turns& turns, const Deadline& deadline);
+    static void await_copies(const Members& members, const Turns& turns, const Deadline& deadline) {
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            if (turns[i]) naming(members[i]->tag, [&] { members[i]->arena->await_copies(deadline); });
+        }
+    }
     /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken.
     template <class Step, class... Options>
     static void begin_steps(FixedList<Step>& steps, const Members& members, Turns& turns, std::size_t from,
@@ -131,24 +278,97 @@ class SaverState {
     }
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
     /// ever.
-    void refuse_in_hook(const char* what, const Tags& tags);
+    void refuse_in_hook(const char* what, const Tags& tags) {
+        if (!running_.here(Running::Kind::hook) || !running_.here_for(tags_.names(tags))) return;
+        misuse({what, " of ", quoted_tags(tags), " inside a hook that runs for it is not allowed"});
+    }
     /// Throws Misuse if this thread runs a hook, for which other threads may be waiting.
-    void refuse_in_any_hook(const char* what, const Tags& tags);
+    void refuse_in_any_hook(const char* what, const Tags& tags) {
+        if (running_.here(Running::Kind::hook))
+            misuse({what, " of ", quoted_tags(tags), " inside a hook is not allowed"});
+    }
     /// For a saver that is switched off, whose memory is never paused: tries again to give back what could not be.
-    void release_leftovers(const Tags& tags);
+    void release_leftovers(const Tags& tags) {
+        // Only elastic ranges and workspaces have pages.
+        for (const auto& member : tags_.members(tags)) (void)member->arena->release_unused(true);
+        if (const auto outside = tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all)
+            (void)outside->release_unused(true);
+    }
     /// Calls `ask`, the owner of an elastic range, which it keeps, and adds what the device has gained.
     void ask_owner(ArenaCore& arena, std::shared_ptr<ElasticRange> range,
-                   const std::function<std::size_t(std::size_t)>& ask, WantedRoom& wanted);
+                   const std::function<std::size_t(std::size_t)>& ask, WantedRoom& wanted) {
+        const std::size_t before = range->physical_bytes();
+        const std::size_t free_before = memory_of(wanted.device).free_bytes;
+        std::size_t released = 0;
+        try {
+            released = ask(wanted.bytes - wanted.got);
+            if (released == 0) return;
+        } catch (const Misuse&) {
+            if (!arena.dropped.load()) throw; // else dropped during the call, which the owner could not know
+        }
+        if (range.use_count() == 1) { // its owner has destroyed it
+            range.reset();
+            wanted.got += release_unused(arena.device(), true);
+            return;
+        }
+        range->collect();
+        std::size_t gained = before - std::min(before, range->physical_bytes());
+        if (free_before != 0) { // it may also have freed memory elsewhere: what the device has gained counts
+            const std::size_t free = memory_of(wanted.device).free_bytes;
+            gained = std::max(gained, std::min(released, free - std::min(free, free_before)));
+        }
+        wanted.got += gained;
+    }
     /// Returns a device's memory; zeros if it cannot be queried.
-    [[nodiscard]] DeviceMemory memory_of(int device);
+    [[nodiscard]] DeviceMemory memory_of(int device) {
+        DeviceMemory memory;
+        for (const AnyDriver& driver : tags_.drivers()) {
+            if (driver.device() == device && !driver.memory(memory).ok()) memory = {};
+        }
+        return memory;
+    }
     // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
-    Report pause_now(Members members, const PauseOptions& options);
+    Report pause_now(Members members, const PauseOptions& options) {
+        const Deadline deadline = deadline_after(options.timeout);
+        erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
+        const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "pause"};
+        const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
+        Turns turns = take_turns(members, deadline, "pause");
+        if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
+        FixedList<PauseStep> steps{members.size()};
+        begin_steps(steps, members, turns, 0, members.size(), options.bytes);
+        return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
+    }
     void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
                           const std::vector<std::string>& told);
     /// Throws Misuse if a range is not inside live blocks of these members.
     void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
-    Report exchange_now(Members out, Members in, const ExchangeOptions& options);
-    Report resume_now(Members members, const ResumeOptions& options, const Deadline& deadline = {});
+    Report exchange_now(Members out, Members in, const ExchangeOptions& options) {
+        const Deadline deadline = deadline_after(options.timeout);
+        Members members = std::move(out);
+        erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
+        const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "exchange"};
+        const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
+        const std::size_t going = members.size();
+        erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
+        members.insert(members.end(), in.begin(), in.end());
+        Turns turns = take_turns(members, deadline, "exchange");
+        if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
+        FixedList<PauseStep> pauses{going};
+        FixedList<ResumeStep> resumes{
+            members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
+        begin_steps(pauses, members, turns, 0, going, options.bytes_out);
+        begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
+        return warn_of_lost_bytes(run_exchange(pauses, resumes, options.order, deadline, others_for(options.order)),
+                                  options.bytes_out);
+    }
+    Report resume_now(Members members, const ResumeOptions& options, const Deadline& deadline = {}) {
+        erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
+        Turns turns = take_turns(members, deadline, "resume");
+        FixedList<ResumeStep> steps{members.size()};
+        begin_steps(steps, members, turns, 0, members.size(), options.bytes);
+        return run_resume(steps);
+    }
     /// Returns the driver that owns a stream or event, among those of the use's tags first, then among the saver's. For
     /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
@@ -169,28 +389,136 @@ class SaverState {
     void say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
                      const Tags& wanted = {}) noexcept;
     /// Returns the report of a pause, and warns of bytes that it discarded because nobody named a policy.
-    Report warn_of_lost_bytes(Report report, const std::optional<AnyPolicy>& once);
+    Report warn_of_lost_bytes(Report report, const std::optional<AnyPolicy>& once) {
+        if (!options_.events || once || options_.default_policy) return report;
+        for (const TagReport& row : report.tags) {
+            if (row.released_bytes == 0 || !tags_.policy_unsaid(row.tag)) continue;
+            tell(options_.events, EventKind::warned, row.tag, row.device,
+                 {"the bytes of tag ", in_quotes(row.tag),
+                  " are discarded, because no policy was named: name one, such as Discard{} or HostBackup{}, when the "
+                  "tag "
+                  "is made, or set SaverOptions::default_policy"});
+        }
+        return report;
+    }
     /// Called inside a catch handler: adds the tag's name to the exception and keeps it if it is the first.
-    static void remember(std::exception_ptr& first, const Member& member);
+    static void remember(std::exception_ptr& first, const Member& member) {
+        try {
+            throw;
+        } catch (Error& error) {
+            name_tag(error, member.tag);
+        } catch (...) { // the host's bad_alloc, which the boundary translates
+        }
+        if (!first) first = std::current_exception();
+    }
     /// Returns the arenas whose policies keep bytes. Throws Misuse if a tag was named whose policy does not.
-    Members keeping(const char* what, const Tags& tags);
+    Members keeping(const char* what, const Tags& tags) {
+        tags_.require(what, tags);
+        Members members = tags_.members(tags);
+        if (tags.kind() == Tags::Kind::named) {
+            for (const auto& member : members) require_keeps_bytes(member->policy, what, member->tag);
+        }
+        erase_in(members, [](const auto& member) { return !member->policy.keeps_bytes(); });
+        return members;
+    }
     /// Calls `act` for the arenas of these members, without those that are dropped before or meanwhile. Errors name the
     /// tag.
-    void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act);
+    void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act) {
+        for (const auto& member : members) {
+            if (!options_.enabled || member->arena->dropped.load()) continue;
+            try {
+                act(*member->arena);
+            } catch (Error& error) {
+                if (dynamic_cast<Misuse*>(&error) != nullptr && member->arena->dropped.load()) continue;
+                name_tag(error, member->tag);
+                throw;
+            }
+        }
+    }
     /// Adjusts `order`, by which a block of this arena is freed, for open captures and for streams of other devices.
     /// Returns what the graph keeps that it belongs to, or null.
-    std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order, const ArenaCore& arena);
+    std::shared_ptr<GraphKeeps> adjust_free_order(FreeOrder& order, const ArenaCore& arena) {
+        std::shared_ptr<GraphKeeps> graph = captures_.adjust_free_order(order);
+        if (order.kind != FreeOrder::Kind::stream || !tags_.several_devices() || arena.owns_stream(order.stream))
+            return graph;
+        misuse({"deallocate in tag ", in_quotes(arena.tag()), " after a stream that is not of device ",
+                in_digits(arena.device()), ": record an event in it, make a stream of device ",
+                in_digits(arena.device()), " wait for that event, and free after this stream"});
+    }
     /// Returns when the pages of elastic memory released now may be unmapped.
-    FreeOrder release_order(const ArenaCore& arena, const Order& order);
+    FreeOrder release_order(const ArenaCore& arena, const Order& order) {
+        if (captures_.here()) {
+            misuse({"release of elastic memory of tag ", in_quotes(arena.tag()),
+                    " inside a capture: replays may touch it; release it after the graph is destroyed"});
+        }
+        if (order.kind() == Order::Kind::idle) return {FreeOrder::Kind::idle};
+        if (order.kind() == Order::Kind::device) return {};
+        const std::vector<AnyDriver> drivers = tags_.drivers();
+        const auto whose = [&](const auto& mark) -> const AnyDriver& {
+            for (const AnyDriver& driver : drivers) { // the default stream is that of the range's own device
+                if (driver.device() == arena.device() &&
+                    (mark == std::decay_t<decltype(mark)>{} || drivers.size() == 1))
+                    return driver;
+            }
+            return owner_among(drivers, {}, mark);
+        };
+        std::vector<std::shared_ptr<const WorkMark>> marks;
+        for (const StreamRef stream : order.streams()) {
+            const AnyDriver& driver = whose(stream);
+            if (being_captured(driver, stream))
+                misuse({"after(stream): the stream is being captured, so its work cannot be waited for"});
+            marks.push_back(std::make_shared<StreamMark>(driver, stream));
+        }
+        for (const EventRef event : order.events()) marks.push_back(std::make_shared<StreamMark>(whose(event), event));
+        return {FreeOrder::Kind::marked, {}, std::make_shared<AllMarks>(std::move(marks))};
+    }
     /// Returns the devices that an order may name in addition to those of the tags concerned.
-    std::vector<AnyDriver> others_for(const Order& order);
+    std::vector<AnyDriver> others_for(const Order& order) {
+        const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
+        return named ? tags_.drivers() : std::vector<AnyDriver>{};
+    }
     /// Runs the hooks of a kind, each on a copy of the event: until one throws, or with `all` every one; then rethrows
     /// the first exception.
-    void run_hooks(HookKind kind, PauseEvent& event, bool all);
+    void run_hooks(HookKind kind, PauseEvent& event, bool all) {
+        const Running::Entry mark{running_, Running::Kind::hook, &event.tags};
+        // What a hook does to its event, except for rows that it adds, concerns nobody else. Without host memory for a
+        // copy, it sees the original.
+        const auto run = [&](void* function) {
+            std::optional<PauseEvent> copy;
+            try {
+                copy.emplace(event);
+            } catch (const std::bad_alloc&) {
+            }
+            (*static_cast<std::function<void(PauseEvent&)>*>(function))(copy ? *copy : event);
+            if (!copy) return;
+            try {
+                for (std::size_t i = event.report.tags.size(); i < copy->report.tags.size(); ++i)
+                    event.report.add(std::move(copy->report.tags[i]));
+            } catch (const std::bad_alloc&) { // these rows are missing
+            }
+        };
+        hooks_.each(kind, run, all);
+    }
     /// Runs all hooks; keeps the first exception in `first`.
-    void run_after(HookKind kind, PauseEvent& event, std::exception_ptr& first) noexcept;
+    void run_after(HookKind kind, PauseEvent& event, std::exception_ptr& first) noexcept {
+        try {
+            run_hooks(kind, event, true);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
+    }
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
-    void run_failed_pause_hooks(PauseEvent& event) noexcept;
+    void run_failed_pause_hooks(PauseEvent& event) noexcept {
+        if (hooks_.empty(HookKind::after_failed_pause)) return;
+        const auto ignored = [&](const char* text) { tell_of(event.tags, EventKind::ignored, {text}); };
+        try {
+            run_hooks(HookKind::after_failed_pause, event, true);
+        } catch (const std::exception& error) {
+            ignored(error.what());
+        } catch (...) {
+            ignored("an after_failed_pause hook threw an object that is not a std::exception");
+        }
+    }
     /// Runs `act()`, which runs the before-hooks and the pause; on failure calls `run_failed_pause_hooks`.
     template <class Act>
     void with_failed_pause_hooks(PauseEvent& event, Act&& act) {
@@ -203,10 +531,18 @@ class SaverState {
     }
 
     /// Reports the begin and end of an operation on these tags to the event sink.
-    [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const;
+    [[nodiscard]] Span span_of(const std::vector<std::string>& names, const char* what) const {
+        return {options_.events, options_.events ? listed(names) : std::string{}, driver_.device(), what};
+    }
     /// Reports an event that concerns these tags.
-    void tell_of(const std::vector<std::string>& names, EventKind kind, Bits text) const noexcept;
-    static std::string listed(const std::vector<std::string>& names);
+    void tell_of(const std::vector<std::string>& names, EventKind kind, Bits text) const noexcept {
+        emit(options_.events, [&] { return Event{kind, listed(names), driver_.device(), text_of(text)}; });
+    }
+    static std::string listed(const std::vector<std::string>& names) {
+        std::string all;
+        for (const std::string& name : names) all.append(all.empty() ? "" : ", ").append(name);
+        return all;
+    }
 
     std::shared_ptr<const ForkCheck> fork_ = std::make_shared<const ForkCheck>(); // checked before any lock is taken
     AnyDriver driver_;
