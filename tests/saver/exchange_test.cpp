@@ -3,7 +3,6 @@
 #include "support/held_stream.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-#include "support/sampling.hpp"
 
 #include "memsaver/backup/verified.hpp"
 
@@ -409,16 +408,17 @@ TEST_CASE("exchange: policies of the program's own, which know nothing of it") {
 }
 
 TEST_CASE("exchange: a save that fails in the middle leaves every page as it was, or saved") {
-    for (std::uint64_t n = 1 + sampling().first(8); n <= 12; n += sampling().stride(8)) {
+    for (std::uint64_t n = 1; n <= 2; ++n) { // 48 MiB are two copies
         const Checked machine{host_machine};
         MemorySaver saver{machine.driver};
-        Tag a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), 1, 1, 100_MiB};
-        Tag b{machine.driver, saver.arena("b", HostBackup{.threads = 1}), 7, 11};
-        saver.pause("b"); // 112 MiB in pages that a does not have
+        Tag a{machine.driver, saver.arena("a", HostBackup{.threads = 1}), 1, 1, 48_MiB};
+        Tag b{machine.driver, saver.arena("b", HostBackup{.threads = 1}), 3, 11, 24_MiB};
+        saver.pause("b"); // 72 MiB in pages that a does not have
         CAPTURE(n);
         machine.driver.fail({.call = Call::copy_to_host, .nth = n});
         try {
             saver.exchange("a", "b");
+            FAIL_CHECK("nothing failed");
         } catch (const Error& error) {
             const Report& report = error.report();
             CHECK(report.handed_bytes == 0);
