@@ -5,6 +5,7 @@
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/driver/device_around.hpp"
+#include "memsaver/driver/fork_check.hpp"
 #include "memsaver/share/keeper.hpp"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace detail {
 
 /// The arena of an attached tag has two blocks of a handle each: the shared one, whose handle is the only one of its
 /// size, and that of the copies. Mapping the shared one maps the handles that the publication's descriptors name, one
-/// after the other; a pause takes that away like any mapping, and a resume brings it back.
+/// after the other; a pause takes that away like any mapping, and a resume brings it back. The handles stay: the
+/// descriptors keep the pages anyway.
 class PublishedDevice final : public DeviceAround {
 public:
     /// `share`: for the copies. `inner`: the device without the share around it, which counts what members hold.
@@ -30,9 +32,12 @@ public:
     PublishedDevice(AnyDriver share, AnyDriver inner, Keeper::Kept kept, std::vector<std::size_t> parts)
         : DeviceAround{std::move(share)}, device_{std::move(inner)}, kept_{std::move(kept)}, parts_{std::move(parts)} {
         for (const std::size_t each : parts_) bytes_ += each;
-        spent_.reserve(parts_.size());
+        handles_.reserve(parts_.size());
     }
-    ~PublishedDevice() override { retry(); }
+    ~PublishedDevice() override {
+        if (fork_.forked()) return; // they are the parent's
+        for (const PageHandle each : handles_) (void)device_.release(each);
+    }
 
     [[nodiscard]] std::size_t shared_bytes() const noexcept { return bytes_; }
     [[nodiscard]] bool is_shared(Range range) const noexcept {
@@ -57,16 +62,14 @@ public:
     }
     Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override {
         if (!(pages == all())) return DeviceAround::map(address, bytes, pages);
-        retry();
         std::size_t done = 0;
         for (std::size_t i = 0; i < parts_.size(); ++i) {
-            PageHandle part;
-            Status status = device_.import_pages(kept_->descriptors[i + 1].get(), part);
-            if (status.ok()) {
-                status = device_.map(address + done, parts_[i], part);
-                const Status released = device_.release(part); // the mapping keeps the pages
-                if (!released.ok() && spent_.size() < spent_.capacity()) spent_.push_back(part);
+            Status status;
+            if (PageHandle part; i == handles_.size()) {
+                status = device_.import_pages(kept_->descriptors[i + 1].get(), part);
+                if (status.ok()) handles_.push_back(part);
             }
+            if (status.ok()) status = device_.map(address + done, parts_[i], handles_[i]);
             if (!status.ok()) {
                 if (done != 0) (void)device_.unmap(address, done);
                 return status;
@@ -77,9 +80,7 @@ public:
         return {};
     }
     Status unmap(Address address, std::size_t bytes) noexcept override {
-        if (!is_shared({address, bytes})) return DeviceAround::unmap(address, bytes);
-        retry();
-        return device_.unmap(address, bytes);
+        return is_shared({address, bytes}) ? device_.unmap(address, bytes) : DeviceAround::unmap(address, bytes);
     }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
         return is_shared({address, bytes}) ? device_.allow_access(address, bytes, Rights::read)
@@ -127,16 +128,14 @@ private:
         if (status.ok() && inner.end() < to.end()) status = write(inner.end() - to.address, to.end() - inner.end());
         return status;
     }
-    void retry() noexcept {
-        std::erase_if(spent_, [&](PageHandle each) { return device_.release(each).ok(); });
-    }
 
+    const ForkCheck fork_;
     const AnyDriver device_;
     const Keeper::Kept kept_;
     const std::vector<std::size_t> parts_;
     std::size_t bytes_ = 0;
     std::atomic<Address> address_{0}; // of the shared block, once it was mapped
-    std::vector<PageHandle> spent_;   // could not be released yet; by who holds the arena's turn
+    std::vector<PageHandle> handles_; // of the first parts, as many as were imported; by who holds the arena's turn
 };
 
 /// Keeps the copies as HostBackup does. The shared bytes come back with their pages.
