@@ -9,9 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// `<runtime dir>/memsaver/<device>`, or the folder that the program names; the runtime dir is XDG_RUNTIME_DIR, else
 /// /tmp/memsaver-UID. Its rights are the security of the share: it is made with mode 0700, and refused if another user
@@ -49,8 +47,6 @@ private:
     ShareFd folder_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #include "memsaver/share/folder.ipp"

@@ -18,9 +18,7 @@
 #include <string_view>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline ShareFolder::ShareFolder(const std::string& identity, const std::string& folder) {
     const auto must = [](const std::string& path, const Status& status) {
@@ -135,6 +133,4 @@ inline ShareFd ShareFolder::lock(std::uint64_t number) const {
     return locked ? std::move(file) : ShareFd{};
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

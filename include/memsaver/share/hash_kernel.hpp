@@ -10,9 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline constexpr std::size_t hashed_at_once = 64_KiB;
 inline constexpr unsigned hash_threads = 128;
@@ -105,6 +103,4 @@ inline void hash_on_host(const std::array<std::uint64_t, 3>& arguments) {
 
 inline constexpr KernelCode hash_kernel{"memsaver_hash", hash_kernel_ptx, hash_on_host};
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

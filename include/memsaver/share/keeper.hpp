@@ -20,9 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// What a publication is, as keepers know it.
 struct PublicationFacts {
@@ -111,8 +109,6 @@ private:
     std::thread thread_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #include "memsaver/share/keeper.ipp"

@@ -21,9 +21,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline std::uint64_t random_number() noexcept {
     std::uint64_t number = 0;
@@ -375,6 +373,4 @@ inline void Keeper::withdraw(std::string_view name) const {
         });
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

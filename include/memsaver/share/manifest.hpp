@@ -18,9 +18,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 struct ManifestHead {
     std::array<char, 8> mark{'m', 'e', 'm', 'p', 'u', 'b', ' ', '1'};
@@ -116,6 +114,4 @@ struct Manifest {
     }
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

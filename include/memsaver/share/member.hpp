@@ -19,9 +19,7 @@
 #include <thread>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Has a thread for messages, and one for lending once it lends. The thread for messages finds the leader, or becomes
 /// it: whoever gets the leader's lock. Without a leader that answers, a member acts alone.
@@ -181,8 +179,6 @@ private:
     std::thread lender_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #include "memsaver/share/member.ipp"

@@ -23,9 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// What a leader has beside its membership: the lock, the socket, and its members' connections.
 class ShareMemberCore::Leading {
@@ -673,6 +671,4 @@ inline std::uint64_t ShareMemberCore::spare() noexcept {
     return bytes + passed_bytes();
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -11,9 +11,7 @@
 #include <string_view>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// What a member says of itself.
 struct ShareFacts {
@@ -120,8 +118,6 @@ bool send_message(int socket, const ShareMessage& message, int descriptor = -1) 
 /// the connection like one that is closed.
 ShareReceived receive_message(int socket, ShareMessage& message, ShareFd& descriptor);
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #include "memsaver/share/message.ipp"

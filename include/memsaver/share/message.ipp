@@ -18,9 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 static_assert(std::is_trivially_copyable_v<ShareMessage>);
 
@@ -186,6 +184,4 @@ inline ShareReceived receive_message(int socket, ShareMessage& message, ShareFd&
     return sound ? ShareReceived::message : ShareReceived::ended;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The arena of an attached tag has two blocks of a handle each: the shared one, whose handle is the only one of its
 /// size, and that of the copies. Mapping the shared one maps the handles that the publication's descriptors name, one
@@ -195,6 +193,4 @@ struct PublishedPolicy {
 };
 static_assert(Backup<PublishedPolicy>);
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

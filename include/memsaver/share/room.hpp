@@ -13,9 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The members of a share, who waits for room, and who was asked for some.
 ///
@@ -130,8 +128,6 @@ private:
     std::optional<Clock::time_point> asked_until_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #include "memsaver/share/room.ipp"

@@ -8,9 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline ShareRoom::Member* ShareRoom::find(Link link) noexcept {
     const auto found =
@@ -232,6 +230,4 @@ inline std::uint64_t ShareRoom::pass_pages(Member& to, const Want& want, std::in
     return passed;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

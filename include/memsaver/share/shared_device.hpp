@@ -14,9 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// In a forked child, whose locks may be in any state, it asks nobody and counts nothing.
 /// While this member is asked for room, and if its pages are to linger, `release` passes them on instead of freeing
@@ -82,8 +80,6 @@ private:
     Sizes plain_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #include "memsaver/share/shared_device.ipp"

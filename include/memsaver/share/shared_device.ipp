@@ -17,9 +17,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 inline Features SharedDevice::features() const noexcept {
     Features features = DeviceAround::features();
@@ -195,6 +193,4 @@ inline Status SharedDevice::ask_for_room(std::size_t bytes, std::int64_t within)
     return member_->ask(bytes, within < 0 ? ShareRoom::without_limit : within);
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

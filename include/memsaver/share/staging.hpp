@@ -21,9 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Pages that are mapped for a while.
 struct Window {
@@ -192,6 +190,4 @@ inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::
     return all;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

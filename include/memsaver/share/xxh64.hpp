@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The hash of `bytes` bytes, with seed 0. About 10 GB/s on one core.
 [[nodiscard]] inline std::uint64_t xxh64(const void* data, std::size_t bytes) noexcept {
@@ -45,6 +43,4 @@ namespace detail {
     return hash ^ (hash >> 32);
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
