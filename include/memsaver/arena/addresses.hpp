@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Returns how many bytes of addresses to reserve next, given that `reserved` bytes are reserved and `needed` are
 /// requested: doubling, from 256 MiB to 64 GiB at once.
@@ -131,6 +129,4 @@ private:
     std::vector<Segment> segments_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

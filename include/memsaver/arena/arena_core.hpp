@@ -43,9 +43,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class ElasticRange;
 class GraphKeeps; // graph_keeps.hpp
@@ -1634,6 +1632,4 @@ private:
     ArenaGates gates_; // guarded by the turn
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -20,9 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// One save ahead of a pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`; after
 /// that an Arriving takes over. Destroying it before that changes nothing. The memory stays active and serves
@@ -394,6 +392,4 @@ inline void ArenaCore::await_copies(const Deadline& deadline) {
     device.wait(deadline);
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

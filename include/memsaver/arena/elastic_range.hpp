@@ -19,9 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A combination of marks; completes once all of them have.
 class AllMarks final : public WorkMark {
@@ -413,6 +411,4 @@ inline std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t byte
     return std::make_unique<ElasticRange>(*this, bytes, step, whole);
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

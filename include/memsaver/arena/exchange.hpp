@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The driver's cost per handle is roughly independent of its size: below this number of granules (16 MiB on a GPU), it
 /// is cheaper to create one large handle.
@@ -312,6 +310,4 @@ inline Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in,
     return end_report(std::move(report), "release pages", start, kept);
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -15,9 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A part of a block, and the event that completes once its bytes are resident. Shared by its handles and by the graphs
 /// captured with it; the arena keeps only a weak reference.
@@ -117,6 +115,4 @@ private:
     OwnedStream relay_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -6,9 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// What a graph uses, and what therefore ends with it: blocks freed while it was captured, gates, elastic ranges.
 /// Thread-safe.
@@ -24,6 +22,4 @@ private:
     std::vector<std::shared_ptr<const void>> all_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -16,9 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A range of addresses behind one handle. Plain data: the arena that lists it releases it.
 struct Extent {
@@ -141,6 +139,4 @@ struct Memory {
     std::shared_ptr<AnySlot> once; ///< keeps its bytes, if a pause named a policy of its own; null: the tag's slot
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

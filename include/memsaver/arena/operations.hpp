@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// What all operations of one arena have: its turn, and a row of the report.
 class ArenaCore::Step {
@@ -593,6 +591,4 @@ inline std::size_t ArenaCore::release_unused(bool wait) noexcept {
     }
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

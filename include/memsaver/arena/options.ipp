@@ -4,13 +4,9 @@
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/error.hpp"
 
-#include <cstddef>
 #include <limits>
-#include <string>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE std::string Request::text() const {
     const bool negative = bytes > std::numeric_limits<std::size_t>::max() / 2;
@@ -28,6 +24,4 @@ MEMSAVER_INLINE void Request::refuse(const std::string& tag, Bits why) const {
     misuse({text(), " in tag ", in_quotes(tag), ": ", text_of(why)});
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

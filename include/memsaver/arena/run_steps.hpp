@@ -26,9 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Calls `act(i)` for 0 .. count-1: concurrently for different devices, in order for those whose `driver_of(i)` is of
 /// one device. The first device's calls run on the calling thread, those of each other device on a thread of its own
@@ -505,6 +503,4 @@ inline Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Dea
     return commit_all(steps, "release unused pages", start, std::move(report));
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

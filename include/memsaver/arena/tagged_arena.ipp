@@ -6,16 +6,10 @@
 #include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <memory>
 #include <new>
-#include <string>
-#include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE void OwnedArena::say_who_holds(Error& error, const ArenaCore& arena) noexcept {
     auto* const lacking = dynamic_cast<OutOfMemory*>(&error);
@@ -163,6 +157,4 @@ MEMSAVER_INLINE ArenaCore& OwnedArena::core() const {
     return *core_;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

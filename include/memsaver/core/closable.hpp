@@ -5,9 +5,7 @@
 
 #include <memory>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// An owner whose end may fail. If it does, an Attic keeps it.
 class Closable {
@@ -25,6 +23,4 @@ private:
     std::shared_ptr<Closable> next_; // in an attic
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

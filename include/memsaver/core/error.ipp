@@ -4,12 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <new>
-#include <string>
-#include <string_view>
 
 namespace memsaver::inline v0_3 {
 

@@ -3,11 +3,6 @@
 
 #include "memsaver/core/event.hpp"
 
-#include <cstdio>
-#include <string>
-#include <string_view>
-#include <utility>
-
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE const char* name_of(EventKind kind) noexcept {

@@ -5,9 +5,7 @@
 #include <memory>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 template <class T>
 class FixedList {
@@ -52,6 +50,4 @@ private:
     std::size_t size_ = 0;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -5,9 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 template <class Signature>
 class FunctionRef;
@@ -32,6 +30,4 @@ private:
     R (*call_)(void*, Arguments...);
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

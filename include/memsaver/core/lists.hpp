@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 template <class List, class Predicate>
 [[nodiscard]] bool any_in(List&& list, Predicate holds) {
@@ -41,6 +39,4 @@ void erase_in(std::vector<T>& list, Predicate holds) {
     list.erase(list.begin() + static_cast<std::ptrdiff_t>(kept), list.end());
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -5,9 +5,7 @@
 
 #include <string>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Throws Misuse such as "HostBackup::threads is 0; valid are 1 to 1024".
 [[noreturn]] void refuse_option(const char* option, const std::string& value, const std::string& valid);
@@ -20,9 +18,7 @@ void require_enumerator(const char* option, Enumeration value, int end) {
         refuse_option(option, std::to_string(number), "the enumerators, 0 to " + std::to_string(end - 1));
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/option_checks.ipp"

@@ -3,16 +3,10 @@
 
 #include "memsaver/core/option_checks.hpp"
 
-#include <string>
-
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE void refuse_option(const char* option, const std::string& value, const std::string& valid) {
     misuse({option, " is ", value, "; valid: ", valid});
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -4,11 +4,8 @@
 #include "memsaver/core/order.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 

@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Those with the same address by size.
 void sort_by_address(std::vector<Range>& ranges) noexcept;
@@ -49,9 +47,7 @@ std::vector<Range> intersection(const std::vector<Range>& ranges, const std::vec
 /// Returns whether every byte of `range` lies in `ranges`, which must be sorted and non-overlapping. Does not allocate.
 bool covers(const std::vector<Range>& ranges, Range range) noexcept;
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/ranges.ipp"

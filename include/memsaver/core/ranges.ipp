@@ -6,12 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <utility>
-#include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE void sort_by_address(std::vector<Range>& ranges) noexcept {
     std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
@@ -82,6 +78,4 @@ MEMSAVER_INLINE bool covers(const std::vector<Range>& ranges, Range range) noexc
     return at >= range.end();
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

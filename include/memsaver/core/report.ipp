@@ -4,7 +4,6 @@
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/sizes.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <new>
 #include <ostream>

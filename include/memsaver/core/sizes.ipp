@@ -3,11 +3,8 @@
 
 #include "memsaver/core/sizes.hpp"
 
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <iterator>
-#include <string>
 
 namespace memsaver::inline v0_3 {
 

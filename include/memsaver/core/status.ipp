@@ -5,7 +5,6 @@
 #include "memsaver/core/text.hpp"
 
 #include <ostream>
-#include <string>
 #include <string_view>
 #include <system_error>
 

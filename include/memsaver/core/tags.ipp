@@ -6,12 +6,7 @@
 #include "memsaver/core/text.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <initializer_list>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 

@@ -10,9 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// One part of a text. Trivial: refers to the characters, which must outlive the call that it is passed to.
 class Bit {
@@ -67,9 +65,7 @@ using Bits = std::initializer_list<Bit>;
 /// The text.
 [[nodiscard, gnu::cold]] std::string text_of(Bits bits);
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/text.ipp"

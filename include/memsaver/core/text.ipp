@@ -4,12 +4,7 @@
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/text.hpp"
 
-#include <cstdint>
-#include <string>
-
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE void Bit::append_to(std::string& text) const {
     switch (kind_) {
@@ -28,6 +23,4 @@ MEMSAVER_INLINE std::string text_of(Bits bits) {
     return text;
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -7,9 +7,7 @@
 #include <pthread.h>
 #include <string>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Refers to the thread that made it. A thread's id is reused once it has ended; a mark then refers to no thread any
 /// more. Each copy of the library in a process notices the end of a thread on its own, so that marks need no state that
@@ -41,9 +39,7 @@ private:
     std::shared_ptr<const Life> life_{};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/core/thread_mark.ipp"

@@ -4,16 +4,11 @@
 #include "memsaver/core/thread_mark.hpp"
 
 #include <atomic>
-#include <memory>
 #include <new>
-#include <pthread.h>
-#include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 struct ThreadMark::Life {
     long number = ::syscall(SYS_gettid);
@@ -60,6 +55,4 @@ MEMSAVER_INLINE std::string ThreadMark::text() const {
     return "thread " + std::to_string(life_->number) + (running() ? "" : ", which has ended");
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

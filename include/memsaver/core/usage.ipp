@@ -9,13 +9,9 @@
 #include "memsaver/core/usage.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <ostream>
-#include <string>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 

@@ -11,13 +11,7 @@
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/tag_table.hpp"
 
-#include <memory>
-#include <string>
-#include <utility>
-
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Implements Graph. Keeps the saver's core alive. Holds no graph until the first `update`.
 class CapturedGraph final : public GraphBase {
@@ -123,6 +117,4 @@ MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, 
     });
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -7,14 +7,11 @@
 #include "memsaver/saver/saver_core.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <ostream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

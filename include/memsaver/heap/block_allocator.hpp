@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The state of one block.
 struct Block {
@@ -456,6 +454,4 @@ private:
     std::size_t free_bytes_ = 0;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Blocks that wait to be reused: freed with a stream (in a list for that stream, identified by its handle, which the
 /// driver does not reuse before the stream's work is done), or without one (waiting for the next *fence*, a moment at
@@ -265,6 +263,4 @@ private:
     std::size_t fenced_bytes_ = 0;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

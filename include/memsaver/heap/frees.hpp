@@ -18,9 +18,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The freed blocks of an arena that wait for work, and the count of *fences*: moments at which all work submitted to
 /// the device before is known to be complete.
@@ -220,6 +218,4 @@ private:
     std::atomic<std::uint64_t> done_{0};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

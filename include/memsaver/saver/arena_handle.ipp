@@ -7,10 +7,6 @@
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
-#include <cstddef>
-#include <string>
-#include <utility>
-
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE void* Arena::allocate(std::size_t bytes, std::size_t alignment) const {

@@ -15,9 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Implements Arrival; see there. Thread-safe after `begin`.
 class ArrivalState {
@@ -207,6 +205,4 @@ private:
     ResumeEvent event_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

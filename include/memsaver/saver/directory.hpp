@@ -13,9 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Maps address ranges to arenas, and keeps the arenas alive. Thread-safe. Each reader takes one of several locks,
 /// chosen by thread, so readers rarely contend; adding and removing take all locks.
@@ -99,6 +97,4 @@ private:
     Entries entries_; // read under any one lock, changed under all of them
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -6,8 +6,6 @@
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
-#include <cstddef>
-#include <memory>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

@@ -18,9 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Functions in the order in which they were added, of several kinds. Thread-safe; no lock is held while one runs.
 /// Running them requires no host memory, so that a completed operation cannot fail for lack of it.
@@ -165,6 +163,4 @@ private:
     std::atomic<std::size_t> count_{0};
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

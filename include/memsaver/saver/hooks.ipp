@@ -4,7 +4,6 @@
 #include "memsaver/saver/hooks.hpp"
 
 #include <memory>
-#include <utility>
 
 namespace memsaver::inline v0_3 {
 

@@ -18,9 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Thread-safe. Costs one atomic load while no capture is open.
 class OpenCaptures {
@@ -169,6 +167,4 @@ private:
     std::size_t kept_out_ = 0;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -18,9 +18,7 @@
 #include <string>
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// See PlainMemory for the methods.
 class PlainBlocks final : public PlainMemory {
@@ -306,6 +304,4 @@ private:
     Attic spent_; // slots of loads
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

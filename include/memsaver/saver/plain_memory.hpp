@@ -10,9 +10,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class ArenaCore;
 class Directory;
@@ -86,6 +84,4 @@ using PlainMemoryPtr = std::unique_ptr<PlainMemory, PlainMemory::Delete>;
 using MakePlainMemory = PlainMemoryPtr (*)(Directory& directory);
 [[nodiscard]] PlainMemoryPtr make_plain_memory(Directory& directory);
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Keeps the open regions of each thread. A thread_local in a header would not work, because it is one object in a
 /// program and another in a library that the program loads. Regions that a thread left open when it ended stay, and are
@@ -97,6 +95,4 @@ private:
     std::array<Shard, 16> shards_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

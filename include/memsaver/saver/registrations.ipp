@@ -10,15 +10,11 @@
 #include "memsaver/saver/saver_core.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <iterator>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {

@@ -23,9 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Returns the names of the tags.
 [[nodiscard]] inline Tags tags_of(const ResidentList& residents) {
@@ -590,6 +588,4 @@ inline void SaverState::say_no_room(OutOfMemory& error, int device, const std::v
     }
 }
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -22,9 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// The residency record of one tag, on all of its devices. Except for the name and `serial`, guarded by the mutex of
 /// its Residents.
@@ -661,6 +659,4 @@ private:
     ResidencyUsage counts_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

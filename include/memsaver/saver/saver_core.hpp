@@ -21,9 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 class ArenaCore;
 class ArrivalState;
@@ -203,9 +201,7 @@ private:
 /// Returns the core of a MemorySaver; throws Misuse if the saver was moved from. For code that builds on savers.
 [[nodiscard]] SaverCore& used(const std::shared_ptr<SaverCore>& core);
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail
 
 #ifndef MEMSAVER_COMPILED
 #include "memsaver/saver/saver_core.ipp"

@@ -15,21 +15,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <functional>
-#include <memory>
 #include <new>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 MEMSAVER_INLINE SaverCore& used(const std::shared_ptr<SaverCore>& core) {
     if (core == nullptr) [[unlikely]]
@@ -788,6 +778,4 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
 
 // --- helpers of operations ---
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

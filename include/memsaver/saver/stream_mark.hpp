@@ -6,9 +6,7 @@
 
 #include <utility>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// Marks the work submitted to a stream so far, or the work before an event of the program. The program may close the
 /// stream or event once this object is constructed.
@@ -35,6 +33,4 @@ private:
     OwnedEvent event_;
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

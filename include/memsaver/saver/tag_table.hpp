@@ -30,9 +30,7 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3 {
-
-namespace detail {
+namespace memsaver::inline v0_3::detail {
 
 /// A request for a tag on a device.
 struct WantedTag {
@@ -514,6 +512,4 @@ private:
     std::shared_ptr<ArenaCore> outside_; // made by the first call of `outside`
 };
 
-} // namespace detail
-
-} // namespace memsaver::inline v0_3
+} // namespace memsaver::inline v0_3::detail

@@ -5,11 +5,8 @@
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"
 
-#include <memory>
-#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
