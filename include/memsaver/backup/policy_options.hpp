@@ -19,8 +19,8 @@ inline constexpr std::size_t most_ring_bytes = 1024_GiB;
 /// `policy`: its name, such as "HostBackup".
 inline void require_threads(const char* policy, unsigned threads) {
     if (threads >= 1 && threads <= most_threads) return;
-    refuse_option((std::string{policy} + "::threads").c_str(), std::to_string(threads),
-                  "1 to " + std::to_string(most_threads));
+    refuse_option(text_of({policy, "::threads"}).c_str(), text_of({in_digits(threads)}),
+                  text_of({"1 to ", in_digits(most_threads)}));
 }
 inline void require_ring(const char* policy, std::size_t bytes) {
     if (bytes >= least_ring_bytes && bytes <= most_ring_bytes) return;

@@ -48,7 +48,7 @@ MEMSAVER_INLINE std::string SourcePlace::text() const {
     if (line == 0) return {};
     const char* inside = std::strstr(file, "memsaver/");
     for (const char* next = inside; next != nullptr; next = std::strstr(next + 1, "memsaver/")) inside = next;
-    return std::string{inside != nullptr ? inside : file} + ':' + std::to_string(line);
+    return text_of({inside != nullptr ? inside : file, ":", in_digits(line)});
 }
 
 MEMSAVER_INLINE std::string failure_text(const Status& status, const Attempt& attempt, const std::string& detail) {

@@ -15,7 +15,7 @@ template <class Enumeration>
 void require_enumerator(const char* option, Enumeration value, int end) {
     const auto number = static_cast<long long>(value);
     if (number < 0 || number >= end)
-        refuse_option(option, std::to_string(number), "the enumerators, 0 to " + std::to_string(end - 1));
+        refuse_option(option, text_of({in_digits(number)}), text_of({"the enumerators, 0 to ", in_digits(end - 1)}));
 }
 
 } // namespace memsaver::inline v0_3::detail

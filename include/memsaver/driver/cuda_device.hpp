@@ -64,8 +64,9 @@ public:
         CudaAvailability found = count_devices(api, count);
         if (!found) return found;
         if (number < 0 || number >= count) {
-            return {CudaProblem::bad_device_number, "CUDA device " + std::to_string(number) +
-                                                        " does not exist; number of devices: " + std::to_string(count)};
+            return {
+                CudaProblem::bad_device_number,
+                text_of({"CUDA device ", in_digits(number), " does not exist; number of devices: ", in_digits(count)})};
         }
         cuda::Device device = 0;
         int supported = 0;
@@ -73,10 +74,10 @@ public:
         if (result == cuda::success) {
             result = api.device_attribute(&supported, cuda::attribute_virtual_memory, device);
         }
-        if (result != cuda::success) return failed(api, "CUDA device " + std::to_string(number), result);
+        if (result != cuda::success) return failed(api, text_of({"CUDA device ", in_digits(number)}), result);
         if (supported == 0) {
             return {CudaProblem::no_virtual_memory,
-                    "CUDA device " + std::to_string(number) + " does not support virtual memory management"};
+                    text_of({"CUDA device ", in_digits(number), " does not support virtual memory management"})};
         }
         return {};
     }
@@ -576,7 +577,7 @@ private:
                 who + " cannot be used: " + status.name + " (" + std::to_string(status.code) + ")"};
     }
 
-    [[nodiscard]] std::string label() const { return "CUDA device " + std::to_string(number_); }
+    [[nodiscard]] std::string label() const { return text_of({"CUDA device ", in_digits(number_)}); }
 
     Status create(std::size_t bytes, int handle_types, PageHandle& handle) const noexcept {
         return call([&] {

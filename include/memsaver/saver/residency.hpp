@@ -575,7 +575,8 @@ inline void SaverState::say_no_room(OutOfMemory& error, int device, const std::v
         if (!text.empty()) text.insert(0, "; ");
         if (!others.empty()) text += "; " + others;
         if (asked >= most_asked) {
-            text += "; room was made " + std::to_string(asked) + " times, the most for one call, and did not suffice";
+            text +=
+                text_of({"; room was made ", in_digits(asked), " times, the most for one call, and did not suffice"});
         } else if (could_pause && wanted.names().empty()) {
             text += how != nullptr ? how->advice
                                    : "; allocations and resumes pause no other tag by themselves, only uses do: "
