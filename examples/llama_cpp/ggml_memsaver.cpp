@@ -109,7 +109,7 @@ struct Block {
     const void* data;
     size_t bytes;
 };
-std::vector<Block> without_weights; // all other memory; guarded by the mutex
+auto& without_weights = *new std::vector<Block>; // all other memory; guarded by the mutex
 // For a server, whose loop calls ggml_memsaver_sleep, _wake, _idle, _busy and decodes: only its thread uses these.
 bool asleep = false;                 // by ggml_memsaver_sleep
 bool waking = false;                 // waits for room that holds everything
@@ -136,7 +136,7 @@ struct Weight {
     const void* data;
     size_t bytes;
 };
-std::vector<Weight> loaded;
+auto& loaded = *new std::vector<Weight>;
 std::string publication;
 memsaver_attached* predecessor = nullptr; // what a killed one with the same files has published, while this one loads
 std::atomic<bool> published{false};
@@ -402,13 +402,15 @@ void resume_and_keep() {
     memsaver_end_lending(lending); // what is asked for now is given first
     lending = nullptr;
     waking = true;
-    constexpr std::int64_t attempt = 5'000'000'000; // the next one waits behind all others
+    const auto until = Clock::now() + std::chrono::seconds{room_seconds()};
     memsaver_result result = resume(0);
-    for (const auto until = Clock::now() + std::chrono::seconds{room_seconds()};
-         result == MEMSAVER_OUT_OF_MEMORY && Clock::now() < until;) {
-        if (failed(memsaver_pause(made, nullptr, 0, nullptr, nullptr), "could not give its memory back")) break;
+    for (std::int64_t attempt = 5'000'000'000; result == MEMSAVER_OUT_OF_MEMORY;
+         attempt *= 2) { // each waits behind all
+        const std::int64_t left = std::chrono::nanoseconds{until - Clock::now()}.count();
+        if (left <= 0) break;
+        (void)failed(memsaver_pause(made, nullptr, 0, nullptr, nullptr), "could not give its memory back");
         if (share != nullptr) (void)withdraw_of_the_dead();
-        result = resume(attempt);
+        result = resume(std::min(attempt, left));
     }
     waking = false;
     if (failed(result, "could not wake")) GGML_ABORT("memsaver: the model stays paused"); // cannot go on without it

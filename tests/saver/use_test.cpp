@@ -856,4 +856,14 @@ TEST_CASE("use: a tag that is used between its before-pause hook and its evictio
     CHECK(told == std::vector<std::string>{"before", "failed", "used", "before", "after"});
 }
 
+TEST_CASE("use: one of no tags marks nothing, whosever the stream is") {
+    MemorySaver saver{HostDriver{64_MiB, {.device = 0}}};
+    (void)saver.arena("there", Discard{}, HostDriver{64_MiB, {.device = 1}}).allocate(4096);
+    const AnyDriver elsewhere{HostDriver{64_MiB, {.device = 2}}};
+    OwnedStream stream;
+    REQUIRE(stream.open(elsewhere).ok());
+    Use none = saver.use(Tags::under("lora/"));
+    CHECK_NOTHROW(none.until(stream.get()));
+}
+
 } // namespace saver_use_test

@@ -207,19 +207,32 @@ TEST_CASE("share: a member without room gets memory that is idle elsewhere, and 
 }
 
 TEST_CASE("share: no kernel copies, which would take turns with other members' kernels") {
+    struct Counted final : DeviceAround {
+        using DeviceAround::DeviceAround;
+        Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
+            copies += bytes != 0 ? 1 : 0;
+            return DeviceAround::copy_by_kernel(to, from, bytes, stream);
+        }
+        std::atomic<int> copies{0};
+    };
     const Place place;
-    const AnyDriver device = place.device();
+    const auto counted = std::make_shared<Counted>(place.device());
+    const AnyDriver device{counted};
     const Share share{device, {.folder = place.folder}};
-    CHECK(device.features().kernel_copies);
-    CHECK(!share.driver().features().kernel_copies);
-    CHECK(share.driver().copy_by_kernel(0, 0, 0, {}).kind == StatusKind::unsupported);
-    MemorySaver saver{share.driver()};
-    const HostBackup kept{.threads = 2, .kernel_copies = {.after = 1ns, .least_bytes = 1}};
-    void* const block = saver.arena("weights", kept).allocate(2 * page);
-    std::memset(block, 5, 2 * page);
-    (void)saver.pause();
-    (void)saver.resume();
-    CHECK(all_are(block, 5, 2 * page));
+    for (const bool shared : {false, true}) {
+        CAPTURE(shared);
+        MemorySaver<> saver{shared ? share.driver() : device};
+        const HostBackup kept{.threads = 2, .kernel_copies = {.after = 1ns, .least_bytes = 1}};
+        void* const block = saver.arena("weights", kept).allocate(4 * page);
+        std::memset(block, 5, 4 * page);
+        counted->copies = 0;
+        for (int i = 0; i < 3; ++i) {
+            (void)saver.pause();
+            (void)saver.resume();
+        }
+        CHECK(all_are(block, 5, 4 * page));
+        CHECK((counted->copies == 0) == shared);
+    }
 }
 
 TEST_CASE("share: who has used its memory since it took some is not taken for idle") {

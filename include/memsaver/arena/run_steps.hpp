@@ -212,16 +212,20 @@ inline std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drive
 /// Throws NotIdle and Misuse that are being handled again, with the tags of the steps; other exceptions as they are.
 inline void rethrow_not_idle(const std::vector<ArenaCore::Step*>& steps) {
     std::vector<std::string> tags;
-    for (const ArenaCore::Step* const step : steps) {
-        if (!is_in(tags, step->tag())) tags.push_back(step->tag());
-    }
-    const auto text = [&](const Error& error) { return text_of({quoted_tags(tags), ": ", error.what()}); };
+    const auto text = [&](const Error& error) {
+        for (const ArenaCore::Step* const step : steps) {
+            if (!is_in(tags, step->tag())) tags.push_back(step->tag());
+        }
+        return text_of({quoted_tags(tags), ": ", error.what()});
+    };
     try {
         throw;
     } catch (const NotIdle& error) {
-        throw about_tag(only_tag(tags), NotIdle{text(error)});
+        const NotIdle about{text(error)};
+        throw about_tag(only_tag(tags), about);
     } catch (const Misuse& error) {
-        misuse_of(only_tag(tags), {text(error)});
+        const std::string about = text(error);
+        misuse_of(only_tag(tags), {about});
     }
 }
 

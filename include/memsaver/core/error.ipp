@@ -39,9 +39,9 @@ MEMSAVER_INLINE void check(const Status& status, const Attempt& attempt, std::si
 namespace detail {
 
 MEMSAVER_INLINE bool SourcePlace::internal() const noexcept {
-    const std::size_t length = std::strlen(file);
-    const bool definitions = length > 4 && std::strcmp(file + length - 4, ".ipp") == 0;
-    return std::strstr(file, definitions ? "memsaver/" : "include/memsaver/") != nullptr;
+    constexpr std::string_view here = __FILE__; // headers may be installed anywhere
+    constexpr std::string_view folder = here.substr(0, here.size() - std::string_view{"core/error.ipp"}.size());
+    return std::string_view{file}.starts_with(folder) || std::strstr(file, "include/memsaver/") != nullptr;
 }
 
 MEMSAVER_INLINE std::string SourcePlace::text() const {

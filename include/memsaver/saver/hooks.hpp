@@ -11,7 +11,8 @@
 
 namespace memsaver::inline v0_3 {
 
-/// The argument of hooks around a pause or a resume. Each hook gets a copy: changes to it have no effect.
+/// The argument of hooks around a pause or a resume. Each hook gets a copy, of which only rows are kept that
+/// an after-hook adds to the report.
 struct PauseEvent {
     std::vector<std::string> tags; ///< the tags concerned
     Report report;                 ///< what was done; empty before the operation

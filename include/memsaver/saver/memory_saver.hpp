@@ -307,8 +307,8 @@ public:
     /// All hooks run on the thread that pauses or resumes, with no lock held, in the order in which they were added. If
     /// a before-hook throws, the operation does not begin. After-hooks run only if the operation succeeded; all of them
     /// run, then the first exception is rethrown. Hooks may allocate and free, and pause or resume other
-    /// tags than those they run for; they may not use, reclaim or close. Changes that an after-hook makes to the
-    /// event's report appear in the report that the operation returns. If the saver is switched off, no hook runs.
+    /// tags than those they run for; they may not use, reclaim or close. Rows that an after-hook adds to the event's
+    /// report appear in the report that the operation returns. If the saver is switched off, no hook runs.
     [[nodiscard]] Hook before_pause(std::function<void(PauseEvent&)> function) {
         return used().add_hook(detail::HookKind::before_pause, std::move(function));
     }

@@ -16,8 +16,8 @@ namespace memsaver::inline v0_3::detail {
 
 /// Keeps the open regions of each thread. A thread_local in a header would not work, because it is one object in a
 /// program and another in a library that the program loads. Regions that a thread left open when it ended stay, and are
-/// no regions of later threads with its id. Thread-safe; a lookup costs
-/// about 15 ns. Must not be used in a forked child, where locks are in the state that other threads left them in.
+/// no regions of later threads with its id. Thread-safe; a lookup costs about 15 ns. Must not be used in a forked
+/// child, where locks are in the state that other threads left them in.
 class RegionStacks {
 public:
     void enter(ArenaCore& arena, const void* region) {
@@ -27,7 +27,7 @@ public:
         shard.entries.push_back({&arena, region, std::move(mark)});
     }
 
-    /// Removes a region from whichever stack it is on: a region that ends out of order, or on another thread than it
+    /// Removes a region, whoever opened it: a region that ends out of order, or on another thread than it
     /// began on, does not disturb others.
     struct Left {
         enum class How : unsigned char { in_order, out_of_order, on_another_thread };

@@ -222,7 +222,7 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
                  &base = arena.base(), ask = options.on_reclaim](WantedRoom& wanted) {
                     const std::shared_ptr<const Arena> kept = owner.lock();
                     std::shared_ptr<ElasticRange> held = range.lock();
-                    if (held == nullptr || base.dropped.load()) return;
+                    if (held == nullptr || base.closed()) return;
                     if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag()))
                         return;
                     state->ask_owner(base, std::move(held), ask, wanted);

@@ -373,7 +373,7 @@ class SaverState {
     std::vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
         if (!options_.enabled) return {};
         const std::vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
-        if (mark == Mark{} || !tags_.several_devices()) return drivers;
+        if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
         return {owner_among(drivers, tags_.drivers(), mark)};
     }
     /// Returns the current holders of memory, one row per tag and device. A tag of `wanted`, which a use names, is
@@ -423,7 +423,7 @@ class SaverState {
     /// tag.
     void for_each_left(const Members& members, FunctionRef<void(ArenaCore&)> act) {
         for (const auto& member : members) {
-            if (!options_.enabled || member->arena->dropped.load()) continue;
+            if (!options_.enabled || member->arena->closed()) continue; // a drop in progress may yet fail
             try {
                 act(*member->arena);
             } catch (Error& error) {

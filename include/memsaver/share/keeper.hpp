@@ -89,10 +89,11 @@ private:
     void add(const Kept& kept, bool own);
     /// Counts what is published, and tells of a change.
     void note(const Kept& kept, bool yes);
-    /// Calls `ask(link)` for a connection to each keeper, except the one whose socket is named `but`, until it returns
-    /// true.
+    /// A connection to a keeper; invalid if that is gone. Throws Unavailable if this process can have no more.
+    [[nodiscard]] ShareFd reach(const std::string& name) const;
+    /// Calls `ask(link)` for a connection to each keeper until it returns true.
     template <class Ask>
-    void each_keeper(std::string_view prefix, std::string_view but, Ask&& ask) const;
+    void each_keeper(std::string_view prefix, Ask&& ask) const;
 
     const ShareFolder& folder_;
     const std::chrono::nanoseconds answer_within_;

@@ -231,7 +231,7 @@ inline void Keeper::run() noexcept {
                 if (polled[i + 2].revents == 0 && links[i].milliseconds_left() != 0) continue;
                 Link link = std::move(links[i]);
                 links.erase(links.begin() + static_cast<std::ptrdiff_t>(i));
-                if (link.milliseconds_left() != 0) answer(link);
+                if (polled[i + 2].revents != 0) answer(link);
             }
             if (polled[1].revents == 0) continue;
             ShareFd taken = ShareFd::opened(
@@ -280,17 +280,20 @@ inline void Keeper::answer(Link& link) {
 
 // --- calls ---
 
+inline ShareFd Keeper::reach(const std::string& name) const {
+    ShareFd made = folder_.connect(name.c_str());
+    if (made) return made;
+    if (errno == ECONNREFUSED) folder_.remove(name.c_str()); // its process was killed
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+        folder_.refuse("cannot connect to who keeps publications in", system_status(errno));
+    return made;
+}
+
 template <class Ask>
-void Keeper::each_keeper(std::string_view prefix, std::string_view but, Ask&& ask) const {
+void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
     for (const std::string& name : folder_.names(prefix)) {
-        if (name == but) continue;
-        ShareFd made = folder_.connect(name.c_str());
-        if (!made) {
-            if (errno == ECONNREFUSED) folder_.remove(name.c_str()); // its process was killed
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-                folder_.refuse("cannot connect to who keeps publications in", system_status(errno));
-            continue;
-        }
+        ShareFd made = reach(name);
+        if (!made) continue;
         Link link{std::move(made), Clock::now() + answer_within_};
         if (ask(link)) return;
     }
@@ -304,22 +307,45 @@ inline std::vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
         for (const Kept& each : kept_) rows.push_back(each->facts);
         own = name_;
     }
-    std::vector<Link> asked; // all others at once
-    each_keeper("keep", own, [&](Link& link) {
+    std::vector<Link> asked;
+    std::vector<pollfd> polled;
+    const auto hear_all = [&] {
+        while (!asked.empty()) {
+            polled.clear();
+            for (const Link& each : asked) polled.push_back(each.polled());
+            (void)::poll(polled.data(), polled.size(), asked.front().milliseconds_left());
+            for (std::size_t i = asked.size(); i-- > 0;) {
+                Message row;
+                const bool over = asked[i].milliseconds_left() == 0;
+                if (polled[i].revents == 0 && !over) continue;
+                const bool answers = polled[i].revents != 0 && asked[i].receive(row);
+                const bool known = std::any_of(rows.begin(), rows.end(),
+                                               [&](const PublicationFacts& each) { return each.id == row.facts.id; });
+                if (answers && row.kind == Message::Kind::row) {
+                    if (!known) rows.push_back(row.facts);
+                    continue;
+                }
+                if (!answers && silent != nullptr) *silent += 1;
+                asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
+            }
+        }
+    };
+    for (const std::string& name : folder_.names("keep")) { // all others at once
+        if (name == own) continue;
+        ShareFd made;
+        try {
+            made = reach(name);
+        } catch (const Unavailable&) { // as many at once as this process can have descriptors
+            if (asked.empty()) throw;
+            hear_all();
+            made = reach(name);
+        }
+        if (!made) continue;
+        Link link{std::move(made), Clock::now() + answer_within_};
         (void)link.send(Message::Kind::list);
         asked.push_back(std::move(link));
-        return false;
-    });
-    for (Link& link : asked) {
-        Message row;
-        bool answers = false;
-        while ((answers = link.receive(row)) && row.kind == Message::Kind::row) {
-            const bool known = std::any_of(rows.begin(), rows.end(),
-                                           [&](const PublicationFacts& each) { return each.id == row.facts.id; });
-            if (!known) rows.push_back(row.facts);
-        }
-        if (!answers && silent != nullptr) *silent += 1;
     }
+    hear_all();
     return rows;
 }
 
@@ -331,7 +357,7 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
     }
     Kept got;
     bool missed = false;
-    each_keeper("keep", {}, [&](Link& link) {
+    each_keeper("keep", [&](Link& link) {
         PublicationFacts wanted;
         wanted.id = id;
         Publication publication;
@@ -349,7 +375,7 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
 inline Status Keeper::offer(const Publication& publication) const noexcept {
     Status status;
     try {
-        each_keeper("keeper", {}, [&](Link& link) {
+        each_keeper("keeper", [&](Link& link) {
             Message end;
             const bool taken =
                 link.send(Message::Kind::take, publication.facts) && link.send_all(publication) && link.receive(end);
@@ -366,7 +392,7 @@ inline void Keeper::withdraw(std::string_view name) const {
     PublicationFacts facts;
     std::copy(name.begin(), name.end(), facts.name.begin());
     for (int round = 0; round < 2; ++round) // who gets it from one that has not heard of it is open by the second one
-        each_keeper("keep", {}, [&](Link& link) {
+        each_keeper("keep", [&](Link& link) {
             Message end;
             if (link.send(Message::Kind::withdraw, facts)) (void)link.receive(end);
             return false;

@@ -40,8 +40,6 @@ public:
     inline Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
     inline Status free_plain(Address address) noexcept override;
     inline Status ask_for_room(std::size_t bytes, std::int64_t within) noexcept override;
-    /// A kernel takes turns with those of other members, and their copies look as if the device cleared memory.
-    Status copy_by_kernel(Address, Address, std::size_t, StreamRef) noexcept override { return unsupported; }
 
 private:
     /// Bounds how many descriptors a process has of pages that were passed to it: smaller parts of the device are not.

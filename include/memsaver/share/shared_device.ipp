@@ -22,7 +22,6 @@ namespace memsaver::inline v0_3::detail {
 inline Features SharedDevice::features() const noexcept {
     Features features = DeviceAround::features();
     features.asks = true;
-    features.kernel_copies = false;
     return features;
 }
 
