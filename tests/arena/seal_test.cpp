@@ -1,5 +1,5 @@
 // Memory whose pages other processes read: nothing is allocated in it, and it is for reading, as long as it has them.
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
 

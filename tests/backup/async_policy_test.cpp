@@ -1,6 +1,6 @@
 // Asynchronous backups: a policy whose tickets complete when the test allows it, and what may happen while a ticket is
 // incomplete.
-#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"

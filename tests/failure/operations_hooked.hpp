@@ -2,8 +2,7 @@
 #pragma once
 
 #include "failure/operation_states.hpp"
-#include "memsaver/arena/arena_core.hpp"
-#include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Calls of a saver and an arena on three devices while host memory runs out at each point in turn: they throw one of
 // the library's exceptions, usage stays correct, and the same call continues from there.
-#include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/backup/compressed.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/memsaver.hpp"

@@ -1,7 +1,7 @@
 // A strict HostDriver detects bugs that a GPU would punish or silently get wrong. Each test runs one program twice: on
 // a correct machine, which must detect nothing, and with one planted bug, which must be detected.
 #include "backup/file_source_support.hpp"
-#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/saver/registrations.hpp"
 #include "planted/lying_driver.hpp"
 #include "support/bytes.hpp"

@@ -1,6 +1,6 @@
 // Misuse in general: every invalid call is refused by an exception that describes it, and the saver is unchanged.
 // Misuse of a specific call is tested next to that call; docs/reliability.md lists where.
-#include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "support/bytes.hpp"
 #include "support/machines.hpp"
 

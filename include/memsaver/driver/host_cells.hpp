@@ -489,3 +489,5 @@ inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const 
 }
 
 } // namespace memsaver::inline v0_3::detail
+
+#include "memsaver/driver/ring.hpp" // what it only declares

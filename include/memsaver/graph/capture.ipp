@@ -1,8 +1,7 @@
 // Definitions of capture.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
-#include "memsaver/arena/arriving.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/option_checks.hpp"

@@ -1,7 +1,7 @@
 // Definitions of workspace_pool.hpp.
 #pragma once
 
-#include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"

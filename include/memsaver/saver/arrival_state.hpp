@@ -1,7 +1,7 @@
 // The state behind an Arrival: its tags and the bytes of each that are in flight.
 #pragma once
 
-#include "memsaver/arena/arriving.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
 

@@ -1,7 +1,7 @@
 // Maps addresses to arenas. Knows nothing else about arenas.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Definitions of elastic.hpp.
 #pragma once
 
-#include "memsaver/arena/elastic_range.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/saver_core.hpp"

@@ -1,7 +1,7 @@
 // Definitions of gate.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/gates.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/gate.hpp"

@@ -1,7 +1,7 @@
 // Plain memory: a table of blocks.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/driver/attic.hpp"
 #include "memsaver/driver/streams.hpp"

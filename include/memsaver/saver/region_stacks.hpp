@@ -1,7 +1,7 @@
 // The open regions of each thread.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/core/thread_mark.hpp"
 
 #include <array>

@@ -1,7 +1,7 @@
 // Definitions of registrations.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"

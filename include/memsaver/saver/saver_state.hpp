@@ -1,9 +1,7 @@
 // The data members of a SaverCore and the helpers of its operations. Not for public headers.
 #pragma once
 
-#include "memsaver/arena/elastic_range.hpp"
-#include "memsaver/arena/exchange.hpp"
-#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
@@ -564,3 +562,5 @@ public:
 };
 
 } // namespace memsaver::inline v0_3::detail
+
+#include "memsaver/saver/residency.hpp" // what it only declares

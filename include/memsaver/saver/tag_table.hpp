@@ -1,8 +1,7 @@
 // The tags of a saver by name, each with its policy and its arenas. Does not pause or resume them.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
-#include "memsaver/arena/run_steps.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
@@ -57,7 +56,7 @@ public:
     using Members = std::vector<std::shared_ptr<Member>>;
 
     /// Both must outlive it.
-    TagTable(const AnyDriver& driver, const SaverOptions& options) noexcept
+    TagTable(const AnyDriver& driver, const SaverOptions& options)
         : driver_{driver}, options_{options}, margin_{options.margin} {}
 
     TagTable(const TagTable&) = delete;
