@@ -839,7 +839,7 @@ TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, un
         CHECK(right(reader.attach({.version = "2"})));
         one.verify();
     }
-    CHECK(free_bytes(place) <= 58 * page);
+    CHECK(free_bytes(place) <= 59 * page);
     {
         Reader reader{place};
         CHECK(right(reader.attach()));
@@ -1023,7 +1023,7 @@ TEST_CASE("publish: strangers on a keeper's socket do no harm, and what they pub
             head.copied = 1;
             CHECK(::write(made->descriptors[0].get(), &head, sizeof head) == sizeof head);
         }
-        if (kind != 0 && made->descriptors.empty()) made->descriptors.push_back(manifest.write());
+        if (kind != 0 && made->descriptors.empty()) made->descriptors.push_back(manifest.write({}));
         for (std::size_t i = 0; i < manifest.parts.size(); ++i)
             made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
         made->facts.hash = manifest.hash();
@@ -1086,7 +1086,7 @@ TEST_CASE("publish: each driver call of an attach fails, and the next attach wor
     };
     const auto points = sweep(
         Failure{}, [&] { return Fixture{place}; }, [](Fixture& f) { (void)f.reader.attach(); }, verify);
-    CHECK(points > 20);
+    CHECK(points > 15);
     // Likewise a pause and a resume: either it is done, or all is as before, and the next one works.
     for (const bool resumes : {false, true}) {
         struct Attaching : Fixture {

@@ -21,24 +21,25 @@
 namespace memsaver::inline v0_3::detail {
 
 struct ManifestHead {
-    std::array<char, 8> mark{'m', 'e', 'm', 'p', 'u', 'b', ' ', '1'};
+    std::array<char, 8> mark{'m', 'e', 'm', 'p', 'u', 'b', ' ', '2'};
     std::uint64_t parts = 0;  ///< handles of shared pages; their sizes follow
-    std::uint64_t copied = 0; ///< the size of the last handle, which has the copies; 0 if there is none
     std::uint64_t rows = 0;   ///< then these
+    std::uint64_t copied = 0; ///< then so many bytes: of ranges that each reader gets a copy of
 };
 
 struct ManifestRow {
     std::array<char, 200> name{};
-    std::uint64_t copied = 0; ///< 1 if it is in the last handle
-    std::uint64_t offset = 0; ///< in all shared handles, one after the other, or in that of the copies
+    std::uint64_t copied = 0; ///< 1 if each reader gets a copy
+    std::uint64_t offset = 0; ///< in all shared handles, one after the other, or in the copied bytes
     std::uint64_t bytes = 0;
     std::uint64_t hash = 0;
 };
 
 struct Manifest {
-    std::uint64_t copied = 0;
     std::vector<std::uint64_t> parts;
     std::vector<ManifestRow> rows;
+    std::uint64_t copied = 0;
+    std::size_t copies_at = 0; // in the file, of one that was read
 
     /// The hash of all names and bytes.
     [[nodiscard]] std::uint64_t hash() const {
@@ -49,13 +50,13 @@ struct Manifest {
     }
 
     /// Written once: nobody can change it any more.
-    [[nodiscard]] ShareFd write() const {
+    [[nodiscard]] ShareFd write(const std::vector<std::byte>& copies) const {
         ShareFd file =
             ShareFd::opened([] { return ::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
         ManifestHead head;
         head.parts = parts.size();
-        head.copied = copied;
         head.rows = rows.size();
+        head.copied = copies.size();
         const auto put = [&](const void* from, std::size_t bytes) {
             const auto* at = static_cast<const char*>(from);
             while (bytes != 0) {
@@ -68,7 +69,7 @@ struct Manifest {
         };
         const bool good =
             file && put(&head, sizeof head) && put(parts.data(), parts.size() * sizeof(std::uint64_t)) &&
-            put(rows.data(), rows.size() * sizeof(ManifestRow)) &&
+            put(rows.data(), rows.size() * sizeof(ManifestRow)) && put(copies.data(), copies.size()) &&
             ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
         if (!good) check(system_status(errno), "write the manifest of a publication");
         return file;
@@ -89,7 +90,7 @@ struct Manifest {
         };
         bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
                     head.parts != 0 && head.parts < publication.descriptors.size() &&
-                    head.parts + (head.copied != 0 ? 2 : 1) == publication.descriptors.size() &&
+                    head.parts + 1 == publication.descriptors.size() && head.copied <= ShareMessage::most_bytes &&
                     head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
         if (good) {
             manifest.copied = head.copied;
@@ -97,14 +98,15 @@ struct Manifest {
             manifest.rows.resize(head.rows);
             good = get(manifest.parts.data(), head.parts * sizeof(std::uint64_t)) &&
                    get(manifest.rows.data(), head.rows * sizeof(ManifestRow)) &&
-                   offset == static_cast<std::size_t>(facts.st_size);
+                   offset + head.copied == static_cast<std::size_t>(facts.st_size);
+            manifest.copies_at = offset;
         }
         std::uint64_t shared = 0;
         for (const std::uint64_t each : manifest.parts) {
             good = good && each <= ShareMessage::most_bytes - std::min(shared, ShareMessage::most_bytes);
             shared += each;
         }
-        good = good && manifest.copied <= ShareMessage::most_bytes && publication.facts.hash == manifest.hash();
+        good = good && publication.facts.hash == manifest.hash();
         for (const ManifestRow& each : manifest.rows) {
             const std::uint64_t size = each.copied != 0 ? manifest.copied : shared;
             good = good && each.name.back() == '\0' && each.offset <= size && each.bytes <= size - each.offset;

@@ -17,7 +17,7 @@
 
 namespace memsaver::inline v0_3 {
 
-/// How readers have a range: all the same pages, or each a copy that it may write.
+/// How readers have a range: all the same pages, or each a copy that it may write, from host memory of the publication.
 enum class PublishAccess : unsigned char { shared, copied };
 
 /// Bytes that readers find by name.

@@ -1,7 +1,7 @@
 // Definitions of publication.hpp.
 #pragma once
 
-#include "memsaver/arena/arena_core.hpp"
+#include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/saver/saver_core.hpp"
@@ -26,16 +26,6 @@
 namespace memsaver::inline v0_3 {
 
 namespace detail {
-
-/// Pages that a descriptor names.
-struct ImportedKind {
-    using Value = PageHandle;
-    static constexpr bool closes_once = false;
-    static Status open(const AnyDriver& driver, PageHandle& pages, int descriptor) noexcept {
-        return driver.import_pages(descriptor, pages);
-    }
-    static Status close(Device& device, PageHandle pages) noexcept { return device.release(pages); }
-};
 
 // --- publishing ---
 
@@ -121,22 +111,12 @@ public:
             publication.facts.bytes += each.bytes;
             add_export(publication, each.pages);
         }
-        OwnedPages copies;
-        if (manifest_.copied != 0) {
-            manifest_.copied = align_up(manifest_.copied, core().granularity());
-            publication.facts.bytes += manifest_.copied;
-            check(copies.open(driver_, manifest_.copied), "create pages for copies", manifest_.copied, 0);
-            add_export(publication, copies.get().handle);
-            const Window window{driver_, copies.get().handle, manifest_.copied, Rights::read_write};
-            staging.zero({window.address(), manifest_.copied});
-            std::vector<Range> made;
-            for (std::size_t i = 0; i < names.size(); ++i) {
-                const ManifestRow& row = manifest_.rows[i];
-                if (row.copied == 0) continue;
-                made.push_back({window.address() + row.offset, row.bytes});
-                staging.copy(made.back().address, as_address(names[i].data), row.bytes);
-            }
-            put_hashes(1, made);
+        std::vector<std::byte> copies(manifest_.copied);
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            ManifestRow& row = manifest_.rows[i];
+            if (row.copied == 0) continue;
+            staging.read(copies.data() + row.offset, {as_address(names[i].data), row.bytes});
+            row.hash = hash_of(copies.data() + row.offset, row.bytes);
         }
         for (const Extent& each : contents_.extents) {
             if (each.sealed || is_written(each, names)) continue;
@@ -147,10 +127,13 @@ public:
         for (const PublishedRange& each : names) {
             if (each.access == PublishAccess::shared) ranges.push_back({as_address(each.data), each.bytes});
         }
-        put_hashes(0, ranges);
+        const std::vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
+        auto hash = hashes.begin();
+        for (ManifestRow& row : manifest_.rows)
+            if (row.copied == 0) row.hash = *hash++;
         publication.facts.hash = manifest_.hash();
         publication.facts.descriptors = publication.descriptors.size();
-        publication.descriptors.front() = manifest_.write();
+        publication.descriptors.front() = manifest_.write(copies);
     }
 
     void done() noexcept { done_ = true; }
@@ -217,13 +200,6 @@ private:
             }
             if (at < each.end()) staging.zero({at, each.end() - at});
         }
-    }
-    /// Of the rows that are copied, or not, which lie there.
-    void put_hashes(std::uint64_t copied, const std::vector<Range>& ranges) {
-        const std::vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
-        auto hash = hashes.begin();
-        for (ManifestRow& row : manifest_.rows)
-            if (row.copied == copied) row.hash = *hash++;
     }
     void add_export(Publication& publication, PageHandle pages) const {
         Status status;
@@ -344,7 +320,7 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
     const auto device = std::make_shared<PublishedDevice>(
         driver, inner, kept, std::vector<std::size_t>(manifest.parts.begin(), manifest.parts.end()));
     std::size_t granularity = granularity_of(driver);
-    std::size_t copied = manifest.copied;
+    std::size_t copied = align_up(manifest.copied, granularity);
     if (copied == device->shared_bytes()) copied += granularity; // its size tells the two handles apart
     // The capacity: the arena has these two blocks, and each is a handle of its own.
     ArenaOptions arena_options;
@@ -358,13 +334,13 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
         model->shared = as_address(arena.allocate(device->shared_bytes()));
         if (copied != 0) {
             model->copied = as_address(arena.allocate(copied));
-            Owned<ImportedKind> original;
-            check(original.open(inner, kept->descriptors.back().get()), "import pages");
-            const Window window{inner, original.get(), manifest.copied, Rights::read};
-            std::size_t used = 0;
-            for (const ManifestRow& each : manifest.rows)
-                if (each.copied != 0) used = std::max(used, std::size_t{each.offset + each.bytes});
-            Staging{inner, used}.copy(model->copied, window.address(), used);
+            const int file = kept->descriptors.front().get();
+            Staging{inner, manifest.copied}.write(
+                {model->copied, manifest.copied}, [&](std::size_t done, void* buffer, std::size_t part) {
+                    const auto at = static_cast<off_t>(manifest.copies_at + done);
+                    if (::pread(file, buffer, part, at) != static_cast<ssize_t>(part))
+                        unavailable({"attach: the copies of ", in_quotes(model->name), " cannot be read"});
+                });
         }
         keeper.keep_got(kept, heard);
     } catch (...) {

@@ -73,11 +73,18 @@ public:
         check(driver_.fill(range.address, 0, range.bytes, stream_.get()), "fill", range.bytes, range.address);
         check(wait(), "fill");
     }
-    void copy(Address to, Address from, std::size_t count) {
-        each_part({from, count}, [&](std::size_t done, std::size_t part) {
-            check(driver_.copy_to_device(to + done, buffer_, part, stream_.get()), "copy to the device", part, to);
+    void read(std::byte* to, Range from) {
+        each_part(from, [&](std::size_t done, std::size_t part) { std::memcpy(to + done, buffer_, part); });
+    }
+    /// Writes what `fill(done, buffer, part)` puts into the buffer, part after part.
+    void write(Range to, FunctionRef<void(std::size_t, void*, std::size_t)> fill) {
+        for (std::size_t done = 0; done < to.bytes; done += size_) {
+            const std::size_t part = std::min(size_, to.bytes - done);
+            fill(done, buffer_, part);
+            check(driver_.copy_to_device(to.address + done, buffer_, part, stream_.get()), "copy to the device", part,
+                  to.address + done);
             check(wait(), "copy to the device");
-        });
+        }
     }
     /// Writes the hash of each 64 KiB of a part, at most as large as the buffer.
     void hash(Range part, std::uint64_t* hashes) {
@@ -133,6 +140,14 @@ private:
     std::vector<char> small_;
     void* buffer_ = nullptr;
 };
+
+/// The hash that hashes_of() makes, of bytes of the host.
+inline std::uint64_t hash_of(const std::byte* bytes, std::size_t count) {
+    std::vector<std::uint64_t> parts;
+    for (std::size_t done = 0; done < count; done += hashed_at_once)
+        parts.push_back(xxh64(bytes + done, std::min(hashed_at_once, count - done)));
+    return xxh64(parts.data(), parts.size() * sizeof(std::uint64_t));
+}
 
 /// XXH64 of each 64 KiB of a range, then of those; of several ranges. From `kernel_from` bytes on by a kernel, which is
 /// loaded first, and otherwise on several threads.
