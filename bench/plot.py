@@ -530,6 +530,8 @@ def llama_server(rows):
     line("generation, tokens/s", "generation", "tokens_per_second")
     line("all models in turn: requests/s", "turns", "requests_per_second")
     line("first token: p50 / p99, ms", "turns", *times)
+    line("first token if the model was there when asked: p50 / p99, ms", "turns", "hit_p50_ms", "hit_p99_ms")
+    line("first token if it was not", "turns", "miss_p50_ms", "miss_p99_ms")
     line("requests / failed / with other tokens", "turns", "requests", "failed", "different")
     line("first token after a worker was killed, ms", "killed", "first_token_ms")
     for where in ("device", "host"):

@@ -118,6 +118,15 @@ class Server:
     def status(self, model):
         return next(each["status"]["value"] for each in self.say("GET", "/models")["data"] if each["id"] == model)
 
+    def is_here(self, model):
+        """Whether a model is on the device now: its worker lives, and its weights are mapped."""
+        if self.status(model) != "loaded":
+            return False
+        if self.name == "reload":
+            return True
+        memory = self.say("GET", f"/memory?model={model}")["memory"]
+        return all(arena["mapped_bytes"] for arena in memory["arenas"] if arena["tag"] == "weights")
+
     def sleep(self, model):
         """Makes a worker give back its memory; returns how long that takes."""
         start = time.monotonic()
@@ -422,7 +431,7 @@ class Run:
 
     def turns(self, side, router):
         """Concurrent requests to all models, by a Zipf law."""
-        waiting, times, errors, lock = collections.deque(self.requests), [], [], threading.Lock()
+        waiting, times, errors, lock = collections.deque(self.requests), {True: [], False: []}, [], threading.Lock()
         begin = time.monotonic()
         end = begin + min(self.about.seconds, max(5.0, self.left()))
 
@@ -433,9 +442,10 @@ class Run:
                         return
                     model, number = waiting.popleft()
                 try:
+                    hit = router.is_here(self.names[model])
                     answer = self.ask(router, model, number)
                     with lock:
-                        times.append(answer)
+                        times[hit].append(answer)
                 except (OSError, RuntimeError, ValueError, http.client.HTTPException) as error:
                     with lock:
                         errors.append(str(error))
@@ -446,13 +456,14 @@ class Run:
             thread.start()
         for thread in threads:
             thread.join()
-        seconds, first = time.monotonic() - begin, [first for first, _ in times]
-        different = sum(not good for _, good in times)
+        seconds, answers = time.monotonic() - begin, times[True] + times[False]
+        first, hits, misses = ([first for first, _ in of] for of in (answers, times[True], times[False]))
+        different = sum(not good for _, good in answers)
         for error in errors[:3]:
             print(error)
-        self.row(f"{side}/turns", not errors and different == 0 and len(times) > 0, models=len(self.names), room=self.about.room, clients=self.about.clients,
-                 requests=len(times), asked=len(self.requests), failed=len(errors), different=different, seconds=seconds,
-                 requests_per_second=len(times) / seconds, **told(first), **watch.end())
+        self.row(f"{side}/turns", not errors and different == 0 and len(answers) > 0, models=len(self.names), room=self.about.room, clients=self.about.clients,
+                 requests=len(answers), asked=len(self.requests), failed=len(errors), different=different, seconds=seconds,
+                 requests_per_second=len(answers) / seconds, **told(first), hits=len(hits), **told(hits, "hit_"), **told(misses, "miss_"), **watch.end())
 
     def killed(self, side, router):
         """Kills model 0's worker, and asks at once."""

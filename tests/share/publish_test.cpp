@@ -209,7 +209,7 @@ TEST_CASE("publish: a model outlives its publisher as long as any process has it
     Child second = reader_process(place);
     CHECK(second.next() == 'y');
     first.kill_now();
-    CHECK(soon([&] { return free_bytes(place) == (64 - 4 - 1 - 1 - 1) * page; })); // with the reader's copies
+    CHECK(soon([&] { return free_bytes(place) == (64 - 4 - 1 - 1) * page; })); // with the reader's copies
     {
         Reader reader{place};
         const Attached model = reader.attach();
