@@ -50,12 +50,14 @@ public:
         const Status status = forward();
         if (status.ok() && made.call == Call::create_shared) ++created;
         if (status.ok() && made.call == Call::import_pages) ++imported;
+        if (status.ok() && made.call == Call::reserve) ++reserved;
         return status;
     }
 
     std::atomic<int> left{0}; // calls until the process is killed; 0: it is not
     std::atomic<int> created{0};
     std::atomic<int> imported{0};
+    std::atomic<int> reserved{0};
 };
 
 /// A member with a saver that lends.
@@ -107,12 +109,14 @@ TEST_CASE("share hand-over: pages go to and fro without being released, those of
             CHECK(b.device->created == 0);
             CHECK(b.device->imported == 1);
             CHECK(all_are(in_b, trusted ? 7 : 0, big));
+            const int reserved = a.device->reserved + b.device->reserved;
             for (int round = 0; round < 4; ++round) { // pages that came from elsewhere are passed on too
                 std::memset(in_b, 8, big);
                 a.saver.resume("weights");
                 CHECK(all_are(in_a, trusted ? 8 : 0, big));
                 b.saver.resume("weights");
             }
+            CHECK(a.device->reserved + b.device->reserved == reserved); // cleared where they are
             CHECK(a.device->created == 1);
             CHECK(b.device->created == 0);
             CHECK(b.device->imported == 5);

@@ -913,15 +913,26 @@ private:
     Status release(Extent& extent) noexcept {
         if (!extent.owns) return {};
         const Status status = driver_.release(extent.pages);
-        if (!status.ok()) return status;
+        if (status.ok()) note_released(extent);
+        return status;
+    }
+    void note_released(Extent& extent) noexcept {
         extent.owns = extent.sealed = false;
         physical_bytes_ -= extent.bytes;
-        return status;
     }
     /// Unmaps and releases. If that fails, the extent keeps what is left.
     Status drop(Extent& extent) noexcept {
         const Status status = unmap(extent);
         return status.ok() ? release(extent) : status;
+    }
+    /// Likewise for an extent of active memory, whose bytes nobody needs: access to it is allowed.
+    Status drop_active(Extent& extent) noexcept {
+        if (!extent.owns || !extent.mapped || extent.sealed) return drop(extent);
+        bool unmapped = false;
+        const Status status = driver_.drop(extent.address, extent.bytes, extent.pages, unmapped);
+        if (unmapped) extent.mapped = false;
+        if (status.ok()) note_released(extent);
+        return status;
     }
     /// Transfers ownership of the pages of `from`, an extent of `other`, to `to`, which has them mapped too.
     void take_over(Extent& to, ArenaCore& other, Extent& from) noexcept {

@@ -125,16 +125,16 @@ public:
         for (std::size_t i = 0; i < extents_.size(); ++i) {
             Extent& extent = *extents_[i];
             const Target target = targets_.empty() ? Target{} : targets_[i];
-            const Status unmapped = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
-                                                             : core_->unmap(extent);
-            note(unmapped);
-            if (target.extent != nullptr) { // the target has been written to: the old bytes are saved, and lost here
+            const bool handed = target.extent != nullptr;
+            const Status status = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
+                                  : handed                 ? core_->unmap(extent)
+                                                           : core_->drop_active(extent);
+            note(status);
+            if (handed) { // the target has been written to: the old bytes are saved, and lost here
                 target.core->take_over(*target.extent, *core_, extent);
                 row_.handed_bytes += extent.bytes;
-            } else if (unmapped.ok()) {
-                const Status status = core_->release(extent);
-                note(status);
-                if (status.ok()) row_.released_bytes += extent.bytes;
+            } else if (status.ok()) {
+                row_.released_bytes += extent.bytes;
             }
         }
     }

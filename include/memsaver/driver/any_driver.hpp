@@ -73,6 +73,9 @@ public:
         return device_->map(address, bytes, pages);
     }
     Status unmap(Address address, std::size_t bytes) const noexcept { return device_->unmap(address, bytes); }
+    Status drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) const noexcept {
+        return device_->drop(address, bytes, pages, unmapped);
+    }
     Status allow_access(Address address, std::size_t bytes, Rights rights = Rights::read_write) const noexcept {
         return device_->allow_access(address, bytes, rights);
     }

@@ -111,6 +111,14 @@ public:
     virtual Status map(Address address, std::size_t bytes, PageHandle pages) noexcept = 0;
     /// May span several whole mappings without holes between them. Does not wait for work: its caller has waited.
     virtual Status unmap(Address address, std::size_t bytes) noexcept = 0;
+    /// Unmaps and releases a handle that is mapped once and readable and writable there, and whose bytes nobody needs:
+    /// a machine may use the mapping to clear them. `unmapped`: set if they were unmapped, also if the release failed.
+    virtual Status drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) noexcept {
+        const Status status = unmap(address, bytes);
+        if (!status.ok()) return status;
+        unmapped = true;
+        return release(pages);
+    }
     /// Lets the device, and those that may access its memory, read or also write a mapped range.
     virtual Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept = 0;
 

@@ -36,6 +36,7 @@ public:
     inline Status memory(DeviceMemory& memory) noexcept override;
     inline Status create(std::size_t bytes, PageHandle& pages) noexcept override;
     inline Status release(PageHandle pages) noexcept override;
+    inline Status drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) noexcept override;
     inline Status export_pages(PageHandle pages, int& descriptor) noexcept override;
     inline Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
     inline Status free_plain(Address address) noexcept override;
@@ -62,10 +63,11 @@ private:
                  bool* as_pages = nullptr) noexcept;
     /// Takes pages that were passed on, and enters them. Not ok if there are none.
     Status take_passed(std::size_t bytes, PageHandle& pages) noexcept;
-    /// A descriptor of pages about to be released, to be passed on; cleared, unless `as_left`. Invalid if it cannot be.
-    ShareFd pass(PageHandle pages, Held& held, bool as_left) noexcept;
+    /// A descriptor of pages about to be released, to be passed on; cleared, unless `as_left`, where they are `mapped`,
+    /// if they are. Invalid if it cannot be.
+    ShareFd pass(PageHandle pages, Held& held, bool as_left, Address mapped) noexcept;
     /// Makes `give`, which frees what `number` names.
-    Status given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give) noexcept;
+    Status given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give, Address mapped = 0) noexcept;
 
     std::shared_ptr<ShareMemberCore> member_;
     std::size_t ceiling_;

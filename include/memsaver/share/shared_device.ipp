@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -93,7 +94,7 @@ inline Status SharedDevice::take_passed(std::size_t bytes, PageHandle& pages) no
     return status;
 }
 
-inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) noexcept {
+inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left, Address mapped) noexcept {
     try {
         std::size_t least = least_.load(std::memory_order_relaxed);
         if (least == 0) {
@@ -109,10 +110,11 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) no
                 return DeviceAround::export_pages(pages, exported).ok() ? exported : -1;
             });
         if (descriptor && !as_left) {
-            const Window window{inner(), pages, held.bytes, Rights::read_write};
+            std::optional<Window> window;
+            if (mapped == 0) mapped = window.emplace(inner(), pages, held.bytes, Rights::read_write).address();
             const std::lock_guard lock{clearing_mutex_};
             if (!clearing_) clearing_ = std::make_unique<Staging>(inner(), 0);
-            clearing_->zero({window.address(), held.bytes});
+            clearing_->zero({mapped, held.bytes});
         }
         return descriptor;
     } catch (...) {
@@ -120,7 +122,8 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left) no
     }
 }
 
-inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give) noexcept {
+inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give,
+                                       Address mapped) noexcept {
     if (member_->forked()) return give();
     Sizes::node_type node; // taken out before: another thread may get the number again as soon as it is free
     {
@@ -130,7 +133,7 @@ inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, Funct
     bool as_left = false;
     ShareFd pages;
     if (&sizes == &handles_ && !node.empty() && !node.mapped().shared && member_->passes(node.mapped().bytes, as_left))
-        pages = pass({number}, node.mapped(), as_left);
+        pages = pass({number}, node.mapped(), as_left, mapped);
     const Status status = give();
     if (node.empty()) return status;
     if (status.ok()) {
@@ -162,6 +165,11 @@ inline Status SharedDevice::create(std::size_t bytes, PageHandle& pages) noexcep
 
 inline Status SharedDevice::release(PageHandle pages) noexcept {
     return given_back(handles_, pages.value, [&] { return DeviceAround::release(pages); });
+}
+
+inline Status SharedDevice::drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) noexcept {
+    return given_back(
+        handles_, pages.value, [&] { return inner().drop(address, bytes, pages, unmapped); }, address);
 }
 
 inline Status SharedDevice::export_pages(PageHandle pages, int& descriptor) noexcept {
