@@ -399,7 +399,7 @@ class Run:
         awake = [self.ask(router, 0, turn % PROMPTS) for turn in range(cycles)]
         same = sum(good for _, good in awake)
         self.row(f"{side}/awake", same == cycles, count=cycles, identical=same, **told([first for first, _ in awake]))
-        speeds = [router.ask(name, self.prompts[0][0], 128)[2].get("predicted_per_second", 0.0) for _ in range(5)]
+        speeds = [router.ask(name, self.prompts[0][0], 128)[2].get("predicted_per_second", 0.0) for _ in range(12)]
         self.row(f"{side}/generation", tokens_per_second=max(speeds))
         end, asleep, giving = time.monotonic() + self.about.seconds / 4, [], []
         while len(asleep) < cycles and (time.monotonic() < end or len(asleep) < 3):
