@@ -129,6 +129,24 @@ def table(header, rows):
     return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
 
 
+def folded(name, lines, tables):
+    """Moves tables of more than four rows to `tables`, the lines of a page of their own, and leaves a link."""
+    text, rows = [], []
+    for line in [*lines, ""]:
+        if line.startswith("|"):
+            rows.append(line)
+            continue
+        if len(rows) > 6:
+            if f"## {name}" not in tables:
+                tables += [f"## {name}", ""]
+                text += [f"[Table](../bench/results/README.md#{name}).", ""]
+            tables += [*rows, ""]
+        else:
+            text += [*rows, line]
+        rows = []
+    return text[:-1]
+
+
 # --- Contents ---
 
 
@@ -158,7 +176,7 @@ def plain(text):
 
 
 def pause_resume(rows):
-    shown, panels, numbers, ratios = {}, [], [], []
+    shown, panels, numbers = {}, [], []
     for name, row in rows.items():
         _, size, count = name.split("/")
         shown.setdefault(size, []).append((count, row))
@@ -169,19 +187,16 @@ def pause_resume(rows):
             floor = row["floor_pause_ms"] + row["floor_resume_ms"]
             label = "1 tensor" if row["tensors"] == 1 else f"{int(row['tensors']):,} tensors"
             panel.append((label, [ours, floor]))
-            ratios.append((f"{size}, {int(row['tensors']):,}", [row["ratio"]]))
             numbers.append([f"{size}, {label}", *(number(row[key]) for key in (
                 "ours_first_pause_ms", "ours_pause_ms", "ours_resume_ms", "floor_pause_ms", "floor_resume_ms")), f"{row['ratio']:.2f}"])
         panels.append((size, panel))
     figures = {
         "pause_resume": chart("Pause and resume, compared with the driver's calls on the same bytes", "ms",
                               ["memsaver, pause + resume", "driver's calls"], panels),
-        "ratio": chart("Time of memsaver / time of the driver's calls (dashed: limit of 1.15)", "x", ["memsaver / driver"], [("", ratios)], 1.15),
     }
     text = ["![Pause and resume](figures/pause_resume.svg)", ""]
     text += table(["pause and resume of", "first pause, ms", "later pause", "resume", "driver's calls: pause", "driver's calls: resume",
                    "memsaver / driver"], numbers)
-    text += ["![Pause and resume, compared with the driver's calls](figures/ratio.svg)", ""]
     return figures, text
 
 
@@ -298,7 +313,7 @@ def peers(rows):
     shapes = list(dict.fromkeys(name.split("/")[1] for name in rows))
     kinds = [("discarded", "discard", "", "bytes discarded"), ("kept, first cycle", "backup", "first_", "bytes kept in host memory, first cycle"),
              ("kept, later cycles", "backup", "", "bytes kept in host memory, later cycles")]
-    panels, numbers, memory, processes = [], [], [], []
+    panels, numbers, processes = [], [], []
     for label, kind, prefix, title in kinds:
         panel = []
         for shape in shapes:
@@ -310,8 +325,6 @@ def peers(rows):
             panel.append((shape, [sum(times[0]), sum(times[1]), whole and whole["pause_ms"] + whole["resume_ms"]]))
             numbers.append([f"{shape}, {label}", *(number(value) for value in times[1] + times[0]),
                             *(number(theirs_ms / ours_ms) for ours_ms, theirs_ms in zip(*times))])
-            if kind == "discard":
-                memory.append([shape, *(mib(row[key]) for row in reversed(pair) for key in ("device_mib", "paused_mib"))])
         if panel:
             panels.append((title, panel))
     for shape in shapes:
@@ -325,7 +338,9 @@ def peers(rows):
     if len(ratios) == 2:
         text += table(["resume of 16 GiB right after another process released the rest, relative to a plain copy on an idle device", theirs, ours],
                       [["ratio", *(f"{ratio:.2f}" for ratio in ratios)]])
-    text += table(["device memory", f"{theirs}: in use", "paused", f"{ours}: in use", "paused"], memory)
+    if small := rows.get(f"discard/4096 x 64 KiB/{theirs}"):
+        text += [f"4,096 tensors of 64 KiB take {mib(small['device_mib'])} of device memory with {theirs}, "
+                 f"{mib(rows[f'discard/4096 x 64 KiB/{ours}']['device_mib'])} with {ours}.", ""]
     if processes:
         text += table(["`cuCheckpointProcess*` of a process that holds", "checkpoint, ms", "restore, ms", "released"], processes)
     return {"peers": figure}, text
@@ -658,14 +673,20 @@ def served(results):
             f"answer {number(ratio)} times as many requests a second.")
 
 
+TABLES = """# Tables
+
+Written by `bench/plot.py` from the files beside it, which [the benchmarks' page](../../docs/benchmarks.md) names and
+explains.
+"""
+
 # What is shown where the program is described; all else is in docs/benchmarks.md.
 ELSEWHERE = {"engine": "docs/engine.md", "cluster": "docs/distributed.md", "llama_cpp": "examples/llama_cpp/README.md",
              "llama_server": "examples/llama_cpp/SERVER.md"}
 
 
 def compose(results):
-    """Returns the figures by name, and the contents between the marks of the pages, by name."""
-    figures, blocks = {}, {}
+    """Returns the figures by name, the contents between the marks of the pages, by name, and the page of tables."""
+    figures, blocks, tables = {}, {}, []
     for name, part in PARTS.items():
         blocks[name] = ["No results yet."]
         if name not in results:
@@ -681,8 +702,8 @@ def compose(results):
             up = "../" * ELSEWHERE.get(name, "docs/").count("/")
             origins.append(f"[{file}]({up}bench/results/{file}) ({context['gpu']}, driver {context['driver']}, "
                            f"CUDA {context.get('toolkit', 'unknown')}, commit {commit}, {context['date']})")
-        blocks[name] = [*lines, "From " + ", ".join(origins) + "."]
-    return figures, blocks
+        blocks[name] = [*(lines if name in ELSEWHERE else folded(name, lines, tables)), "From " + ", ".join(origins) + "."]
+    return figures, blocks, tables
 
 
 def replaced(page, blocks):
@@ -710,9 +731,10 @@ def main():
     results = load(arguments.results, arguments.host)
     if not results:
         raise SystemExit(f"no results in {arguments.results}; run bench/run.py first")
-    figures, blocks = compose(results)
+    figures, blocks, tables = compose(results)
     blocks["weight"] = weight(arguments.results)
-    written = {arguments.figures / f"{name}.svg": content for name, content in figures.items()}
+    written = {arguments.results / "README.md": "\n".join([TABLES, *tables[:-1], ""]),
+               **{arguments.figures / f"{name}.svg": content for name, content in figures.items()}}
     for page in dict.fromkeys(ELSEWHERE.values()):
         there = {name: blocks.pop(name) for name in list(blocks) if ELSEWHERE.get(name) == page}
         written[arguments.page.parents[1] / page] = replaced(arguments.page.parents[1] / page, there)
