@@ -761,6 +761,25 @@ TEST_CASE("publish: bytes that somebody wrote are found") {
     CHECK(device.unreserve(address, bytes).ok());
 }
 
+TEST_CASE("publish: a process that may not write a file as large as the manifest is told so, and not ended") {
+    const Place place;
+    Child publisher{[&] {
+        Engine own{place};
+        rlimit limit{};
+        (void)::getrlimit(RLIMIT_FSIZE, &limit);
+        const rlim_t before = std::exchange(limit.rlim_cur, 500);
+        (void)::setrlimit(RLIMIT_FSIZE, &limit);
+        say(contains(text_of<Error>([&] { (void)own.publish(); }), "RLIMIT_FSIZE") ? 'y' : 'n');
+        limit.rlim_cur = before;
+        (void)::setrlimit(RLIMIT_FSIZE, &limit);
+        std::memset(own.first, 1, 3 * page); // is its own
+        (void)own.publish();
+        return 0;
+    }};
+    CHECK(publisher.rest() == "y");
+    CHECK(publisher.wait() == 0);
+}
+
 TEST_CASE("publish: a process at its limit of descriptors says so, and its tag stays its own" *
           doctest::skip(test::sanitized)) {
     const Place place;

@@ -1,6 +1,7 @@
 // Several members on one device: in one process, and in processes that are killed and stopped.
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
+#include "memsaver/testing/testing.hpp"
 
 #include "process/process_support.hpp"
 #include "share/share_support.hpp"
@@ -967,6 +968,19 @@ TEST_CASE("share: a forked child keeps neither the lock nor the connections of i
     CHECK(share.members().size() == 2);
     parent.kill_now();
     CHECK(come_to(share, 1)); // so it leads
+}
+
+TEST_CASE("share: a leader that has lost its device leaves the lead to others, and does not take it again") {
+    const Place place;
+    const FaultyDriver lost{place.device()};
+    const Share leader{lost, {.name = "leader", .answer_within = 3s, .folder = place.folder}};
+    for (int round = 0; round < 2; ++round) { // the second one leads because the first one does not
+        const Share share = place.join({.name = "healthy"});
+        if (round == 0) lost.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
+        MemorySaver<> saver{share.driver()};
+        CHECK(all_are(saver.arena("a").allocate(4 * page), 0, 4 * page));
+        CHECK(come_to(share, 2));
+    }
 }
 
 TEST_CASE("share: a leader without descriptors for more members goes on, and takes them when it has" *

@@ -67,6 +67,9 @@ struct Manifest {
             }
             return true;
         };
+        const std::uint64_t bytes =
+            sizeof head + parts.size() * sizeof(std::uint64_t) + rows.size() * sizeof(ManifestRow) + copies.size();
+        check(SystemLimits::file_size(bytes), "write the manifest of a publication");
         const bool good =
             file && put(&head, sizeof head) && put(parts.data(), parts.size() * sizeof(std::uint64_t)) &&
             put(rows.data(), rows.size() * sizeof(ManifestRow)) && put(copies.data(), copies.size()) &&

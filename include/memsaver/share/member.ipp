@@ -36,12 +36,15 @@ public:
           listener_{std::move(listener)}, room_{[this](int link, const ShareMessage& message, int descriptor) {
                                                     return send(link, message, descriptor);
                                                 },
-                                                [driver]() -> std::uint64_t {
+                                                [this, driver]() -> std::optional<std::uint64_t> {
                                                     DeviceMemory memory;
-                                                    return driver.memory(memory).ok() ? memory.free_bytes : 0;
+                                                    lost_ = driver.memory(memory).kind == StatusKind::gone;
+                                                    return lost_ ? std::nullopt : std::optional{memory.free_bytes};
                                                 },
                                                 answer_within, Clock::now()} {}
 
+    /// Whether the device was lost to this process: it cannot tell what is free there.
+    [[nodiscard]] bool lost() const noexcept { return lost_; }
     [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
         const auto next = room_.next();
         return full_until_ && (!next || *full_until_ < *next) ? full_until_ : next;
@@ -170,6 +173,7 @@ private:
     std::optional<Clock::time_point> full_until_; // the process has no more descriptors
     std::vector<Client> clients_;
     std::vector<std::pair<int, std::uint64_t>> lists_; // to be answered once all is heard: links and numbers
+    bool lost_ = false;
     ShareRoom room_;
 };
 
@@ -243,6 +247,7 @@ inline void ShareMemberCore::run() noexcept {
             std::uint64_t woken = 0;
             (void)!::read(wake_.get(), &woken, sizeof woken);
             if (leading_) leading_->work();
+            if (leading_ && leading_->lost()) leading_.reset();
             hear();
         } catch (...) { // no host memory: a connection that cannot be kept up ends, and comes back
             const std::lock_guard lock{mutex_};
@@ -261,7 +266,7 @@ inline void ShareMemberCore::connect() {
         if (link_ || stop_) return;
     }
     ShareFd made = folder_.connect();
-    if (!made && !leading_) {
+    if (DeviceMemory memory; !made && !leading_ && inner_.memory(memory).kind != StatusKind::gone) {
         ShareFd lock = folder_.lead();
         ShareFd listener = lock ? folder_.listen() : ShareFd{};
         const int error = listener ? 0 : errno;

@@ -51,10 +51,11 @@ public:
     static constexpr std::chrono::milliseconds gathers{50};
 
     /// `send` tells a member something, with a descriptor or -1; it does not call this object. False if it could not.
-    /// `free_bytes` asks the device. `answer_within`:
-    /// how long a member that was asked for room may take before the next one is asked.
-    ShareRoom(std::function<bool(Link, const ShareMessage&, int)> send, std::function<std::uint64_t()> free_bytes,
-              std::chrono::nanoseconds answer_within, Clock::time_point now)
+    /// `free_bytes` asks the device; nothing if it is lost, and another leader must answer. `answer_within`: how long a
+    /// member that was asked for room may take before the next one is asked.
+    ShareRoom(std::function<bool(Link, const ShareMessage&, int)> send,
+              std::function<std::optional<std::uint64_t>()> free_bytes, std::chrono::nanoseconds answer_within,
+              Clock::time_point now)
         : send_{std::move(send)}, free_bytes_{std::move(free_bytes)}, answer_within_{answer_within},
           gathered_{now + gathers}, asked_id_{static_cast<std::uint64_t>(now.time_since_epoch().count())} {}
 
@@ -117,7 +118,7 @@ private:
     void answered() noexcept { asked_ = -1, asked_until_.reset(); }
 
     std::function<bool(Link, const ShareMessage&, int)> send_;
-    std::function<std::uint64_t()> free_bytes_;
+    std::function<std::optional<std::uint64_t>()> free_bytes_;
     std::chrono::nanoseconds answer_within_;
     Clock::time_point gathered_;
     std::vector<Member> members_;

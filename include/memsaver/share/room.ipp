@@ -177,7 +177,9 @@ inline void ShareRoom::serve(Clock::time_point now) {
     if (wants_.empty()) return drop_pages(now, true);
     std::uint64_t pages = 0;
     for (const Page& each : pages_) pages += each.message.bytes;
-    std::uint64_t free = free_bytes_() + pages;
+    const std::optional<std::uint64_t> unused = free_bytes_();
+    if (!unused) return;
+    std::uint64_t free = *unused + pages;
     for (const Member& each : members_) free -= std::min(free, each.facts.granted);
     bool behind = false; // of one that waits: what is free is for that one
     std::erase_if(wants_, [&](Want& want) {
