@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -144,7 +145,7 @@ public:
     }
     [[nodiscard]] Neighbours* neighbours() noexcept override { return &neighbours_; }
     Status with_context(FunctionRef<void()> work) noexcept override {
-        return call([&] {
+        return scoped([&] {
             work();
             return cuda::success;
         });
@@ -156,32 +157,25 @@ public:
         return {};
     }
     Status memory(DeviceMemory& memory) noexcept override {
-        return call([&] { return api_.mem_info(&memory.free_bytes, &memory.total_bytes); });
+        return call(api_.mem_info, &memory.free_bytes, &memory.total_bytes);
     }
     Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept override {
-        const Status status =
-            make<cuda::DevicePtr>(address, [&](auto* made) { return api_.mem_reserve(made, bytes, alignment, 0, 0); });
+        const Status status = make(address, api_.mem_reserve, bytes, alignment, 0, 0);
         if (status.kind != StatusKind::out_of_memory) return status;
         return {StatusKind::out_of_addresses, status.code, status.name}; // no memory is reserved with addresses
     }
     Status unreserve(Address address, std::size_t bytes) noexcept override {
-        return call([&] { return api_.mem_unreserve(address, bytes); });
+        return call(api_.mem_unreserve, address, bytes);
     }
     Status create(std::size_t bytes, PageHandle& handle) noexcept override { return create(bytes, 0, handle); }
-    Status release(PageHandle handle) noexcept override {
-        return call([&] { return api_.mem_release(handle.value); });
-    }
+    Status release(PageHandle handle) noexcept override { return call(api_.mem_release, handle.value); }
     Status map(Address address, std::size_t bytes, PageHandle handle) noexcept override {
-        return call([&] { return api_.mem_map(address, bytes, 0, handle.value, 0); });
+        return call(api_.mem_map, address, bytes, 0, handle.value, 0);
     }
-    Status unmap(Address address, std::size_t bytes) noexcept override {
-        return call([&] { return api_.mem_unmap(address, bytes); });
-    }
+    Status unmap(Address address, std::size_t bytes) noexcept override { return call(api_.mem_unmap, address, bytes); }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
-        return call([&] {
-            const std::vector<cuda::AccessDesc>& access = access_[static_cast<std::size_t>(rights)];
-            return api_.mem_set_access(address, bytes, access.data(), access.size());
-        });
+        const std::vector<cuda::AccessDesc>& access = access_[static_cast<std::size_t>(rights)];
+        return call(api_.mem_set_access, address, bytes, access.data(), access.size());
     }
     /// As `create`, with file descriptors among the handle types, which are fixed here.
     Status create_shared(std::size_t bytes, PageHandle& handle) noexcept override {
@@ -190,33 +184,26 @@ public:
     /// The driver closes the descriptor on exec. Fails for imported pages: keep the descriptor that they came with.
     Status export_pages(PageHandle handle, int& descriptor) noexcept override {
         if (!exports_) return unsupported;
-        return make<int>(descriptor, [&](auto* made) {
-            return api_.mem_export(made, handle.value, cuda::handle_file_descriptor, 0);
-        });
+        int made = -1;
+        const Status status = call(api_.mem_export, &made, handle.value, cuda::handle_file_descriptor, 0);
+        if (status.ok()) descriptor = made;
+        return status;
     }
     Status import_pages(int descriptor, PageHandle& handle) noexcept override {
         if (!exports_) return unsupported;
-        return call([&] {
-            cuda::PageHandle imported = 0;
-            // This type is passed by value, as a pointer.
-            void* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
-            const cuda::Result result = api_.mem_import(&imported, shared, cuda::handle_file_descriptor);
-            if (result == cuda::success) handle.value = imported;
-            return result;
-        });
+        // This type is passed by value, as a pointer.
+        void* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
+        return make(handle.value, api_.mem_import, shared, cuda::handle_file_descriptor);
     }
 
     // Null is the legacy default stream of this device, however the program was compiled.
     Status open_stream(StreamRef& stream) noexcept override {
-        return make<cuda::Stream>(stream,
-                                  [&](auto* made) { return api_.stream_create(made, cuda::stream_non_blocking); });
+        return make(stream, api_.stream_create, cuda::stream_non_blocking);
     }
-    Status close_stream(StreamRef stream) noexcept override {
-        return call([&] { return api_.stream_destroy(native(stream)); });
-    }
+    Status close_stream(StreamRef stream) noexcept override { return call(api_.stream_destroy, native(stream)); }
     /// An event can mark only streams of its own context; `near` may be a stream of another device.
     Status open_event(StreamRef near, EventRef& event) noexcept override {
-        return call([&] {
+        return scoped([&] {
             cuda::Context context = context_;
             cuda::Result result = near == StreamRef{} ? cuda::success : api_.stream_context(native(near), &context);
             if (result != cuda::success) return result;
@@ -228,41 +215,37 @@ public:
             return result;
         });
     }
-    Status close_event(EventRef event) noexcept override {
-        return call([&] { return api_.event_destroy(native(event)); });
-    }
+    Status close_event(EventRef event) noexcept override { return call(api_.event_destroy, native(event)); }
     Status record(EventRef event, StreamRef stream) noexcept override {
-        return call([&] { return api_.event_record(native(event), native(stream)); });
+        return call(api_.event_record, native(event), native(stream));
     }
     /// Covers the primary context and its green contexts. Drivers before CUDA 12.5 cannot mark a whole device; there
     /// the call waits instead, so that all the work it should mark, and any work the event marked before, has
     /// completed.
     Status record_device(EventRef event) noexcept override {
-        return call([&] {
+        return scoped([&] {
             if (api_.ctx_record_event != nullptr) return api_.ctx_record_event(context_, native(event));
             return api_.ctx_synchronize();
         });
     }
     Status follow(StreamRef stream, EventRef event) noexcept override {
-        return call([&] { return api_.stream_wait_event(native(stream), native(event), 0); });
+        return call(api_.stream_wait_event, native(stream), native(event), 0);
     }
     Status query(EventRef event, bool& passed) noexcept override {
-        return call([&] {
+        return scoped([&] {
             const cuda::Result result = api_.event_query(native(event));
             if (result == cuda::success || result == cuda::error_not_ready) passed = result == cuda::success;
             return result == cuda::error_not_ready ? cuda::success : result;
         });
     }
-    Status wait(EventRef event) noexcept override {
-        return call([&] { return api_.event_wait(native(event)); });
-    }
+    Status wait(EventRef event) noexcept override { return call(api_.event_wait, native(event)); }
     /// Waits for the device by freeing memory: measured on an H200, cuMemFree waits for the whole primary context as
     /// cuCtxSynchronize does, but leaves open captures intact, and takes 1.8 us on an idle device. If the device is out
     /// of memory, so that there is nothing to free, it unpins a host page instead, which has the same effect in 0.1 ms.
     /// The first call keeps 512 bytes allocated as long as this object lives (of one device granule, if the program has
     /// no other small allocations); otherwise each call would create and release that granule.
     Status drain() noexcept override {
-        return call([&] {
+        return scoped([&] {
             {
                 const std::lock_guard lock{lanes_mutex_};
                 if (drain_allocation_ == 0)
@@ -278,7 +261,7 @@ public:
     /// The default stream counts as captured while a stream that synchronizes with it is captured: work on it would
     /// break that capture.
     Status capturing(StreamRef stream, bool& yes) noexcept override {
-        return call([&] {
+        return scoped([&] {
             int status = cuda::capture_none;
             const cuda::Result result = api_.stream_capturing(native(stream), &status);
             const bool implicit = result == cuda::error_capture_implicit;
@@ -288,7 +271,7 @@ public:
     }
     /// Opened by the first caller.
     Status lane(Direction direction, StreamRef& stream) noexcept override {
-        return call([&] {
+        return scoped([&] {
             const std::lock_guard lock{lanes_mutex_};
             cuda::Stream& lane = lanes_[direction == Direction::out ? 0 : 1];
             const cuda::Result result =
@@ -299,7 +282,7 @@ public:
     }
     /// Whatever the stream's context.
     Status owns_stream(StreamRef stream, bool& yes) noexcept override {
-        return call([&] {
+        return scoped([&] {
             cuda::Context context = context_;
             cuda::Device device = device_;
             cuda::Result result = stream == StreamRef{} ? cuda::success : api_.stream_context(native(stream), &context);
@@ -313,41 +296,41 @@ public:
     }
 
     Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&] { return api_.copy_to_host(host, from, bytes, native(stream)); });
+        return call(api_.copy_to_host, host, from, bytes, native(stream));
     }
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&] { return api_.copy_to_device(to, host, bytes, native(stream)); });
+        return call(api_.copy_to_device, to, host, bytes, native(stream));
     }
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&] { return api_.fill(to, byte, bytes, native(stream)); });
+        return call(api_.fill, to, byte, bytes, native(stream));
     }
     /// Over NVLink where available.
     Status reach_peer(Address address, std::size_t bytes) noexcept override {
         // The first access descriptor is that of the device itself.
-        return call([&] { return api_.mem_set_access(address, bytes, access_[0].data(), 1); });
+        return call(api_.mem_set_access, address, bytes, access_[0].data(), 1);
     }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        return call([&] { return api_.copy_on_devices(to, from, bytes, native(stream)); });
+        return call(api_.copy_on_devices, to, from, bytes, native(stream));
     }
     /// Needs a CUDA driver of 13.0 or newer, and pinned pages with the same addresses on the device. Not for a stream
     /// that is being captured, nor for the legacy stream.
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
                      StreamRef stream) noexcept override {
         std::size_t begun = 0;
-        const Status status = call([&] { return copy_batches(direction, parts, count, stream, begun); });
+        const Status status = scoped([&] { return copy_batches(direction, parts, count, stream, begun); });
         if (status.code != cuda::error_not_supported) return status;
         return {begun == 0 ? StatusKind::unsupported : StatusKind::other, status.code, status.name};
     }
     /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        const Status status = call([&] { return launch_copy(to, from, bytes, stream); });
+        const Status status = scoped([&] { return launch_copy(to, from, bytes, stream); });
         if (status.code != cuda::error_not_supported) return status;
         return {StatusKind::unsupported, status.code, status.name};
     }
     Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
         std::array<std::uint64_t, 3> numbers = run.arguments;
         void* arguments[] = {&numbers[0], &numbers[1], &numbers[2]};
-        const Status status = call([&] {
+        const Status status = scoped([&] {
             const cuda::Function found = kernel(*run.code);
             if (found == nullptr) return cuda::error_not_supported;
             return api_.launch_kernel(found, run.blocks, 1, 1, run.threads, 1, 1, 0, native(stream), arguments,
@@ -358,18 +341,16 @@ public:
     }
 
     Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
-        return make<cuda::DevicePtr>(address, [&](auto* made) { return api_.mem_alloc(made, bytes); });
+        return make(address, api_.mem_alloc, bytes);
     }
-    Status free_plain(Address address) noexcept override {
-        return call([&] { return api_.mem_free(address); });
-    }
+    Status free_plain(Address address) noexcept override { return call(api_.mem_free, address); }
 
     /// The capture uses this mode; the thread's own mode is relaxed only during this call.
     Status begin_capture(StreamRef stream, CaptureMode mode) noexcept override {
-        return call([&] { return api_.begin_capture(native(stream), native(mode)); });
+        return call(api_.begin_capture, native(stream), native(mode));
     }
     Status end_capture(StreamRef stream, GraphRef& graph) noexcept override {
-        return call([&] {
+        return scoped([&] {
             cuda::Graph recorded = nullptr;
             cuda::Result result = api_.end_capture(native(stream), &recorded);
             if (recorded == nullptr) return result;
@@ -383,7 +364,7 @@ public:
     }
     /// Updates in place with cuGraphExecUpdate; if that refuses, instantiates the graph again.
     Status update_graph(StreamRef stream, GraphRef& graph) noexcept override {
-        return call([&] {
+        return scoped([&] {
             cuda::Graph recorded = nullptr;
             cuda::Result result = api_.end_capture(native(stream), &recorded);
             if (recorded == nullptr) return result;
@@ -404,14 +385,12 @@ public:
         });
     }
     Status launch(GraphRef graph, StreamRef stream) noexcept override {
-        return call([&] { return api_.graph_launch(native(graph), native(stream)); });
+        return call(api_.graph_launch, native(graph), native(stream));
     }
-    Status close_graph(GraphRef graph) noexcept override {
-        return call([&] { return api_.graph_exec_destroy(native(graph)); });
-    }
+    Status close_graph(GraphRef graph) noexcept override { return call(api_.graph_exec_destroy, native(graph)); }
     /// While the stream is being captured, adds an event wait node (CU_EVENT_WAIT_EXTERNAL).
     Status follow_outside(StreamRef stream, EventRef event) noexcept override {
-        return call([&] {
+        return scoped([&] {
             int status = cuda::capture_none;
             const cuda::Result result = api_.stream_capturing(native(stream), &status);
             if (result != cuda::success) return result;
@@ -437,36 +416,37 @@ public:
     }
     /// Pinned pages are portable: every device reaches them.
     Status pin_host(void* pages, std::size_t bytes) noexcept override {
-        const Status status = call([&] { return api_.host_register(pages, bytes, cuda::host_register_portable); });
+        const Status status = call(api_.host_register, pages, bytes, cuda::host_register_portable);
         if (status.kind != StatusKind::out_of_memory) return status;
         return {StatusKind::out_of_host_memory, status.code, status.name}; // the host, not the device, is out of memory
     }
-    Status unpin_host(void* pages) noexcept override {
-        return call([&] { return api_.host_unregister(pages); });
-    }
+    Status unpin_host(void* pages) noexcept override { return call(api_.host_unregister, pages); }
 
 private:
     using Body = FunctionRef<cuda::Result()>;
     using PoolBody = FunctionRef<cuda::Result(cuda::MemPool)>;
 
     /// Runs `body()` with the thread set up for it (CudaScope); its cuda::Result is returned as a Status.
-    Status call(Body body) const noexcept {
+    Status scoped(Body body) const noexcept {
         const CudaScope scope{api_, context_};
         const cuda::Result result = scope.result() == cuda::success ? body() : scope.result();
         return api_.status(result == cuda::error_invalid_handle ? why_invalid() : result);
     }
-    /// Runs `body(made)` likewise; sets `to` to what it has made.
-    template <class Made, class To, class MakeBody>
-    Status make(To& to, const MakeBody& body) const noexcept {
-        return call([&] {
-            Made made{};
-            const cuda::Result result = body(&made);
-            if (result == cuda::success) to = made;
-            return result;
-        });
+    /// Calls an entry point likewise.
+    template <class... P>
+    Status call(cuda::Result (*entry)(P...), std::type_identity_t<P>... arguments) const noexcept {
+        return scoped([=] { return entry(arguments...); });
+    }
+    /// Likewise; sets `to` to what the entry point has made.
+    template <class To, class Made, class... P>
+    Status make(To& to, cuda::Result (*entry)(Made*, P...), std::type_identity_t<P>... arguments) const noexcept {
+        Made made{};
+        const Status status = call(entry, &made, arguments...);
+        if (status.ok()) to = made;
+        return status;
     }
     Status with_pool(PoolRef pool, PoolBody body) const noexcept {
-        return call([&] {
+        return scoped([&] {
             cuda::MemPool found = native(pool);
             cuda::Result result = cuda::success;
             if (found == nullptr && !pool.graphs()) result = api_.default_pool(&found, device_);
@@ -475,7 +455,8 @@ private:
         });
     }
 
-    /// Enqueues copies in batches; on return, `begun` of them have been enqueued. Call inside `call`, as the next ones.
+    /// Enqueues copies in batches; on return, `begun` of them have been enqueued. Call inside `scoped`, as the next
+    /// ones.
     cuda::Result copy_batches(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream,
                               std::size_t& begun) const noexcept {
         begun = 0;
@@ -580,14 +561,9 @@ private:
     [[nodiscard]] std::string label() const { return text_of({"CUDA device ", in_digits(number_)}); }
 
     Status create(std::size_t bytes, int handle_types, PageHandle& handle) const noexcept {
-        return call([&] {
-            cuda::AllocationProp pages = pages_;
-            pages.handle_types |= handle_types;
-            cuda::PageHandle created = 0;
-            const cuda::Result result = api_.mem_create(&created, bytes, &pages, 0);
-            if (result == cuda::success) handle.value = created;
-            return result;
-        });
+        cuda::AllocationProp pages = pages_;
+        pages.handle_types |= handle_types;
+        return make(handle.value, api_.mem_create, bytes, &pages, 0);
     }
 
     static void demand(const CudaAvailability& found) {
