@@ -38,9 +38,8 @@ struct Setup {
         return sum;
     }
     std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
-                                   std::function<void()> refused = {}, CrewOptions crew = {.threads = 2}) const {
-        return direct_transfer(CopyLane{driver, direction}, pieces(), std::move(crew), observer, std::move(progress),
-                               std::move(refused));
+                                   ByteStore* store = nullptr, CrewOptions crew = {.threads = 2}) const {
+        return direct_transfer(driver, direction, pieces(), std::move(crew), observer, std::move(progress), store);
     }
     Faulty driver;
     PlainBytes memory;
@@ -216,7 +215,7 @@ TEST_CASE(
     for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark
         CAPTURE(std::string{call_name(also)});
         Setup s;
-        const auto out = s.make(Direction::out, nullptr, {}, {}, {.threads = 1});
+        const auto out = s.make(Direction::out, nullptr, {}, nullptr, {.threads = 1});
         s.driver.fail({.call = also, .lasting = Lasting::onwards});
         s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
         out->start();

@@ -64,7 +64,7 @@ struct Setup {
     }
     std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
                                    CrewOptions crew = {.threads = 2}) const {
-        return staged_transfer(CopyLane{driver, direction}, pieces(), shelf, ring, std::move(crew), observer,
+        return staged_transfer(driver, direction, pieces(), shelf, ring, std::move(crew), observer,
                                std::move(progress));
     }
     Status move(Direction direction) const {
@@ -161,10 +161,10 @@ TEST_CASE("Staged transfer: two transfers at once share the ring") {
         auto all = s.pieces();
         std::vector<Piece> half(std::make_move_iterator(all.begin() + 2), std::make_move_iterator(all.end()));
         all.resize(2);
-        const auto one = staged_transfer(CopyLane{s.driver, Direction::in}, std::move(half), s.shelf, s.ring,
-                                         {.threads = 2}, nullptr, {});
-        const auto two = staged_transfer(CopyLane{s.driver, Direction::in}, std::move(all), s.shelf, s.ring,
-                                         {.threads = 2}, nullptr, {});
+        const auto one =
+            staged_transfer(s.driver, Direction::in, std::move(half), s.shelf, s.ring, {.threads = 2}, nullptr, {});
+        const auto two =
+            staged_transfer(s.driver, Direction::in, std::move(all), s.shelf, s.ring, {.threads = 2}, nullptr, {});
         one->start();
         two->start();
         CHECK(two->wait().ok());
@@ -283,8 +283,8 @@ TEST_CASE("Staged transfer: an error says whose bytes, how many and where") {
     for (const Direction direction : {Direction::out, Direction::in}) {
         Setup s;
         CHECK(s.move(Direction::out).ok());
-        const auto transfer = staged_transfer(CopyLane{s.driver, direction}, s.pieces(), s.shelf, s.ring,
-                                              {.threads = 1}, nullptr, {}, "tag \"cold\", ");
+        const auto transfer = staged_transfer(s.driver, direction, s.pieces(), s.shelf, s.ring, {.threads = 1}, nullptr,
+                                              {}, "tag \"cold\", ");
         s.shelf.fail_at = 1;
         transfer->start();
         const std::string text = test::text_of<DriverError>([&] { (void)transfer->wait(); });
@@ -312,7 +312,7 @@ TEST_CASE("Ring: a buffer that cannot be released is used again, or its release 
 
 TEST_CASE("Staged transfer: nothing to do, and destroyed in the middle") {
     Setup s;
-    const auto none = staged_transfer(CopyLane{s.driver, Direction::out}, {}, s.shelf, s.ring, {}, nullptr, {});
+    const auto none = staged_transfer(s.driver, Direction::out, {}, s.shelf, s.ring, {}, nullptr, {});
     none->start();
     CHECK(none->wait().ok());
     bool done = false;

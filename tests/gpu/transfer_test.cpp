@@ -105,19 +105,18 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
     CHECK(in.follow(program.stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
 }
 
-/// Saves `memory` by a transfer of `make(lane)`, overwrites it, and lets streams follow the restore.
+/// Saves `memory` by a transfer of `make(direction)`, overwrites it, and lets streams follow the restore.
 template <class Make>
 void save_and_follow(Program& program, const Watched& driver, const PlainBytes& memory, std::size_t bytes,
                      Address second_piece, bool direct, const Make& make) {
     test::write_pattern(driver, pointer(memory.address()), bytes, saved_seed);
-    const auto out = make(CopyLane{driver, Direction::out});
+    const auto out = make(Direction::out);
     out->start();
     REQUIRE(out->wait().ok());
     test::write_pattern(driver, pointer(memory.address()), bytes, other_seed);
 
-    CopyLane lane{driver, Direction::in};
-    CUstream on = native(lane.stream());
-    const auto in = make(std::move(lane));
+    CUstream on = native(CopyLane{driver, Direction::in}.stream());
+    const auto in = make(Direction::in);
     follow_first_and_last(program, driver, *in, direct, on, memory.address(), bytes, second_piece);
 }
 
@@ -155,8 +154,8 @@ TEST_CASE("Direct transfer: a stream follows a range") {
     std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
     for (Piece& piece : pieces) piece.pages = region;
     REQUIRE(pieces.size() >= 2);
-    const auto make = [&](CopyLane lane) {
-        return direct_transfer(std::move(lane), pieces, CrewOptions{.threads = 2}, nullptr, ProgressSink{});
+    const auto make = [&](Direction direction) {
+        return direct_transfer(books.driver, direction, pieces, CrewOptions{.threads = 2}, nullptr, ProgressSink{});
     };
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, true, make);
 }
@@ -170,8 +169,8 @@ TEST_CASE("Staged transfer: a stream follows a range") {
     const Shelf shelf{bytes};
     const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
     REQUIRE(pieces.size() == 4);
-    const auto make = [&](CopyLane lane) {
-        return staged_transfer(std::move(lane), pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
+    const auto make = [&](Direction direction) {
+        return staged_transfer(books.driver, direction, pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
                                ProgressSink{});
     };
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, false, make);

@@ -18,32 +18,14 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// Counts one transfer on a lane for as long as this object lives. Null: no lane.
-class LaneUse {
-public:
-    explicit LaneUse(Neighbours::Lane* lane) noexcept : lane_{lane} {
-        if (lane_ != nullptr) lane_->transfers.fetch_add(1);
-    }
-    LaneUse(LaneUse&& other) noexcept : lane_{std::exchange(other.lane_, nullptr)} {}
-    LaneUse& operator=(LaneUse&&) = delete;
-    ~LaneUse() {
-        if (lane_ != nullptr) lane_->transfers.fetch_sub(1);
-    }
-    [[nodiscard]] Neighbours::Lane* lane() const noexcept { return lane_; }
-
-private:
-    Neighbours::Lane* lane_;
-};
-
 /// Enqueues copies in order. Copies use the copy engine; once `watch` or another transfer has found the engine slow,
 /// they use a kernel on a stream of this object. Thread-safe, except `watch`.
 class CopyLane {
 public:
-    /// `to_peer`: copies between the
-    /// device and memory of a peer, not the host. Throws the exception for a failing driver call.
+    /// `to_peer`: copies between the device and memory of a peer, not the host. Throws the exception for a failing
+    /// driver call.
     explicit CopyLane(AnyDriver driver, Direction direction, bool to_peer = false)
-        : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer},
-          use_{to_peer || driver_.neighbours() == nullptr ? nullptr : &driver_.neighbours()->lane(direction)} {
+        : driver_{std::move(driver)}, direction_{direction}, to_peer_{to_peer} {
         const Status lane = driver_.lane(direction, stream_);
         if (lane.kind == StatusKind::unsupported) {
             check(own_.open(driver_), "open a stream for copies");
@@ -51,6 +33,14 @@ public:
         } else {
             check(lane, "open a lane for copies");
         }
+        if (to_peer || driver_.neighbours() == nullptr) return;
+        shared_ = &driver_.neighbours()->lane(direction);
+        shared_->transfers.fetch_add(1);
+    }
+    CopyLane(const CopyLane&) = delete;
+    CopyLane& operator=(const CopyLane&) = delete;
+    ~CopyLane() {
+        if (shared_ != nullptr) shared_->transfers.fetch_sub(1);
     }
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
@@ -61,11 +51,11 @@ public:
     /// anything. If another transfer uses the lane, this one adopts its result, but only for `look_again`: a transfer
     /// may exist long after its copies completed, until somebody waits for it.
     [[nodiscard]] bool to_be_watched() noexcept {
-        if (use_.lane() == nullptr) return false;
+        if (shared_ == nullptr) return false;
         const auto since =
-            std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds{use_.lane()->looked};
-        if (use_.lane()->transfers.load() == 1 || since > look_again) return true;
-        if (use_.lane()->stalled.load()) switch_to_kernel();
+            std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds{shared_->looked};
+        if (shared_->transfers.load() == 1 || since > look_again) return true;
+        if (shared_->stalled.load()) switch_to_kernel();
         return false;
     }
     /// Copies whose end is marked by an event.
@@ -111,8 +101,8 @@ public:
             }
         }
         stalled = stalled || too_slow(); // the last copy may have been seen late
-        use_.lane()->stalled.store(stalled);
-        use_.lane()->looked.store(std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count());
+        shared_->stalled.store(stalled);
+        shared_->looked.store(std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count());
         if (stalled) switch_to_kernel();
         return {};
     }
@@ -154,7 +144,7 @@ private:
     AnyDriver driver_;
     Direction direction_;
     bool to_peer_;
-    LaneUse use_;
+    Neighbours::Lane* shared_ = nullptr; // by all transfers of the machine in this direction; null: none
     OwnedStream own_;
     StreamRef stream_;
     OwnedStream kernel_stream_; // for copies by a kernel; opened on first use

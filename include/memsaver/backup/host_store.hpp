@@ -105,7 +105,7 @@ public:
         for (std::uint64_t cell = location; cell < location + bytes; cell = next_cell(cell)) {
             const Status status = mapping->prepare(cell, true);
             if (!status.ok() && !mapping->ready(cell, false)) return status;
-            if (!status.ok()) report_refused(tell_);
+            if (!status.ok()) not_pinned();
             pinned = pinned && status.ok();
         }
         host = {at(location), pinned};
@@ -130,13 +130,21 @@ public:
     void about(const LiveSet& live) override {
         KeptStore::about(live);
         if (!tell_) tell_ = live.tell; // never again: threads of a transfer that is under way may call it
-        if (std::exchange(fell_back_, false)) report_refused(tell_);
+        if (std::exchange(fell_back_, false)) not_pinned();
     }
     void unsettle() noexcept override {
         for (const HostPart& mapping : mappings_) mapping.cells->unsettle();
     }
 
-    // ByteStore, for bytes that pass through the ring
+    // ByteStore
+    /// Tells so once: pinning will not succeed later.
+    void not_pinned() override {
+        if (reported_.exchange(true) || !tell_) return;
+        try {
+            tell_("host pages cannot be pinned: copies of the backup are slower");
+        } catch (const std::bad_alloc&) { // no host memory for the message
+        }
+    }
     Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
         constexpr std::uintptr_t page = 4096;
         const std::uintptr_t begin = align_up(location, page); // only whole pages of these bytes
@@ -177,26 +185,16 @@ private:
     std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
                                     const std::vector<Range>& first) override {
         if (!pinned_) return through_ring(direction, std::move(units), live, first);
-        auto work = direct_transfer(
-            CopyLane{driver_, direction}, reached(std::move(units), first), options_.crew, options_.observer.get(),
-            live.progress, [this, tell = live.tell] { report_refused(tell); }, live.before_write,
-            options_.kernel_copies);
+        auto work =
+            direct_transfer(driver_, direction, reached(std::move(units), first), options_.crew,
+                            options_.observer.get(), live.progress, this, live.before_write, options_.kernel_copies);
         work->start();
         return work;
     }
-    /// Reports once that pinning was refused; it will not succeed later.
-    void report_refused(const std::function<void(const std::string&)>& tell) {
-        if (reported_.exchange(true) || !tell) return;
-        try {
-            tell("host pages cannot be pinned: copies of the backup are slower");
-        } catch (const std::bad_alloc&) { // no host memory for the message
-        }
-    }
-
     bool pinned_;
     bool fell_back_ = false;
     std::atomic<bool> reported_{false};
-    std::function<void(const std::string&)> tell_; ///< for `reach`
+    std::function<void(const std::string&)> tell_; ///< for `not_pinned`
     std::vector<HostPart> mappings_;
 };
 

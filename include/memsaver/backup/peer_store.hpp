@@ -160,8 +160,8 @@ private:
                                     const std::vector<Range>& first) override {
         std::vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
         for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
-        auto work = direct_transfer(CopyLane{driver_, direction, true}, std::move(pieces), options_.crew, nullptr,
-                                    live.progress, {}, live.before_write);
+        auto work = direct_transfer(driver_, direction, std::move(pieces), options_.crew, nullptr, live.progress,
+                                    nullptr, live.before_write, {}, true);
         work->start();
         return work;
     }

@@ -206,8 +206,8 @@ private:
             for (Piece& piece : cut(std::move(group), share_.buffer_bytes())) pieces.push_back(std::move(piece));
             for (Piece& piece : inside_->reached(std::move(kept))) pieces.push_back(std::move(piece));
         }
-        auto work = staged_transfer(CopyLane{driver_, Direction::in}, std::move(pieces), *reader, share_.ring(),
-                                    options_.crew, nullptr, live.progress, error_prefix_, live.before_write);
+        auto work = staged_transfer(driver_, Direction::in, std::move(pieces), *reader, share_.ring(), options_.crew,
+                                    nullptr, live.progress, error_prefix_, live.before_write);
         work->accompany(std::move(reader));
         work->start();
         return work;

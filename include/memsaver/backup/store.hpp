@@ -301,9 +301,9 @@ protected:
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
     std::unique_ptr<Transfer> through_ring(Direction direction, std::vector<Unit> units, const LiveSet& live,
                                            const std::vector<Range>& first) {
-        auto work = staged_transfer(CopyLane{driver_, direction}, cut(std::move(units), share_.buffer_bytes(), first),
-                                    *this, share_.ring(), options_.crew, options_.observer.get(), live.progress,
-                                    error_prefix_, live.before_write);
+        auto work = staged_transfer(driver_, direction, cut(std::move(units), share_.buffer_bytes(), first), *this,
+                                    share_.ring(), options_.crew, options_.observer.get(), live.progress, error_prefix_,
+                                    live.before_write);
         work->start();
         return work;
     }

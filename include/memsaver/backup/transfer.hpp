@@ -40,6 +40,8 @@ public:
         return {StatusKind::unsupported, 0, "a file source is read-only"};
     }
     virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept = 0;
+    /// Host pages could not be pinned: they are copied anyway, but slowly. Called on any thread.
+    virtual void not_pinned() {}
     /// May throw what says more about a failed `get` than its status.
     virtual void explain(const Status& /*failure*/, std::uint64_t /*location*/) const {}
 };
@@ -238,8 +240,9 @@ private:
 /// What both ways have in common.
 class LaneWay : public Transfer::Way {
 protected:
-    LaneWay(CopyLane lane, PieceObserver* observer, const std::function<Status(Range)>& before_write)
-        : lane_{std::move(lane)}, observer_{observer}, before_write_{before_write} {}
+    LaneWay(const AnyDriver& driver, Direction direction, bool to_peer, PieceObserver* observer,
+            const std::function<Status(Range)>& before_write)
+        : lane_{driver, direction, to_peer}, observer_{observer}, before_write_{before_write} {}
 
     [[nodiscard]] bool out() const noexcept { return lane_.direction() == Direction::out; }
     /// Shows a piece to the observer. `data`: where the byte at location `origin` is.
@@ -266,9 +269,9 @@ private:
 
 class DirectWay final : public LaneWay {
 public:
-    DirectWay(CopyLane lane, PieceObserver* observer, std::function<void()> refused,
+    DirectWay(const AnyDriver& driver, Direction direction, bool to_peer, PieceObserver* observer, ByteStore* store,
               const std::function<Status(Range)>& before_write, const KernelCopyOptions& kernel_copies)
-        : LaneWay{std::move(lane), observer, before_write}, refused_{std::move(refused)}, kernel_copies_{kernel_copies},
+        : LaneWay{driver, direction, to_peer, observer, before_write}, store_{store}, kernel_copies_{kernel_copies},
           may_probe_{!before_write} {}
 
     std::size_t start(Transfer& transfer) override {
@@ -294,7 +297,7 @@ public:
             Status status = piece.pages->prepare(piece.location(), true);
             if (!status.ok() && piece.pages->ready(piece.location(), false)) {
                 status = {}; // usable, but not pinned
-                if (refused_) refused_();
+                if (store_ != nullptr) store_->not_pinned();
             }
             if (status.ok() && !out()) show(piece, data_of(piece), piece.pages->address());
             if (status.ok()) status = enqueue(transfer, i);
@@ -368,7 +371,7 @@ private:
         transfer.arrived(i);
     }
 
-    std::function<void()> refused_;
+    ByteStore* store_;
     KernelCopyOptions kernel_copies_;
     bool may_probe_; // in an exchange the first bytes may have to wait for other pages to be saved
     std::atomic<bool> readies_kernel_{false}; // one thread of the crew loads the kernel, for later transfers
@@ -379,16 +382,16 @@ private:
 /// thread is needed. Otherwise threads make the pages ready cell by cell and enqueue each cell's copies as they go:
 /// copies of earlier cells run, and are shown to the observer, while later cells are being pinned.
 ///
-/// `kernel_copies`: when copies use a kernel. `refused`: called, on any thread, whenever host pages cannot be
-/// pinned; the copies then run anyway, but slowly.
-inline std::unique_ptr<Transfer> direct_transfer(CopyLane lane, std::vector<Piece> pieces, const CrewOptions& crew,
+/// `kernel_copies`: when copies use a kernel. `store`: learns of host pages that cannot be pinned, may be null.
+/// `to_peer`: see CopyLane.
+inline std::unique_ptr<Transfer> direct_transfer(const AnyDriver& driver, Direction direction,
+                                                 std::vector<Piece> pieces, const CrewOptions& crew,
                                                  PieceObserver* observer, const ProgressSink& progress,
-                                                 std::function<void()> refused = {},
+                                                 ByteStore* store = nullptr,
                                                  const std::function<Status(Range)>& before_write = {},
-                                                 const KernelCopyOptions& kernel_copies = {}) {
-    const AnyDriver driver = lane.driver();
-    const bool shown = observer != nullptr && lane.direction() == Direction::out;
-    auto way = std::make_unique<DirectWay>(std::move(lane), observer, std::move(refused), before_write, kernel_copies);
+                                                 const KernelCopyOptions& kernel_copies = {}, bool to_peer = false) {
+    const bool shown = observer != nullptr && direction == Direction::out;
+    auto way = std::make_unique<DirectWay>(driver, direction, to_peer, observer, store, before_write, kernel_copies);
     return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way), shown);
 }
 
@@ -410,9 +413,10 @@ inline void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size
 
 class StagedWay final : public LaneWay {
 public:
-    StagedWay(CopyLane lane, std::size_t most, const ByteStore& store, std::shared_ptr<Ring> ring,
-              PieceObserver* observer, const std::string& whose, const std::function<Status(Range)>& before_write)
-        : LaneWay{std::move(lane), observer, before_write}, store_{&store}, ring_{std::move(ring)},
+    StagedWay(const AnyDriver& driver, Direction direction, std::size_t most, const ByteStore& store,
+              std::shared_ptr<Ring> ring, PieceObserver* observer, const std::string& whose,
+              const std::function<Status(Range)>& before_write)
+        : LaneWay{driver, direction, false, observer, before_write}, store_{&store}, ring_{std::move(ring)},
           error_prefix_{whose}, most_bytes_{most} {}
 
     std::size_t start(Transfer& transfer) override {
@@ -546,13 +550,13 @@ private:
 
 /// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
 /// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
-inline std::unique_ptr<Transfer> staged_transfer(CopyLane lane, std::vector<Piece> pieces, const ByteStore& store,
+inline std::unique_ptr<Transfer> staged_transfer(const AnyDriver& driver, Direction direction,
+                                                 std::vector<Piece> pieces, const ByteStore& store,
                                                  std::shared_ptr<Ring> ring, const CrewOptions& crew,
                                                  PieceObserver* observer, const ProgressSink& progress,
                                                  const std::string& whose = {},
                                                  const std::function<Status(Range)>& before_write = {}) {
-    const AnyDriver driver = lane.driver();
-    auto way = std::make_unique<StagedWay>(std::move(lane), most_bytes(pieces, store.alignment()), store,
+    auto way = std::make_unique<StagedWay>(driver, direction, most_bytes(pieces, store.alignment()), store,
                                            std::move(ring), observer, whose, before_write);
     return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way));
 }
