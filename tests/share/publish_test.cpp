@@ -761,6 +761,34 @@ TEST_CASE("publish: bytes that somebody wrote are found") {
     CHECK(device.unreserve(address, bytes).ok());
 }
 
+TEST_CASE("publish: what a reader maps makes no room, and needs none") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.share.publish("model", engine.saver, "weights",
+                               {.names = {{"first", engine.first, 3 * page}, {"second", engine.second, page + 300}}});
+    Reader reader{place};
+    const Attached model = reader.attach();
+    auto* const own = reader.saver.arena("own", HostBackup{}).allocate(8 * page);
+    std::memset(own, 7, 8 * page);
+    (void)reader.saver.use(model.tag()); // both are idle now, this one for longer
+    (void)reader.saver.use("own");
+    CHECK(reader.saver.reclaim(4 * page).bytes() == 8 * page);
+    CHECK(reader.saver.arena("own").usage().state == "paused");
+    CHECK(all_are(model.at("first").data, 1, 3 * page));
+
+    (void)reader.saver.use("own");
+    CHECK(reader.saver.pause(model.tag()).released_bytes == 0);
+    CHECK(reader.saver.bytes_to_resume(model.tag()) == 0);
+    const std::size_t free = free_bytes(place);
+    void* const rest = engine.saver.arena("rest").allocate(free); // there is no room
+    {
+        const Use use = reader.saver.use(model.tag());
+        CHECK(all_are(model.at("first").data, 1, 3 * page));
+        CHECK(reader.saver.arena("own").usage().state == "active");
+    }
+    engine.saver.deallocate(rest);
+}
+
 TEST_CASE("publish: a process that may not write a file as large as the manifest is told so, and not ended") {
     const Place place;
     Child publisher{[&] {

@@ -559,10 +559,23 @@ public:
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_.load(); }
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return margin_.load(); }
+    /// Pages of exactly this size are kept by others: they take no memory here, and a pause frees none.
+    void set_borrowed(std::size_t bytes) noexcept { borrowed_.store(bytes); }
 
     /// Returns the physical bytes of all existing handles.
     [[nodiscard]] std::size_t mapped_bytes() const noexcept {
         return physical_bytes_.load() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
+    }
+    /// Returns those that a pause of everything would give back.
+    [[nodiscard]] std::size_t bytes_to_pause() const noexcept {
+        if (borrowed_.load() == 0) return mapped_bytes();
+        const std::lock_guard lock{mutex_};
+        std::size_t bytes = mapped_bytes();
+        for (const auto& memory : memories_) {
+            if (memory->state != Memory::State::active) continue; // an operation has it in hand
+            for (const Extent& extent : memory->extents) bytes -= std::min(bytes, borrowed(extent));
+        }
+        return bytes;
     }
     /// Returns whether freed blocks or released pages wait for device work.
     [[nodiscard]] bool anything_waits() {
@@ -611,8 +624,8 @@ public:
         for (const auto& memory : memories_) {
             if (memory->state != Memory::State::paused) continue;
             paused.push_back(memory.get());
-            for (const Extent& extent : memory->extents) bytes += extent.owns ? 0 : extent.bytes;
-            for (const Range& dead : dead_ranges(*memory)) bytes -= dead.bytes;
+            for (const Extent& extent : memory->extents) bytes += extent.owns ? 0 : extent.bytes - borrowed(extent);
+            for (const Range& dead : dead_ranges(*memory)) bytes -= std::min(bytes, dead.bytes);
         }
         if (bytes != 0) each_scratch(paused, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
         return bytes;
@@ -888,6 +901,9 @@ private:
 
     // --- pages: none of these takes the mutex ---
 
+    [[nodiscard]] std::size_t borrowed(const Extent& extent) const noexcept {
+        return extent.bytes == borrowed_.load() ? extent.bytes : 0;
+    }
     Status create(Extent& extent) noexcept {
         const Status status = driver_.create(extent.bytes, extent.pages);
         if (!status.ok()) return status;
@@ -1619,6 +1635,7 @@ private:
     std::atomic<bool> unsettled_{false};
     std::atomic<std::size_t> capacity_;
     std::atomic<std::size_t> margin_;
+    std::atomic<std::size_t> borrowed_{0};
     std::atomic<std::size_t> physical_bytes_{0}; // of all handles
     std::atomic<std::size_t> peak_bytes_{0};
     std::atomic<std::size_t> elastic_bytes_{0};

@@ -134,7 +134,7 @@ public:
                 target.core->take_over(*target.extent, *core_, extent);
                 row_.handed_bytes += extent.bytes;
             } else if (status.ok()) {
-                row_.released_bytes += extent.bytes;
+                row_.released_bytes += extent.bytes - core_->borrowed(extent);
             }
         }
     }

@@ -407,7 +407,7 @@ private:
         sort_by(members, [](const auto& member) { return key_of(member->resident.get()); });
         std::vector<Residents::Candidate> held;
         for (const auto& member : members) {
-            const std::size_t bytes = member->arena->mapped_bytes();
+            const std::size_t bytes = member->arena->bytes_to_pause();
             if (bytes == 0 || member->arena->dropped.load() || is_in(passed_by_, member->resident)) continue;
             if (held.empty() || held.back().resident != member->resident)
                 held.push_back({member->resident, std::vector<std::size_t>(shortages.size())});

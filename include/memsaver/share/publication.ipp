@@ -329,6 +329,7 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
     arena_options.margin = 1; // one of its own, so that the saver's is not set, and none: shared pages take no memory
     const Arena arena = saver.arena(model->name, AnyPolicy{PublishedPolicy{device}}, AnyDriver{device}, arena_options);
     arena.base().set_margin(0);
+    arena.base().set_borrowed(device->shared_bytes());
     model->arena = arena.base().weak_from_this();
     try {
         model->shared = as_address(arena.allocate(device->shared_bytes()));
