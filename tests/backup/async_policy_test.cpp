@@ -54,11 +54,9 @@ private:
 
 } // namespace
 
-TEST_CASE("a saver pauses one tag on a thread while it resumes another on the next" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnSaver, "a saver pauses one tag on a thread while it resumes another on the next" * on_hosts) {
     const ManualBackup leaving;
     const ManualBackup coming;
-    MemorySaver saver{machine.driver};
     const Arena first = saver.arena("leaving", leaving);
     const Arena second = saver.arena("coming", coming);
     void* const a = first.allocate(3_MiB);
@@ -120,8 +118,7 @@ TEST_CASE("a saver pauses one tag on a thread while it resumes another on the ne
     CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
 }
 
-TEST_CASE("no page is unmapped before its saves are complete" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "no page is unmapped before its saves are complete" * on_hosts) {
     const ManualBackup policy;
     Manual arena{machine.driver, "saving", policy};
     std::vector<void*> blocks;
@@ -150,8 +147,7 @@ TEST_CASE("no page is unmapped before its saves are complete" * on_hosts) {
     for (std::uint64_t i = 0; i < 6; ++i) CHECK(has_pattern(machine.driver, blocks[i], 3_MiB, i));
 }
 
-TEST_CASE("a step that is abandoned waits for its copies before it releases the memory" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a step that is abandoned waits for its copies before it releases the memory" * on_hosts) {
     const ManualBackup policy;
     Manual arena{machine.driver, "given up", policy};
     void* const block = arena.allocate(1_MiB);
@@ -186,8 +182,7 @@ TEST_CASE("a step that is abandoned waits for its copies before it releases the 
     CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
 }
 
-TEST_CASE("blocks freed in a busy extent become free afterwards, and are not restored" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "blocks freed in a busy extent become free afterwards, and are not restored" * on_hosts) {
     const ManualBackup policy;
     Manual arena{machine.driver, "queued", policy, {.reserve = 8_MiB}}; // one extent
     OwnedStream stream;
@@ -254,13 +249,13 @@ TEST_CASE("blocks freed in a busy extent become free afterwards, and are not res
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE("a save that fails in one of several tags changes none of them; a restore, only those that its report names" *
-          on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(
+    OnSaver,
+    "a save that fails in one of several tags changes none of them; a restore, only those that its report names" *
+        on_hosts) {
     const ManualBackup good;
     const ManualBackup bad;
     good.copies->held = bad.copies->held = false;
-    MemorySaver saver{machine.driver};
     void* const a = saver.arena("good", good).allocate(2_MiB);
     void* const b = saver.arena("bad", bad).allocate(1_MiB);
     write_pattern(machine.driver, a, 2_MiB, 1);
@@ -307,8 +302,7 @@ TEST_CASE("a save that fails in one of several tags changes none of them; a rest
     CHECK(has_pattern(machine.driver, b, 1_MiB, 2));
 }
 
-TEST_CASE("memory paused in several batches is restored from each one's slot" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "memory paused in several batches is restored from each one's slot" * on_hosts) {
     const ManualBackup own;
     const ManualBackup once;
     own.copies->held = once.copies->held = false;
@@ -349,8 +343,7 @@ TEST_CASE("memory paused in several batches is restored from each one's slot" * 
     CHECK(all_are(machine.driver, fourth, 2_MiB, 0x5A));
 }
 
-TEST_CASE("blocks freed while paused are forgotten, and no serial number is used twice" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "blocks freed while paused are forgotten, and no serial number is used twice" * on_hosts) {
     const ManualBackup policy;
     policy.copies->held = false;
     Manual arena{machine.driver, "serials", policy};

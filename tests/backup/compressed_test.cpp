@@ -178,10 +178,8 @@ TEST_CASE("compressed: bytes are restored unchanged, and take less memory" * on_
     }
 }
 
-TEST_CASE("compressed: scratch is allocated ahead, counted, and released" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and released" * on_machines) {
     if (no_codec_here()) return;
-    const Checked machine;
-    MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
     void* const block = arena.allocate(8_MiB);
     const std::vector<unsigned char> bytes(8_MiB, 0x3C); // every codec needs less than was prepared: 0.7 of them
@@ -296,10 +294,8 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
     run(Watched<FileBackup>{in_file()});
 }
 
-TEST_CASE("compressed: a codec that fails loses nothing" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "compressed: a codec that fails loses nothing" * on_machines) {
     if (no_codec_here()) return;
-    const Checked machine;
-    MemorySaver saver{machine.driver};
     const Watched<HostBackup> policy{{.threads = 2}};
     const Arena arena = saver.arena("packed", policy);
     void* const block = arena.allocate(6_MiB);
@@ -343,10 +339,8 @@ TEST_CASE("compressed: memory for one buffer is enough") {
     CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
 }
 
-TEST_CASE("compressed: exchange, streamed resume and saving ahead" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "compressed: exchange, streamed resume and saving ahead" * on_machines) {
     if (no_codec_here()) return;
-    const Checked machine;
-    MemorySaver saver{machine.driver};
     const Arena a = saver.arena("a", compressed(HostBackup{.threads = 2}));
     const Arena b = saver.arena("b", compressed(Verified<HostBackup>{{.threads = 2}}));
     const Arena once = saver.arena("once", compressed(HostBackup{.refresh = Refresh::once, .threads = 2}));

@@ -75,23 +75,6 @@ TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same 
     }
 }
 
-TEST_CASE("Crew: the first exception of a thread is kept") {
-    Crew crew{{.threads = 3}};
-    crew.start(3, [] { throw std::runtime_error{"trouble"}; });
-    crew.join();
-    REQUIRE(crew.failure());
-    CHECK_THROWS_AS(std::rethrow_exception(crew.failure()), std::runtime_error);
-}
-
-TEST_CASE("Crew: its destructor joins") {
-    std::atomic<int> ran{0};
-    {
-        Crew crew{{.threads = 2}};
-        crew.start(2, [&] { ++ran; });
-    }
-    CHECK(ran == 2);
-}
-
 TEST_CASE("Crew: an engine's executor, in the place of threads") {
     const auto engine = std::make_shared<Engine>();
     Crew crew{{.threads = 3, .executor = engine}};

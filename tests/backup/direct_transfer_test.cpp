@@ -1,4 +1,4 @@
-// Copies to and from pinned pages: ready or not, refused or failing, observed and followed.
+// Copies to pinned pages, ready or not, that overlap and fail.
 #include "backup/transfer_support.hpp"
 
 namespace backup_direct_transfer_test {
@@ -37,9 +37,8 @@ struct Setup {
         for (const auto& cell : cells) sum += cell->bytes();
         return sum;
     }
-    std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
-                                   ByteStore* store = nullptr, CrewOptions crew = {.threads = 2}) const {
-        return direct_transfer(driver, direction, pieces(), std::move(crew), observer, std::move(progress), store);
+    std::unique_ptr<Transfer> make(PieceObserver* observer = nullptr, CrewOptions crew = {.threads = 2}) const {
+        return direct_transfer(driver, Direction::out, pieces(), std::move(crew), observer, {});
     }
     Faulty driver;
     PlainBytes memory;
@@ -48,92 +47,11 @@ struct Setup {
 
 } // namespace
 
-TEST_CASE("Direct transfer: saves while pages are pinned, and restores with nothing left to pin") {
-    Setup s;
-    Done done;
-    auto out = s.make(Direction::out, nullptr, done.sink());
-    out->start();
-    CHECK(out->wait().ok());
-    CHECK(out->wait().ok()); // the same result
-    bool passed = false;
-    CHECK(out->query(passed).ok());
-    CHECK(passed);
-    CHECK(done.bytes() == bytes);
-    CHECK(s.driver.pinned_bytes() == s.host_bytes());
-    s.memory.write(2);
-    const auto pins = s.driver.calls(Call::pin_host);
-    Done back;
-    auto in = s.make(Direction::in, nullptr, back.sink());
-    in->start();
-    CHECK(in->wait().ok());
-    CHECK(back.bytes() == bytes);
-    CHECK(s.driver.calls(Call::pin_host) == pins);
-    CHECK(s.memory.has(1));
-    for (const std::string& text : s.driver.violations()) FAIL_CHECK(text); // no copy spans two pins
-    for (const std::string& text : s.driver.inner().violations()) FAIL_CHECK(text);
-}
-
-TEST_CASE("Direct transfer: a stream follows a range") {
-    Setup s;
-    auto out = s.make(Direction::out);
-    out->start();
-    CHECK(out->wait().ok());
-    s.memory.write(2);
-    auto in = s.make(Direction::in);
-    in->start();
-    StreamRef stream;
-    REQUIRE(s.driver.open_stream(stream).ok());
-    CHECK(in->follow(stream, {s.memory.address() + part_bytes + 5, 10}).ok());
-    const auto expected = test::pattern(bytes, 1);
-    std::vector<unsigned char> seen(10);
-    CHECK(s.driver.copy_to_host(seen.data(), s.memory.address() + part_bytes + 5, 10, stream).ok());
-    EventRef mark;
-    REQUIRE(s.driver.open_event(stream, mark).ok());
-    CHECK(s.driver.record(mark, stream).ok());
-    CHECK(s.driver.wait(mark).ok());
-    CHECK(std::equal(seen.begin(), seen.end(), expected.begin() + static_cast<std::ptrdiff_t>(part_bytes + 5)));
-    CHECK(in->follow(stream, {1, 1}).ok()); // none of its bytes: nothing to wait for
-    CHECK(in->wait().ok());
-    CHECK(s.driver.close_event(mark).ok());
-    CHECK(s.driver.close_stream(stream).ok());
-}
-
-TEST_CASE("Direct transfer: an observer sees every byte, and may refuse") {
-    Setup s;
-    Watching watching;
-    watching.base = s.memory.address();
-    watching.expected = test::pattern(bytes, 1);
-    auto out = s.make(Direction::out, &watching);
-    out->start();
-    CHECK(out->wait().ok());
-    CHECK(watching.seen_bytes == bytes);
-    CHECK(watching.right);
-    for (const Direction direction : {Direction::out, Direction::in}) {
-        Watching refusing;
-        refusing.base = watching.base;
-        refusing.expected = watching.expected;
-        refusing.throw_at = 2;
-        auto refused = s.make(direction, &refusing);
-        refused->start();
-        CHECK_THROWS_AS((void)refused->wait(), std::runtime_error);
-        CHECK_THROWS_AS((void)refused->wait(), std::runtime_error); // the same result
-        if (direction == Direction::in) CHECK(!refused->follow({}, {s.memory.address(), bytes}).ok());
-    }
-    Watching again;
-    again.base = watching.base;
-    again.expected = watching.expected;
-    auto in = s.make(Direction::in, &again);
-    in->start();
-    CHECK(in->wait().ok());
-    CHECK(again.seen_bytes == bytes);
-    CHECK(again.right);
-}
-
 TEST_CASE("Direct transfer: an observer sees copied bytes while the rest is still to come") {
     for (const bool ready : {false, true}) {
         Setup s;
         if (ready) {
-            auto first = s.make(Direction::out);
+            auto first = s.make();
             first->start();
             CHECK(first->wait().ok());
         }
@@ -152,25 +70,11 @@ TEST_CASE("Direct transfer: an observer sees copied bytes while the rest is stil
         } observer{s.driver};
         const std::size_t pieces = s.pieces().size();
         REQUIRE(pieces >= 3);
-        auto out = s.make(Direction::out, &observer, {}, {}, {.threads = 1});
+        auto out = s.make(&observer, {.threads = 1});
         out->start();
         CHECK(out->wait().ok());
         CHECK(observer.copies == 2); // the next one is on the link
     }
-}
-
-TEST_CASE("Direct transfer: a copy that fails on its way is not shown") {
-    Setup s;
-    Watching watching;
-    watching.base = s.memory.address();
-    watching.expected = test::pattern(bytes, 1);
-    auto out = s.make(Direction::out, &watching, {}, {}, {.threads = 1});
-    s.driver.fail({.call = Call::wait, .nth = 2});
-    out->start();
-    CHECK(!out->wait().ok());
-    CHECK(!out->wait().ok());
-    CHECK(watching.seen_bytes < bytes);
-    CHECK(watching.right);
 }
 
 TEST_CASE("Direct transfer: a failure in the middle waits for what was enqueued, and says so every time") {
@@ -181,11 +85,11 @@ TEST_CASE("Direct transfer: a failure in the middle waits for what was enqueued,
             CAPTURE(ready);
             Setup s;
             if (ready) {
-                auto first = s.make(Direction::out);
+                auto first = s.make();
                 first->start();
                 CHECK(first->wait().ok());
             }
-            auto out = s.make(Direction::out);
+            auto out = s.make();
             s.driver.fail({.call = call, .nth = 2});
             out->start();
             CHECK(!out->wait().ok());
@@ -199,23 +103,12 @@ TEST_CASE("Direct transfer: a failure in the middle waits for what was enqueued,
     }
 }
 
-TEST_CASE("Direct transfer: destroyed in the middle, it waits") {
-    Setup s;
-    {
-        auto out = s.make(Direction::out);
-        out->start();
-    }
-    s.cells.clear();
-    for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
-    { auto never_started = Setup{}.make(Direction::out); }
-}
-
 TEST_CASE(
     "Direct transfer: host pages that copies may still reach do not go back before the device has been waited for") {
     for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark
         CAPTURE(std::string{call_name(also)});
         Setup s;
-        const auto out = s.make(Direction::out, nullptr, {}, nullptr, {.threads = 1});
+        const auto out = s.make(nullptr, {.threads = 1});
         s.driver.fail({.call = also, .lasting = Lasting::onwards});
         s.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
         out->start();

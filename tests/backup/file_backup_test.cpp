@@ -15,8 +15,7 @@ namespace backup_file_backup_test {
 
 using namespace test;
 
-TEST_CASE("FileBackup: a file of one's own, without a name, closed on exec" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "FileBackup: a file of one's own, without a name, closed on exec" * on_machines) {
     const FileWatch watch{machine.driver};
     const std::string mine = directory() + "/memsaver_file_backup_test_" + std::to_string(::getpid());
     REQUIRE(std::filesystem::create_directory(mine));
@@ -42,8 +41,8 @@ TEST_CASE("FileBackup: a file of one's own, without a name, closed on exec" * on
     CHECK(std::filesystem::remove(mine));
 }
 
-TEST_CASE("FileBackup: disk use is constant over cycles, and falls when blocks are freed" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine,
+                  "FileBackup: disk use is constant over cycles, and falls when blocks are freed" * on_machines) {
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("cold", in_file());
@@ -91,6 +90,7 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
             machine.driver.fail({.call = call, .nth = nth, .lasting = Lasting::onwards});
             const std::string text = text_of<DriverError>([&] { (void)saver.pause("cold"); });
             if (call != Call::write_file) CHECK(contains(text, directory()));
+            CHECK(contains(text, "tag \"cold\", "));
             CHECK(row_of(saver, "cold").state == "active");
             CHECK(row_of(saver, "cold").backed_up_bytes == 0);
             CHECK(has_pattern(machine.driver, block, 6_MiB + 1, 1));
@@ -103,9 +103,7 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
     }
 }
 
-TEST_CASE("FileBackup: a directory that is not there, or is not named" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "FileBackup: a directory that is not there, or is not named" * on_machines) {
     CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("none", FileBackup{}); }), "directory"));
     const auto nowhere = [&] { (void)saver.arena("nowhere", FileBackup{.directory = "/nowhere/at/all"}); };
     CHECK(contains(text_of<DriverError>(nowhere), "/nowhere/at/all"));

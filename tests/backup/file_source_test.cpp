@@ -22,6 +22,14 @@ namespace {
 /// Small buffers, so that a few megabytes are many pieces.
 FileSource small_source(unsigned threads = 3) { return {.threads = threads, .ring_bytes = threads * 4_MiB}; }
 
+struct OnFiles : OnSaver {
+    const ModelFiles files{};
+};
+
+struct OnModel : OnFiles {
+    const Arena model = saver.arena("model", small_source());
+};
+
 template <class Act>
 std::string text_of_failure(Act&& act) {
     try {
@@ -42,13 +50,9 @@ std::size_t open_descriptors() {
 
 } // namespace
 
-TEST_CASE("FileSource: loaded now and at every resume, and never saved" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnModel, "FileSource: loaded now and at every resume, and never saved" * on_machines) {
     const Bytes bytes = pattern(9'000'001, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", small_source());
     // Odd offsets and sizes, ends of the file, single bytes.
     const std::pair<std::size_t, std::size_t> ranges[] = {
         {0, 9'000'001}, {1, 4'999'999}, {4095, 2}, {4096, 4096}, {8'999'999, 2}, {9'000'000, 1}, {123'457, 70'001}};
@@ -72,12 +76,9 @@ TEST_CASE("FileSource: loaded now and at every resume, and never saved" * on_mac
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("FileSource: blocks that are loaded from overlapping ranges of a file" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: blocks that are loaded from overlapping ranges of a file" * on_machines) {
     const Bytes bytes = pattern(1'900'000, 1); // one piece, which ends where its longest range does
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", small_source(1));
     const std::pair<std::size_t, std::size_t> ranges[] = {{0, 1'900'000}, {10'000, 4000}, {10'000, 8000}, {90'000, 1}};
     std::vector<void*> blocks;
@@ -94,13 +95,11 @@ TEST_CASE("FileSource: blocks that are loaded from overlapping ranges of a file"
     }
 }
 
-TEST_CASE("FileSource: whole blocks from files save nothing and take no host memory but the ring" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: whole blocks from files save nothing and take no host memory but the ring" *
+                               on_machines) {
     constexpr std::size_t size = 3'999'999;
     const Bytes bytes = pattern(size, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB, .retain = false});
     const Buffer<unsigned char> block{model, size};
     model.load(block.data(), size, path);
@@ -116,16 +115,12 @@ TEST_CASE("FileSource: whole blocks from files save nothing and take no host mem
     CHECK(read_bytes(machine.driver, block.data(), size) == bytes);
 }
 
-TEST_CASE("FileSource: many ranges of many files in one block; the rest is kept" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnModel, "FileSource: many ranges of many files in one block; the rest is kept" * on_machines) {
     constexpr std::size_t size = 5'000'000;
     const Bytes one = pattern(3'000'000, 1);
     const Bytes two = pattern(2'000'000, 2);
     const std::string first = files.put("one", one);
     const std::string second = files.put("two", two);
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", small_source());
     const Buffer<unsigned char> block{model, size};
     Bytes is = pattern(size, 3);
     write_bytes(machine.driver, block.data(), is);
@@ -174,13 +169,9 @@ TEST_CASE("FileSource: many ranges of many files in one block; the rest is kept"
     CHECK(cycle() >= size);
 }
 
-TEST_CASE("FileSource: blocks are allocated and freed" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnModel, "FileSource: blocks are allocated and freed" * on_machines) {
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", small_source());
     std::vector<Buffer<unsigned char>> blocks;
     const auto add = [&](std::size_t seed) {
         blocks.emplace_back(model, 300'000);
@@ -262,9 +253,9 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     CHECK(has_pattern(machine.driver, block.data(), 3_MiB, 2));
 }
 
-TEST_CASE("FileSource: a file that was removed while its bytes were in memory costs host memory, and no bytes" *
-          on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine,
+                  "FileSource: a file that was removed while its bytes were in memory costs host memory, and no bytes" *
+                      on_machines) {
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
     const std::string stays = files.put("stays", pattern(1_MiB, 2));
@@ -311,13 +302,9 @@ TEST_CASE("FileSource: invalidate while the tag is paused: bytes come from the f
     CHECK(read_bytes(machine.driver, block.data(), 1_MiB) == bytes);
 }
 
-TEST_CASE("FileSource: write_backup takes bytes out of the file" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnModel, "FileSource: write_backup takes bytes out of the file" * on_machines) {
     Bytes is = pattern(5'000'000, 1);
     const std::string path = files.put("model", is);
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", small_source());
     const Buffer<unsigned char> block{model, is.size()};
     model.load(block.data(), is.size(), path);
     saver.pause("model");
@@ -339,12 +326,8 @@ TEST_CASE("FileSource: write_backup takes bytes out of the file" * on_machines) 
     CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
 }
 
-TEST_CASE("FileSource: room for bytes is not yet bytes that were saved") {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnModel, "FileSource: room for bytes is not yet bytes that were saved") {
     const std::string path = files.put("model", pattern(4'000'000, 1));
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", small_source());
     const Buffer<unsigned char> block{model, 4'000'000};
     saver.pause("model");
     saver.resume("model");
@@ -461,14 +444,12 @@ TEST_CASE("FileSource: switched off, resources that a load could not release are
     CHECK(machine.driver.host_bytes() == 0);
 }
 
-TEST_CASE("FileSource: a load that fails leaves the bytes in memory, or bytes that are saved" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles,
+                  "FileSource: a load that fails leaves the bytes in memory, or bytes that are saved" * on_machines) {
     const Bytes old = pattern(6_MiB, 1);
     const Bytes fresh = pattern(6_MiB, 2);
     const std::string first = files.put("first", old);
     const std::string second = files.put("second", fresh);
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 2, .ring_bytes = 8_MiB, .retain = false});
     const Buffer<unsigned char> block{model, 6_MiB};
     model.load(block.data(), 6_MiB, first);
@@ -538,13 +519,10 @@ TEST_CASE("FileSource: a file that is truncated or written to while it is read i
     CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == bytes);
 }
 
-TEST_CASE("FileSource: a streamed resume restores the ranges of .first first" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: a streamed resume restores the ranges of .first first" * on_machines) {
     constexpr std::size_t layer = 3_MiB;
     const Bytes bytes = pattern(8 * layer, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
     const Buffer<unsigned char> block{model, 8 * layer};
     model.load(block.data(), 8 * layer, path);
@@ -578,12 +556,9 @@ TEST_CASE("FileSource: a streamed resume restores the ranges of .first first" * 
     CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
 }
 
-TEST_CASE("FileSource: an exchange of two models that lie in files copies nothing out" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: an exchange of two models that lie in files copies nothing out" * on_machines) {
     const std::string one = files.put("one", pattern(8_MiB, 1));
     const std::string two = files.put("two", pattern(8_MiB, 2));
-    MemorySaver saver{machine.driver};
     const Arena a = saver.arena("a", small_source());
     const Arena b = saver.arena("b", small_source());
     const Buffer<unsigned char> in_a{a, 8_MiB};
@@ -644,11 +619,9 @@ TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("FileSource: kept bytes beside those of files, not retained: only the host memory goes" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: kept bytes beside those of files, not retained: only the host memory goes" *
+                               on_machines) {
     const std::string path = files.put("model", pattern(3_MiB, 1));
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB, .retain = false});
     const Buffer<unsigned char> block{model, 8_MiB};
     Bytes is = pattern(8_MiB, 3);
@@ -697,11 +670,8 @@ TEST_CASE("FileSource: kept bytes whose pages cannot be pinned are restored besi
     }
 }
 
-TEST_CASE("FileSource: bytes that are loaded need no host memory any more" * on_machines) {
-    const Checked machine;
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: bytes that are loaded need no host memory any more" * on_machines) {
     const std::string path = files.put("model", pattern(8_MiB, 1));
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
     constexpr std::size_t bytes = 8'000'001; // the padding behind it is not saved either
     const Buffer<unsigned char> block{model, bytes};

@@ -604,9 +604,7 @@ TEST_CASE("backup_view: bytes while paused, later if they are kept, or why there
     }
 }
 
-TEST_CASE("backup_view: tags that keep nothing, plain memory, a saver that is closed" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "backup_view: tags that keep nothing, plain memory, a saver that is closed" * on_machines) {
     void* const dropped = saver.arena("dropped").allocate(4096);
     (void)saver.pause("dropped");
     CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(dropped, 1); }), "keeps no bytes"));
@@ -626,8 +624,7 @@ TEST_CASE("backup_view: tags that keep nothing, plain memory, a saver that is cl
     CHECK_THROWS_AS(saver.prepare("kept"), Misuse);
 }
 
-TEST_CASE("a view outlives its host memory, and its saver" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a view outlives its host memory, and its saver" * on_machines) {
     BackupView view;
     {
         MemorySaver saver{machine.driver};

@@ -53,8 +53,7 @@ struct World {
 
 } // namespace
 
-TEST_CASE("copy_by_kernel: both ways, any number of bytes, and none beside them" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "copy_by_kernel: both ways, any number of bytes, and none beside them" * on_machines) {
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
@@ -88,8 +87,7 @@ TEST_CASE("copy_by_kernel: both ways, any number of bytes, and none beside them"
     }
 }
 
-TEST_CASE("copy_many: both ways, more than the machine takes at once" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "copy_many: both ways, more than the machine takes at once" * on_machines) {
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));

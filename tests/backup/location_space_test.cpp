@@ -30,16 +30,6 @@ TEST_CASE("LocationSpace: consecutive ranges are adjacent in a fresh region, and
     CHECK(space.take(1) == 0);
 }
 
-TEST_CASE("LocationSpace: freed ranges join their neighbours") {
-    for (const auto& order :
-         {std::vector<std::uint64_t>{100, 200, 300}, {300, 200, 100}, {100, 300, 200}, {200, 300, 100}}) {
-        LocationSpace space;
-        for (const std::uint64_t at : order) space.give(at, 100);
-        CHECK(space.take(300) == 100);
-        CHECK(space.take(1) == 0);
-    }
-}
-
 TEST_CASE("LocationSpace: removes a region only if all of it is free") {
     LocationSpace space;
     space.add(1000, 300);

@@ -2,9 +2,8 @@
 #include "backup/transfer_support.hpp"
 #include "support/machines.hpp"
 
-#include <condition_variable>
 #include <cstring>
-#include <map>
+#include <functional>
 #include <thread>
 
 namespace backup_staged_transfer_test {
@@ -62,13 +61,11 @@ struct Setup {
         }
         return cut_into_pieces(std::move(units), ring->buffer_bytes(), [](const Unit&, const Unit&) { return false; });
     }
-    std::unique_ptr<Transfer> make(Direction direction, PieceObserver* observer = nullptr, ProgressSink progress = {},
-                                   CrewOptions crew = {.threads = 2}) const {
-        return staged_transfer(driver, direction, pieces(), shelf, ring, std::move(crew), observer,
-                               std::move(progress));
+    std::unique_ptr<Transfer> make(Direction direction, CrewOptions crew) const {
+        return staged_transfer(driver, direction, pieces(), shelf, ring, std::move(crew), nullptr, {});
     }
     Status move(Direction direction) const {
-        auto transfer = make(direction);
+        auto transfer = make(direction, {.threads = 2});
         transfer->start();
         return transfer->wait();
     }
@@ -122,26 +119,6 @@ TEST_CASE("Ring: stays within its limit, and is made when it is used") {
     check_clean(driver);
 }
 
-TEST_CASE("Staged transfer: saves and restores, with odd tails and holes") {
-    for (const unsigned threads : {1U, 2U, 4U}) {
-        Setup s{16_MiB, threads};
-        Done out_done;
-        auto out = s.make(Direction::out, nullptr, out_done.sink());
-        out->start();
-        CHECK(out->wait().ok());
-        CHECK(out->wait().ok());
-        bool passed = false;
-        CHECK(out->query(passed).ok());
-        CHECK(passed);
-        CHECK(out_done.bytes() == bytes);
-        s.memory.write(2);
-        CHECK(s.move(Direction::in).ok());
-        CHECK(s.memory.has(1));
-        CHECK(s.driver.pinned_bytes() <= 16_MiB);
-        for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
-    }
-}
-
 TEST_CASE("Staged transfer: a block is always padded with the same bytes") {
     Setup s;
     CHECK(s.move(Direction::out).ok());
@@ -153,76 +130,6 @@ TEST_CASE("Staged transfer: a block is always padded with the same bytes") {
     CHECK(s.shelf.bytes_ == first);
 }
 
-TEST_CASE("Staged transfer: two transfers at once share the ring") {
-    for (const unsigned threads : {1U, 2U}) {
-        Setup s{4_MiB * threads, threads};
-        CHECK(s.move(Direction::out).ok());
-        s.memory.write(2);
-        auto all = s.pieces();
-        std::vector<Piece> half(std::make_move_iterator(all.begin() + 2), std::make_move_iterator(all.end()));
-        all.resize(2);
-        const auto one =
-            staged_transfer(s.driver, Direction::in, std::move(half), s.shelf, s.ring, {.threads = 2}, nullptr, {});
-        const auto two =
-            staged_transfer(s.driver, Direction::in, std::move(all), s.shelf, s.ring, {.threads = 2}, nullptr, {});
-        one->start();
-        two->start();
-        CHECK(two->wait().ok());
-        CHECK(one->wait().ok());
-        CHECK(s.memory.has(1));
-    }
-}
-
-TEST_CASE("Staged transfer: a range can be followed while the rest is still to come") {
-    Setup s;
-    CHECK(s.move(Direction::out).ok());
-    s.memory.write(2);
-    const auto engine = std::make_shared<Engine>();
-    auto in = s.make(Direction::in, nullptr, {}, {.threads = 2, .executor = engine});
-    in->start();
-    std::atomic<bool> followed{false};
-    std::thread follower{[&] {
-        CHECK(in->follow({}, {s.memory.address() + bytes - 100, 100}).ok());
-        followed = true;
-    }};
-    CHECK(!followed); // no task has run yet
-    bool done = true;
-    CHECK(in->query(done).ok());
-    CHECK(!done);
-    for (const auto& task : engine->tasks) task();
-    follower.join();
-    CHECK(in->follow({}, {1, 1}).ok());
-    CHECK(in->wait().ok());
-    CHECK(s.memory.has(1));
-}
-
-TEST_CASE("Staged transfer: an observer sees every byte, and may refuse") {
-    Setup s;
-    for (const Direction direction : {Direction::out, Direction::in}) {
-        for (const std::size_t throw_at : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
-            Watching watching;
-            watching.base = s.memory.address();
-            watching.expected = test::pattern(bytes, 1);
-            watching.throw_at = throw_at;
-            auto transfer = s.make(direction, &watching);
-            transfer->start();
-            if (throw_at == 0) {
-                CHECK(transfer->wait().ok());
-                CHECK(watching.seen_bytes == bytes);
-            } else {
-                CHECK_THROWS_AS((void)transfer->wait(), std::runtime_error);
-                CHECK_THROWS_AS((void)transfer->wait(), std::runtime_error);
-                bool done = false;
-                CHECK(transfer->query(done).ok());
-                CHECK(done);
-            }
-            CHECK(watching.right);
-        }
-        if (direction == Direction::out) CHECK(s.move(Direction::out).ok());
-    }
-    CHECK(s.memory.has(1));
-}
-
 TEST_CASE("Staged transfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
     const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
                                   Call::open_event,   Call::map_host, Call::populate_host};
@@ -230,7 +137,7 @@ TEST_CASE("Staged transfer: a failure in the middle ends it, wakes its followers
         for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
             CAPTURE(call_name(call));
             Setup s{4_MiB, 1};
-            auto out = s.make(Direction::out, nullptr, {}, {.threads = 1});
+            auto out = s.make(Direction::out, {.threads = 1});
             const bool of_a_buffer = call == Call::map_host || call == Call::populate_host; // one is enough
             s.driver.fail({.call = call,
                            .nth = of_a_buffer ? 1U : 2U,
@@ -310,21 +217,6 @@ TEST_CASE("Ring: a buffer that cannot be released is used again, or its release 
     CHECK(s.driver.pinned_bytes() + s.driver.host_bytes() == 0);
 }
 
-TEST_CASE("Staged transfer: nothing to do, and destroyed in the middle") {
-    Setup s;
-    const auto none = staged_transfer(s.driver, Direction::out, {}, s.shelf, s.ring, {}, nullptr, {});
-    none->start();
-    CHECK(none->wait().ok());
-    bool done = false;
-    CHECK(none->query(done).ok());
-    CHECK(done);
-    {
-        auto dropped = s.make(Direction::out);
-        dropped->start();
-    }
-    CHECK(s.move(Direction::out).ok());
-}
-
 TEST_CASE("Staged transfer: buffers that copies may still reach are neither reused nor released") {
     struct Where {
         Call also; // besides the wait for the device: the copies' end, or already its mark
@@ -359,7 +251,7 @@ TEST_CASE(
     const Setup s;
     REQUIRE(s.move(Direction::out).ok());
     const auto engine = std::make_shared<Engine>(); // runs nothing on its own
-    const auto transfer = s.make(Direction::in, nullptr, {}, {.threads = 2, .executor = engine});
+    const auto transfer = s.make(Direction::in, {.threads = 2, .executor = engine});
     s.memory.write(2);
     transfer->start();
     CHECK(transfer->follow({}, Range{s.memory.address(), bytes}).ok());

@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,11 +32,10 @@ private:
 
 /// Has unlimited space from location 4096 on.
 struct Place final : BackupStore {
-    std::vector<Unit> saved, restored, prepared, compared, changed;
+    std::vector<Unit> saved, restored;
     std::vector<std::uint64_t> discarded;
     std::size_t room = 0;
     int clears = 0;
-    bool full = false;
     Status status{};
     Status held{};
 
@@ -46,7 +43,6 @@ struct Place final : BackupStore {
     Status put(const std::byte*, std::uint64_t, std::size_t) const noexcept override { return {}; }
     Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return {}; }
     Room grow(std::size_t bytes, const LiveSet&) override {
-        if (full) throw OutOfHostMemory{"full"};
         const Room made{4096 + room, bytes};
         room += bytes;
         return made;
@@ -59,7 +55,7 @@ struct Place final : BackupStore {
     }
     Status retry() noexcept override { return held; }
     void discard(std::uint64_t location, std::size_t) noexcept override { discarded.push_back(location); }
-    void prepare(std::vector<Unit> units) override { prepared = std::move(units); }
+    void prepare(std::vector<Unit>) override {}
     [[nodiscard]] std::unique_ptr<Transfer> moved() const {
         auto transfer = std::make_unique<Transfer>(HostDriver{}, std::vector<Piece>(1), CrewOptions{}, ProgressSink{},
                                                    std::make_unique<Done>(status));
@@ -74,10 +70,8 @@ struct Place final : BackupStore {
         restored = std::move(units);
         return moved();
     }
-    void compare(std::vector<Unit> units, const LiveSet&, CompareWith) override { compared = std::move(units); }
-    void change(const Unit& unit, std::size_t offset, const std::byte*, std::size_t bytes) override {
-        changed.push_back({unit.device + offset, unit.location + offset, bytes});
-    }
+    void compare(std::vector<Unit>, const LiveSet&, CompareWith) override {}
+    void change(const Unit&, std::size_t, const std::byte*, std::size_t) override {}
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
         return {nullptr, reinterpret_cast<const std::byte*>(location), bytes}; // NOLINT(performance-no-int-to-ptr)
     }
@@ -135,55 +129,6 @@ TEST_CASE("StoredSlot: only the parts of a block that are mapped") {
     CHECK(f.place->saved[0].bytes == 256);
 }
 
-TEST_CASE("StoredSlot: a save that fails has saved nothing; a full store is an exception before anything is written") {
-    Fixture f;
-    f.place->status = {StatusKind::other, 1, "failed"};
-    CHECK_FALSE(f.save().ok());
-    CHECK(f.slot.backed_up_bytes() == 0);
-    CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
-    f.place->status = {};
-    f.blocks.push_back({base + 2048, 256, 3});
-    f.place->saved.clear();
-    f.place->full = true;
-    CHECK_THROWS_AS((void)f.save(), OutOfHostMemory);
-    CHECK(f.place->saved.empty());
-    f.place->full = false;
-    CHECK(f.save().ok());
-    CHECK(f.slot.backed_up_bytes() == 1024);
-}
-
-TEST_CASE("StoredSlot: once saves blocks that are new, invalid, or whose save failed") {
-    Fixture f{{.refresh = Refresh::once}};
-    REQUIRE(f.save().ok());
-    CHECK(f.slot.resumed().ok());
-    CHECK(f.place->clears == 0); // it is needed for the next pause
-    REQUIRE(f.save().ok());
-    CHECK(f.place->saved.empty());
-    CHECK(f.place->compared.empty()); // not requested
-    f.blocks.push_back({base + 4096, 256, 3});
-    f.place->status = {StatusKind::other, 1, "failed"};
-    CHECK_FALSE(f.save().ok());
-    f.place->status = {};
-    REQUIRE(f.save().ok());
-    REQUIRE(f.place->saved.size() == 1);
-    CHECK(f.place->saved[0].device == base + 4096);
-    f.slot.invalidate();
-    CHECK(f.slot.backed_up_bytes() == 1024); // the only copy is never dropped
-    REQUIRE(f.save().ok());
-    CHECK(f.place->saved.size() == 3);
-}
-
-TEST_CASE("StoredSlot: bytes that are not retained are freed after the resume") {
-    Fixture f{{.retain = false}};
-    REQUIRE(f.save().ok());
-    REQUIRE(f.restore().ok());
-    CHECK(f.place->clears == 0); // a resume may still fail, and be repeated
-    CHECK(f.slot.resumed().ok());
-    CHECK(f.place->clears == 1);
-    CHECK(f.slot.backed_up_bytes() == 0);
-    CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
-}
-
 TEST_CASE("StoredSlot: a failed release is reported, after a resume and at close") {
     for (const bool retain : {true, false}) {
         Fixture f{{.retain = retain}};
@@ -221,37 +166,6 @@ TEST_CASE(
     REQUIRE(f.save().ok());
     CHECK(f.place->discarded.size() == 2);
     CHECK(f.place->room == 768); // in the space of the freed ones
-}
-
-TEST_CASE("StoredSlot: prepare assigns locations, and saves nothing") {
-    Fixture f;
-    f.slot.prepare(f.live());
-    CHECK(f.place->prepared.size() == 2);
-    CHECK(f.place->room == 768);
-    CHECK(f.slot.backed_up_bytes() == 0);
-    REQUIRE(f.restore().ok());
-    CHECK(f.place->restored.empty()); // there is nothing to restore yet
-    REQUIRE(f.save().ok());
-    CHECK(f.place->room == 768);
-}
-
-TEST_CASE("StoredSlot: a view is of the part that is asked for") {
-    Fixture f;
-    REQUIRE(f.save().ok());
-    const BackupView view = f.slot.view(1, 100, 7);
-    CHECK(reinterpret_cast<std::uintptr_t>(view.data()) == f.place->saved[0].location + 100);
-    CHECK(view.size_bytes == 7);
-}
-
-TEST_CASE("StoredSlot: saved bytes of a paused block are changed at their location") {
-    Fixture f;
-    CHECK_THROWS_AS(f.slot.write(f.blocks[0], 0, nullptr, 1), Misuse); // it has no backup
-    REQUIRE(f.save().ok());
-    f.slot.write(f.blocks[0], 10, nullptr, 20);
-    REQUIRE(f.place->changed.size() == 1);
-    CHECK(f.place->changed[0].device == base + 10);
-    CHECK(f.place->changed[0].location == f.place->saved.at(0).location + 10);
-    CHECK(f.place->changed[0].bytes == 20);
 }
 
 TEST_CASE("StoredSlot: the saved part of a block whose save failed is restored, and is not shown as the whole block") {

@@ -11,10 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -52,30 +49,6 @@ inline void check_clean(const Faulty& driver) {
     for (const std::string& text : driver.violations()) FAIL_CHECK(text);
     for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
 }
-
-/// Sums up the observed bytes, and throws on request.
-class Watching final : public PieceObserver {
-public:
-    void saved(const Unit& unit, const std::byte* bytes) override { see(unit, bytes); }
-    void restoring(const Unit& unit, const std::byte* bytes) override { see(unit, bytes); }
-
-    std::atomic<std::size_t> seen_bytes{0};
-    std::atomic<bool> right{true};
-    std::size_t throw_at = 0; ///< the n-th unit
-    Address base = 0;         ///< of the pattern with seed 1
-    std::vector<unsigned char> expected;
-
-private:
-    void see(const Unit& unit, const std::byte* bytes) {
-        if (throw_at != 0 && ++units_ == throw_at) throw std::runtime_error{"the observer says no"};
-        const auto* const from = reinterpret_cast<const unsigned char*>(bytes);
-        if (!std::equal(from, from + unit.bytes, expected.begin() + static_cast<std::ptrdiff_t>(unit.device - base))) {
-            right = false;
-        }
-        seen_bytes += unit.bytes;
-    }
-    std::atomic<std::size_t> units_{0};
-};
 
 /// Records the largest reported number of bytes.
 class Done {
