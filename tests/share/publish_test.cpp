@@ -157,6 +157,42 @@ Child reader_process(const Place& place) {
     }};
 }
 
+/// Becomes memsaver-keeper, whose output is what a child says.
+int become_keeper(const std::string& folder, const char* option = nullptr) {
+    (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
+    const char* const last = option == nullptr ? nullptr : folder.c_str();
+    (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", option == nullptr ? folder.c_str() : option, last, nullptr);
+    return 7;
+}
+
+/// A socket for what a service tells systemd: sd_notify(3), sd_listen_fds(3).
+struct Notified {
+    Notified() {
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        REQUIRE(::bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    }
+    const Place place{};
+    const std::string path = place.folder + "/notify";
+    const detail::ShareFd notify = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+};
+
+// What most cases begin with.
+struct WithEngine {
+    const Place place{};
+    Engine engine{place};
+};
+
+struct Published : WithEngine {
+    Published() { (void)engine.publish(); }
+};
+
+struct WithModel : Published {
+    Reader reader{place};
+    const Attached model = reader.attach();
+};
+
 } // namespace
 
 TEST_CASE("publish: the hash function is XXH64") {
@@ -223,10 +259,7 @@ TEST_CASE("publish: a model outlives its publisher as long as any process has it
     CHECK(contains(text_of<Unavailable>([&] { (void)late.attach(); }), "nothing is in this share"));
 }
 
-TEST_CASE("publish: readers share the pages, and each has copies of its own") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
+TEST_CASE_FIXTURE(Published, "publish: readers share the pages, and each has copies of its own") {
     const std::size_t before = free_bytes(place);
     Reader one{place};
     Reader two{place};
@@ -239,12 +272,7 @@ TEST_CASE("publish: readers share the pages, and each has copies of its own") {
     b.verify();
 }
 
-TEST_CASE("publish: a reader's pause takes its mapping away, and keeps what it wrote") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
-    Reader reader{place};
-    const Attached model = reader.attach();
+TEST_CASE_FIXTURE(WithModel, "publish: a reader's pause takes its mapping away, and keeps what it wrote") {
     std::memset(model.at("scales").writable(), 7, 1000);
     const void* const address = model.at("first").data;
     for (int round = 0; round < 3; ++round) {
@@ -266,10 +294,7 @@ TEST_CASE("publish: a reader's pause takes its mapping away, and keeps what it w
     CHECK(right(reader.attach()));
 }
 
-TEST_CASE("publish: a reader's tag does what tags do") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
+TEST_CASE_FIXTURE(Published, "publish: a reader's tag does what tags do") {
     Reader reader{place};
     MemorySaver<>& saver = reader.saver;
     const Attached model = reader.attach();
@@ -319,9 +344,7 @@ TEST_CASE("publish: a reader's tag does what tags do") {
     model.verify();
 }
 
-TEST_CASE("publish: versions stand side by side") {
-    const Place place;
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine, "publish: versions stand side by side") {
     const std::uint64_t old = engine.publish("1");
     CHECK(contains(text_of<Misuse>([&] { (void)engine.publish("1"); }), "is published already"));
     Engine next{place};
@@ -344,9 +367,8 @@ TEST_CASE("publish: versions stand side by side") {
     CHECK_THROWS_AS((void)reader.attach({.version = "1"}), Misuse); // has it already
 }
 
-TEST_CASE("publish: the version that was published last is attached, wherever the clock has gone since") {
-    const Place place;
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine,
+                  "publish: the version that was published last is attached, wherever the clock has gone since") {
     const detail::ShareFolder folder{"", place.folder};
     detail::Keeper before{folder, 200ms};
     auto made = std::make_shared<detail::Publication>();
@@ -359,9 +381,7 @@ TEST_CASE("publish: the version that was published last is attached, wherever th
     CHECK(reader.attach().tag() == "model@2");
 }
 
-TEST_CASE("publish: the hash is of names and bytes, wherever they lie") {
-    const Place place;
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine, "publish: the hash is of names and bytes, wherever they lie") {
     Engine same{place};
     const std::uint64_t hash = engine.publish("1");
     CHECK(hash == same.publish("2"));
@@ -487,9 +507,7 @@ TEST_CASE("publish: a kernel of the device makes the same hashes, and the host i
     }
 }
 
-TEST_CASE("publish: the published pages are read-only, and are given to nobody else") {
-    const Place place;
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and are given to nobody else") {
     Arena weights = engine.saver.arena("weights");
     SUBCASE("a write ends the process, as on a device it ends the context") {
         Child writer{[&] {
@@ -570,9 +588,7 @@ TEST_CASE("publish: published pages that their publisher releases are not grante
     model.verify();
 }
 
-TEST_CASE("publish: free space reads as zero for others") {
-    const Place place;
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine, "publish: free space reads as zero for others") {
     Arena weights = engine.saver.arena("weights");
     void* const secret = engine.block("weights", 2 * page, 0x55);
     weights.deallocate(secret, already_idle);
@@ -590,9 +606,7 @@ TEST_CASE("publish: free space reads as zero for others") {
     CHECK(found == 0);
 }
 
-TEST_CASE("publish: misuse is refused, and changes nothing") {
-    const Place place;
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine, "publish: misuse is refused, and changes nothing") {
     const auto refused = [&](const PublishOptions& options, const char* tag = "weights") {
         return text_of<Misuse>([&] { (void)engine.share.publish("model", engine.saver, tag, options); });
     };
@@ -683,10 +697,8 @@ TEST_CASE("publish: a withdrawal frees the pages once the last reader has gone")
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE("publish: what is withdrawn while a reader attaches it is not published again by the reader") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
+TEST_CASE_FIXTURE(Published,
+                  "publish: what is withdrawn while a reader attaches it is not published again by the reader") {
     const auto machine = std::make_shared<Watched>(place.device());
     Reader reader{place, AnyDriver{machine}};
     machine->at_import = [&] { engine.share.withdraw("model"); };
@@ -705,10 +717,7 @@ TEST_CASE("publish: what is withdrawn while a reader attaches it is not publishe
     CHECK(detail::Keeper{folder, 200ms}.list().empty());
 }
 
-TEST_CASE("publish: who has connected to a keeper and says nothing keeps nobody waiting") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
+TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says nothing keeps nobody waiting") {
     const detail::ShareFolder folder{"", place.folder};
     std::vector<detail::ShareFd> silent;
     for (const std::string& keeper : folder.names("keep"))
@@ -736,12 +745,7 @@ TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdr
     publisher.kill(SIGKILL);
 }
 
-TEST_CASE("publish: bytes that somebody wrote are found") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
-    Reader reader{place};
-    const Attached model = reader.attach();
+TEST_CASE_FIXTURE(WithModel, "publish: bytes that somebody wrote are found") {
     model.verify();
     const detail::ShareFolder folder{"", place.folder};
     const detail::Keeper asking{folder, 200ms};
@@ -857,23 +861,12 @@ TEST_CASE("publish: a process at its limit of descriptors says so, and its tag s
 
 TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {
     const Place place;
-    const auto start = [&] {
-        return Child{[&] {
-            (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
-            (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", place.folder.c_str(), nullptr);
-            return 1;
-        }};
-    };
     std::optional<Engine> engine{std::in_place, place};
     (void)engine->publish("1");
-    Child keeper = start();
+    Child keeper{[&] { return become_keeper(place.folder); }};
     REQUIRE(keeper.next() == 'm'); // its line
     (void)engine->publish("2");
-    Child list{[&] {
-        (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
-        (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", "--list", place.folder.c_str(), nullptr);
-        return 1;
-    }};
+    Child list{[&] { return become_keeper(place.folder, "--list"); }};
     const std::string listed = list.rest();
     CHECK_MESSAGE(contains(listed, "model@1\t"), listed);
     CHECK_MESSAGE(contains(listed, "model@2\t"), listed);
@@ -897,23 +890,13 @@ TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, un
     (void)another.publish("3");
     keeper.kill(SIGTERM);
     CHECK(keeper.wait() == 0);
-    Child refused{[] {
-        (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", "/no/such/folder", nullptr);
-        return 7;
-    }};
+    Child refused{[] { return become_keeper("/no/such/folder"); }};
     CHECK(contains(refused.rest(), "cannot use the folder"));
     CHECK(refused.wait() == 1);
 }
 
-// The part of systemd: sd_notify(3), sd_listen_fds(3).
-TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with systemd, for its next life") {
-    const Place place;
-    const std::string path = place.folder + "/notify";
-    const detail::ShareFd notify = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    REQUIRE(::bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+TEST_CASE_FIXTURE(Notified,
+                  "publish: memsaver-keeper as a service leaves what it keeps with systemd, for its next life") {
     const detail::ShareFolder folder{"", place.folder};
     std::map<std::string, int> stored; // no ShareFd, which a child does not have
     int ready = 0;
@@ -944,13 +927,11 @@ TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with syste
                 names += (names.empty() ? "" : ":") + name;
                 passed.push_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 100));
             }
-            (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
             for (std::size_t i = 0; i < passed.size(); ++i) (void)::dup2(passed[i], 3 + static_cast<int>(i));
             (void)::setenv("NOTIFY_SOCKET", path.c_str(), 1);
             (void)::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
             (void)::setenv("LISTEN_FDNAMES", names.c_str(), 1);
-            (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", place.folder.c_str(), nullptr);
-            return 1;
+            return become_keeper(place.folder);
         }};
     };
     std::size_t all = 0; // that are stored for a publication
@@ -989,23 +970,14 @@ TEST_CASE("publish: memsaver-keeper as a service leaves what it keeps with syste
     }
 }
 
-TEST_CASE("publish: memsaver-keeper does not wait for a systemd that hears nothing") {
-    const Place place;
-    const std::string path = place.folder + "/notify";
-    const detail::ShareFd notify = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    REQUIRE(::bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper does not wait for a systemd that hears nothing") {
     const detail::ShareFd full = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     REQUIRE(::connect(full.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     while (::send(full.get(), "x", 1, 0) == 1) {
     }
     Child keeper{[&] {
-        (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
         (void)::setenv("NOTIFY_SOCKET", path.c_str(), 1);
-        (void)::execl(MEMSAVER_KEEPER, "memsaver-keeper", place.folder.c_str(), nullptr);
-        return 1;
+        return become_keeper(place.folder);
     }};
     CHECK(keeper.next() == 'm'); // after a second
     keeper.kill(SIGTERM);
@@ -1032,10 +1004,7 @@ TEST_CASE("publish: a forked child has nothing that its parent published or atta
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE("publish: strangers on a keeper's socket do no harm, and what they publish is ignored") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
+TEST_CASE_FIXTURE(Published, "publish: strangers on a keeper's socket do no harm, and what they publish is ignored") {
     const detail::ShareFolder folder{"", place.folder};
     for (const std::string& name : folder.names("keep")) {
         for (const std::size_t bytes : {std::size_t{1}, std::size_t{250}, std::size_t{4000}}) {
@@ -1115,10 +1084,7 @@ TEST_CASE("publish: each driver call fails, and the tag is its publisher's as be
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE("publish: each driver call of an attach fails, and the next attach works") {
-    const Place place;
-    Engine engine{place};
-    (void)engine.publish();
+TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and the next attach works") {
     struct Fixture {
         explicit Fixture(const Place& place) : driver{place.device()}, reader{place, driver} {}
         FaultyDriver<HostDriver> driver;

@@ -69,6 +69,14 @@ struct Desk {
         room.hear(link, message, now);
         if (!held_back) room.look(now);
     }
+    void tell(int link, const ShareFacts& facts) {
+        ShareMessage message;
+        message.kind = Kind::facts;
+        message.facts = facts;
+        now += 1ms;
+        room.hear(link, message, now);
+        if (!held_back) room.look(now);
+    }
     /// Has used what it holds since it was asked, and so long ago.
     void recent(int link, std::chrono::nanoseconds since) {
         ShareMessage message;
@@ -235,11 +243,7 @@ TEST_CASE("share room: who waits is not asked for its own want, whatever it says
     desk.say(2, Kind::gave, 0);
     desk.say(1, Kind::cancel, 0, 11);
     CHECK(desk.heard().empty());
-    ShareMessage lends;
-    lends.kind = Kind::facts;
-    lends.facts.lends = 2;
-    desk.room.hear(2, lends, desk.now);
-    desk.room.look(desk.now);
+    desk.tell(2, {.lends = 2});
     CHECK(desk.heard().empty());
 }
 
@@ -352,14 +356,7 @@ TEST_CASE("share room: who begins to lend is asked at once, and counts as idle f
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 10, 0, 0, false);
     desk.join(3, 10);
-    const auto lends = [&](int link, bool yes) {
-        ShareMessage message;
-        message.kind = Kind::facts;
-        message.facts.lends = yes ? 1 : 0;
-        desk.now += 1ms;
-        desk.room.hear(link, message, desk.now);
-        desk.room.look(desk.now);
-    };
+    const auto lends = [&](int link, bool yes) { desk.tell(link, {.lends = yes ? 1U : 0U}); };
     desk.want(1, 10, 11, long_time);
     CHECK(desk.heard() == "3 lend 10");
     desk.say(3, Kind::gave, 0);
@@ -433,12 +430,8 @@ TEST_CASE("share room: messages sent before a request count, whichever connectio
     desk.room.look(desk.now);
     CHECK(desk.heard() == "1 grant 4");
 
-    ShareMessage lends;
-    lends.kind = Kind::facts;
-    lends.facts.held = 6;
-    lends.facts.lends = 1;
     desk.want(1, 8, 12);
-    desk.room.hear(2, lends, desk.now);
+    desk.tell(2, {.lends = 1, .held = 6});
     desk.room.look(desk.now);
     CHECK(desk.heard() == "2 lend 6");
 }
