@@ -1223,17 +1223,6 @@ static void* work(void* context) {
     return NULL;
 }
 
-static int stop = 0;
-
-static void* make_and_drop(void* unused) {
-    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-        void* block = NULL;
-        OK(memsaver_allocate(saver, "comes and goes", 4096, 0, &block));
-        OK(memsaver_drop(saver, TAGS("comes and goes")));
-    }
-    return unused;
-}
-
 static void test_threads(void) {
     open_saver();
     pthread_barrier_t together;
@@ -1244,22 +1233,6 @@ static void test_threads(void) {
     for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&together);
     for (int i = 0; i < 2; ++i) CHECK(usage_of(workers[i].tag).used_bytes == 50 * 1000);
-
-    // Calls on all tags leave out those that another thread drops meanwhile.
-    CHECK(pthread_create(&threads[0], NULL, make_and_drop, NULL) == 0);
-    for (int i = 0; i < 100; ++i) {
-        size_t bytes = 0;
-        memsaver_usage usage = MEMSAVER_USAGE_INIT;
-        OK(memsaver_prepare(saver, ALL));
-        OK(memsaver_pause(saver, ALL, NULL, NULL));
-        OK(memsaver_get_usage(saver, ALL, &usage));
-        OK(memsaver_bytes_to_resume(saver, ALL, &bytes));
-        OK(memsaver_resume(saver, ALL, NULL, NULL));
-        OK(memsaver_invalidate(saver, ALL));
-        OK(memsaver_trim(saver, ALL, NULL, NULL));
-    }
-    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    pthread_join(threads[0], NULL);
     memsaver_destroy(saver);
 }
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -168,86 +167,6 @@ static void test_forks(void) {
     memsaver_destroy(saver);
 }
 
-// --- Limits ---
-
-static void limit(int which, size_t most) {
-    struct rlimit now;
-    getrlimit(which, &now);
-    now.rlim_cur = most;
-    setrlimit(which, &now);
-}
-
-static void reach_limits(void* unused) {
-    (void)unused;
-    memsaver_saver* saver = made();
-    make_tag_of(saver, MEMSAVER_FILE_BACKUP, "/tmp");
-    void* block = NULL;
-    OK(memsaver_allocate(saver, tag, 4 * MIB, 0, &block));
-    memset(block, 7, 4 * MIB);
-    limit(RLIMIT_FSIZE, MIB);
-    CHECK(memsaver_pause(saver, &tag, 1, NULL, NULL) == MEMSAVER_DRIVER_ERROR);
-    CHECK(strstr(memsaver_last_error(), "RLIMIT_FSIZE") != NULL);
-    CHECK(((unsigned char*)block)[4 * MIB - 1] == 7);
-    limit(RLIMIT_FSIZE, RLIM_INFINITY);
-#ifndef __SANITIZE_ADDRESS__ // it takes addresses of its own
-#ifndef __SANITIZE_THREAD__
-    FILE* file = fopen("/proc/self/statm", "r");
-    size_t pages = 0;
-    CHECK(file != NULL && fscanf(file, "%zu", &pages) == 1);
-    if (file != NULL) fclose(file);
-    limit(RLIMIT_AS, pages * (size_t)sysconf(_SC_PAGESIZE) + 16 * MIB);
-    CHECK(memsaver_allocate(saver, "more", 128 * MIB, 0, &block) == MEMSAVER_OUT_OF_ADDRESSES);
-    CHECK(strstr(memsaver_last_error(), "RLIMIT_AS") != NULL);
-#endif
-#endif
-    memsaver_destroy(saver);
-}
-
-// --- Descriptors and directories that are the process's ---
-
-/// As a daemon does: a program closes all descriptors, and its next file has the number of the backup's.
-static void close_descriptors(void* unused) {
-    (void)unused;
-    memsaver_saver* saver = made();
-    make_tag_of(saver, MEMSAVER_FILE_BACKUP, "/tmp");
-    void* block = NULL;
-    OK(memsaver_allocate(saver, tag, MIB, 0, &block));
-    memset(block, 7, MIB);
-    const int next = open("/dev/null", O_RDONLY); // what is opened from here on is the pause's
-    CHECK(next >= 0 && close(next) == 0);
-    OK(memsaver_pause(saver, &tag, 1, NULL, NULL));
-    for (int i = next; i < next + 16; ++i) (void)close(i);
-    char path[] = "/tmp/memsaver_c_process_XXXXXX";
-    const int own = mkstemp(path);
-    CHECK(own >= 0 && unlink(path) == 0 && write(own, "mine", 4) == 4);
-    for (int i = next; i < next + 16; ++i) CHECK(i == own || dup2(own, i) == i);
-    CHECK(memsaver_resume(saver, &tag, 1, NULL, NULL) == MEMSAVER_DRIVER_ERROR);
-    CHECK(memsaver_close(saver) == MEMSAVER_DRIVER_ERROR); // the file cannot be closed
-    memsaver_destroy(saver);
-    char bytes[8];
-    CHECK(pread(own, bytes, sizeof bytes, 0) == 4 && memcmp(bytes, "mine", 4) == 0);
-}
-
-/// Relative paths mean what they meant when they were given.
-static void change_directory(void* unused) {
-    (void)unused;
-    char directory[] = "/tmp/memsaver_c_process_XXXXXX";
-    CHECK(mkdtemp(directory) != NULL && chdir(directory) == 0);
-    FILE* file = fopen("model", "w");
-    CHECK(file != NULL && fputs("weights", file) >= 0 && fclose(file) == 0);
-    memsaver_saver* saver = made();
-    make_tag_of(saver, MEMSAVER_FILE_SOURCE, NULL);
-    void* block = NULL;
-    OK(memsaver_allocate(saver, tag, 4096, 0, &block));
-    OK(memsaver_load(saver, block, 7, "model", 0));
-    CHECK(chdir("/") == 0);
-    OK(memsaver_pause(saver, &tag, 1, NULL, NULL));
-    OK(memsaver_resume(saver, &tag, 1, NULL, NULL));
-    CHECK(memcmp(block, "weights", 7) == 0);
-    memsaver_destroy(saver);
-    CHECK(chdir(directory) == 0 && unlink("model") == 0 && rmdir(directory) == 0);
-}
-
 // --- Blocks for PyTorch ---
 
 static void free_for_torch(void* context, const memsaver_event* event) {
@@ -303,9 +222,6 @@ static void end_with_a_block(void* unused) {
 int main(void) {
     in_child("pthread_exit in main", leave_main, NULL); // before any other thread exists
     in_child("cancelled threads", cancel, NULL);
-    in_child("limits", reach_limits, NULL);
-    in_child("descriptors that the program closed", close_descriptors, NULL);
-    in_child("relative paths", change_directory, NULL);
     in_child("the end of a saver that a block has kept", end_with_a_block, NULL);
     test_forks();
     return failures != 0;

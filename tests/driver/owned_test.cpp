@@ -132,19 +132,6 @@ TEST_CASE_TEMPLATE("an owner reports how closing went, and retries what is still
     if (!Owner::once) CHECK(driver.everything_given_back());
 }
 
-TEST_CASE("OwnedStream: closes it without waiting for its work") {
-    const Machine driver{HostDriver{64_MiB}};
-    bool done = false;
-    {
-        OwnedStream stream;
-        REQUIRE(stream.open(driver).ok());
-        REQUIRE(driver.inner().hold(stream.get()).ok());
-        REQUIRE(driver.inner().enqueue(stream.get(), [&] { done = true; }).ok());
-    }
-    REQUIRE(driver.drain().ok()); // its work still runs
-    CHECK(done);
-}
-
 TEST_CASE("OwnedPages: counts its bytes for as long as it owns them") {
     const Machine driver{HostDriver{8_MiB}};
     OwnedPages pages;
@@ -161,15 +148,6 @@ TEST_CASE("OwnedPages: counts its bytes for as long as it owns them") {
     CHECK(driver.everything_given_back());
 }
 
-TEST_CASE("Reservation: addresses of its size at its alignment") {
-    const Machine driver{HostDriver{64_MiB}};
-    Reservation addresses;
-    REQUIRE(addresses.open(driver, std::size_t{8_MiB}, std::size_t{16_MiB}).ok());
-    CHECK(addresses.get().address % 16_MiB == 0);
-    CHECK(addresses.get().bytes == 8_MiB);
-    CHECK(driver.reserved_bytes() == 8_MiB);
-}
-
 namespace {
 
 struct Mapped {
@@ -182,26 +160,6 @@ struct Mapped {
 };
 
 } // namespace
-
-TEST_CASE("Mapping: bytes can be used while it lives and access is allowed") {
-    Mapped fixture;
-    {
-        Mapping mapping;
-        CHECK_FALSE(mapping.owns());
-        CHECK(mapping.close().ok());
-        REQUIRE(fixture.map(mapping).ok());
-        CHECK(mapping.owns());
-        REQUIRE(fixture.driver.allow_access(mapping.get().address, mapping.get().bytes).ok());
-        auto* bytes = reinterpret_cast<unsigned char*>(fixture.addresses.get().address);
-        bytes[2_MiB - 1] = 7;
-        CHECK(bytes[2_MiB - 1] == 7);
-        const Mapping other{std::move(mapping)};
-        CHECK(other.owns());
-        CHECK(fixture.driver.mapped_bytes() == 2_MiB);
-    }
-    CHECK(fixture.driver.mapped_bytes() == 0);
-    CHECK(fixture.driver.violations().empty());
-}
 
 TEST_CASE("Mapping: a failing map owns nothing, and a failing unmap keeps it, to be tried again") {
     Mapped fixture;

@@ -288,31 +288,6 @@ TEST_CASE("host captures: begin and end belong together") {
     CHECK(s.driver.counts().graphs == 2);
 }
 
-TEST_CASE("lanes: one for each direction, which belong to the machine and are not counted") {
-    const HostDriver driver = machine();
-    const HostDriver copy = driver; // NOLINT(performance-unnecessary-copy-initialization): it shares the lanes
-    StreamRef out;
-    StreamRef in;
-    StreamRef again;
-    REQUIRE(driver.lane(Direction::out, out).ok());
-    REQUIRE(driver.lane(Direction::in, in).ok());
-    CHECK(out != in);
-    CHECK(out != StreamRef{});
-    REQUIRE(copy.lane(Direction::out, again).ok());
-    CHECK(again == out);
-    REQUIRE(copy.lane(Direction::in, again).ok());
-    CHECK(again == in);
-    CHECK(driver.counts() == HostCounts{});
-    const StreamRef stream = open_stream(driver);
-    CHECK(driver.counts().streams == 1);
-    CHECK(stream != out);
-    CHECK(stream != in);
-    CHECK(driver.close_stream(stream).ok());
-    CHECK(driver.counts() == HostCounts{});
-    driver.lose();
-    CHECK(driver.lane(Direction::out, out).kind == StatusKind::gone);
-}
-
 TEST_CASE("lanes: work passes in order on each, and one does not wait for the other") {
     const HostDriver driver = machine();
     Mapped a{driver};

@@ -300,24 +300,6 @@ TEST_CASE("plain memory, and memory of others") {
     CHECK_THROWS_AS((void)bench.engine.allocate_plain(0, 4_GiB), OutOfMemory);
 }
 
-TEST_CASE("a driver that fails leaves the engine usable") {
-    Bench bench{host_machine};
-    void* const block = bench.allocate("a", 8_MiB, Keep::pinned);
-    write_pattern(bench.machine.driver, block, 8_MiB, 1);
-    for (const Call call : {Call::create, Call::map, Call::allow_access, Call::copy_to_device}) {
-        CHECK(bench.engine.pause("a"));
-        bench.machine.driver.fail({.call = call});
-        CHECK_THROWS_AS(bench.engine.resume("a"), Error);
-        CHECK(bench.engine.resume("a"));
-        CHECK(has_pattern(bench.machine.driver, block, 8_MiB, 1));
-    }
-    bench.machine.driver.fail({.call = Call::release});
-    CHECK(bench.engine.free(block)); // the block is free; the next trim releases its pages
-    CHECK(bench.mapped() != 0);
-    (void)bench.engine.trim();
-    CHECK(bench.mapped() == 0);
-}
-
 TEST_CASE("a pause that fails leaves no backup to be read") {
     Bench bench{host_machine};
     void* const block = bench.allocate("a", 4_MiB, Keep::pinned);
@@ -332,20 +314,6 @@ TEST_CASE("a pause that fails leaves no backup to be read") {
     CHECK(bench.engine.backup_of(block, 4_MiB) != nullptr);
     CHECK(bench.engine.resume("a"));
     CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 2));
-}
-
-TEST_CASE("a pause whose pages cannot be released keeps the bytes, and another one goes on") {
-    Bench bench{host_machine};
-    void* const block = bench.allocate("a", 4_MiB, Keep::pinned);
-    write_pattern(bench.machine.driver, block, 4_MiB, 1);
-    bench.machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards}); // after everything has been saved
-    CHECK_THROWS_AS(bench.engine.pause("a"), Error);
-    bench.machine.driver.heal();
-    CHECK(bench.engine.backup_of(block, 4_MiB) != nullptr);
-    CHECK(bench.engine.pause("a"));
-    CHECK(bench.mapped() == 0);
-    CHECK(bench.engine.resume("a"));
-    CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 1));
 }
 
 TEST_CASE("plain memory can use pages that no block needs") {

@@ -74,9 +74,7 @@ const std::vector<PlainFree>& plain_frees() {
 
 } // namespace
 
-TEST_CASE("every way to allocate and to deallocate" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "every way to allocate and to deallocate" * on_machines) {
     ArenaResource resource{saver.arena("cccl", HostBackup{})};
     const ::cuda::stream_ref stream{cudaStream_t{}};
 
@@ -106,8 +104,7 @@ TEST_CASE("every way to allocate and to deallocate" * on_machines) {
     CHECK(next == blocks.size());
 }
 
-TEST_CASE("copies are equal and keep the memory alive, beyond region and saver" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "copies are equal and keep the memory alive, beyond region and saver" * on_machines) {
     std::vector<ArenaResource> kept;
     {
         MemorySaver saver{machine.driver};
@@ -165,9 +162,7 @@ TEST_CASE("a block freed without a stream waits for the device, and freeing does
     }
 }
 
-TEST_CASE("0 bytes, no room, an alignment that is no power of two" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "0 bytes, no room, an alignment that is no power of two" * on_machines) {
     ArenaResource resource{saver.arena("cccl")};
     const ::cuda::stream_ref stream{cudaStream_t{}};
     CHECK(resource.allocate(stream, 0) == nullptr);
@@ -182,8 +177,7 @@ TEST_CASE("0 bytes, no room, an alignment that is no power of two" * on_machines
     CHECK(resource.allocate(stream, 32_MiB) != nullptr);
 }
 
-TEST_CASE("deallocation never throws" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "deallocation never throws" * on_machines) {
     int told = 0;
     MemorySaver saver{machine.driver,
                       {.events = [&](const Event& event) { told += event.kind == EventKind::ignored ? 1 : 0; }}};
@@ -209,9 +203,7 @@ TEST_CASE("deallocation never throws" * on_machines) {
     CHECK_THROWS_AS((void)resource.allocate(stream, 1_MiB), Misuse);
 }
 
-TEST_CASE("references and owners that hide the type" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "references and owners that hide the type" * on_machines) {
     ArenaResource resource{saver.arena("cccl")};
     const ::cuda::stream_ref stream{cudaStream_t{}};
 #if CCCL_VERSION < 3001000
