@@ -793,6 +793,24 @@ TEST_CASE("publish: what a reader maps makes no room, and needs none") {
     engine.saver.deallocate(rest);
 }
 
+TEST_CASE("publish: what is published makes no room until it is withdrawn") {
+    const Place place;
+    Engine engine{place};
+    (void)engine.publish();
+    const std::size_t held = engine.saver.arena("weights").usage().mapped_bytes;
+    (void)engine.block("own", 8 * page, 7);
+    (void)engine.saver.use("weights"); // is idle for longer
+    (void)engine.saver.use("own");
+    CHECK(engine.saver.reclaim(page).bytes() == 8 * page);
+    CHECK(engine.saver.arena("weights").usage().state == "active");
+    SUBCASE("paused all the same, it frees nothing") { CHECK(engine.saver.pause("weights").released_bytes == 0); }
+    SUBCASE("withdrawn") {
+        engine.share.withdraw("model");
+        CHECK(engine.saver.reclaim(page).bytes() == held);
+        CHECK(engine.saver.arena("weights").usage().state == "paused");
+    }
+}
+
 TEST_CASE("publish: a process that may not write a file as large as the manifest is told so, and not ended") {
     const Place place;
     Child publisher{[&] {

@@ -559,8 +559,13 @@ public:
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_.load(); }
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return margin_.load(); }
-    /// Pages of exactly this size are kept by others: they take no memory here, and a pause frees none.
-    void set_borrowed(std::size_t bytes) noexcept { borrowed_.store(bytes); }
+    /// Before any allocation. A handle of exactly this size is a publication that others keep.
+    void set_borrowed(std::size_t bytes) noexcept { borrowed_ = bytes; }
+    /// What is sealed is kept as long as this lives. Requires the turn.
+    void set_published(std::weak_ptr<const void> publication) noexcept {
+        const std::lock_guard lock{mutex_};
+        published_.swap(publication);
+    }
 
     /// Returns the physical bytes of all existing handles.
     [[nodiscard]] std::size_t mapped_bytes() const noexcept {
@@ -568,12 +573,11 @@ public:
     }
     /// Returns those that a pause of everything would give back.
     [[nodiscard]] std::size_t bytes_to_pause() const noexcept {
-        if (borrowed_.load() == 0) return mapped_bytes();
         const std::lock_guard lock{mutex_};
         std::size_t bytes = mapped_bytes();
         for (const auto& memory : memories_) {
             if (memory->state != Memory::State::active) continue; // an operation has it in hand
-            for (const Extent& extent : memory->extents) bytes -= std::min(bytes, borrowed(extent));
+            for (const Extent& extent : memory->extents) bytes -= std::min(bytes, bytes_kept(extent));
         }
         return bytes;
     }
@@ -624,7 +628,7 @@ public:
         for (const auto& memory : memories_) {
             if (memory->state != Memory::State::paused) continue;
             paused.push_back(memory.get());
-            for (const Extent& extent : memory->extents) bytes += extent.owns ? 0 : extent.bytes - borrowed(extent);
+            for (const Extent& extent : memory->extents) bytes += extent.owns ? 0 : extent.bytes - bytes_kept(extent);
             for (const Range& dead : dead_ranges(*memory)) bytes -= std::min(bytes, dead.bytes);
         }
         if (bytes != 0) each_scratch(paused, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
@@ -901,8 +905,9 @@ private:
 
     // --- pages: none of these takes the mutex ---
 
-    [[nodiscard]] std::size_t borrowed(const Extent& extent) const noexcept {
-        return extent.bytes == borrowed_.load() ? extent.bytes : 0;
+    /// Returns the bytes of an extent that others have too: releasing it frees none.
+    [[nodiscard]] std::size_t bytes_kept(const Extent& extent) const noexcept {
+        return extent.bytes == borrowed_ || (extent.sealed && !published_.expired()) ? extent.bytes : 0;
     }
     Status create(Extent& extent) noexcept {
         const Status status = driver_.create(extent.bytes, extent.pages);
@@ -1635,7 +1640,8 @@ private:
     std::atomic<bool> unsettled_{false};
     std::atomic<std::size_t> capacity_;
     std::atomic<std::size_t> margin_;
-    std::atomic<std::size_t> borrowed_{0};
+    std::size_t borrowed_ = 0;
+    std::weak_ptr<const void> published_;
     std::atomic<std::size_t> physical_bytes_{0}; // of all handles
     std::atomic<std::size_t> peak_bytes_{0};
     std::atomic<std::size_t> elastic_bytes_{0};

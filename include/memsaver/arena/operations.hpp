@@ -126,6 +126,7 @@ public:
             Extent& extent = *extents_[i];
             const Target target = targets_.empty() ? Target{} : targets_[i];
             const bool handed = target.extent != nullptr;
+            const std::size_t kept = core_->bytes_kept(extent);
             const Status status = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
                                   : handed                 ? core_->unmap(extent)
                                                            : core_->drop_active(extent);
@@ -134,7 +135,7 @@ public:
                 target.core->take_over(*target.extent, *core_, extent);
                 row_.handed_bytes += extent.bytes;
             } else if (status.ok()) {
-                row_.released_bytes += extent.bytes - core_->borrowed(extent);
+                row_.released_bytes += extent.bytes - kept;
             }
         }
     }

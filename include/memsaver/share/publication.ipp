@@ -136,7 +136,10 @@ public:
         publication.descriptors.front() = manifest_.write(copies);
     }
 
-    void done() noexcept { done_ = true; }
+    void done(const Keeper::Kept& kept) noexcept {
+        core().set_published(kept);
+        done_ = true;
+    }
 
 private:
     [[nodiscard]] ArenaCore& core() const { return arena_.base(); }
@@ -249,7 +252,7 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
         facts.id = random_number();
         kept = std::make_shared<const Publication>(std::move(publication));
         keeper.keep(kept, true);
-        publishing.done();
+        publishing.done(kept);
     }
     if (const Status status = keeper.offer(*kept); !status.ok())
         saver.ignore(saver.arena(tag).base(), status, "give the publication to all keepers");
