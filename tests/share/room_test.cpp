@@ -321,6 +321,38 @@ TEST_CASE("share room: a lender that does not answer is passed by, and so is one
     CHECK(desk.heard() == "1 grant 8");
 }
 
+TEST_CASE("share room: a lender that says that it is giving has more time, but not without end") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 10);
+    desk.want(1, 8, 11);
+    CHECK(desk.heard() == "2 lend 8");
+    const auto begun = desk.now;
+    while (desk.now < begun + ShareRoom::gives_within) {
+        desk.now += 50ms;
+        desk.say(1, Kind::still, 0, 11);
+        desk.say(2, Kind::giving, 0, desk.asked);
+        if (desk.now < begun + ShareRoom::gives_within - 100ms) REQUIRE(desk.heard().empty());
+    }
+    desk.room.look(desk.now + 50ms);
+    CHECK(desk.heard() == "1 deny 8");
+}
+
+TEST_CASE("share room: who waits and does not say so any more is passed by until it does") {
+    Desk desk;
+    desk.join(1, 0, 0, 0, false);
+    desk.join(2, 0, 0, 0, false);
+    desk.want(1, 8, 11, ShareRoom::without_limit);
+    desk.free = 8;
+    desk.now += ShareRoom::silent_after + 1ms;
+    desk.want(2, 4, 21);
+    CHECK(desk.heard() == "2 grant 4");
+    desk.say(2, Kind::took, 4);
+    desk.free = 8;
+    desk.say(1, Kind::still, 0, 11);
+    CHECK(desk.heard() == "1 grant 8");
+}
+
 TEST_CASE("share room: a late answer is not taken for that to the next question") {
     Desk desk;
     desk.join(1, 0, 0, 0, false);

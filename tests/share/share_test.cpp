@@ -817,6 +817,19 @@ TEST_CASE("share: a forked child keeps its own files, whatever number they have"
     CHECK(child.wait() == 0);
 }
 
+TEST_CASE("share: a lender that takes longer to give than to answer is waited for") {
+    const Place place;
+    const Share one = place.join({.name = "one", .answer_within = 50ms});
+    const Share two = place.join({.name = "two", .answer_within = 50ms});
+    MemorySaver<> a{one.driver()};
+    (void)fill(a, "idle", 40 * page, 5);
+    a.set_evictable("idle", true);
+    const Lending lent = one.lend(a);
+    const Hook hook = a.before_pause([](const PauseEvent&) { std::this_thread::sleep_for(400ms); });
+    MemorySaver<> b{two.driver()};
+    CHECK(b.arena("weights").allocate(50 * page) != nullptr);
+}
+
 TEST_CASE("share: everything that lends may end while a hook of it runs, which has ended the lending") {
     const Place place;
     const Share two = place.join({.name = "two"});
@@ -928,6 +941,29 @@ TEST_CASE("share: members that are stopped are skipped") {
         waiting.join();
         CHECK(all_are(block, 7, 40 * page));
         leader.kill(SIGKILL);
+    }
+    SUBCASE("one that waits: others get what is free") {
+        const Share holder = place.join({.name = "holder"});
+        PageHandle pages;
+        REQUIRE(holder.driver().create(40 * page, pages).ok());
+        Child waiter{[&] {
+            const Share mine = place.join({.name = "waiter"});
+            MemorySaver<> own{mine.driver()};
+            (void)own.arena("later", HostBackup{}).allocate(20 * page);
+            own.pause();
+            (void)own.arena("now").allocate(20 * page);
+            say('r');
+            own.resume("later", {.room_within = 1h});
+            wait_to_be_killed();
+            return 0;
+        }};
+        REQUIRE(waiter.next() == 'r');
+        CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
+        share_support::stop(place, waiter);
+        MemorySaver<> saver{holder.driver()};
+        CHECK(soon([&] { return served(saver, "a", 2 * page); }));
+        waiter.kill(SIGKILL);
+        CHECK(holder.driver().release(pages).ok());
     }
     SUBCASE("one that is asked for room: the next one is asked") {
         const Share share = place.join({.name = "leader", .answer_within = 50ms});

@@ -125,6 +125,11 @@ private:
     std::uint64_t turn_all() noexcept;
     void tell(ShareMessage message, std::uint64_t idle = 0) noexcept;
     void tell(Kind kind, std::uint64_t bytes = 0, std::uint64_t id = 0, std::uint64_t idle = 0) noexcept;
+    /// The answer to a question for room.
+    void answer(Kind kind, std::uint64_t bytes, std::uint64_t id, std::uint64_t idle = 0) noexcept;
+    [[nodiscard]] std::chrono::nanoseconds says_so() const noexcept {
+        return std::min<std::chrono::nanoseconds>(answer_within_ / 2, ShareRoom::says_so);
+    }
     void lose_leader() noexcept;
     void note_refusal() noexcept;
     /// Returns what was granted and not used for a while.
@@ -168,6 +173,8 @@ private:
     std::uint64_t wanted_ = 0;  // bytes that the leader asks for
     std::uint64_t wanted_id_ = 0;
     std::uint64_t wanted_idle_ = 0; // how long this member has been idle, as far as the leader knows, or 0
+    std::uint64_t giving_id_ = 0;   // of a question that is not answered yet
+    Clock::time_point giving_at_{}; // when the leader last heard that
     std::uint64_t passing_ = 0;     // how many bytes of released pages are passed on
     ShareFacts passing_to_{};
     Clock::time_point passing_until_{};

@@ -228,6 +228,7 @@ inline void ShareMemberCore::run() noexcept {
                 if (stop_) break;
                 if (link_) polled.push_back({link_.get(), POLLIN, 0});
                 if (facts_.granted != 0 || !passed_.empty()) sooner(granted_at_ + grant_lasts);
+                if (giving_id_ != 0) sooner(giving_at_ + says_so());
                 tries = link_ ? 0 : tries + 1;
             }
             constexpr unsigned quick = 100; // a leader that was killed has its lock for a few milliseconds more
@@ -317,6 +318,10 @@ inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
 inline void ShareMemberCore::hear() {
     const std::lock_guard lock{mutex_};
     return_grant(Clock::now());
+    if (giving_id_ != 0 && Clock::now() >= giving_at_ + says_so()) {
+        tell(Kind::giving, 0, giving_id_);
+        giving_at_ = Clock::now();
+    }
     if (const std::uint64_t bytes = keeper_.published_bytes(); std::exchange(facts_.published, bytes) != bytes)
         tell(Kind::facts);
     ShareMessage message;
@@ -381,6 +386,8 @@ inline void ShareMemberCore::hear() {
                 wanted_ = message.bytes;
                 wanted_id_ = message.id;
                 wanted_idle_ = message.facts.idle;
+                giving_id_ = message.id;
+                giving_at_ = Clock::now();
                 lend_changed_.notify_all();
             }
             break;
@@ -427,7 +434,7 @@ inline void ShareMemberCore::lend_out() noexcept {
             constexpr std::uint64_t as_known = 1'000'000; // who is used all the time can be asked too
             if (least + as_known < known) {
                 passing_ = 0;
-                tell(Kind::recent, 0, id, least);
+                answer(Kind::recent, 0, id, least);
                 continue;
             }
         }
@@ -441,8 +448,13 @@ inline void ShareMemberCore::lend_out() noexcept {
         });
         if (given >= wanted) passing_ = 0;
         passing_until_ = Clock::now() + passes_for;
-        tell(Kind::gave, given, id);
+        answer(Kind::gave, given, id);
     }
+}
+
+inline void ShareMemberCore::answer(Kind kind, std::uint64_t bytes, std::uint64_t id, std::uint64_t idle) noexcept {
+    if (giving_id_ == id) giving_id_ = 0;
+    tell(kind, bytes, id, idle);
 }
 
 inline std::uint64_t ShareMemberCore::start_lending(Lend lend, Idle idle) {
@@ -510,14 +522,17 @@ inline bool ShareMemberCore::answered(std::unique_lock<std::mutex>& lock, Asked&
     tell(asked.message);
     const auto over = [&] { return asked.state == Asked::State::granted || asked.state == Asked::State::denied; };
     // As long as the caller likes, and as long as a leader may take to say that it waits, now and again.
-    for (auto patience = Clock::now() + answer_within_; !over();) {
-        const bool ends = until && *until < patience;
-        if (changed_.wait_until(lock, ends ? *until : patience) == std::cv_status::no_timeout || over()) continue;
-        silent_ = silent_ || (!ends && asked.state == Asked::State::sent);
+    auto since = Clock::now(); // it has said nothing
+    for (auto next = since + says_so(); !over();) {
+        const bool ends = until && *until < next;
+        if (changed_.wait_until(lock, ends ? *until : next) == std::cv_status::no_timeout || over()) continue;
+        const auto now = Clock::now();
+        if (asked.state != Asked::State::sent) since = now;
+        silent_ = silent_ || (!ends && now >= since + answer_within_);
         if (ends || silent_) break;
         asked.state = Asked::State::sent;
         tell(Kind::still, 0, asked.message.id);
-        patience = Clock::now() + answer_within_;
+        next = now + says_so();
     }
     std::erase(asked_, &asked);
     return over();
@@ -534,7 +549,10 @@ inline Status ShareMemberCore::ask(std::uint64_t bytes, std::int64_t within, con
         // Who does not mean to wait is answered once those that lend have been asked, one after the other.
         std::optional<Clock::time_point> until;
         constexpr int in_turn = 4;
-        if (within == 0 || within == ShareRoom::only_free) until = Clock::now() + in_turn * answer_within_;
+        if (within == ShareRoom::only_free) until = Clock::now() + in_turn * answer_within_;
+        if (within == 0)
+            until =
+                Clock::now() + std::max<std::chrono::nanoseconds>(in_turn * answer_within_, ShareRoom::gives_within);
         if (within > 0 && within < std::chrono::nanoseconds{std::chrono::hours{24 * 365}}.count())
             until = Clock::now() + std::chrono::nanoseconds{within};
         if (answered(lock, asked, until)) return asked.state == Asked::State::granted ? Status{} : no_room;

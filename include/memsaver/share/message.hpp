@@ -46,6 +46,7 @@ struct ShareMessage {
         freed,  ///< `bytes` were released
         pass, ///< with a descriptor of pages: they have `bytes`, and are no longer its own. They stay for `within` (ns)
         turned, ///< pages of `bytes` that were passed to it went to the driver: it may take as much instead
+        giving, ///< the answer to `lend` `id` takes longer: it is releasing
         gave,   ///< the answer to `lend`: released what it could
         recent, ///< or: has given nothing yet, because it has been idle for `facts.idle` only
         list,   ///< asks for the members; also of who is none
@@ -61,7 +62,7 @@ struct ShareMessage {
         row,  ///< a member's `facts`, in answer to `list` `id`
         end   ///< after the last row; `bytes`: of pages that linger
     };
-    static constexpr std::uint32_t this_version = 5;
+    static constexpr std::uint32_t this_version = 6;
     /// More than any device has: sums of a few do not overflow.
     static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60U;
 

@@ -43,6 +43,12 @@ public:
 
     /// How long a want waits before it asks the same members again.
     static constexpr std::chrono::milliseconds ask_again{50};
+    /// How long a member that says that it is giving room may take.
+    static constexpr std::chrono::seconds gives_within{10};
+    /// How often one that waits, or is giving, says so at least; who has not for longer may be stopped, and is passed
+    /// by.
+    static constexpr std::chrono::milliseconds says_so{200};
+    static constexpr std::chrono::seconds silent_after{2};
     /// How long pages wait for more of them.
     static constexpr std::chrono::milliseconds pages_wait{100};
     /// How long they linger at most.
@@ -97,13 +103,14 @@ private:
         std::int64_t within;
         std::int32_t priority;
         std::vector<Link> asked; // and itself
+        Clock::time_point heard; // when its member last said that it waits
     };
 
     Member* find(Link link) noexcept;
     [[nodiscard]] static std::uint64_t idle(const Member& of, Clock::time_point now) noexcept {
         return static_cast<std::uint64_t>(std::chrono::nanoseconds{now - of.active}.count());
     }
-    void want(Member& member, const ShareMessage& message);
+    void want(Member& member, const ShareMessage& message, Clock::time_point now);
     void send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes = 0) const;
     /// Whom to ask next for a want; null if nobody is left. `rivals`: whether only idleness has decided.
     Member* lender(const Want& want, bool& rivals) noexcept;
@@ -126,6 +133,7 @@ private:
     std::vector<Page> pages_;
     Link asked_ = -1;        // who has been asked for room and has not answered
     std::uint64_t asked_id_; // the number of that question; of no other leader's either
+    Clock::time_point asked_at_{};
     std::optional<Clock::time_point> asked_until_;
 };
 

@@ -54,14 +54,16 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         member->facts.granted = granted;
         break;
     }
-    case Kind::want: want(*member, message), member->active = now; break;
+    case Kind::want: want(*member, message, now), member->active = now; break;
     case Kind::cancel:
         std::erase_if(wants_, [&](const Want& each) { return each.link == link && each.id == message.id; });
         break;
     case Kind::still:
-        if (std::any_of(wants_.begin(), wants_.end(),
-                        [&](const Want& each) { return each.link == link && each.id == message.id; }))
+        for (Want& each : wants_) {
+            if (each.link != link || each.id != message.id) continue;
+            each.heard = now;
             send(link, Kind::waits, message.id);
+        }
         break;
     case Kind::took:
         less(member->facts.granted);
@@ -84,6 +86,10 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         less(member->facts.held);
         member->facts.granted += message.bytes;
         break;
+    case Kind::giving:
+        if (asked_ == link && message.id == asked_id_)
+            asked_until_ = std::max(*asked_until_, std::min(now + answer_within_, asked_at_ + gives_within));
+        break;
     case Kind::gave:
     case Kind::recent:
         if (asked_ != link || message.id != asked_id_) break;
@@ -98,11 +104,11 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     }
 }
 
-inline void ShareRoom::want(Member& member, const ShareMessage& message) {
+inline void ShareRoom::want(Member& member, const ShareMessage& message, Clock::time_point now) {
     const auto behind = std::find_if(wants_.begin(), wants_.end(),
                                      [&](const Want& each) { return each.priority < member.facts.priority; });
     wants_.insert(behind,
-                  {member.link, message.id, message.bytes, message.within, member.facts.priority, {member.link}});
+                  {member.link, message.id, message.bytes, message.within, member.facts.priority, {member.link}, now});
     send(member.link, Kind::waits, message.id);
 }
 
@@ -148,6 +154,7 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
     if (Member* const from = lender(want, rivals)) {
         want.asked.push_back(from->link);
         asked_ = from->link;
+        asked_at_ = now;
         asked_until_ = now + answer_within_;
         ShareMessage message;
         message.kind = Kind::lend;
@@ -185,6 +192,7 @@ inline void ShareRoom::serve(Clock::time_point now) {
     std::erase_if(wants_, [&](Want& want) {
         const bool asks = std::find(want.asked.begin(), want.asked.end(), asked_) != want.asked.end();
         const bool more = asks && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
+        if (want.within != only_free && now - want.heard > silent_after) return false; // it may be stopped
         const bool granted = !behind && want.bytes <= free && !more;
         const bool waits =
             !granted && want.within != only_free &&
