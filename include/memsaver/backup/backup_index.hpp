@@ -5,6 +5,8 @@
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/ticket.hpp"
+#include "memsaver/core/lists.hpp"
+#include "memsaver/core/ranges.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ namespace memsaver::inline v0_3::detail {
 class BackupIndex {
 public:
     struct Entry {
-        Address device = 0; ///< address of the block, once it was saved
+        std::uint64_t serial = 0; ///< of the block
+        Address device = 0;       ///< address of the block, once it was saved
         std::uint64_t location = 0;
         std::size_t bytes = 0;
         bool saved = false;     ///< the place holds the block's bytes
@@ -33,13 +35,11 @@ public:
         bool partly = false;    ///< only the paused parts of the block were saved
         bool forgotten = false; ///< the block is gone, but its place is not free yet
     };
-    using Entries = std::unordered_map<std::uint64_t, Entry>;
-
     BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how)
         : store{std::move(place)}, options{how}, space{store->alignment()} {}
 
     [[nodiscard]] Unit unit(const LiveBlock& block) const {
-        return {block.address, entries.at(block.serial).location, block.bytes};
+        return {block.address, find(block.serial)->location, block.bytes};
     }
     /// Appends the units of the mapped parts of a block. Returns their size in bytes.
     std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const {
@@ -60,6 +60,33 @@ public:
         return bytes;
     }
 
+    /// Returns the first entry that does not belong to an earlier block.
+    [[nodiscard]] std::vector<Entry>::const_iterator at_or_after(std::uint64_t serial) const noexcept {
+        return std::partition_point(entries.begin(), entries.end(),
+                                    [&](const Entry& each) { return each.serial < serial; });
+    }
+    /// Returns the entry of a block, or null.
+    [[nodiscard]] const Entry* find(std::uint64_t serial) const noexcept {
+        const auto entry = at_or_after(serial);
+        return entry != entries.end() && entry->serial == serial ? &*entry : nullptr;
+    }
+    [[nodiscard]] Entry* find(std::uint64_t serial) noexcept {
+        return const_cast<Entry*>(std::as_const(*this).find(serial));
+    }
+
+    /// Adds an entry for each block that has none. Strong exception guarantee: may throw bad_alloc.
+    void add(const std::vector<LiveBlock>& blocks) {
+        std::vector<Entry> all;
+        for (const LiveBlock& block : blocks) {
+            if (find(block.serial) != nullptr) continue;
+            if (all.empty()) all = entries;
+            all.emplace_back().serial = block.serial;
+        }
+        if (all.empty()) return;
+        sort_by(all, [](const Entry& each) { return each.serial; });
+        entries.swap(all);
+    }
+
     void unsave(Entry& entry) noexcept {
         if (entry.saved) saved_bytes -= entry.bytes;
         entry.saved = false;
@@ -70,8 +97,9 @@ public:
             std::size_t missing = 0;
             {
                 const std::lock_guard lock{mutex};
+                add(blocks);
                 for (const LiveBlock& block : blocks) {
-                    Entry& entry = entries[block.serial];
+                    Entry& entry = *find(block.serial);
                     if (entry.location != 0 || entry.forgotten) continue;
                     entry.bytes = block.bytes;
                     entry.location = space.take(block.bytes, block.address, missing);
@@ -88,16 +116,14 @@ public:
             const std::lock_guard lock{mutex};
             if (under_way != 0) return;
             freed_places.reserve(freed_places.size() + forgotten);
-            for (auto entry = entries.begin(); forgotten != 0 && entry != entries.end();) {
-                const Entry& each = entry->second;
-                if (!each.forgotten) {
-                    ++entry;
-                    continue;
-                }
-                if (each.location != 0) freed_places.push_back(space.around(each.location, each.bytes));
-                entry = entries.erase(entry);
-                forgotten -= 1;
+            if (forgotten != 0) {
+                erase_in(entries, [&](const Entry& each) {
+                    if (each.forgotten && each.location != 0)
+                        freed_places.push_back(space.around(each.location, each.bytes));
+                    return each.forgotten;
+                });
             }
+            forgotten = 0;
         }
         (void)store->retry();
         for (; !freed_places.empty(); freed_places.pop_back()) {
@@ -126,9 +152,9 @@ public:
     std::vector<Room> freed_places; ///< of blocks that are gone; not free yet
     bool freed = false;             ///< some of the store's space, since it was last shrunk
     std::mutex mutex;               // guards the members below
-    Entries entries;
-    std::size_t forgotten = 0; ///< entries whose block is gone
-    std::size_t under_way = 0; ///< running transfers and preparations; while there are any, no place is freed
+    std::vector<Entry> entries;     // by serial
+    std::size_t forgotten = 0;      ///< entries whose block is gone
+    std::size_t under_way = 0;      ///< running transfers and preparations; while there are any, no place is freed
     std::atomic<std::size_t> saved_bytes{0};
 
     /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.

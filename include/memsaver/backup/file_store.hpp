@@ -2,13 +2,13 @@
 #pragma once
 
 #include "memsaver/backup/store.hpp"
+#include "memsaver/core/lists.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,7 +71,7 @@ public:
         const auto copy = share_.copy(
             std::min(options_.observer ? unit.bytes : bytes, share_.buffer_bytes()) + 2 * page, error_prefix_);
         std::byte* const data = copy->data();
-        each_unit_in(cut({unit}, share_.buffer_bytes()), first, bytes, [&](const Unit& part) {
+        for (const Unit& part : units_in(cut({unit}, share_.buffer_bytes()), first, bytes)) {
             const std::uint64_t begin = std::max(part.location, first);
             const std::uint64_t end = std::min(part.location + part.bytes, first + bytes);
             // With an observer, reads and writes whole parts; otherwise only the pages that change.
@@ -79,16 +79,16 @@ public:
             const std::uint64_t to_page = align_up(options_.observer ? part.location + part.bytes : end, page);
             const auto span = static_cast<std::size_t>(to_page - from_page);
             check_of(get(data, from_page, span), "read a backup file", bytes);
-            const bool checked = options_.observer && half_changed_.count(part.location) == 0;
+            const bool checked = options_.observer && !is_in(half_changed_, part.location);
             if (checked && !replaced_whole(part, first, bytes)) {
                 options_.observer->restoring(part, data + (part.location - from_page));
             }
             std::memcpy(data + (begin - from_page), from + (begin - first), end - begin);
-            if (options_.observer) half_changed_.insert(part.location);
+            if (options_.observer && !is_in(half_changed_, part.location)) half_changed_.push_back(part.location);
             check_of(put(data, from_page, span), "write a backup file", bytes);
             if (options_.observer) options_.observer->saved(part, data + (part.location - from_page));
-            half_changed_.erase(part.location);
-        });
+            forget_half_changed(part.location, 1);
+        }
     }
 
     // ByteStore
@@ -121,14 +121,14 @@ private:
         return through_ring(direction, std::move(units), live, first);
     }
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
-        half_changed_.erase(half_changed_.lower_bound(location), half_changed_.lower_bound(location + bytes));
+        erase_in(half_changed_, [&](std::uint64_t unit) { return location <= unit && unit < location + bytes; });
     }
 
     std::string directory_;
     OwnedFile file_;
     std::size_t size_ = 0;
-    bool punched_ = false;                 ///< some of its disk space may have been freed
-    std::set<std::uint64_t> half_changed_; ///< units whose last change was not written: their checksum is not valid
+    bool punched_ = false;                    ///< some of its disk space may have been freed
+    std::vector<std::uint64_t> half_changed_; ///< units whose last change was not written: no checksum is valid
 };
 
 } // namespace memsaver::inline v0_3::detail

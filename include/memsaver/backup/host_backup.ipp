@@ -31,8 +31,8 @@ MEMSAVER_INLINE HostBackup HostBackup::normalized() const {
     detail::require_threads("HostBackup", threads);
     detail::require_ring("HostBackup", ring_bytes);
     if (kernel_copies.after && *kernel_copies.after < std::chrono::nanoseconds{}) {
-        detail::refuse_option("KernelCopyOptions::after", std::to_string(kernel_copies.after->count()) + " ns",
-                              "0, for no copies by a kernel, or more");
+        detail::misuse({"KernelCopyOptions::after is ", detail::in_digits(kernel_copies.after->count()),
+                        " ns; valid: 0, for no copies by a kernel, or more"});
     }
     if (!(kernel_copies.slower >= 0)) {
         detail::refuse_option("KernelCopyOptions::slower", std::to_string(kernel_copies.slower),

@@ -83,13 +83,16 @@ public:
 
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         const std::uint64_t first = unit.location + offset;
-        std::vector<Piece> seen; // before any byte changes: nothing can fail between a change and its checksum
-        if (options_.observer) seen = cut({unit}, pinned_ ? HostCells::cell_bytes : share_.buffer_bytes());
-        each_unit_in(seen, first, bytes, [&](const Unit& part) { // or damage to the rest would get a valid checksum
+        std::vector<Unit> seen; // before any byte changes: nothing can fail between a change and its checksum
+        if (options_.observer) {
+            const std::size_t cell = pinned_ ? HostCells::cell_bytes : share_.buffer_bytes();
+            seen = units_in(cut({unit}, cell), first, bytes);
+        }
+        for (const Unit& part : seen) { // or damage to the rest would get a valid checksum
             if (!replaced_whole(part, first, bytes)) options_.observer->restoring(part, at(part.location));
-        });
+        }
         std::memcpy(at(first), from, bytes);
-        each_unit_in(seen, first, bytes, [&](const Unit& part) { options_.observer->saved(part, at(part.location)); });
+        for (const Unit& part : seen) options_.observer->saved(part, at(part.location));
     }
 
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {

@@ -5,9 +5,14 @@
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
-#include <filesystem>
+#include <cstdlib>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace memsaver::inline v0_3::detail {
@@ -18,40 +23,38 @@ inline constexpr std::size_t most_ring_bytes = 1024_GiB;
 
 /// `policy`: its name, such as "HostBackup".
 inline void require_threads(const char* policy, unsigned threads) {
-    if (threads >= 1 && threads <= most_threads) return;
-    refuse_option(text_of({policy, "::threads"}).c_str(), text_of({in_digits(threads)}),
-                  text_of({"1 to ", in_digits(most_threads)}));
+    if (threads < 1 || threads > most_threads)
+        misuse({policy, "::threads is ", in_digits(threads), "; valid: 1 to ", in_digits(most_threads)});
 }
 inline void require_ring(const char* policy, std::size_t bytes) {
-    if (bytes >= least_ring_bytes && bytes <= most_ring_bytes) return;
-    refuse_option((std::string{policy} + "::ring_bytes").c_str(), format_bytes(bytes),
-                  format_bytes(least_ring_bytes) + " to " + format_bytes(most_ring_bytes));
+    if (bytes < least_ring_bytes || bytes > most_ring_bytes)
+        misuse({policy, "::ring_bytes is ", in_bytes(bytes), "; valid: ", in_bytes(least_ring_bytes), " to ",
+                in_bytes(most_ring_bytes)});
 }
 inline void require_sense(const char* policy, Refresh refresh, bool retain, bool check) {
-    const std::string of{policy};
-    require_enumerator((of + "::refresh").c_str(), refresh, 2);
+    if (refresh > Refresh::once)
+        misuse({policy, "::refresh is ", in_digits(static_cast<int>(refresh)), "; valid: the enumerators, 0 to 1"});
     if (refresh == Refresh::once && !retain) {
-        refuse_option((of + "::retain").c_str(), "false",
-                      "true with Refresh::once, because later pauses save nothing and need what was saved; or "
-                      "Refresh::every_pause");
+        misuse({policy, "::retain is false; valid: true with Refresh::once, because later pauses save nothing and need "
+                        "what was saved; or Refresh::every_pause"});
     }
     if (refresh != Refresh::once && check) {
-        refuse_option((of + "::check").c_str(), "true",
-                      "false with Refresh::every_pause, which saves all bytes and has nothing to compare; or "
-                      "Refresh::once");
+        misuse({policy,
+                "::check is true; valid: false with Refresh::every_pause, which saves all bytes and has nothing "
+                "to compare; or Refresh::once"});
     }
 }
 
 /// Returns the path, made absolute in the working directory of now. An empty one stays empty.
 [[nodiscard]] inline std::string absolute_path(const std::string& path) {
     if (path.empty() || path.front() == '/') return path;
-    std::error_code failed;
-    const std::filesystem::path absolute = std::filesystem::absolute(path, failed);
-    if (failed) {
-        misuse({"the path ", path, " is relative, and the working directory is unknown: ", failed.message(),
-                "; pass an absolute path"});
+    char* const here = ::getcwd(nullptr, 0);
+    if (here == nullptr) {
+        misuse({"the path ", path, " is relative, and the working directory is unknown: ",
+                std::error_code{errno, std::system_category()}.message(), "; pass an absolute path"});
     }
-    return absolute.string();
+    const std::unique_ptr<char, void (*)(void*)> owner{here, &std::free};
+    return text_of({here, std::string_view{here} == "/" ? "" : "/", path});
 }
 
 } // namespace memsaver::inline v0_3::detail

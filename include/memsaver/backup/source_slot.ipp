@@ -22,7 +22,7 @@ MEMSAVER_INLINE Status SourceSlot::resumed() noexcept {
     if (index_->options.retain) return StoredSlot::resumed();
     {
         const std::lock_guard lock{index_->mutex};
-        for (auto& [serial, entry] : index_->entries) index_->unsave(entry);
+        for (BackupIndex::Entry& entry : index_->entries) index_->unsave(entry);
     }
     return store().drop_kept();
 }
@@ -33,8 +33,8 @@ MEMSAVER_INLINE void SourceSlot::invalidate(const LiveBlock& block, std::size_t 
     std::uint64_t location = 0;
     {
         const std::lock_guard lock{index_->mutex};
-        const auto entry = index_->entries.find(block.serial);
-        if (entry != index_->entries.end()) location = entry->second.location;
+        const BackupIndex::Entry* const entry = index_->find(block.serial);
+        if (entry != nullptr) location = entry->location;
     }
     if (location != 0) store().changed(location + offset, bytes);
 }
@@ -46,7 +46,7 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
     std::uint64_t location = 0;
     {
         const std::lock_guard lock{index_->mutex};
-        location = index_->entries.at(block.serial).location;
+        location = index_->find(block.serial)->location;
     }
     if (location == 0) return; // it was freed
     index_->freed = true;      // the load drops kept bytes

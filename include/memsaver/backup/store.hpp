@@ -15,7 +15,6 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
 #include <new>
 #include <set>
@@ -77,7 +76,7 @@ public:
 
     /// Adds a Room, all of it free.
     void add(std::uint64_t location, std::size_t bytes) {
-        const auto start = starts_.insert(location).first;
+        const auto start = starts_.insert(start_at(location), location);
         try {
             give(location, bytes);
         } catch (...) {
@@ -114,11 +113,10 @@ public:
         const Room room = around(location, bytes);
         location = room.location;
         bytes = room.bytes;
-        const auto next = by_location_.lower_bound(location);
-        const bool joins_next =
-            next != by_location_.end() && location + bytes == next->first && !starts_.contains(next->first);
+        const auto next = by_location_.lower_bound({location, 0});
+        const bool joins_next = next != by_location_.end() && location + bytes == next->first && !has_room(next->first);
         const std::size_t behind = joins_next ? next->second : 0;
-        if (next != by_location_.begin() && !starts_.contains(location)) {
+        if (next != by_location_.begin() && !has_room(location)) {
             const auto [before, size] = *std::prev(next);
             if (before + size == location) {
                 if (joins_next) erase(location + bytes, behind);
@@ -137,10 +135,9 @@ public:
 
     /// Removes a Room for good if all of it is free. Returns whether it was.
     bool remove(Room room) noexcept {
-        const auto found = by_location_.find(room.location);
-        if (found == by_location_.end() || found->second != room.bytes) return false;
+        if (!by_location_.contains({room.location, room.bytes})) return false;
         erase(room.location, room.bytes);
-        starts_.erase(room.location);
+        starts_.erase(start_at(room.location));
         return true;
     }
 
@@ -154,9 +151,15 @@ public:
 
     [[nodiscard]] std::size_t free_bytes() const noexcept { return free_; }
     /// Returns whether a Room begins at the location.
-    [[nodiscard]] bool has_room(std::uint64_t location) const noexcept { return starts_.count(location) != 0; }
+    [[nodiscard]] bool has_room(std::uint64_t location) const noexcept {
+        const auto start = start_at(location);
+        return start != starts_.end() && *start == location;
+    }
 
 private:
+    [[nodiscard]] std::vector<std::uint64_t>::const_iterator start_at(std::uint64_t location) const noexcept {
+        return std::lower_bound(starts_.begin(), starts_.end(), location);
+    }
     void insert(std::uint64_t location, std::size_t bytes) {
         const auto sized = by_size_.emplace(bytes, location).first;
         try {
@@ -169,25 +172,25 @@ private:
     }
     /// Replaces a free range by another one without allocating memory.
     void change(std::uint64_t from, std::size_t old_bytes, std::uint64_t to, std::size_t bytes) noexcept {
-        auto located = by_location_.extract(from);
+        auto located = by_location_.extract({from, old_bytes});
         auto sized = by_size_.extract({old_bytes, from});
-        located.key() = to;
-        located.mapped() = bytes;
+        located.value() = {to, bytes};
         sized.value() = {bytes, to};
         by_location_.insert(std::move(located));
         by_size_.insert(std::move(sized));
         free_ = free_ - old_bytes + bytes;
     }
     void erase(std::uint64_t location, std::size_t bytes) noexcept {
-        by_location_.erase(location);
+        by_location_.erase({location, bytes});
         by_size_.erase({bytes, location});
         free_ -= bytes;
     }
 
     std::size_t alignment_;
-    std::map<std::uint64_t, std::size_t> by_location_;
-    std::set<std::pair<std::size_t, std::uint64_t>> by_size_;
-    std::set<std::uint64_t> starts_; // of Rooms
+    using Pairs = std::set<std::pair<std::uint64_t, std::uint64_t>>;
+    Pairs by_location_;                 // location and size of each free range
+    Pairs by_size_;                     // size and location
+    std::vector<std::uint64_t> starts_; // of Rooms, sorted
     std::size_t free_ = 0;
     Room made_; // storage that could not be recorded
 };
@@ -361,14 +364,15 @@ private:
     mutable std::atomic<std::uint64_t> first_{none};
 };
 
-/// Calls `act(part)` for each unit that overlaps the range of locations.
-template <class Act>
-void each_unit_in(const std::vector<Piece>& pieces, std::uint64_t location, std::size_t bytes, Act&& act) {
+/// Returns the units that overlap the range of locations.
+inline std::vector<Unit> units_in(const std::vector<Piece>& pieces, std::uint64_t location, std::size_t bytes) {
+    std::vector<Unit> units;
     for (const Piece& piece : pieces) {
         for (const Unit& unit : piece.units) {
-            if (unit.location < location + bytes && location < unit.location + unit.bytes) act(unit);
+            if (unit.location < location + bytes && location < unit.location + unit.bytes) units.push_back(unit);
         }
     }
+    return units;
 }
 
 /// Returns whether the range of locations contains all of the unit.

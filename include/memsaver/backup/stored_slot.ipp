@@ -39,12 +39,12 @@ private:
 MEMSAVER_INLINE void StoredSlot::UnderWay::arrived() {
     const std::lock_guard lock{index_->mutex};
     for (const auto& [serial, whole] : saved) {
-        const auto entry = index_->entries.find(serial);
-        if (entry == index_->entries.end() || entry->second.forgotten) continue;
-        if (!entry->second.saved) index_->saved_bytes += entry->second.bytes;
-        entry->second.saved = true;
-        entry->second.fresh = whole;
-        entry->second.partly = false;
+        BackupIndex::Entry* const entry = index_->find(serial);
+        if (entry == nullptr || entry->forgotten) continue;
+        if (!entry->saved) index_->saved_bytes += entry->bytes;
+        entry->saved = true;
+        entry->fresh = whole;
+        entry->partly = false;
     }
     saved.clear();
 }
@@ -61,7 +61,7 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
     {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            if (!index_->entries.at(block.serial).forgotten) index_->add_mapped(block, live, units);
+            if (!index_->find(block.serial)->forgotten) index_->add_mapped(block, live, units);
         }
     }
     index_->store->prepare(std::move(units));
@@ -78,7 +78,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
     {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            BackupIndex::Entry& entry = index_->entries.at(block.serial);
+            BackupIndex::Entry& entry = *index_->find(block.serial);
             if (entry.forgotten) continue;
             if (entry.saved && entry.fresh && index_->options.refresh == Refresh::once) {
                 if (index_->options.check) index_->add_mapped(block, live, unchanged);
@@ -107,8 +107,8 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
     {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            const auto entry = index_->entries.find(block.serial);
-            if (entry != index_->entries.end() && entry->second.saved) index_->add_mapped(block, live, units);
+            const BackupIndex::Entry* const entry = index_->find(block.serial);
+            if (entry != nullptr && entry->saved) index_->add_mapped(block, live, units);
         }
     }
     auto moving = index_->store->in(std::move(units), live);
@@ -119,7 +119,7 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
 
 MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) noexcept {
     const std::lock_guard lock{index_->mutex};
-    for (auto& [serial, entry] : index_->entries) {
+    for (BackupIndex::Entry& entry : index_->entries) {
         if (entry.forgotten || entry.saved) continue;
         const Range block{entry.device, entry.bytes};
         std::size_t bytes = 0;
@@ -162,13 +162,15 @@ MEMSAVER_INLINE std::size_t StoredSlot::backed_up_bytes() const noexcept {
 MEMSAVER_INLINE void StoredSlot::forget(std::uint64_t serial) noexcept {
     const std::lock_guard lock{index_->mutex};
     try {
-        auto entry = index_->entries.find(serial);
-        if (entry == index_->entries.end()) {
+        BackupIndex::Entry* entry = index_->find(serial);
+        if (entry == nullptr) {
             if (index_->under_way == 0) return;
-            entry = index_->entries.try_emplace(serial).first; // so that a `place` under way learns of it
+            BackupIndex::Entry gone; // so that a `place` under way learns of it
+            gone.serial = serial;
+            entry = &*index_->entries.insert(index_->at_or_after(serial), gone);
         }
-        if (std::exchange(entry->second.forgotten, true)) return;
-        index_->unsave(entry->second);
+        if (std::exchange(entry->forgotten, true)) return;
+        index_->unsave(*entry);
         index_->forgotten += 1;
     } catch (const std::bad_alloc&) { // the block gets a location that is never used
     }
@@ -176,7 +178,7 @@ MEMSAVER_INLINE void StoredSlot::forget(std::uint64_t serial) noexcept {
 
 MEMSAVER_INLINE void StoredSlot::invalidate() noexcept {
     const std::lock_guard lock{index_->mutex};
-    for (auto& [serial, entry] : index_->entries) entry.fresh = false;
+    for (BackupIndex::Entry& entry : index_->entries) entry.fresh = false;
 }
 
 MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
@@ -185,8 +187,8 @@ MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offse
     Unit unit;
     {
         const std::lock_guard lock{index_->mutex};
-        const auto entry = index_->entries.find(block.serial);
-        if (entry != index_->entries.end() && entry->second.saved) unit = index_->unit(block);
+        const BackupIndex::Entry* const entry = index_->find(block.serial);
+        if (entry != nullptr && entry->saved) unit = index_->unit(block);
     }
     if (unit.bytes == 0) misuse({"this block has no complete backup"});
     index_->store->change(unit, offset, from, bytes);
@@ -196,9 +198,8 @@ MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t of
     std::uint64_t location = 0;
     {
         const std::lock_guard lock{index_->mutex};
-        const auto entry = index_->entries.find(serial);
-        if (entry != index_->entries.end() && entry->second.saved && !entry->second.partly)
-            location = entry->second.location + offset;
+        const BackupIndex::Entry* const entry = index_->find(serial);
+        if (entry != nullptr && entry->saved && !entry->partly) location = entry->location + offset;
     }
     if (location == 0) misuse({"this block has no complete backup"});
     return index_->store->view(location, bytes); // a location is not freed before the next operation

@@ -66,9 +66,8 @@ public:
     /// `shown`: bytes count as arrived once the way has said so, even if an event marks the end of their copies.
     Transfer(AnyDriver driver, std::vector<Piece> pieces, const CrewOptions& crew, const ProgressSink& progress,
              std::unique_ptr<Way> way, bool shown = false)
-        : driver_{std::move(driver)}, way_{std::move(way)}, pieces_{std::move(pieces)},
-          marks_(pieces_.size()), progress_{progress, bytes_of(pieces_)}, wanted_{shown ? here : on_stream},
-          states_(pieces_.size(), to_come), crew_{crew} {}
+        : driver_{std::move(driver)}, way_{std::move(way)}, pieces_{std::move(pieces)}, moved_(pieces_.size()),
+          progress_{progress, bytes_of(pieces_)}, wanted_{shown ? here : on_stream}, crew_{crew} {}
     ~Transfer() override {
         crew_.join();
         if (!waited_) settle();
@@ -91,9 +90,9 @@ public:
 
     Status query(bool& done) noexcept override {
         done = crew_.done();
-        for (std::size_t i = 0; done && i < marks_.size(); ++i) {
-            if (!marks_[i].get()) continue;
-            if (const Status status = driver_.query(marks_[i].get(), done); !status.ok()) return status;
+        for (std::size_t i = 0; done && i < moved_.size(); ++i) {
+            if (!mark(i).get()) continue;
+            if (const Status status = driver_.query(mark(i).get(), done); !status.ok()) return status;
         }
         return {};
     }
@@ -108,7 +107,7 @@ public:
         {
             const std::lock_guard lock{mutex_};
             if (!status_.ok()) return status_;
-            if (any_in(states_, [&](State state) { return state < wanted_; }))
+            if (any_in(moved_, [&](const Moved& each) { return each.state < wanted_; }))
                 return {StatusKind::other, 0, "the transfer was canceled"};
         }
         for (Companion* each = companion_.get(); each != nullptr; each = each->next.get()) each->arrived();
@@ -149,22 +148,22 @@ public:
     // For the way.
 
     [[nodiscard]] const std::vector<Piece>& pieces() const noexcept { return pieces_; }
-    /// Before any is taken.
-    void replace(std::vector<Piece> pieces) {
+    /// Lets the way cut the pieces in another way, before any is taken.
+    [[nodiscard]] std::vector<Piece> give_pieces() noexcept { return std::move(pieces_); }
+    void take_pieces(std::vector<Piece> pieces) {
+        moved_ = std::vector<Moved>(pieces.size());
         pieces_ = std::move(pieces);
-        marks_ = std::vector<OwnedEvent>(pieces_.size());
-        states_.assign(pieces_.size(), to_come);
     }
     /// Sets `i` to the next piece for this thread. Returns false if there is none, or if the transfer has ended.
     bool take(std::size_t& i) noexcept { return (i = next_++) < pieces_.size() && !stopped_.load(); }
     [[nodiscard]] bool all_taken() const noexcept { return stopped_.load() || next_.load() >= pieces_.size(); }
     [[nodiscard]] bool stopped() const noexcept { return stopped_.load(); }
     /// Marks the end of a piece's copies, if they go to and from its pages directly.
-    [[nodiscard]] OwnedEvent& mark(std::size_t i) noexcept { return marks_[i]; }
+    [[nodiscard]] OwnedEvent& mark(std::size_t i) noexcept { return moved_[i].mark; }
     /// The copies of a piece, and its mark, are on their stream.
     void under_way(std::size_t i) { note(i, on_stream); }
     void arrived(std::size_t i) {
-        if (!marks_[i].get()) progress_.add(pieces_[i].bytes());
+        if (!mark(i).get()) progress_.add(pieces_[i].bytes());
         note(i, here);
     }
     void fail(const Status& status) noexcept {
@@ -180,10 +179,14 @@ public:
 
 private:
     enum State : char { to_come, on_stream, here };
+    struct Moved {
+        OwnedEvent mark;
+        State state = to_come; // guarded by mutex_
+    };
 
     void note(std::size_t i, State state) {
         const std::lock_guard lock{mutex_};
-        states_[i] = state;
+        moved_[i].state = state;
         changed_.notify_all();
     }
     /// Calls `act(mark)` for every piece with bytes of `range`, as soon as its state is `wanted`, if it has a mark.
@@ -194,21 +197,21 @@ private:
             if (!pieces_[i].holds(range)) continue;
             {
                 std::unique_lock lock{mutex_};
-                changed_.wait(lock, [&] { return states_[i] >= wanted || stopped_.load() || crew_.done(); });
-                if (states_[i] < wanted && !status_.ok()) return status_;
-                if (states_[i] < wanted)
-                    return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
+                const State& state = moved_[i].state;
+                changed_.wait(lock, [&] { return state >= wanted || stopped_.load() || crew_.done(); });
+                if (state < wanted && !status_.ok()) return status_;
+                if (state < wanted) return {StatusKind::other, 0, "the transfer failed before these bytes arrived"};
             }
-            if (!marks_[i].get()) continue;
-            if (const Status status = act(marks_[i].get()); !status.ok()) return status;
+            if (!mark(i).get()) continue;
+            if (const Status status = act(mark(i).get()); !status.ok()) return status;
         }
         return {};
     }
     /// Waits for everything that has a mark, and reports the progress.
     void settle() noexcept {
-        for (std::size_t i = 0; i < marks_.size(); ++i) {
-            if (!marks_[i].get()) continue;
-            const Status status = driver_.wait(marks_[i].get());
+        for (std::size_t i = 0; i < moved_.size(); ++i) {
+            if (!mark(i).get()) continue;
+            const Status status = driver_.wait(mark(i).get());
             if (!status.ok()) {
                 drain(i);
                 const std::lock_guard lock{mutex_};
@@ -222,7 +225,7 @@ private:
     AnyDriver driver_;
     std::unique_ptr<Way> way_;
     std::vector<Piece> pieces_;
-    std::vector<OwnedEvent> marks_; // of each piece
+    std::vector<Moved> moved_; // of each piece
     Progress progress_;
     State wanted_; // of each piece, at the end
     std::atomic<std::size_t> next_{0};
@@ -232,7 +235,6 @@ private:
     std::exception_ptr failure_;
     std::mutex mutex_; // guards the members below
     std::condition_variable changed_;
-    std::vector<State> states_; // of each piece
     Status status_;
     Crew crew_; // last: joined before the other members are destroyed
 };
@@ -334,19 +336,20 @@ private:
         std::vector<Piece> parts;
         std::size_t count = 0; // of parts that begin before `bytes`
         std::size_t taken = 0;
-        for (const Piece& piece : transfer.pieces()) {
+        for (Piece& piece : transfer.give_pieces()) {
             if (taken >= bytes) {
-                parts.push_back(piece);
+                parts.push_back(std::move(piece));
                 continue;
             }
-            for (Piece& part : cut_into_pieces(piece.units, step, [](const Unit&, const Unit&) { return false; })) {
+            for (Piece& part :
+                 cut_into_pieces(std::move(piece.units), step, [](const Unit&, const Unit&) { return false; })) {
                 if (taken < bytes) ++count;
                 taken += part.bytes();
                 part.pages = piece.pages;
                 parts.push_back(std::move(part));
             }
         }
-        transfer.replace(std::move(parts));
+        transfer.take_pieces(std::move(parts));
         return count;
     }
     /// May throw what `before_write` throws.

@@ -15,8 +15,7 @@ template <class R, class... Arguments>
 class FunctionRef<R(Arguments...)> {
 public:
     template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<R, F&, Arguments...>)
-        FunctionRef(F&& function)
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>) FunctionRef(F&& function)
     noexcept // NOLINT(google-explicit-constructor): arguments take functions as they are
         : function_{const_cast<void*>(static_cast<const void*>(std::addressof(function)))},
           call_{[](void* borrowed, Arguments... arguments) -> R {

@@ -36,7 +36,7 @@ void erase_in(std::vector<T>& list, Predicate holds) {
         if (kept != i) list[kept] = std::move(list[i]);
         ++kept;
     }
-    list.erase(list.begin() + static_cast<std::ptrdiff_t>(kept), list.end());
+    while (list.size() != kept) list.pop_back();
 }
 
 } // namespace memsaver::inline v0_3::detail

@@ -40,12 +40,7 @@ public:
         return pass(&AnyDriver::memory, {.call = Call::memory}, memory);
     }
     Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept override {
-        CallRecord made{.call = Call::reserve, .bytes = bytes};
-        return around(made, [&] {
-            const Status status = inner_.reserve(bytes, alignment, address);
-            if (status.ok()) made.address = address;
-            return status;
-        });
+        return gives(Call::reserve, bytes, address, [&] { return inner_.reserve(bytes, alignment, address); });
     }
     Status unreserve(Address address, std::size_t bytes) noexcept override {
         return pass(&AnyDriver::unreserve, {.call = Call::unreserve, .address = address, .bytes = bytes}, address,
@@ -169,12 +164,7 @@ public:
     }
 
     Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
-        CallRecord made{.call = Call::allocate_plain, .bytes = bytes};
-        return around(made, [&] {
-            const Status status = inner_.allocate_plain(bytes, address);
-            if (status.ok()) made.address = address;
-            return status;
-        });
+        return gives(Call::allocate_plain, bytes, address, [&] { return inner_.allocate_plain(bytes, address); });
     }
     Status free_plain(Address address) noexcept override {
         return pass(&AnyDriver::free_plain, {.call = Call::free_plain, .address = address}, address);
@@ -271,6 +261,16 @@ private:
             return status;
         });
     }
+    /// Makes a call that gives an address.
+    Status gives(Call call, std::size_t bytes, const Address& address, detail::FunctionRef<Status()> forward) noexcept {
+        CallRecord made{.call = call, .bytes = bytes};
+        return around(made, [&] {
+            const Status status = forward();
+            if (status.ok()) made.address = address;
+            return status;
+        });
+    }
+
     /// Notes an argument whose type says what it is: before the call, or, if it is a `result`, after it.
     template <class P, class T>
     static void note(CallRecord& made, const T& argument, bool result) noexcept {

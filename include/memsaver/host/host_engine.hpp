@@ -23,7 +23,6 @@
 #include <system_error>
 #include <thread>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -158,7 +157,7 @@ public:
     std::shared_ptr<HostCapture> leave(HostStream& stream) noexcept {
         std::shared_ptr<HostCapture> capture = std::move(stream.capture);
         if (capture == nullptr) return capture;
-        std::erase(capture->streams, &stream);
+        erase_in(capture->streams, [&](const HostStream* each) { return each == &stream; });
         capture->broken = true;
         if (capture->origin == &stream) end(*capture);
         return capture;
@@ -167,7 +166,7 @@ public:
     /// Ends a capture and frees its streams. The caller holds a reference to the capture.
     void end(HostCapture& capture) noexcept {
         capture.open = false;
-        std::erase_if(open_, [&](const auto& open) { return open.get() == &capture; });
+        erase_in(open_, [&](const auto& open) { return open.get() == &capture; });
         for (HostStream* const stream : capture.streams) stream->capture = nullptr;
     }
 
@@ -199,14 +198,21 @@ private:
     std::vector<std::shared_ptr<HostCapture>> open_;
 };
 
+/// Returns the place of an object in a list of owners, or the list's end.
+template <class Owners>
+auto place_of(Owners& owners, const void* object) noexcept {
+    auto place = owners.begin();
+    while (place != owners.end() && place->get() != object) ++place;
+    return place;
+}
+
 class HostGraphs {
 public:
     /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
     GraphRef add(std::vector<HostWork>& recorded) {
-        auto graph = std::make_unique<HostGraph>();
-        HostGraph* const native = graph.get();
-        graphs_.emplace(native, std::move(graph)).first->second->calls.swap(recorded);
-        return {native};
+        HostGraph& graph = *graphs_.emplace_back(std::make_unique<HostGraph>());
+        graph.calls.swap(recorded);
+        return {&graph};
     }
 
     /// Replaces the recorded work of `graph`: in place if the sequence of call kinds is the same, as drivers require
@@ -214,9 +220,9 @@ public:
     /// throws std::bad_alloc.
     std::unique_ptr<HostGraph> update(GraphRef& graph, std::vector<HostWork>& recorded) {
         HostGraph* const known = find(graph);
-        const auto alike = [](const HostWork& a, const HostWork& b) { return a.kind == b.kind; };
-        if (known != nullptr &&
-            std::equal(known->calls.begin(), known->calls.end(), recorded.begin(), recorded.end(), alike)) {
+        bool alike = known != nullptr && known->calls.size() == recorded.size();
+        for (std::size_t i = 0; alike && i < recorded.size(); ++i) alike = known->calls[i].kind == recorded[i].kind;
+        if (alike) {
             known->calls.swap(recorded);
             return nullptr;
         }
@@ -225,23 +231,24 @@ public:
     }
 
     [[nodiscard]] HostGraph* find(GraphRef graph) const noexcept {
-        const auto found = graphs_.find(graph.native);
-        return found == graphs_.end() ? nullptr : found->second.get();
+        const auto found = place_of(graphs_, graph.native);
+        return found == graphs_.end() ? nullptr : found->get();
     }
 
     /// Removes and returns a graph; null if it does not exist.
     std::unique_ptr<HostGraph> take(GraphRef graph) noexcept {
-        const auto found = graphs_.find(graph.native);
-        if (found == graphs_.end()) return nullptr;
-        std::unique_ptr<HostGraph> taken = std::move(found->second);
-        graphs_.erase(found);
+        std::unique_ptr<HostGraph> taken;
+        if (const auto found = place_of(graphs_, graph.native); found != graphs_.end()) {
+            taken = std::move(*found);
+            graphs_.erase(found);
+        }
         return taken;
     }
 
     [[nodiscard]] std::size_t size() const noexcept { return graphs_.size(); }
 
 private:
-    std::unordered_map<const void*, std::unique_ptr<HostGraph>> graphs_;
+    std::vector<std::unique_ptr<HostGraph>> graphs_;
 };
 
 /// Calls `f` and returns its Status: ok if it returns nothing.
@@ -319,24 +326,22 @@ public:
     /// Finds the open stream `native`; null if there is none.
     std::shared_ptr<HostStream> find(const void* native) const noexcept {
         if (native == nullptr) return default_stream_;
-        const auto found = streams_.find(native);
-        return found == streams_.end() ? nullptr : found->second;
+        const auto found = place_of(streams_, native);
+        return found == streams_.end() ? nullptr : *found;
     }
 
     std::size_t stream_count() const noexcept { return streams_.size(); }
 
     HostStream* open() {
         reap();
-        const std::shared_ptr<HostStream> stream = new_stream();
-        streams_.emplace(stream.get(), stream);
-        return stream.get();
+        return streams_.emplace_back(new_stream()).get();
     }
 
     /// Closes a stream. Pending work still runs; a hold is removed.
     void close(const std::shared_ptr<HostStream>& stream) {
         reap();
         if (stream->worker.joinable()) closing_.push_back(stream); // first, because it may throw
-        streams_.erase(stream.get());
+        streams_.erase(place_of(streams_, stream.get()));
         stream->closing = true;
         stream->held = false;
         want(mark(stream));
@@ -370,14 +375,13 @@ public:
             if (stream->completed != stream->submitted) marks.push_back(mark(stream));
         };
         add(default_stream_);
-        for (const auto& [native, stream] : streams_) add(stream);
+        for (const auto& stream : streams_) add(stream);
         for (const auto& stream : closing_) add(stream);
         return marks;
     }
 
     static bool passed(const std::vector<HostMark>& marks) noexcept {
-        return std::all_of(marks.begin(), marks.end(),
-                           [](const HostMark& mark) { return mark.stream->completed >= mark.position; });
+        return all_in(marks, [](const HostMark& mark) { return mark.stream->completed >= mark.position; });
     }
 
     /// With the option `late`: allows all work to start that `marks` depend on.
@@ -389,9 +393,8 @@ public:
         want(marks);
         // A lost machine completes no more work, but its running copies still use the caller's memory.
         progress_.wait(lock, [&] {
-            return passed(marks) || (lost_ && std::none_of(marks.begin(), marks.end(), [](const HostMark& mark) {
-                                         return mark.stream->copying();
-                                     }));
+            return passed(marks) ||
+                   (lost_ && !any_in(marks, [](const HostMark& mark) { return mark.stream->copying(); }));
         });
         return lost_ ? HostStatus::gone : HostStatus::ok;
     }
@@ -423,7 +426,7 @@ private:
     template <class F>
     void each_stream(F f) noexcept {
         f(*default_stream_);
-        for (const auto& [native, stream] : streams_) f(*stream);
+        for (const auto& stream : streams_) f(*stream);
         for (const auto& stream : closing_) f(*stream);
     }
 
@@ -456,7 +459,7 @@ private:
 
     /// Joins the threads of closed streams that have completed.
     void reap() noexcept {
-        std::erase_if(closing_, [](const std::shared_ptr<HostStream>& stream) {
+        erase_in(closing_, [](const std::shared_ptr<HostStream>& stream) {
             if (stream->finished) stream->worker.join();
             return stream->finished;
         });
@@ -543,7 +546,7 @@ private:
     HostViolations violations_;
     HostMemory memory_;
     std::shared_ptr<HostStream> default_stream_;
-    std::unordered_map<const void*, std::shared_ptr<HostStream>> streams_;
+    std::vector<std::shared_ptr<HostStream>> streams_;
     std::vector<std::shared_ptr<HostStream>> closing_;
     std::chrono::steady_clock::time_point stalled_until_{};
     bool lost_ = false;

@@ -16,7 +16,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -135,16 +134,14 @@ public:
         });
     }
     Status open_event(StreamRef near, EventRef& out) noexcept override {
-        return with_stream(near, [&](const auto&) {
-            auto event = std::make_shared<HostEvent>();
-            HostEvent* const native = event.get();
-            out = events_.emplace(native, std::move(event)).first->second.get();
-        });
+        return with_stream(near, [&](const auto&) { out = events_.emplace_back(std::make_shared<HostEvent>()).get(); });
     }
     Status close_event(EventRef ref) noexcept override {
         return engine_.guarded([&](auto&) {
-            return events_.erase(ref.native()) == 1 ? HostStatus::ok
-                                                    : stranger("close of a CUDA event that does not exist");
+            const auto found = place_of(events_, ref.native());
+            if (found == events_.end()) return stranger("close of a CUDA event that does not exist");
+            events_.erase(found);
+            return HostStatus::ok;
         });
     }
     Status record(EventRef ref, StreamRef stream_ref) noexcept override {
@@ -197,10 +194,10 @@ public:
     }
     Status wait(EventRef ref) noexcept override {
         return engine_.guarded([&](auto& lock) {
-            const auto found = events_.find(ref.native());
+            const auto found = place_of(events_, ref.native());
             if (found == events_.end()) return stranger("wait for a CUDA event that does not exist");
-            if (found->second->captured != nullptr) return HostStatus::captured_event;
-            const std::vector<HostMark> marks = found->second->marks; // the event may be recorded again during the wait
+            if ((*found)->captured != nullptr) return HostStatus::captured_event;
+            const std::vector<HostMark> marks = (*found)->marks; // the event may be recorded again during the wait
             return engine_.wait(lock, marks);
         });
     }
@@ -225,7 +222,7 @@ public:
     }
     /// Whether this machine opened `event` and it has not been closed.
     Status owns_event(EventRef event, bool& yes) noexcept override {
-        yes = engine_.locked([&] { return events_.contains(event.native()); });
+        yes = engine_.locked([&] { return place_of(events_, event.native()) != events_.end(); });
         return {};
     }
 
@@ -470,9 +467,9 @@ private:
     template <class F>
     Status with_event(EventRef ref, StreamRef stream_ref, F f) noexcept {
         return with_stream(stream_ref, [&](const auto& stream) {
-            const auto found = events_.find(ref.native());
+            const auto found = place_of(events_, ref.native());
             return found == events_.end() ? stranger("use of a CUDA event that does not exist")
-                                          : status_of(f, found->second, stream);
+                                          : status_of(f, *found, stream);
         });
     }
 
@@ -527,7 +524,7 @@ private:
     HostPools pools_; // guarded by the engine's lock
     Neighbours neighbours_;
     HostEngine engine_;
-    std::unordered_map<const void*, std::shared_ptr<HostEvent>> events_;
+    std::vector<std::shared_ptr<HostEvent>> events_;
     HostGraphs graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];

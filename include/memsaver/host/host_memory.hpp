@@ -28,7 +28,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -398,7 +397,7 @@ public:
     /// Removes the scrap pages for which `busy(range)` is false.
     template <class Busy>
     void seal_scraps(Busy busy) noexcept {
-        std::erase_if(scraps_, [&](const HostRange& scrap) { return !busy(scrap) && seal(scrap); });
+        erase_in(scraps_, [&](const HostRange& scrap) { return !busy(scrap) && seal(scrap); });
     }
 
 private:
@@ -413,7 +412,7 @@ private:
         std::size_t bytes = 0;
         FaultName name{};
     };
-    using PagesTable = std::unordered_map<std::uint64_t, Pages>;
+    using PagesTable = std::map<std::uint64_t, Pages>;
 
     Status misuse(const char* what, HostRange where) noexcept {
         violations_.note(what, where, name_at(where.address));
@@ -565,7 +564,7 @@ public:
     }
     void trim(HostMemory& memory, PoolRef pool, std::size_t keep) noexcept {
         std::size_t left = bytes(pool);
-        std::erase_if(chunks_, [&](const Chunk& chunk) {
+        erase_in(chunks_, [&](const Chunk& chunk) {
             if (!(chunk.pool == pool) || chunk.in_use || left <= keep) return false;
             left -= chunk.bytes;
             return memory.release(chunk.pages).ok();
