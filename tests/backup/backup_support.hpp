@@ -1,5 +1,5 @@
-// Shared by the tests of policies that keep bytes: the policies by name, recorded events, and access to the process's
-// own pages and files.
+// Shared by the tests of policies that keep bytes: the policies by name, and access to the process's own pages and
+// files.
 #pragma once
 
 #include "support/bytes.hpp"
@@ -56,36 +56,6 @@ std::vector<NamedPolicy> keepers(const Small& small = {});
 
 /// Returns the flags of the process's mapping that contains an address, as in /proc/self/smaps.
 std::string mapping_flags(const void* at);
-
-/// Records events from any thread.
-class Told {
-public:
-    [[nodiscard]] EventSink sink() {
-        return [events = events_](const Event& event) {
-            const std::lock_guard lock{events->mutex};
-            events->list.push_back(event);
-        };
-    }
-    [[nodiscard]] std::vector<Event> of(EventKind kind) const {
-        const std::lock_guard lock{events_->mutex};
-        std::vector<Event> some;
-        for (const Event& event : events_->list) {
-            if (event.kind == kind) some.push_back(event);
-        }
-        return some;
-    }
-    void clear() {
-        const std::lock_guard lock{events_->mutex};
-        events_->list.clear();
-    }
-
-private:
-    struct Events {
-        std::mutex mutex;
-        std::vector<Event> list;
-    };
-    std::shared_ptr<Events> events_ = std::make_shared<Events>();
-};
 
 /// Records which files a driver writes to.
 template <class D>

@@ -16,17 +16,23 @@ using namespace memsaver;
 
 using namespace memsaver::detail;
 
+/// Waits for a stream's work so far, and for no other.
+template <class D>
+void wait_for(const D& driver, StreamRef stream) {
+    EventRef event;
+    REQUIRE(driver.open_event(stream, event).ok());
+    CHECK(driver.record(event, stream).ok());
+    CHECK(driver.wait(event).ok());
+    CHECK(driver.close_event(event).ok());
+}
+
 /// Enqueues one copy on its own stream and waits for it.
 template <class D, class Enqueue>
 void on_own_stream(const D& driver, Enqueue&& enqueue) {
     StreamRef stream;
-    EventRef event;
     REQUIRE(driver.open_stream(stream).ok());
-    REQUIRE(driver.open_event(stream, event).ok());
     CHECK(enqueue(stream).ok());
-    CHECK(driver.record(event, stream).ok());
-    CHECK(driver.wait(event).ok());
-    CHECK(driver.close_event(event).ok());
+    wait_for(driver, stream);
     CHECK(driver.close_stream(stream).ok());
 }
 
@@ -42,6 +48,15 @@ template <class D>
 std::vector<unsigned char> read_bytes(const D& driver, const void* from, std::size_t count) {
     std::vector<unsigned char> bytes(count);
     on_own_stream(driver, [&](StreamRef s) { return driver.copy_to_host(bytes.data(), address_of(from), count, s); });
+    return bytes;
+}
+
+/// Returns bytes as work in a stream reads them.
+template <class D>
+std::vector<unsigned char> bytes_behind(const D& driver, StreamRef stream, const void* from, std::size_t count) {
+    std::vector<unsigned char> bytes(count);
+    CHECK(driver.copy_to_host(bytes.data(), address_of(from), count, stream).ok());
+    wait_for(driver, stream);
     return bytes;
 }
 

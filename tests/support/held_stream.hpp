@@ -2,6 +2,8 @@
 #pragma once
 
 #include "memsaver/host/host.hpp"
+#include "support/bytes.hpp"
+#include "support/host_inside.hpp"
 
 #include <doctest/doctest.h>
 
@@ -15,9 +17,10 @@ class HeldStream {
 public:
     explicit HeldStream(const HostDriver& driver) : driver_{driver} {
         REQUIRE(driver_.open_stream(stream_).ok());
-        REQUIRE(driver_.hold(stream_).ok());
-        REQUIRE(driver_.enqueue(stream_, [] {}).ok());
+        hold();
     }
+    template <class D>
+    explicit HeldStream(const FaultyDriver<D>& driver) : HeldStream{host_of(driver)} {}
     HeldStream(const HeldStream&) = delete;
     HeldStream& operator=(const HeldStream&) = delete;
     ~HeldStream() {
@@ -25,15 +28,15 @@ public:
         CHECK(driver_.close_stream(stream_).ok());
     }
 
-    void let_go() { CHECK(driver_.let_go(stream_).ok()); }
+    void hold() const {
+        REQUIRE(driver_.hold(stream_).ok());
+        REQUIRE(driver_.enqueue(stream_, [] {}).ok());
+    }
+    void let_go() const { CHECK(driver_.let_go(stream_).ok()); }
     /// Releases the stream and waits until it has completed all its work.
-    void finish() {
+    void finish() const {
         let_go();
-        EventRef event;
-        REQUIRE(driver_.open_event(stream_, event).ok());
-        CHECK(driver_.record(event, stream_).ok());
-        CHECK(driver_.wait(event).ok());
-        CHECK(driver_.close_event(event).ok());
+        wait_for(driver_, stream_);
     }
 
     [[nodiscard]] StreamRef get() const { return stream_; }
@@ -43,6 +46,26 @@ public:
 private:
     HostDriver driver_;
     StreamRef stream_;
+};
+
+/// Delays the copies of one direction as long as it lives.
+class HeldLane {
+public:
+    HeldLane(const HostDriver& driver, Direction direction) : driver_{driver} {
+        REQUIRE(driver_.lane(direction, lane_).ok());
+        REQUIRE(driver_.hold(lane_).ok());
+    }
+    template <class D>
+    HeldLane(const FaultyDriver<D>& driver, Direction direction) : HeldLane{host_of(driver), direction} {}
+    HeldLane(const HeldLane&) = delete;
+    HeldLane& operator=(const HeldLane&) = delete;
+    ~HeldLane() { let_go(); }
+
+    void let_go() const { CHECK(driver_.let_go(lane_).ok()); }
+
+private:
+    HostDriver driver_;
+    StreamRef lane_;
 };
 
 } // namespace test

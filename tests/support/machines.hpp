@@ -1,17 +1,44 @@
 // The machine on which a test runs is a value, chosen when the program starts (chosen_machine.hpp): a well-behaved
 // host, a nasty one, or a GPU. All have one driver type. It is a FaultyDriver, because that tracks what is held.
+// Tests that include this rely on the headers below: what nearly all of them need.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/bytes.hpp"
 #include "support/chosen_machine.hpp"
+#include "support/held_stream.hpp"
 #include "support/host_inside.hpp"
+#include "support/told.hpp"
+#include "support/turnstile.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace test {
@@ -178,6 +205,32 @@ std::string text_of(Act&& act) {
     return {};
 }
 
+/// Returns the exception of type `E` that `act` throws.
+template <class E, class Act>
+E thrown(Act&& act) {
+    try {
+        act();
+    } catch (const E& error) {
+        return error;
+    }
+    throw std::logic_error{"nothing was thrown"}; // fails the test
+}
+
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Checks that `act` throws an `E` whose text has this part.
+template <class E, class Act>
+void check_says(const std::string& part, Act&& act) {
+    const std::string text = text_of<E>(act);
+    CHECK_MESSAGE(contains(text, part), part, " in: ", text);
+}
+
+/// Returns what `shown` is printed as.
+template <class Shown>
+std::string printed(const Shown& shown) {
+    std::ostringstream text;
+    text << shown;
+    return text.str();
+}
 
 } // namespace test

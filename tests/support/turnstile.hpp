@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace test {
 
@@ -78,6 +79,24 @@ private:
     std::thread thread_;
 };
 
+/// Runs `act(0)`, `act(1)`, ... each on its own thread.
+class Threads {
+public:
+    template <class Act>
+    Threads(std::size_t count, Act act) {
+        for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([act, i] { act(i); });
+    }
+    Threads(const Threads&) = delete;
+    Threads& operator=(const Threads&) = delete;
+    ~Threads() { join(); }
+    void join() {
+        for (std::thread& thread : std::exchange(threads_, {})) thread.join();
+    }
+
+private:
+    std::vector<std::thread> threads_;
+};
+
 /// Which threads' calls block: only the thread that runs the function, or also threads that it starts.
 enum class Whose : unsigned char { own, anybodys };
 
@@ -119,6 +138,28 @@ private:
     std::atomic<std::thread::id> thread_{};
     std::atomic<bool> stood_{false};
     std::optional<Doing> doing_;
+};
+
+/// Runs a function on another thread; construction returns once it waits for the device.
+template <class D>
+class WaitingBeside {
+public:
+    template <class Act>
+    WaitingBeside(const FaultyDriver<D>& driver, Act act) : doing_{(watch(driver), std::move(act))} {
+        waits_.await();
+        driver.on_call({});
+    }
+    void join() { doing_.join(); }
+
+private:
+    void watch(const FaultyDriver<D>& driver) {
+        waits_.open();
+        driver.on_call([this](const CallRecord& made) {
+            if (made.call == Call::wait || made.call == Call::drain) waits_.pass();
+        });
+    }
+    Turnstile waits_;
+    Doing doing_;
 };
 
 } // namespace test
