@@ -1,12 +1,14 @@
-// Each kind of status becomes its exception, with the attempted operation, the native code, and the source line of the
-// call.
+// A status is a small value, and each kind of it becomes its exception, with the attempted operation, the native code,
+// and the source line of the call.
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 
 #include <doctest/doctest.h>
 
+#include <initializer_list>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -15,8 +17,6 @@ namespace core_error_test {
 
 using namespace memsaver;
 using namespace memsaver::detail;
-
-namespace {
 
 Status failed(StatusKind kind) { return {.kind = kind, .code = 7, .name = "NATIVE_NAME"}; }
 
@@ -40,8 +40,6 @@ std::string caught(Act&& act) {
     }
     return "nothing was thrown";
 }
-
-} // namespace
 
 TEST_CASE("a status that is ok throws nothing") { CHECK_NOTHROW(check(Status{}, "map pages")); }
 
@@ -181,6 +179,46 @@ TEST_CASE("translated: bad_alloc becomes OutOfHostMemory") {
     CHECK_THROWS_AS(translated([] { throw Misuse{"mine"}; }), Misuse);
     CHECK_THROWS_AS(translated([] { throw OutOfMemory{"the device's", 1, 0}; }), OutOfMemory); // also a bad_alloc
     CHECK_THROWS_AS(translated([] { throw std::logic_error{"yours"}; }), std::logic_error);
+}
+
+static_assert(std::is_trivially_copyable_v<Status>);
+static_assert(Status{}.ok());
+
+TEST_CASE("only the kind decides whether a status is ok") {
+    for (const StatusKind kind :
+         {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::out_of_addresses, StatusKind::gone,
+          StatusKind::unsupported, StatusKind::other}) {
+        CHECK_FALSE(Status{.kind = kind}.ok());
+    }
+    CHECK(Status{.kind = StatusKind::ok, .code = 1}.ok());
+}
+
+TEST_CASE("two statuses are equal if kind and code are") {
+    const Status one{.kind = StatusKind::other, .code = 1, .name = "A"};
+    CHECK(one == Status{.kind = StatusKind::other, .code = 1, .name = "B"});
+    CHECK(one != Status{.kind = StatusKind::other, .code = 2, .name = "A"});
+    CHECK(one != Status{.kind = StatusKind::gone, .code = 1, .name = "A"});
+}
+
+TEST_CASE("a status is printed in the form that ends error texts") {
+    const Status failed{.kind = StatusKind::other, .code = 1, .name = "CUDA_ERROR_INVALID_VALUE"};
+    CHECK(to_string(failed) == "CUDA_ERROR_INVALID_VALUE (1)");
+    CHECK(detail::failure_text(failed, "map pages").starts_with("map pages failed: " + to_string(failed)));
+    CHECK(to_string(Status{}) == "ok");
+    CHECK(to_string(Status{.kind = StatusKind::ok, .code = 7, .name = "CUDA_SUCCESS"}) == "ok");
+    CHECK(to_string(Status{.kind = StatusKind::gone, .name = "lost"}) == "lost");
+    std::ostringstream out;
+    out << failed << ", " << Status{};
+    CHECK(out.str() == "CUDA_ERROR_INVALID_VALUE (1), ok");
+}
+
+TEST_CASE("a status without a name says what its kind means") {
+    CHECK(to_string(Status{.kind = StatusKind::out_of_memory, .code = 2}) == "out of memory (2)");
+    CHECK(to_string(Status{.kind = StatusKind::out_of_host_memory}) == "out of host memory");
+    CHECK(to_string(Status{.kind = StatusKind::out_of_addresses}) == "out of addresses");
+    CHECK(to_string(Status{.kind = StatusKind::gone, .name = nullptr}) == "device lost");
+    CHECK(to_string(Status{.kind = StatusKind::unsupported}) == "unsupported");
+    CHECK(to_string(Status{.kind = StatusKind::other, .code = 5}) == "error (5)");
 }
 
 } // namespace core_error_test

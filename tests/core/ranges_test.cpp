@@ -1,4 +1,5 @@
-// Sets of ranges agree with byte maps.
+// A range is an address and a size; sets of ranges agree with byte maps.
+#include "memsaver/core/handles.hpp"
 #include "memsaver/core/ranges.hpp"
 
 #include <doctest/doctest.h>
@@ -13,7 +14,6 @@
 namespace core_ranges_test {
 
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 constexpr std::size_t bytes_in_map = 48;
@@ -102,6 +102,25 @@ TEST_CASE("pointers are added once") {
     CHECK(add_once(seen, &values[2]));
     CHECK_FALSE(add_once(seen, &values[1]));
     CHECK(seen == std::vector<const void*>{&values[0], &values[1], &values[2]});
+}
+
+static_assert(Range{}.bytes == 0 && Range{}.end() == 0);
+
+TEST_CASE("Range: ends after its last byte") {
+    const Range range{0x1000, 0x200};
+    CHECK(range.end() == 0x1200);
+    CHECK(range == Range{0x1000, 0x200});
+    CHECK(range != Range{0x1000, 0x201});
+    CHECK(range != Range{0x1001, 0x200});
+}
+
+TEST_CASE("Range: ranges overlap where they have a byte in common") {
+    const Range range{0x1000, 0x200};
+    CHECK(overlap(range, range));
+    CHECK(overlap(range, {0x11FF, 1}));
+    CHECK(overlap({0, 0x1001}, range));
+    CHECK(!overlap(range, {0x1200, 1}));
+    CHECK(!overlap({0, 0x1000}, range));
 }
 
 } // namespace core_ranges_test

@@ -13,7 +13,6 @@
 namespace core_tags_test {
 
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 using Names = std::vector<std::string>;

@@ -1,9 +1,12 @@
+// Texts are their parts; sizes: literals, rounding up to the limit of overflow, and formatting.
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/core/sizes.hpp"
 #include "memsaver/core/text.hpp"
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <new>
@@ -49,13 +52,8 @@ TEST_CASE("errors are thrown with their text, and with the tag they are about") 
     }
 }
 
-TEST_CASE("an exception that is rethrown is translated, or gets a tag") {
-    CHECK_THROWS_AS(translated([] { throw std::bad_alloc{}; }), OutOfHostMemory);
-    CHECK_THROWS_AS(translated([] { throw OutOfMemory{"x", 1, 0}; }), OutOfMemory); // a std::bad_alloc too
-    CHECK_THROWS_AS(translated([] { throw std::logic_error{"a hook's"}; }), std::logic_error);
+TEST_CASE("an exception that is rethrown gets a tag") {
     CHECK_THROWS_AS(naming("weights", [] { throw 7; }), int);
-    int value = 3;
-    CHECK(&translated([&]() -> int& { return value; }) == &value);
     try {
         naming("weights", [] { naming("inner", [] { misuse({"why"}); }); });
     } catch (const Misuse& error) {
@@ -78,6 +76,47 @@ TEST_CASE("an event's text is built only for a sink, whose exceptions are swallo
     CHECK(seen[0].bytes_total == 2);
     CHECK(seen[1].kind == EventKind::ignored);
     CHECK(seen[1].text.find("close a file failed: NINE (9)") == 0);
+}
+
+constexpr std::size_t largest = std::numeric_limits<std::size_t>::max();
+
+TEST_CASE("literals are binary units") {
+    CHECK(1_KiB == 1024);
+    CHECK(3_MiB == 3u * 1024 * 1024);
+    CHECK(5_GiB == std::size_t{5} * 1024 * 1024 * 1024);
+}
+
+TEST_CASE("rounding goes to multiples of the unit") {
+    for (const std::size_t unit : {std::size_t{1}, std::size_t{256}, 2_MiB}) {
+        CAPTURE(unit);
+        CHECK(align_up(0, unit) == 0);
+        CHECK(align_up(1, unit) == unit);
+        CHECK(align_up(unit, unit) == unit);
+        CHECK(align_up(unit + 1, unit) == 2 * unit);
+        CHECK(align_down(unit - 1, unit) == 0);
+        CHECK(align_down(unit, unit) == unit);
+        CHECK(align_down(2 * unit - 1, unit) == (unit == 1 ? 1 : unit));
+    }
+}
+
+TEST_CASE("sizes that cannot be rounded up are detected before they overflow") {
+    CHECK(can_align_up(largest, 1));
+    CHECK(can_align_up(largest - 255, 256));
+    CHECK_FALSE(can_align_up(largest - 254, 256));
+    CHECK_FALSE(can_align_up(largest, 2_MiB));
+}
+
+TEST_CASE("sizes are printed in the largest unit that keeps them at one or more") {
+    CHECK(format_bytes(0) == "0 B");
+    CHECK(format_bytes(1023) == "1023 B");
+    CHECK(format_bytes(1_KiB) == "1.00 KiB");
+    CHECK(format_bytes(1_GiB + 512_MiB) == "1.50 GiB");
+    CHECK(format_bytes(std::numeric_limits<std::uint64_t>::max()) == "16.00 EiB");
+}
+
+TEST_CASE("addresses are printed in hexadecimal") {
+    CHECK(format_address(0) == "0x0");
+    CHECK(format_address(0x7f0000000000) == "0x7f0000000000");
 }
 
 } // namespace core_text_test

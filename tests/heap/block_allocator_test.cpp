@@ -31,37 +31,6 @@ TEST_CASE("BlockAllocator: an empty one has nothing") {
     CHECK(blocks.free_bytes() == 0);
 }
 
-TEST_CASE("BlockAllocator: serial numbers start at 1 and are not used again") {
-    std::uint64_t serials = 0;
-    BlockAllocator blocks{serials};
-    blocks.add({base, 4 * unit});
-    const Address first = blocks.allocate(unit, unit, 10)->address;
-    CHECK(blocks.find(first)->serial == 1);
-    blocks.mark_freed(*blocks.find(first));
-    blocks.reclaim(first);
-    const Block* again = blocks.allocate(unit, unit, 10);
-    CHECK(again->address == first);
-    CHECK(again->serial == 2);
-}
-
-TEST_CASE("BlockAllocator: a freed block that waits belongs neither to the program nor to anyone else") {
-    std::uint64_t serials = 0;
-    BlockAllocator blocks{serials};
-    blocks.add({base, unit});
-    REQUIRE(blocks.allocate(unit, unit, 200) != nullptr);
-    CHECK(blocks.live_bytes() == 200);
-    blocks.mark_freed(*blocks.find(base));
-    CHECK(blocks.live_bytes() == 0);
-    CHECK(blocks.live_blocks() == 0);
-    CHECK(blocks.free_bytes() == 0);
-    CHECK(blocks.find(base)->state == Block::State::freed);
-    CHECK(blocks.allocate(unit, unit, 1) == nullptr);
-    blocks.reclaim(base);
-    CHECK(free_ranges(blocks, 0) == Ranges{{base, unit}});
-    CHECK(blocks.find(base) == nullptr);
-    CHECK(blocks.allocate(unit, unit, 1) != nullptr);
-}
-
 TEST_CASE("BlockAllocator: ranges that are taken out are forgotten, and can be added again in any order") {
     std::uint64_t serials = 0;
     BlockAllocator blocks{serials};
@@ -100,25 +69,6 @@ TEST_CASE("BlockAllocator: a large alignment is found in a free block that is no
     REQUIRE(block != nullptr);
     CHECK(block->address == base + 64 * unit * 40);
     CHECK(blocks.allocate(8 * unit, 64 * unit, 8 * unit) == nullptr);
-}
-
-TEST_CASE("BlockAllocator: two that are merged join at their border") {
-    std::uint64_t serials = 0;
-    BlockAllocator blocks{serials};
-    BlockAllocator other{serials};
-    blocks.add({base, 8 * unit});
-    other.add({base + 8 * unit, 8 * unit});
-    const Address last = other.allocate(8 * unit, unit, 5)->address;
-    blocks.merge(other);
-    CHECK(other.empty());
-    CHECK(other.live_bytes() == 0);
-    REQUIRE(blocks.find(last) != nullptr);
-    CHECK(blocks.find(last)->serial == 1);
-    CHECK(blocks.live_bytes() == 5);
-    blocks.mark_freed(*blocks.find(last));
-    blocks.reclaim(last);
-    CHECK(free_ranges(blocks, 0) == Ranges{{base, 16 * unit}});
-    CHECK(blocks.allocate(16 * unit, unit, 1) != nullptr);
 }
 
 TEST_CASE("BlockAllocator: a block that a graph keeps does not belong to the program, but is saved") {

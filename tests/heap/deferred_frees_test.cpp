@@ -1,14 +1,15 @@
 // Blocks are freed in the order of the work that may touch them, and never twice.
-#include "memsaver/driver/owned.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/held_stream.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace heap_deferred_frees_test {
 using namespace memsaver;
 using namespace memsaver::detail;
 
+using test::HeldStream;
 using Machine = FaultyDriver<HostDriver>;
 using Addresses = std::vector<Address>;
 using Mark = DeferredFrees::Mark;
@@ -68,54 +70,26 @@ struct Fixture {
     DeferredFrees deferred;
 };
 
-/// Work that blocks until it is released.
-struct HeldStream {
-    explicit HeldStream(const Machine& on) : driver{on} {
-        REQUIRE(stream.open(driver).ok());
-        hold();
-    }
-    void hold() const {
-        REQUIRE(driver.inner().hold(stream.get()).ok());
-        REQUIRE(driver.inner().enqueue(stream.get(), [] {}).ok());
-    }
-    /// Waits only for this stream's work.
-    void finish_alone() const {
-        REQUIRE(driver.inner().let_go(stream.get()).ok());
-        EventRef passed; // of the inner machine: not counted
-        REQUIRE(driver.inner().open_event(stream.get(), passed).ok());
-        REQUIRE(driver.inner().record(passed, stream.get()).ok());
-        REQUIRE(driver.inner().wait(passed).ok());
-        REQUIRE(driver.inner().close_event(passed).ok());
-    }
-    void finish() const {
-        REQUIRE(driver.inner().let_go(stream.get()).ok());
-        REQUIRE(driver.drain().ok());
-    }
-
-    Machine driver;
-    OwnedStream stream;
-};
-
 TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
     Fixture f;
     const HeldStream one{f.driver};
     const HeldStream two{f.driver};
-    f.after_stream(0x100, 256, one.stream.get());
-    f.after_stream(0x200, 256, two.stream.get());
-    f.after_stream(0x300, 256, one.stream.get());
+    f.after_stream(0x100, 256, one.get());
+    f.after_stream(0x200, 256, two.get());
+    f.after_stream(0x300, 256, one.get());
     CHECK(f.deferred.fenced_bytes() == 0);
     CHECK(f.collected(99).empty());
-    one.finish_alone();
+    one.finish();
     CHECK(f.collected(99) == Addresses{0x100, 0x300});
     CHECK(f.collected(99).empty());
 
     // Events are reused; they then mark the work submitted to the stream since.
     one.hold();
     const std::uint64_t opened = f.driver.calls(Call::open_event);
-    f.after_stream(0x400, 256, one.stream.get());
+    f.after_stream(0x400, 256, one.get());
     CHECK(f.driver.calls(Call::open_event) == opened);
     CHECK(f.collected(99).empty());
-    REQUIRE(f.driver.inner().let_go(one.stream.get()).ok());
+    one.finish();
     two.finish();
     CHECK(f.collected(99) == Addresses{0x200, 0x400});
 }
@@ -123,7 +97,7 @@ TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
 TEST_CASE("DeferredFrees: a block whose event cannot be queried is not known to have completed") {
     Fixture f;
     const HeldStream work{f.driver};
-    f.after_stream(0x200, 256, work.stream.get());
+    f.after_stream(0x200, 256, work.get());
     work.finish();
     f.driver.fail({.call = Call::query, .lasting = Lasting::onwards});
     CHECK(f.collected(1).empty());
@@ -135,7 +109,7 @@ TEST_CASE("DeferredFrees: blocks that no work can touch any more are free at onc
     Fixture f;
     const HeldStream work{f.driver};
     for (Address i = 1; i <= 6; ++i) f.deferred.after_fence(i * 0x100, 256, i / 2);
-    for (Address i = 7; i <= 12; ++i) f.after_stream(i * 0x100, 256, work.stream.get());
+    for (Address i = 7; i <= 12; ++i) f.after_stream(i * 0x100, 256, work.get());
     CHECK(f.gone([](Address address) { return address % 0x200 == 0; }) ==
           Addresses{0x200, 0x400, 0x600, 0x800, 0xa00, 0xc00});
     CHECK(f.deferred.fenced_bytes() == 3 * 256);
@@ -167,7 +141,7 @@ TEST_CASE("DeferredFrees: each stream's marks are queried up to the first that h
     const HeldStream one{f.driver};
     const HeldStream two{f.driver};
     for (Address i = 1; i <= 100; ++i) {
-        f.after_stream(i * 0x10000, 0x10000, i % 2 == 0 ? one.stream.get() : two.stream.get());
+        f.after_stream(i * 0x10000, 0x10000, i % 2 == 0 ? one.get() : two.get());
     }
     const auto queries = [&] {
         const std::uint64_t before = f.driver.calls(Call::query);
@@ -176,7 +150,7 @@ TEST_CASE("DeferredFrees: each stream's marks are queried up to the first that h
     };
     CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}}); // one per stream
     CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}});
-    one.finish_alone();
+    one.finish();
     const auto [asked, count] = queries();
     CHECK(count == 50);
     CHECK(asked <= 17); // all of one's, and the first of the other's
@@ -189,17 +163,18 @@ TEST_CASE("DeferredFrees: each stream's marks are queried up to the first that h
 TEST_CASE("DeferredFrees: a stream has sixteen marks, however much waits, and few events are kept to spare") {
     Fixture f;
     const HeldStream work{f.driver};
-    for (Address i = 1; i <= 20'000; ++i) f.after_stream(i * 0x100, 256, work.stream.get());
+    for (Address i = 1; i <= 20'000; ++i) f.after_stream(i * 0x100, 256, work.get());
     CHECK(f.driver.outstanding().events <= 17);    // and one to spare
     CHECK(f.driver.calls(Call::record) == 20'000); // each block has a later one
     work.finish();
     CHECK(f.collected(0).size() == 20'000);
-    std::vector<HeldStream> streams;
+    std::list<HeldStream> streams;
     for (int i = 0; i < 100; ++i) streams.emplace_back(f.driver);
-    for (Address i = 1; i <= 100; ++i) f.after_stream(i * 0x100, 256, streams[i - 1].stream.get());
+    Address at = 0;
+    for (const HeldStream& each : streams) f.after_stream(++at * 0x100, 256, each.get());
     CHECK(f.driver.outstanding().events >= 100);
     CHECK(f.deferred.streams() >= 100);
-    for (const HeldStream& each : streams) each.finish_alone();
+    for (const HeldStream& each : streams) each.finish();
     CHECK(f.collected(0).size() == 100);
     CHECK(f.driver.outstanding().events <= 64);
     CHECK(f.deferred.streams() <= 16);
@@ -208,10 +183,10 @@ TEST_CASE("DeferredFrees: a stream has sixteen marks, however much waits, and fe
 TEST_CASE("DeferredFrees: a joined mark covers what both covered, and delays about an eighth of what waits") {
     Fixture f;
     const HeldStream work{f.driver};
-    for (Address i = 1; i <= 500; ++i) f.after_stream(i * 0x100, 256, work.stream.get());
+    for (Address i = 1; i <= 500; ++i) f.after_stream(i * 0x100, 256, work.get());
     work.finish();
     work.hold(); // later frees wait longer
-    for (Address i = 501; i <= 540; ++i) f.after_stream(i * 0x100, 256, work.stream.get());
+    for (Address i = 501; i <= 540; ++i) f.after_stream(i * 0x100, 256, work.get());
     const Addresses first = f.collected(0);
     CHECK(first.size() <= 500);
     CHECK(first.size() >= 400);
@@ -224,14 +199,14 @@ TEST_CASE("DeferredFrees: threads whose events are recorded in one order and add
     Fixture f;
     const HeldStream work{f.driver};
     const auto add = [&](Address address, const Mark& mark) {
-        f.close(f.deferred.after_stream(address, 256, work.stream.get(), mark));
+        f.close(f.deferred.after_stream(address, 256, work.get(), mark));
     };
     const Mark first = f.deferred.begin_mark();
     CHECK_FALSE(first.event);
-    const Mark second = f.marked(work.stream.get()); // covers the first block, too: it was numbered before
+    const Mark second = f.marked(work.get()); // covers the first block, too: it was numbered before
     add(0x200, second);
     SUBCASE("the later event covers both") {
-        add(0x100, {f.marked(work.stream.get()).event, first.number});
+        add(0x100, {f.marked(work.get()).event, first.number});
         CHECK(f.driver.outstanding().events == 2);
         CHECK(f.collected(0).empty());
         work.finish();
@@ -241,7 +216,7 @@ TEST_CASE("DeferredFrees: threads whose events are recorded in one order and add
         work.finish();
         CHECK(f.collected(0) == Addresses{0x200});
         work.hold();
-        add(0x100, {f.marked(work.stream.get()).event, first.number});
+        add(0x100, {f.marked(work.get()).event, first.number});
         CHECK(f.collected(0).empty());
         work.finish();
         CHECK(f.collected(0) == Addresses{0x100});
@@ -253,7 +228,7 @@ TEST_CASE("DeferredFrees: a mark that is being queried belongs to the thread tha
     Fixture f;
     const HeldStream work{f.driver};
     const auto add = [&](Address from, Address to) {
-        for (Address i = from; i <= to; ++i) f.after_stream(i * 0x100, 256, work.stream.get());
+        for (Address i = from; i <= to; ++i) f.after_stream(i * 0x100, 256, work.get());
     };
     add(1, 3);
     const Question asked = f.deferred.ask(0);
@@ -300,26 +275,26 @@ TEST_CASE("DeferredFrees: a block can be reused at once by its own stream, and b
     Fixture f;
     const HeldStream one{f.driver};
     const HeldStream two{f.driver};
-    f.after_stream(0x1000, 1024, one.stream.get());
-    f.after_stream(0x2000, 1024, one.stream.get());
-    f.after_stream(0x3000, 2048, two.stream.get());
+    f.after_stream(0x1000, 1024, one.get());
+    f.after_stream(0x2000, 1024, one.get());
+    f.after_stream(0x3000, 2048, two.get());
     const auto take = [&](StreamRef stream, std::size_t bytes, FunctionRef<bool(Range)> usable) {
         return f.deferred.take(stream, bytes, usable);
     };
     const auto any = [](Range) { return true; };
     CHECK(take(StreamRef{}, 1024, any) == 0);
-    CHECK(take(two.stream.get(), 1024, any) == 0); // twice as large as requested
-    CHECK(take(one.stream.get(), 2048, any) == 0); // too small
-    CHECK(take(one.stream.get(), 512, any) == 0);
-    CHECK(f.deferred.waits(one.stream.get()));
+    CHECK(take(two.get(), 1024, any) == 0); // twice as large as requested
+    CHECK(take(one.get(), 2048, any) == 0); // too small
+    CHECK(take(one.get(), 512, any) == 0);
+    CHECK(f.deferred.waits(one.get()));
     CHECK_FALSE(f.deferred.waits(StreamRef{}));
-    CHECK(take(one.stream.get(), 1024, [](Range) { return false; }) == 0);
-    CHECK(take(one.stream.get(), 1024, [](Range block) { return block == Range{0x2000, 1024}; }) == 0x2000);
-    CHECK(take(one.stream.get(), 900, any) == 0x1000); // slightly larger than requested
-    CHECK(take(one.stream.get(), 1024, any) == 0);     // in use
-    CHECK_FALSE(f.deferred.waits(one.stream.get()));
-    f.after_stream(0x1000, 1024, one.stream.get());
-    one.finish_alone();
+    CHECK(take(one.get(), 1024, [](Range) { return false; }) == 0);
+    CHECK(take(one.get(), 1024, [](Range block) { return block == Range{0x2000, 1024}; }) == 0x2000);
+    CHECK(take(one.get(), 900, any) == 0x1000); // slightly larger than requested
+    CHECK(take(one.get(), 1024, any) == 0);     // in use
+    CHECK_FALSE(f.deferred.waits(one.get()));
+    f.after_stream(0x1000, 1024, one.get());
+    one.finish();
     CHECK(f.collected(0) == Addresses{0x1000}); // once; the other one is the program's
     two.finish();
     CHECK(f.collected(0) == Addresses{0x3000});
@@ -330,12 +305,12 @@ TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave n
     Fixture f;
     const HeldStream work{f.driver};
     const auto any = [](Range) { return true; };
-    for (Address i = 1; i <= 10; ++i) f.after_stream(i << 20U, i << 12U, work.stream.get());
+    for (Address i = 1; i <= 10; ++i) f.after_stream(i << 20U, i << 12U, work.get());
     for (int step = 0; step < 1000; ++step) {
         for (Address i = 1; i <= 8; ++i) {
-            REQUIRE(f.deferred.take(work.stream.get(), i << 12U, any) == i << 20U);
+            REQUIRE(f.deferred.take(work.get(), i << 12U, any) == i << 20U);
         }
-        for (Address i = 1; i <= 8; ++i) f.after_stream(i << 20U, i << 12U, work.stream.get());
+        for (Address i = 1; i <= 8; ++i) f.after_stream(i << 20U, i << 12U, work.get());
     }
     CHECK(f.driver.outstanding().events <= 17); // not 8,000
     work.finish();
@@ -345,16 +320,16 @@ TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave n
 TEST_CASE("DeferredFrees: however many blocks wait for a stream, few are examined to find one of the right size") {
     Fixture f;
     const HeldStream work{f.driver};
-    for (Address i = 1; i <= 10'000; ++i) f.after_stream(i << 20U, 256 * (1 + i % 200), work.stream.get());
+    for (Address i = 1; i <= 10'000; ++i) f.after_stream(i << 20U, 256 * (1 + i % 200), work.get());
     int looks = 0;
     const auto none = [&](Range) {
         looks += 1;
         return false;
     };
-    CHECK(f.deferred.take(work.stream.get(), 25'600, none) == 0);
+    CHECK(f.deferred.take(work.get(), 25'600, none) == 0);
     CHECK(looks <= 128);                  // 32 of each class of sizes
     for (Address i = 1; i <= 1000; ++i) { // every size is found until it is used up
-        REQUIRE(f.deferred.take(work.stream.get(), 256 * (1 + i % 200), [](Range) { return true; }) != 0);
+        REQUIRE(f.deferred.take(work.get(), 256 * (1 + i % 200), [](Range) { return true; }) != 0);
     }
     work.finish();
     CHECK(f.collected(0).size() == 9000);

@@ -4,9 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <map>
-#include <random>
 #include <set>
 #include <utility>
 #include <vector>
@@ -47,36 +44,6 @@ TEST_CASE("FreeBins: larger blocks are never in lower classes, and higher classe
     }
 }
 
-TEST_CASE("FreeBins: random inserts and removals") {
-    constexpr FreeBins::Node count = 200;
-    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-        std::mt19937_64 random{seed};
-        FreeBins bins;
-        bins.reserve(count);
-        std::map<FreeBins::Node, std::size_t> model;
-        for (int step = 0; step < 3000; ++step) {
-            const auto node = static_cast<FreeBins::Node>(random() % count);
-            if (model.erase(node) == 1) {
-                bins.remove(node);
-            } else {
-                const std::size_t bytes = (std::size_t{1} << (random() % 40)) & ~(FreeBins::unit - 1);
-                bins.insert(node, bytes);
-                model[node] = bytes;
-            }
-            if (step % 10 != 0) continue;
-            const std::size_t from_bin = random() % FreeBins::bins;
-            std::multiset<FreeBins::Node> all;
-            std::multiset<FreeBins::Node> above;
-            for (const auto& [each, bytes] : model) {
-                all.insert(each);
-                if (FreeBins::bin_of(bytes) >= from_bin) above.insert(each);
-            }
-            REQUIRE(found(bins, 0) == all);
-            REQUIRE(found(bins, from_bin) == above);
-        }
-    }
-}
-
 TEST_CASE("FreeBins: a search stops at the first match, and looks at no more of a class than its limit") {
     FreeBins bins;
     bins.reserve(10);
@@ -88,15 +55,6 @@ TEST_CASE("FreeBins: a search stops at the first match, and looks at no more of 
     const auto second = [&](FreeBins::Node) { return ++visits == 2; };
     CHECK(bins.search(0, 8, second) < 9);
     CHECK(visits == 2);
-}
-
-TEST_CASE("FreeBins: growing keeps the lists") {
-    FreeBins bins;
-    bins.reserve(1);
-    bins.insert(0, 512);
-    bins.reserve(5000);
-    bins.insert(4999, 512);
-    CHECK(found(bins, 0) == std::multiset<FreeBins::Node>{0, 4999});
 }
 
 } // namespace heap_free_bins_test
