@@ -14,7 +14,6 @@
 namespace arena_addresses_test {
 
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 constexpr std::size_t unit = 2_MiB;

@@ -1,22 +1,13 @@
 // How much memory an arena allocates at once: slightly more than the program needs, in few handles; and how little
 // unused memory a resume maps.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <numeric>
-#include <vector>
 
 namespace arena_growth_test {
 
 using namespace test;
-
-namespace {
 
 constexpr std::size_t largest_extent = 1_GiB;
 
@@ -37,8 +28,6 @@ public:
     std::vector<std::size_t> taken{};
     TaggedArena<MachineDriver> arena{driver, "growing"};
 };
-
-} // namespace
 
 TEST_CASE("growth: never more than a sixteenth or 32 MiB ahead, at most the largest extent") {
     for (const std::size_t granularity : {4_KiB, 64_KiB, 2_MiB, 64_MiB}) {

@@ -1,20 +1,10 @@
 // The wait before memory is released: only for the work that an order names, and no longer than the timeout.
 // tests/saver/devices_test.cpp tests several devices.
-#include "support/held_stream.hpp"
 #include "support/machines.hpp"
-
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstdint>
-#include <optional>
-#include <string>
 
 namespace arena_idle_wait_test {
 
 using namespace test;
-
-namespace {
 
 using Machine = MachineDriver;
 using ArenaOn = TaggedArena<Machine>;
@@ -27,8 +17,6 @@ void let_go_when_waited_for(const Machine& driver, HeldStream& work, Call call) 
         if (made.call == call) work.let_go();
     });
 }
-
-} // namespace
 
 TEST_CASE("already_idle makes no driver call, and an operation that releases nothing waits for nothing") {
     const Checked machine{host_machine};
@@ -97,19 +85,6 @@ TEST_CASE_FIXTURE(OnMachine, "after(...) waits for the streams and events that i
     marked.finish();
     CHECK(arena.pause({.order = order}).released_bytes == 2_MiB);
     CHECK(machine.driver.close_event(event).ok());
-}
-
-TEST_CASE_FIXTURE(OnMachine, "the default stream is a stream as well") {
-    const HostDriver host = host_of(machine.driver);
-    ArenaOn arena{machine.driver, "default"};
-    (void)arena.allocate(2_MiB);
-    bool done = false;
-    REQUIRE(host.hold({}).ok());
-    REQUIRE(host.enqueue({}, [&] { done = true; }).ok());
-    CHECK_THROWS_AS((void)arena.pause({.order = after(StreamRef{}), .timeout = none}), NotIdle);
-    REQUIRE(host.let_go({}).ok());
-    (void)arena.pause({.order = after(StreamRef{})});
-    CHECK(done);
 }
 
 TEST_CASE("every failing call of a wait is reported, and leaves no event open") {

@@ -5,16 +5,9 @@
 
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstring>
-
 namespace arena_seal_test {
 
 using namespace memsaver;
-
-namespace {
 
 constexpr std::size_t page = 64_KiB;
 
@@ -48,8 +41,6 @@ struct Sealed {
     void* second = arena.allocate(2 * page);
     detail::ArenaCore::Contents contents{};
 };
-
-} // namespace
 
 TEST_CASE("seal: its contents are all extents and live blocks, and blocks come from other pages") {
     Sealed f;

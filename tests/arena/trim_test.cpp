@@ -1,21 +1,11 @@
 // Trimming: unused pages are released, used pages stay.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <vector>
 
 namespace arena_trim_test {
 
 using namespace test;
 
-namespace {
-
 using ArenaOf = TaggedArena<MachineDriver>;
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnMachine, "trim releases extents without live blocks" * on_machines) {
     ArenaOf arena{machine.driver, "trim"};
@@ -36,28 +26,6 @@ TEST_CASE_FIXTURE(OnMachine, "trim releases extents without live blocks" * on_ma
     CHECK(arena.trim().released_bytes == 96_MiB);
     CHECK(arena.usage().state == "empty");
     CHECK(arena.allocate(1_MiB) != nullptr);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "small blocks' pages are trimmed as well" * on_machines) {
-    ArenaOf arena{machine.driver, "small"};
-    std::vector<void*> blocks;
-    for (int i = 0; i < 3000; ++i) blocks.push_back(arena.allocate(5000));
-    for (void* const block : blocks) arena.deallocate(block);
-    (void)arena.trim();
-    CHECK(machine.driver.handle_bytes() == 0);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "trimming while others are paused leaves the paused ones alone" * on_machines) {
-    TaggedArena<MachineDriver, Zero> arena{machine.driver, "both"};
-    void* const block = arena.allocate(8_MiB);
-    (void)arena.pause();
-    void* const fresh = arena.allocate(8_MiB);
-    arena.deallocate(fresh);
-    CHECK(arena.trim().released_bytes >= 8_MiB);
-    CHECK(machine.driver.handle_bytes() == 0);
-    CHECK(arena.usage().state == "paused");
-    (void)arena.resume();
-    CHECK(all_are(machine.driver, block, 8_MiB, 0));
 }
 
 TEST_CASE("a trim frees the addresses and bytes of blocks that were freed while paused" * on_machines) {

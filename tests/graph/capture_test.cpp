@@ -1,13 +1,6 @@
 // Capturing: where allocations go, what prevents pauses, and the state after a failed capture.
 #include "graph/graph_support.hpp"
 
-#include <doctest/doctest.h>
-
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
-
 namespace graph_capture_test {
 
 using namespace test;
@@ -75,9 +68,8 @@ TEST_CASE("close inside a capture is refused as a pause is, on this thread and o
     }
 }
 
-TEST_CASE("bytes that only the capture wrote survive by default, and show when they are discarded" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "bytes that only the capture wrote survive by default, and show when they are discarded" *
+                               on_machines) {
     const OwnStream stream{machine.driver};
     constexpr std::size_t bytes = 256_KiB;
     Outbox out{machine.driver, bytes};
@@ -155,9 +147,7 @@ TEST_CASE("a body that throws leaves the stream, the tag and the saver usable" *
     }
 }
 
-TEST_CASE("a capture that is broken by a wait says so, and leaves everything usable" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a capture that is broken by a wait says so, and leaves everything usable" * on_machines) {
     const OwnStream stream{machine.driver};
     MemorySaver stranger{machine.driver}; // unaware of captures of `saver`: its pause breaks them
     const Arena away = stranger.arena("away");
@@ -219,9 +209,8 @@ TEST_CASE("while a capture is open pauses are refused, and it stays whole" * on_
     }
 }
 
-TEST_CASE("blocks freed in a capture belong to its graph, except those freed as already idle" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "blocks freed in a capture belong to its graph, except those freed as already idle" * on_machines) {
     const OwnStream stream{machine.driver};
     for (const std::size_t bytes : {std::size_t{300}, std::size_t{5_MiB}}) {
         const Graph graph = capture(saver, "graph", stream, [&] {
@@ -236,22 +225,6 @@ TEST_CASE("blocks freed in a capture belong to its graph, except those freed as 
         });
         replay(machine.driver, graph, stream);
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver,
-                  "streams that cannot be captured, and a second capture by a thread, are refused" * on_machines) {
-    const OwnStream stream{machine.driver};
-    const OwnStream other{machine.driver};
-    const auto nothing = [] {};
-    CHECK_THROWS_AS((void)capture(saver, "graph", StreamRef{}, nothing), Misuse); // the default stream
-    const Graph outer = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
-        CHECK_THROWS_AS((void)capture(saver, "graph", stream, nothing), Misuse);
-        CHECK_THROWS_AS((void)capture(saver, "inner", other, nothing), Misuse); // one per thread
-        (void)saver.allocate(1000);
-    });
-    CHECK(row_of(saver, "graph").blocks == 1);
-    const Graph later = capture(saver, "inner", other, [&] { (void)saver.allocate(1000); });
-    CHECK(row_of(saver, "inner").blocks == 1);
 }
 
 TEST_CASE("graphs that the program captures by its own means, in a region" * on_machines) {
@@ -285,9 +258,8 @@ TEST_CASE("graphs that the program captures by its own means, in a region" * on_
     }
 }
 
-TEST_CASE("a first capture that fails leaves alone the blocks that the program's own captures keep" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "a first capture that fails leaves alone the blocks that the program's own captures keep" *
+                               on_machines) {
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", HostBackup{});
     void* const kept = arena.allocate(20_MiB);

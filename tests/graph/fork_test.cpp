@@ -2,41 +2,14 @@
 // copies. An alarm ends a deadlock.
 #include "graph/graph_support.hpp"
 #include "process/process_support.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace graph_fork_test {
 
 using namespace test;
+
 using process_test::Child;
 
-namespace {
-
 using D = MachineDriver;
-
-/// Returns how many of these are not refused as a child's use of its parent's saver.
-int accepted(const std::vector<std::function<void()>>& uses) {
-    int count = 0;
-    for (const auto& use : uses) {
-        try {
-            use();
-            ++count;
-        } catch (const Misuse& error) {
-            count += contains(error.what(), "forked") ? 0 : 1;
-        }
-    }
-    return count;
-}
 
 /// Objects that a child may use and destroy.
 struct World {
@@ -52,13 +25,15 @@ struct World {
     /// Returns 0 if everything is refused and destroying everything reports nothing.
     int child() {
         ::alarm(20);
-        int wrong =
-            accepted({[&] { (void)pool->get("a", 1_MiB); }, [&] { (void)pool->stats(); },
-                      [&] { pool->lend(arena, lent, 1_MiB); }, [&] { (void)saver->before_pause([](PauseEvent&) {}); },
-                      [&] { (void)saver->allocate(1); }, [&] { (void)saver->region("workspace"); },
-                      [&] { (void)saver->pause(); }, [&] { (void)saver->resume(); }, [&] { (void)saver->trim(); },
-                      [&] { saver->close(); }, [&] { (void)capture(*saver, "graph", stream, [] {}); },
-                      [&] { arena.deallocate(lent.get()); }});
+        int wrong = 0;
+        for (const std::function<void()>& use : std::vector<std::function<void()>>{
+                 [&] { (void)pool->get("a", 1_MiB); }, [&] { (void)pool->stats(); },
+                 [&] { pool->lend(arena, lent, 1_MiB); }, [&] { (void)saver->before_pause([](PauseEvent&) {}); },
+                 [&] { (void)saver->allocate(1); }, [&] { (void)saver->region("workspace"); },
+                 [&] { (void)saver->pause(); }, [&] { (void)saver->resume(); }, [&] { (void)saver->trim(); },
+                 [&] { saver->close(); }, [&] { (void)capture(*saver, "graph", stream, [] {}); },
+                 [&] { arena.deallocate(lent.get()); }})
+            wrong += process_test::refused(use) ? 0 : 1;
         arena.deallocate_quietly(lent.get());
         hook = Hook{};
         region.reset();
@@ -68,8 +43,6 @@ struct World {
         return wrong;
     }
 };
-
-} // namespace
 
 TEST_CASE("fork: while a pool grows") {
     World world;

@@ -1,12 +1,7 @@
 // Shared by the tests of graphs: a stream, host memory that a graph copies to, and bodies of captures.
 #pragma once
 
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-
-#include <cstddef>
-#include <cstring>
-#include <vector>
 
 namespace test {
 

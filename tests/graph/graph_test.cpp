@@ -1,22 +1,9 @@
 // Graphs as used by programs: launching, updating, the memory that they keep, and their end.
 #include "graph/graph_support.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 namespace graph_graph_test {
 
 using namespace test;
-
-namespace {
 
 /// Allocates every block of `bytes` that still fits into an arena.
 std::vector<void*> all_of(const Arena& arena, std::size_t bytes) {
@@ -35,8 +22,6 @@ bool has(const std::vector<void*>& blocks, const void* block) {
 void free_all(const Arena& arena, const std::vector<void*>& blocks) {
     for (void* const block : blocks) arena.deallocate(block, already_idle);
 }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "a graph is not launched while any of its tag is paused" * on_machines) {
     const OwnStream stream{machine.driver};
@@ -355,28 +340,6 @@ TEST_CASE("a pool of workspaces that ends in a body stays with the graph" * on_m
         graph.reset();
         (void)saver.trim();
         CHECK(row_of(saver, "workspace").mapped_bytes == 0);
-    }
-}
-
-TEST_CASE("a lost device: a graph ends silently, and its saver closes" * on_hosts) {
-    const Checked machine;
-    std::size_t told = 0;
-    {
-        MemorySaver saver{machine.driver,
-                          {.events = [&](const Event& event) { told += event.kind == EventKind::ignored ? 1 : 0; }}};
-        const OwnStream stream{machine.driver};
-        Graph graph = capture(saver, "graph", stream, [&] { saver.deallocate(saver.allocate(1000)); });
-        machine.driver.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
-        CHECK_THROWS_AS(graph.launch(stream), DeviceLost);
-        CHECK_THROWS_AS(graph.update(stream, [] {}), DeviceLost);
-        CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] {}), DeviceLost);
-        const GraphRef native = graph.native();
-        graph.reset();
-        CHECK(told > 0);
-        CHECK_NOTHROW(saver.close());
-        machine.driver.heal();
-        saver.close();
-        CHECK(machine.driver.close_graph(native).ok());
     }
 }
 

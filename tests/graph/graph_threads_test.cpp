@@ -1,20 +1,9 @@
 // Concurrent captures and pauses on different threads, and tests that only a host machine supports.
 #include "graph/graph_support.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace graph_graph_threads_test {
 
 using namespace test;
-
-namespace {} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way waits for its end" * on_hosts) {
     const OwnStream stream{machine.driver};
@@ -44,42 +33,6 @@ TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way w
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "threads that capture, launch and free at the same time" * on_hosts) {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t] {
-            const OwnStream stream{machine.driver};
-            Outbox out{machine.driver, 1000};
-            const std::string tag = "graph " + std::to_string(t % 2);
-            const auto byte = static_cast<unsigned char>(t + 1);
-            for (int i = 0; i < 10; ++i) {
-                void* block = nullptr;
-                Graph graph = capture(saver, tag, stream, {.mode = capture_modes[i % 3]}, [&] {
-                    block = saver.allocate(100'000);
-                    const Buffer<char> scratch{saver.arena(tag), 5000};
-                    fill_on(machine.driver, scratch.data(), scratch.size_bytes(), byte, stream);
-                    fill_on(machine.driver, block, 100'000, byte, stream);
-                });
-                graph.launch(stream);
-                graph.launch(stream);
-                graph.reset(); // while it runs
-                out.fetch(block, stream);
-                OwnedEvent done;
-                check(done.open(machine.driver, stream), "open an event");
-                check(machine.driver.record(done.get(), stream), "record an event");
-                check(machine.driver.wait(done.get()), "wait for an event");
-                CHECK(out.bytes() == std::vector<unsigned char>(1000, byte));
-                saver.deallocate(block, stream);
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-    CHECK(machine.driver.drain().ok());
-    (void)saver.pause();
-    for (const ArenaUsage& row : saver.usage()) CHECK(row.blocks == 0);
-    CHECK(saver.bytes_to_resume() == 0); // nothing is kept for destroyed graphs
-}
-
 TEST_CASE("a graph on another device" * on_hosts) {
     const Checked first;
     const Checked second{1};
@@ -107,14 +60,12 @@ TEST_CASE("capturing on a stream of another device is refused, and named" * on_h
     MemorySaver saver{first.driver};
     const OwnStream stream{second.driver};
     const std::string text = text_of<Misuse>([&] { (void)capture(saver, "graph", stream, [] {}); });
-    CHECK(test::contains(text, "device 0"));
-    CHECK(test::contains(text, "\"graph\""));
+    CHECK(contains(text, "device 0"));
+    CHECK(contains(text, "\"graph\""));
     CHECK(!stream.capturing());
 }
 
-TEST_CASE("blocks of a graph that ends while it runs wait for it" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "blocks of a graph that ends while it runs wait for it" * on_hosts) {
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 2_MiB});
     void* scratch = nullptr;

@@ -1,32 +1,13 @@
 // WorkspacePool: names share bytes, grow in place, and have the same addresses after a resume.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
 #include "memsaver/graph/workspace_pool.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <sstream>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace graph_workspace_pool_test {
 
 using namespace test;
 
-namespace {
-
 void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "the same name has the same address, and names of a group share it" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace")};
@@ -50,10 +31,8 @@ TEST_CASE_FIXTURE(OnSaver, "the same name has the same address, and names of a g
     CHECK(stats.gets == 5);
     CHECK(stats.growths == 1);
     CHECK(stats.reuses == 4);
-    std::ostringstream text;
-    text << stats;
-    CHECK(text.str() ==
-          "3 workspaces in 1 place: 68.00 MiB requested, 48.00 MiB allocated, 0 B lent, reuse saved 20.00 MiB");
+    const std::string text = printed(stats);
+    CHECK(text == "3 workspaces in 1 place: 68.00 MiB requested, 48.00 MiB allocated, 0 B lent, reuse saved 20.00 MiB");
     check_books(saver, machine.driver);
 }
 
@@ -144,8 +123,7 @@ TEST_CASE_FIXTURE(OnSaver, "zeroed workspaces read as zero, in the order of the 
     WorkspacePool workspaces{saver.arena("workspace")};
     void* const first = workspaces.get("a", 6_MiB);
     write_pattern(machine.driver, first, 6_MiB, 1);
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
+    const OwnStream stream{machine.driver};
     CHECK(workspaces.get("b", 4_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first);
     CHECK(machine.driver.drain().ok());
     CHECK(all_are(machine.driver, first, 4_MiB, 0));
@@ -153,7 +131,6 @@ TEST_CASE_FIXTURE(OnSaver, "zeroed workspaces read as zero, in the order of the 
     CHECK(workspaces.get("c", 8_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == first); // across two growths
     CHECK(machine.driver.drain().ok());
     CHECK(all_are(machine.driver, first, 8_MiB, 0));
-    CHECK(machine.driver.close_stream(stream).ok());
 }
 
 TEST_CASE_FIXTURE(OnSaver, "a workspace beyond its cap and other misuse is refused, with the name" * on_machines) {
@@ -316,14 +293,7 @@ TEST_CASE("switched off, and on plain memory, it works the same and is never pau
     for (const bool enabled : {true, false}) {
         const Checked machine;
         MemorySaver saver{machine.driver, {.enabled = enabled}};
-        std::optional<Arena> arena;
-        if (enabled) {
-            const auto out = saver.outside();
-            arena = out.arena();
-        } else {
-            arena = saver.arena("workspace");
-        }
-        const Arena plain = *arena;
+        const Arena plain = enabled ? saver.outside().arena() : saver.arena("workspace");
         WorkspacePool workspaces{plain, {.cap = 32_MiB}};
         void* const a = workspaces.get("a", 3_MiB);
         write_pattern(machine.driver, a, 3_MiB, 1);
@@ -346,36 +316,7 @@ TEST_CASE("switched off, and on plain memory, it works the same and is never pau
     }
 }
 
-TEST_CASE("no room: the saver's unused memory is released first; then nothing has changed" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const Arena other = saver.arena("other");
-        WorkspacePool workspaces{saver.arena("workspace")};
-        void* const a = workspaces.get("a", 2_MiB);
-        if (enabled) {
-            void* const unused = other.allocate(64_MiB);
-            const Ballast ballast{machine.driver, 8_MiB};
-            other.deallocate(unused, already_idle);
-            CHECK(workspaces.get("a", 40_MiB) == a); // from the 64 MiB of unused memory
-        }
-        const Ballast ballast{machine.driver, 8_MiB};
-        const std::size_t mapped = machine.driver.handle_bytes();
-        const WorkspaceStats before = workspaces.stats();
-        CHECK_THROWS_AS((void)workspaces.get("a", 200_MiB), OutOfMemory);
-        CHECK_THROWS_AS((void)workspaces.get("new", 200_MiB, {.group = "other"}), OutOfMemory);
-        CHECK(machine.driver.handle_bytes() == mapped);
-        CHECK(workspaces.stats().names == before.names);
-        CHECK(workspaces.stats().places == before.places);
-        CHECK(workspaces.stats().asked_bytes == before.asked_bytes);
-        CHECK(workspaces.get("a", 2_MiB) == a);
-        check_books(saver, machine.driver);
-    }
-}
-
-TEST_CASE("lent memory serves names that fit, until the pool lets it go" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "lent memory serves names that fit, until the pool lets it go" * on_machines) {
     const Arena graph = saver.arena("graph");
     void* const block = graph.allocate(8_MiB);
     bool alive = true;
@@ -466,57 +407,13 @@ TEST_CASE("memory that is lent must be a part of a live block, or all of it" * o
     }
 }
 
-TEST_CASE("threads may ask at once, also while others pause and resume" * on_quick) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("workspace");
-    WorkspacePool workspaces{arena, {.cap = 32_MiB}};
-    std::vector<std::string> names;
-    std::vector<void*> addresses;
-    for (int i = 0; i < 6; ++i) {
-        names.push_back("name " + std::to_string(i));
-        addresses.push_back(workspaces.get(names.back(), 1_MiB, {.group = i % 2 == 0 ? "even" : "odd"}));
-    }
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 100; ++i) {
-                const auto which = static_cast<std::size_t>((t + i) % 6);
-                try {
-                    const std::size_t bytes = 1_MiB + static_cast<std::size_t>(i) * 256_KiB;
-                    const void* const address =
-                        workspaces.get(names[which], bytes); // not in a CHECK, which would catch
-                    CHECK(address == addresses[which]);
-                } catch (const Misuse& error) { // paused at this moment
-                    CHECK_MESSAGE(contains(error.what(), "paused"), error.what());
-                }
-                if (i % 10 == 0) arena.deallocate(arena.allocate(1_MiB), already_idle);
-                (void)workspaces.stats();
-            }
-        });
-    }
-    for (int i = 0; i < 20; ++i) {
-        (void)saver.pause({.order = already_idle});
-        (void)saver.resume();
-    }
-    for (std::thread& thread : threads) thread.join();
-    CHECK(workspaces.stats().places == 2);
-    for (std::size_t i = 0; i < 6; ++i) CHECK(workspaces.get(names[i], 30_MiB) == addresses[i]);
-    write_pattern(machine.driver, addresses[0], 30_MiB, 1);
-    write_pattern(machine.driver, addresses[1], 30_MiB, 2);
-    CHECK(has_pattern(machine.driver, addresses[0], 30_MiB, 1));
-    check_books(saver, machine.driver);
-}
-
 TEST_CASE("a pool used from a second device is refused, and named") {
     const Checked first{host_machine, 0};
     const Checked second{host_machine, 1};
     MemorySaver saver{first.driver};
     WorkspacePool workspaces{saver.arena("workspace")};
-    StreamRef there;
-    StreamRef here;
-    REQUIRE(second.driver.open_stream(there).ok());
-    REQUIRE(first.driver.open_stream(here).ok());
+    const OwnStream there{second.driver};
+    const OwnStream here{first.driver};
     const std::string text = text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB, {.stream = there}); });
     CHECK_MESSAGE(contains(text, "device 0"), text);
     CHECK_MESSAGE(contains(text, "a pool for each device"), text);
@@ -533,8 +430,6 @@ TEST_CASE("a pool used from a second device is refused, and named") {
                    "device 1"));
     WorkspacePool of_second{other};
     CHECK(of_second.get("a", 1_MiB, {.stream = there}) != nullptr);
-    CHECK(second.driver.close_stream(there).ok());
-    CHECK(first.driver.close_stream(here).ok());
 }
 
 TEST_CASE("inside a capture a workspace is made, grows and is zeroed, and replays zero it again" * on_hosts) {
@@ -542,8 +437,7 @@ TEST_CASE("inside a capture a workspace is made, grows and is zeroed, and replay
         const Checked machine;
         MemorySaver saver{machine.driver};
         WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
-        StreamRef stream;
-        REQUIRE(machine.driver.open_stream(stream).ok());
+        const OwnStream stream{machine.driver};
         REQUIRE(machine.driver.begin_capture(stream, mode).ok());
         void* const a = workspaces.get("a", 2_MiB, {.stream = stream});
         CHECK(workspaces.get("a", 4_MiB, {.reuse = Reuse::zeroed, .stream = stream}) == a);
@@ -559,7 +453,6 @@ TEST_CASE("inside a capture a workspace is made, grows and is zeroed, and replay
             (void)saver.resume();
         }
         CHECK(machine.driver.close_graph(graph).ok());
-        CHECK(machine.driver.close_stream(stream).ok());
     }
 }
 

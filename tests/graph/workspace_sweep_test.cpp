@@ -1,21 +1,11 @@
 // WorkspacePool: pages that a failed growth could not release (failure/operations_graphs.hpp has the other failures).
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
 #include "memsaver/graph/workspace_pool.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <optional>
-#include <utility>
-#include <vector>
-
 namespace graph_workspace_sweep_test {
 
 using namespace test;
-
-namespace {
 
 /// A pool with one workspace that is about to grow.
 struct Growing {
@@ -30,8 +20,6 @@ struct Growing {
     std::optional<WorkspacePool> pool;
     void* address = nullptr;
 };
-
-} // namespace
 
 TEST_CASE("pages that a failed growth could not release do no harm once they can be released") {
     for (const bool dies : {false, true}) {
