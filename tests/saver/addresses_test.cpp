@@ -1,12 +1,5 @@
 // Out of addresses is not out of memory: an error of its own, for which nobody is asked for room and nothing is paused.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <functional>
-#include <string>
 
 namespace saver_addresses_test {
 
@@ -24,13 +17,9 @@ void without_addresses(const std::function<void(MemorySaver<>&)>& wants) {
         const Buffer<char> kept{saver.arena("kept", HostBackup{}), 1_MiB};
         write_pattern(driver, kept.data(), 1_MiB, 7);
         driver.fail({.call = Call::reserve, .lasting = Lasting::onwards, .kind = kind});
-        try {
-            wants(saver);
-            FAIL("addresses were found");
-        } catch (const OutOfAddresses& error) {
-            CHECK(std::string{error.what()}.find("out of addresses") != std::string::npos);
-            CHECK(error.status().kind == StatusKind::out_of_addresses);
-        }
+        const auto error = thrown<OutOfAddresses>([&] { wants(saver); });
+        CHECK(std::string{error.what()}.find("out of addresses") != std::string::npos);
+        CHECK(error.status().kind == StatusKind::out_of_addresses);
         CHECK(asked == 0);
         CHECK(cache.usage().mapped_bytes >= 64_MiB);
         CHECK(saver.pause("kept").released_bytes >= 1_MiB); // giving back and taking again need no addresses

@@ -1,21 +1,9 @@
 // Calls for all tags, or all under a prefix, leave out tags that another thread drops meanwhile.
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <functional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 namespace saver_all_tags_test {
 
 using namespace test;
-
-namespace {
 
 using Saver = MemorySaver<MachineDriver>;
 
@@ -46,8 +34,6 @@ const std::vector<Operation> operations{
     {"use", true, [](Saver& s, const Tags& tags) { const Use use = s.use(tags); }},
     {"drop", false, [](Saver& s, const Tags& tags) { s.drop(tags); }},
 };
-
-} // namespace
 
 TEST_CASE("all tags: prepare goes on with the others when one is dropped while the first is prepared") {
     const MachineDriver driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};

@@ -1,27 +1,13 @@
 // What could not be given back is kept, counted, and given back by the next operation, by `close`, or by the last
 // owner: every way in which memory ends, with every call failing that gives something back.
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/nothing_left.hpp"
 #include "support/sampling.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <exception>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace saver_attic_test {
 
 using namespace test;
-
-namespace {
 
 using Saver = MemorySaver<MachineDriver>;
 
@@ -140,8 +126,6 @@ void each_way(void (*rest)(World&)) {
         }
     }
 }
-
-} // namespace
 
 TEST_CASE("attic: the next operation releases what could not be released") {
     each_way([](World& world) {

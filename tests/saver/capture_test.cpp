@@ -1,25 +1,11 @@
 // Open stream captures while memory is allocated, freed, prepared, paused and resumed.
 #include "backup/backup_support.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_capture_test {
 
 using namespace test;
-
-namespace {
 
 using D = MachineDriver;
 
@@ -53,48 +39,6 @@ private:
     StreamRef stream_;
     GraphRef graph_{};
 };
-
-} // namespace
-
-TEST_CASE("allocating inside a capture, growing too, leaves it whole, and its graph outlives pauses" * on_hosts) {
-    for (const CaptureMode mode : modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("graph", Zero{});
-        void* const before = arena.allocate(2_MiB);
-        Capturing capture{machine.driver};
-        capture.begin(mode);
-        const std::size_t mapped = machine.driver.handle_bytes();
-        void* const small = arena.allocate(1000);
-        void* const large = arena.allocate(6_MiB);
-        void* fresh_tag = nullptr;
-        {
-            const auto region = saver.region("made inside", Zero{});
-            fresh_tag = saver.allocate(3_MiB);
-        }
-        const Buffer<float> buffer{arena, 1 << 20};
-        CHECK(machine.driver.handle_bytes() > mapped); // the arena grew
-        capture.fill(before, 2_MiB, 1);
-        capture.fill(small, 1000, 2);
-        capture.fill(large, 6_MiB, 3);
-        capture.fill(fresh_tag, 3_MiB, 4);
-        capture.fill(buffer.data(), buffer.size_bytes(), 5);
-        REQUIRE(capture.end());
-
-        for (int i = 0; i < 2; ++i) {
-            (void)saver.pause();
-            CHECK(machine.driver.handle_bytes() == 0);
-            (void)saver.resume();
-            CHECK(all_are(machine.driver, large, 6_MiB, 0));
-            capture.replay();
-            CHECK(all_are(machine.driver, before, 2_MiB, 1));
-            CHECK(all_are(machine.driver, small, 1000, 2));
-            CHECK(all_are(machine.driver, large, 6_MiB, 3));
-            CHECK(all_are(machine.driver, fresh_tag, 3_MiB, 4));
-            CHECK(all_are(machine.driver, buffer.data(), buffer.size_bytes(), 5));
-        }
-    }
-}
 
 TEST_CASE("freeing and reusing inside a capture leaves it whole" * on_hosts) {
     for (const CaptureMode mode : modes) {
@@ -135,47 +79,6 @@ TEST_CASE("an allocation that waits for the device leaves a capture whole" * on_
         REQUIRE(capture.end());
         capture.replay();
         CHECK(all_are(machine.driver, old, 1_MiB, 7));
-    }
-}
-
-TEST_CASE("allocating, freeing and preparing on other threads meanwhile leaves a capture whole" * on_hosts) {
-    for (const CaptureMode mode : modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("shared", HostBackup{});
-        void* const block = arena.allocate(1_MiB);
-        Capturing capture{machine.driver};
-        capture.begin(mode);
-        const auto policies = keepers();
-        std::vector<std::thread> threads;
-        for (std::size_t t = 0; t < 4; ++t) {
-            threads.emplace_back([&, t] {
-                const AnyPolicy& policy = policies[3 * t].policy; // pinned, pageable, in a file, verified
-                const Arena own = saver.arena("of thread " + std::to_string(t), policy, {.reserve = 4_MiB});
-                const OwnStream stream{machine.driver};
-                for (int i = 0; i < 4; ++i) {
-                    for (const Arena& from : {arena, own}) {
-                        void* const a = from.allocate(700);
-                        void* const b = from.allocate(600'000);
-                        void* const c = from.allocate(9_MiB); // grows, or waits for the device
-                        saver.prepare(from.tag());
-                        saver.deallocate(a, stream);
-                        saver.deallocate(b, already_idle);
-                        saver.deallocate(c);
-                    }
-                }
-            });
-        }
-        for (int i = 0; i < 8; ++i) {
-            capture.fill(block, 1_MiB, static_cast<unsigned char>(i + 1));
-            std::this_thread::yield();
-        }
-        for (std::thread& thread : threads) thread.join();
-        REQUIRE(capture.end());
-        (void)saver.pause();
-        (void)saver.resume();
-        capture.replay();
-        CHECK(all_are(machine.driver, block, 1_MiB, 8));
     }
 }
 
@@ -284,9 +187,9 @@ TEST_CASE("a pause after the streams concerned, and a resume, leave a capture wh
     }
 }
 
-TEST_CASE("a timeout, after an operation that failed, does not break captures that the call leaves whole" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "a timeout, after an operation that failed, does not break captures that the call leaves whole" *
+                      on_hosts) {
     const ManualBackup policy;
     policy.copies->held = false;
     const Buffer<char> block{saver.arena("fails", policy), 1_MiB};

@@ -1,31 +1,13 @@
 // Elastic memory: commits and releases anywhere in one range, and their interaction with all other operations.
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-#include "support/turnstile.hpp"
 
 #include "memsaver/backup/verified.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <optional>
-#include <sstream>
-#include <stdexcept>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_elastic_test {
 
 using namespace test;
-
-namespace {
 
 constexpr std::size_t step = 4_MiB;
 const ElasticOptions steps{.granularity = step};
@@ -42,8 +24,6 @@ template <class D>
 bool whole(const D& driver, const Elastic& range, std::size_t n, std::uint64_t seed) {
     return has_pattern(driver, at(range, n), step, seed + n);
 }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: pages are committed and released anywhere, and the address stays" * on_machines) {
     const Arena arena = saver.arena("kv");
@@ -174,59 +154,7 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: each misuse says what was wrong and changes
     CHECK_THROWS_AS(kv.resize(0), Misuse);
 } // both destructors report nothing
 
-TEST_CASE("elastic: committed memory is paused and restored, as its policy says" * on_machines) {
-    const std::vector<AnyPolicy> policies{Discard{},
-                                          Zero{},
-                                          HostBackup{.threads = 1},
-                                          HostBackup{.refresh = Refresh::once, .threads = 1},
-                                          FileBackup{.directory = "/tmp", .threads = 1, .ring_bytes = 8_MiB},
-                                          Verified<HostBackup>{}};
-    for (const AnyPolicy& policy : policies) {
-        CAPTURE(policy.name());
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("kv", policy);
-        Elastic kv = arena.elastic(1_GiB, steps);
-        Elastic other = arena.elastic(1_GiB, steps); // may be adjacent
-        kv.commit(0, 5 * step);
-        other.commit(0, 2 * step);
-        kv.release(step, step, already_idle);
-        for (int round = 0; round < 3; ++round) {
-            for (const std::size_t n : Steps{0, 2, 3, 4}) fill(machine.driver, kv, n, 10);
-            for (const std::size_t n : Steps{0, 1}) fill(machine.driver, other, n, 90);
-            const Report paused = saver.pause("kv");
-            CHECK(paused.released_bytes == 6 * step);
-            if (policy.keeps_bytes() && round == 0) CHECK(paused.saved_bytes == 6 * step); // but not the hole
-            CHECK(machine.driver.handle_bytes() == 0);
-            CHECK(kv.committed_bytes() == 4 * step);
-            CHECK(saver.bytes_to_resume("kv") == 6 * step);
-            (void)saver.resume("kv");
-            CHECK(machine.driver.handle_bytes() == 6 * step);
-            for (const std::size_t n : Steps{0, 2, 3, 4}) {
-                if (policy.keeps_bytes()) CHECK(whole(machine.driver, kv, n, 10));
-                if (policy == AnyPolicy{Zero{}}) CHECK(all_are(machine.driver, at(kv, n), step, 0));
-            }
-            if (policy.keeps_bytes()) CHECK(whole(machine.driver, other, 1, 90));
-            check_books(saver, machine.driver);
-        }
-        kv.release(3 * step, step, already_idle); // steps are still separate after resumes
-        CHECK(machine.driver.handle_bytes() == 5 * step);
-        if (policy.keeps_bytes()) CHECK(whole(machine.driver, kv, 4, 10));
-        kv.commit(3 * step, step);
-        fill(machine.driver, kv, 3, 200);
-        if (policy.keeps_bytes()) saver.invalidate("kv");
-        (void)saver.pause("kv");
-        (void)saver.resume("kv");
-        if (policy.keeps_bytes()) {
-            CHECK(whole(machine.driver, kv, 3, 200)); // not the saved bytes of the previous step at this address
-            CHECK(whole(machine.driver, kv, 2, 10));
-        }
-    }
-}
-
-TEST_CASE("elastic: memory that is released while it is paused is not resumed" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: memory that is released while it is paused is not resumed" * on_machines) {
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 4 * step);
     for (std::size_t n = 0; n < 4; ++n) fill(machine.driver, kv, n, 1);
@@ -254,32 +182,37 @@ TEST_CASE("elastic: memory that is released while it is paused is not resumed" *
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: exchange hands steps on, in both directions" * on_machines) {
     constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
-    Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
-    a.commit(0, 2 * large);
-    a.commit(5 * large, large);
-    for (const std::size_t n : Steps{0, 1, 5})
-        write_pattern(machine.driver, static_cast<char*>(a.data()) + n * large, large, n);
+    struct Half {
+        Elastic range;
+        std::vector<std::size_t> steps;
+        std::uint64_t seed;
+    };
+    const auto made = [&](const char* tag, std::vector<std::size_t> of, std::uint64_t seed) {
+        Half half{saver.arena(tag, HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large}), std::move(of),
+                  seed};
+        for (const std::size_t n : half.steps) {
+            half.range.commit(n * large, large);
+            write_pattern(machine.driver, static_cast<char*>(half.range.data()) + n * large, large, seed + n);
+        }
+        return half;
+    };
+    const auto check_whole = [&](const Half& half) {
+        for (const std::size_t n : half.steps)
+            CHECK(has_pattern(machine.driver, static_cast<char*>(half.range.data()) + n * large, large, half.seed + n));
+    };
+    Half a = made("a", {0, 1, 5}, 0);
     (void)saver.pause("a");
-    Elastic b = saver.arena("b", HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
-    b.commit(large, 3 * large);
-    for (const std::size_t n : Steps{1, 2, 3})
-        write_pattern(machine.driver, static_cast<char*>(b.data()) + n * large, large, 9 + n);
+    Half b = made("b", {1, 2, 3}, 9);
     for (int round = 0; round < 2; ++round) {
-        const Report there = saver.exchange("b", "a");
-        CHECK(there.handed_bytes == 3 * large);
-        for (const std::size_t n : Steps{0, 1, 5})
-            CHECK(has_pattern(machine.driver, static_cast<char*>(a.data()) + n * large, large, n));
-        const Report back = saver.exchange("a", "b");
-        CHECK(back.handed_bytes == 3 * large);
-        for (const std::size_t n : Steps{1, 2, 3})
-            CHECK(has_pattern(machine.driver, static_cast<char*>(b.data()) + n * large, large, 9 + n));
+        CHECK(saver.exchange("b", "a").handed_bytes == 3 * large);
+        check_whole(a);
+        CHECK(saver.exchange("a", "b").handed_bytes == 3 * large);
+        check_whole(b);
     }
-    b.release(2 * large, large, already_idle);
+    b.range.release(2 * large, large, already_idle);
     CHECK(machine.driver.handle_bytes() == 2 * large);
     (void)saver.exchange("b", "a");
-    a.release(large, large, already_idle);
-    CHECK(machine.driver.handle_bytes() == 2 * large);
-    CHECK(has_pattern(machine.driver, static_cast<char*>(a.data()) + 5 * large, large, 5));
+    check_whole(a);
     check_books(saver, machine.driver);
 }
 
@@ -425,13 +358,9 @@ TEST_CASE("elastic: a commit without room releases unused memory, then calls on_
     kv.commit(128_MiB, 16_MiB);
     CHECK(asked == 1);
     std::size_t needed = 0;
-    try {
-        kv.commit(256_MiB, 16_MiB);
-        FAIL_CHECK("there is no room");
-    } catch (const OutOfMemory& error) {
-        needed = error.needed_bytes();
-        CHECK(error.tag() == "kv");
-    }
+    const auto error = thrown<OutOfMemory>([&] { kv.commit(256_MiB, 16_MiB); });
+    needed = error.needed_bytes();
+    CHECK(error.tag() == "kv");
     CHECK(needed == 16_MiB);
     CHECK(kv.committed_bytes() == 48_MiB);
     CHECK(row_of(saver, "kv").mapped_bytes == 48_MiB);
@@ -456,9 +385,7 @@ TEST_CASE("elastic: the margin is left free, and the capacity counts what is map
     CHECK(kv.committed_bytes() == 48_MiB);
 }
 
-TEST_CASE("elastic: reclaim releases unused memory, then asks the owner, then pauses idle tags") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: reclaim releases unused memory, then asks the owner, then pauses idle tags") {
     std::vector<std::size_t> wanted;
     enum class Says { no, lies, yes, more, throws, pauses } says = Says::no;
     Elastic kv;
@@ -498,9 +425,8 @@ TEST_CASE("elastic: reclaim releases unused memory, then asks the owner, then pa
     CHECK(got.bytes() == 2 * step);
     CHECK(got.evicted_bytes == 0);
     CHECK(row_of(saver, "kv").mapped_bytes == 8 * step);
-    std::ostringstream text;
-    text << got;
-    CHECK(contains(text.str(), "8.00 MiB of elastic memory"));
+    const std::string text = printed(got);
+    CHECK(contains(text, "8.00 MiB of elastic memory"));
     says = Says::throws;
     CHECK_THROWS_AS((void)saver.reclaim(step), std::runtime_error);
     says = Says::pauses; // it is not a hook
@@ -551,45 +477,29 @@ TEST_CASE("elastic: any call without room asks the owners of other tags, and not
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("elastic: drop, close and the range's end, in any order" * on_machines) {
-    for (const int way : {0, 1, 2, 3, 4}) {
-        CAPTURE(way);
-        const Checked machine;
-        std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
-        Elastic kv = saver->arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
+TEST_CASE_FIXTURE(OnSaver, "elastic: a range that ends while paused, and the memory and addresses of one that ended" *
+                               on_machines) {
+    const Arena arena = saver.arena("kv", HostBackup{.threads = 1});
+    for (const bool paused : {true, false}) {
+        Elastic kv = arena.elastic(1_GiB, steps);
         kv.commit(0, 4 * step);
         kv.commit(9 * step, step);
-        fill(machine.driver, kv, 0, 1);
         kv.release(step, step); // waits
-        if (way == 0) saver->drop("kv");
-        if (way == 1) saver->close();
-        if (way == 2) saver.reset();
-        if (way == 3) {
-            (void)saver->pause();
-            kv = {};
-            (void)saver->resume();
-            CHECK(saver->bytes_to_resume() == 0);
-            CHECK(machine.driver.handle_bytes() == 0);
-        }
-        if (way == 4) {
-            kv = {};
-            const Arena arena = saver->arena("kv"); // its memory and its addresses serve other tags
-            Buffer<char> other{arena, 6 * step};
-            write_pattern(machine.driver, other.data(), 6 * step, 2);
-            (void)saver->pause();
-            (void)saver->resume();
-            CHECK(has_pattern(machine.driver, other.data(), 6 * step, 2));
-            Elastic again = arena.elastic(1_GiB, steps);
-            again.commit(0, 3 * step);
-            check_books(*saver, machine.driver);
-        }
+        if (paused) (void)saver.pause();
         kv = {};
+        (void)saver.resume();
+        CHECK(saver.bytes_to_resume() == 0);
+        if (paused) CHECK(machine.driver.handle_bytes() == 0);
+        const Buffer<char> other{arena, 6 * step};
+        write_pattern(machine.driver, other.data(), 6 * step, 2);
+        (void)saver.pause();
+        (void)saver.resume();
+        CHECK(has_pattern(machine.driver, other.data(), 6 * step, 2));
+        check_books(saver, machine.driver);
     }
 }
 
-TEST_CASE("elastic: a range is not made while its tag is dropped, and leaves no addresses") {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: a range is not made while its tag is dropped, and leaves no addresses") {
     const Arena arena = saver.arena("kv");
     (void)arena.allocate(step);
     Stuck dropping{machine.driver, Call::drain, [&] { saver.drop("kv"); }};
@@ -619,9 +529,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("elastic: a range that ends does not affect its neighbours" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "elastic: a range that ends does not affect its neighbours" * on_machines) {
     const Arena arena = saver.arena("kv");
     std::vector<Elastic> ranges;
     for (int i = 0; i < 4; ++i) {
@@ -692,34 +600,26 @@ TEST_CASE_FIXTURE(OnSaver,
     kv.commit(60 * step, step);
     fill(machine.driver, kv, 60, 5);
     std::atomic<bool> over{false};
-    std::atomic<int> done{0};
-    std::vector<std::thread> threads;
-    for (std::size_t thread = 0; thread < 3; ++thread) {
-        threads.emplace_back([&, thread] {
-            for (std::size_t round = 0; round < 40; ++round) {
-                try {
-                    kv.commit(10 * thread * step, (1 + round % 4) * step);
-                } catch (const Misuse&) { // paused
-                    std::this_thread::yield();
-                    continue;
-                }
-                if (round % 2 == 0) {
-                    kv.release(10 * thread * step, (1 + round % 4) * step);
-                } else {
-                    kv.release(10 * thread * step, (1 + round % 4) * step, already_idle);
-                }
-                done += 1;
-            }
-        });
-    }
-    std::thread pauser{[&] {
+    Threads threads{3, [&](std::size_t thread) {
+                        for (std::size_t round = 0; round < 40; ++round) {
+                            const std::size_t bytes = (1 + round % 4) * step;
+                            try {
+                                kv.commit(10 * thread * step, bytes);
+                            } catch (const Misuse&) { // paused
+                                std::this_thread::yield();
+                                continue;
+                            }
+                            kv.release(10 * thread * step, bytes, round % 2 == 0 ? Order{} : already_idle);
+                        }
+                    }};
+    Doing pauser{[&] {
         while (!over.load()) {
             (void)saver.pause("kv");
             (void)saver.resume("kv");
             std::this_thread::yield();
         }
     }};
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     over = true;
     pauser.join();
     CHECK(kv.committed_bytes() == step);
@@ -774,16 +674,15 @@ TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked
 TEST_CASE("elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
     for (const bool enabled : {true, false}) {
         const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled, .on_no_room = {}}};
+        MemorySaver saver{machine.driver, {.enabled = enabled}};
         int asked = 0;
         const Arena arena = enabled ? saver.outside().arena() : saver.arena("kv");
-        Elastic kv = arena.elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t) {
-                                               asked += 1;
-                                               return std::size_t{0};
-                                           }});
-        kv.commit(0, 3 * step);
-        kv.commit(1, 4 * step);
-        CHECK(kv.committed_bytes() == 5 * step);
+        const auto ask = [&](std::size_t) -> std::size_t {
+            asked += 1;
+            return 0;
+        };
+        Elastic kv = arena.elastic(1_GiB, {.granularity = step, .on_reclaim = ask});
+        kv.commit(1, 5 * step - 1);
         CHECK(machine.driver.handle_bytes() == 5 * step);
         for (std::size_t n = 0; n < 5; ++n) fill(machine.driver, kv, n, 1);
         (void)saver.pause();
@@ -791,26 +690,22 @@ TEST_CASE("elastic: switched off, and on plain memory, it works the same and is 
         kv.release(2 * step, step, already_idle);
         kv.release(3 * step, step, after(nullptr));
         CHECK(kv.committed_bytes() == 2 * step);
+        CHECK(arena.usage().used_bytes == 2 * step);
         CHECK_THROWS_AS(kv.release(step, step), Misuse);
         CHECK_THROWS_AS(kv.commit(1_GiB, 1), Misuse);
         CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
-        CHECK(whole(machine.driver, kv, 0, 1));
-        CHECK(whole(machine.driver, kv, 4, 1));
-        CHECK(arena.usage().used_bytes == 2 * step);
+        for (const std::size_t n : Steps{0, 4}) CHECK(whole(machine.driver, kv, n, 1));
         kv.resize(8 * step);
         CHECK(kv.committed_bytes() == 5 * step);
         kv.resize(0);
-        CHECK(kv.committed_bytes() == 0);
-        CHECK(saver.reclaim(0).bytes() == 0);
+        CHECK(saver.reclaim(0).bytes() + kv.committed_bytes() == 0);
         CHECK(asked == 0);
         const std::size_t released = machine.driver.handle_bytes(); // and not given back yet
         CHECK(saver.reclaim(1_GiB).bytes() == (enabled ? released : 0));
         CHECK(asked == (enabled ? 1 : 0));
         kv.commit(0, step);
-        CHECK_THROWS_AS((void)arena.elastic(0), Misuse);
         saver.close();
         CHECK_THROWS_AS(kv.commit(0, step), Misuse);
-        CHECK_THROWS_AS(kv.release(0, step), Misuse);
     }
 }
 

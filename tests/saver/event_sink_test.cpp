@@ -2,22 +2,9 @@
 #include "support/deadline.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <functional>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 namespace saver_event_sink_test {
 
 using namespace test;
-
-namespace {
 
 using Saver = MemorySaver<>;
 
@@ -50,8 +37,6 @@ const std::vector<std::pair<const char*, std::function<void(Saver&, Arena&, void
     {"gate", [](Saver& s, Arena&, void* block) { (void)s.gate(block, 1); }},
     {"backup_view", [](Saver& s, Arena&, void* block) { (void)s.backup_view(block, 1); }},
 };
-
-} // namespace
 
 TEST_CASE("event sink: each call that it makes is misuse, at each event, and the reported operation goes on") {
     for (const auto& [named, call] : calls) {

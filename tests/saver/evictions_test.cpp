@@ -1,84 +1,25 @@
 // Evictions for allocations and resumes: SaverOptions::evict_for_allocations.
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
-#include "support/machines.hpp"
-#include "support/turnstile.hpp"
+#include "saver/tags_world.hpp"
 
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/elastic.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <initializer_list>
-#include <map>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 namespace saver_evictions_test {
 
 using namespace test;
-
 using namespace std::chrono_literals;
-
-namespace {
 
 using D = MachineDriver;
 
-constexpr std::size_t each = 12_MiB; // three tags fit into `all`
-constexpr std::size_t all = 40_MiB;
+using World = TagsWorld;
+constexpr std::size_t all = 40_MiB; // of memory
+const SaverOptions evicting{.evict_for_allocations = true};
 
 static_assert(std::convertible_to<bool, EvictForAllocations> && std::convertible_to<EvictForAllocations, bool>);
 static_assert(!std::convertible_to<int, EvictForAllocations> && !std::convertible_to<void*, EvictForAllocations>);
-
-/// A machine with memory for three tags of 12 MiB. Tags keep their bytes.
-class World {
-public:
-    explicit World(SaverOptions options = {.evict_for_allocations = true}, std::size_t bytes = all)
-        : driver{HostDriver{bytes}}, saver{std::in_place, driver, std::move(options)} {}
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
-    ~World() {
-        saver.reset();
-        check_given_back(driver);
-    }
-
-    /// Allocates a tag's block and fills it.
-    void fill(const std::string& tag, const ArenaOptions& options = {.evictable = true}, std::size_t bytes = each) {
-        blocks[tag] = saver->arena(tag, HostBackup{.threads = 1}, options).allocate(bytes);
-        write_pattern(driver, blocks[tag], std::min(bytes, each), blocks.size());
-        seeds[tag] = blocks.size();
-    }
-    void fill(std::initializer_list<const char*> tags) {
-        for (const char* tag : tags) fill(tag);
-    }
-    [[nodiscard]] bool whole(const std::string& tag) { return has_pattern(driver, blocks[tag], each, seeds[tag]); }
-    [[nodiscard]] bool here(const std::string& tag) { return row_of(*saver, tag).state == "active"; }
-    [[nodiscard]] std::string states(std::initializer_list<const char*> tags) {
-        std::string text;
-        for (const char* tag : tags) text += here(tag) ? '1' : '0';
-        return text;
-    }
-    [[nodiscard]] std::uint64_t evictions() { return saver->usage().residency().evictions; }
-
-    D driver;
-    std::optional<MemorySaver<D>> saver;
-    std::map<std::string, void*> blocks;
-    std::map<std::string, std::uint64_t> seeds;
-};
 
 /// Calls that take 12 MiB, each in a saver whose tags "a", "b" and "c" are active, and "away", of 12 MiB, is paused.
 const std::vector<std::function<void(World&)>> takers = {
@@ -122,16 +63,12 @@ void prepare(World& world) {
     world.fill({"a", "b", "c"});
 }
 
-} // namespace
-
 TEST_CASE("evictions: every call that takes memory pauses the least recently used tag, and only that") {
     for (std::size_t i = 0; i < takers.size(); ++i) {
         CAPTURE(i);
-        World world;
+        World world{{}, evicting};
         prepare(world);
-        { const Use use = world.saver->use("a"); }
-        { const Use use = world.saver->use("c"); }
-        { const Use use = world.saver->use("b"); }
+        world.use_each({"a", "c", "b"});
         takers[i](world);
         CHECK(world.states({"a", "b", "c"}) == "011");
         CHECK(world.evictions() == 1);
@@ -146,7 +83,7 @@ TEST_CASE("evictions: off by default, and if switched off") {
     CHECK((!EvictForAllocations{} && EvictForAllocations{true} && !EvictForAllocations{false}));
     for (std::size_t i = 0; i < takers.size(); ++i) {
         CAPTURE(i);
-        World world{SaverOptions{}};
+        World world{{}};
         prepare(world);
         const std::string text = text_of<OutOfMemory>([&] { takers[i](world); });
         CHECK(world.states({"a", "b", "c"}) == "111");
@@ -160,13 +97,11 @@ TEST_CASE("evictions: off by default, and if switched off") {
 }
 
 TEST_CASE("evictions: priority first, then age; unused memory is released before anything is paused") {
-    World world{{.evict_for_allocations = true}, 52_MiB};
+    World world{{}, evicting, 52_MiB};
     world.fill("low", {.evictable = true, .priority = -1});
     world.fill({"old", "new"});
     world.fill("high", {.evictable = true, .priority = 1});
-    for (const char* tag : {"high", "old", "new", "low"}) {
-        const Use use = world.saver->use(tag);
-    }
+    world.use_each({"high", "old", "new", "low"});
     const Arena arena = world.saver->arena("x");
     arena.deallocate(arena.allocate(4_MiB));
     { const Buffer<char> freed{world.saver->arena("y"), 4_MiB}; } // only one of the two at a time
@@ -182,14 +117,14 @@ TEST_CASE("evictions: priority first, then age; unused memory is released before
 }
 
 TEST_CASE("evictions: several tags are paused for one call, but none that turns out not to be needed") {
-    World world;
+    World world{{}, evicting};
     world.fill("little", {.evictable = true});
     world.fill("second");
     world.fill("third");
     { const Use use = world.saver->use("little"); }
     const Buffer<char> big{world.saver->arena("big"), 26_MiB};
     CHECK(world.evictions() == 2);
-    World other{{.evict_for_allocations = true}, 64_MiB};
+    World other{{}, evicting, 64_MiB};
     other.fill("small", {.evictable = true, .priority = -1});
     other.fill("large", {.evictable = true}, 40_MiB);
     const Buffer<char> block{other.saver->arena("x"), 40_MiB};
@@ -197,7 +132,7 @@ TEST_CASE("evictions: several tags are paused for one call, but none that turns 
 }
 
 TEST_CASE("evictions: if all idle tags do not suffice, none is paused, and the text says what can be done") {
-    World world;
+    World world{{}, evicting};
     world.fill("idle");
     world.fill("used");
     world.fill("kept", {});
@@ -222,26 +157,23 @@ TEST_CASE("evictions: if all idle tags do not suffice, none is paused, and the t
 }
 
 TEST_CASE("evictions: the tag that allocates stays, and so do those that are resumed or exchanged") {
-    World world;
+    World world{{}, evicting};
     world.fill({"a", "b", "c"});
-    for (const char* tag : {"a", "b", "c"}) {
-        const Use use = world.saver->use(tag);
-    }
-    (void)world.saver->arena("a").allocate(each); // "a" was used longest ago
+    world.use_each({"a", "b", "c"});
+    const Arena a = world.saver->arena("a"); // used longest ago
+    (void)a.allocate(each);
     CHECK(world.states({"a", "b", "c"}) == "101");
     {
-        Use use = world.saver->use("a"); // nor does a thread wait for a use of its own
-        CHECK_THROWS_AS((void)world.saver->arena("a").allocate(30_MiB), OutOfMemory);
-        use.release();
+        const Use use = world.saver->use("a"); // nor does a thread wait for a use of its own
+        CHECK_THROWS_AS((void)a.allocate(30_MiB), OutOfMemory);
     }
-    CHECK_THROWS_AS((void)world.saver->arena("a").allocate(30_MiB), OutOfMemory);
+    CHECK_THROWS_AS((void)a.allocate(30_MiB), OutOfMemory);
     CHECK(world.states({"a", "b", "c"}) == "101");
-
-    World pair;
+    World pair{{}, evicting};
     pair.fill({"a", "b", "c"});
     (void)pair.saver->pause("b", {.order = already_idle});
     const Buffer<char> other{pair.saver->arena("x"), each};
-    { const Use later = pair.saver->use("c"); }
+    pair.use_each({"c"});
     CHECK(pair.saver->resume({"a", "b"}).mapped_bytes == each); // "a" was used longest ago, and is wanted too
     CHECK(pair.states({"a", "b", "c"}) == "110");
     CHECK_THROWS_AS((void)pair.saver->resume(), OutOfMemory); // all are wanted
@@ -249,7 +181,7 @@ TEST_CASE("evictions: the tag that allocates stays, and so do those that are res
 }
 
 TEST_CASE("evictions: hooks run on the calling thread, and one that throws keeps its tag") {
-    World world;
+    World world{{}, evicting};
     world.fill({"a", "b", "c"});
     std::string told;
     const auto here = std::this_thread::get_id();
@@ -272,7 +204,7 @@ TEST_CASE("evictions: hooks run on the calling thread, and one that throws keeps
 }
 
 TEST_CASE("evictions: nothing is evicted inside a hook") {
-    World world;
+    World world{{}, evicting};
     world.fill({"a", "b", "c"});
     int refused = 0;
     const Hook hook = world.saver->before_pause([&](PauseEvent&) {
@@ -311,7 +243,7 @@ TEST_CASE("evictions: on_no_room may allocate, and is called after them") {
 }
 
 TEST_CASE("evictions: the owner of elastic memory is asked only if they do not suffice") {
-    World world;
+    World world{{}, evicting};
     int asked = 0;
     Elastic kv;
     kv = world.saver->arena("kv").elastic(1_GiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t bytes) {
@@ -329,7 +261,7 @@ TEST_CASE("evictions: the owner of elastic memory is asked only if they do not s
 }
 
 TEST_CASE("evictions: while a capture is open, nothing is paused") {
-    World world;
+    World world{{}, evicting};
     world.fill({"a", "b", "c"});
     const OwnStream stream{world.driver};
     Graph graph = capture(*world.saver, "graph", stream,
@@ -341,7 +273,7 @@ TEST_CASE("evictions: while a capture is open, nothing is paused") {
 }
 
 TEST_CASE("evictions: marked work is waited for, by a resume no longer than room_within") {
-    World world;
+    World world{{}, evicting};
     world.fill("away");
     (void)world.saver->pause("away", {.order = already_idle});
     world.fill("a");
@@ -370,7 +302,7 @@ TEST_CASE("evictions: marked work is waited for, by a resume no longer than room
 }
 
 TEST_CASE("evictions: a thread that lacks memory while another one evicts looks again afterwards") {
-    World world;
+    World world{{}, evicting};
     world.fill("a");
     world.fill("kept", {}, 24_MiB);
     Turnstile hooked;
@@ -392,7 +324,7 @@ TEST_CASE("evictions: a thread that lacks memory while another one evicts looks 
 }
 
 TEST_CASE("evictions: an allocation goes on while another thread moves tags, if others are idle") {
-    World world;
+    World world{{}, evicting};
     world.fill("away");
     (void)world.saver->pause("away", {.order = already_idle});
     world.fill({"a", "b", "c"});
@@ -431,28 +363,26 @@ TEST_CASE("evictions: threads that allocate, resume and use under pressure end, 
     const D driver{HostDriver{64_MiB, {.poison = true, .late = true}}};
     {
         // Each thread takes at most 8 MiB at a time beside its tag, so that there is always room for all of them.
-        constexpr int threads = 3;
-        MemorySaver one{driver, {.evict_for_allocations = true}};
+        constexpr std::size_t threads = 3;
+        MemorySaver one{driver, evicting};
+        const auto name = [](std::size_t i) { return "tag " + std::to_string(i); };
         std::vector<void*> blocks;
-        for (int i = 0; i < 2 * threads; ++i) {
-            const std::string tag = "tag " + std::to_string(i);
-            blocks.push_back(one.arena(tag, HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(8_MiB));
-            write_pattern(driver, blocks.back(), 8_MiB, static_cast<std::uint64_t>(i) + 1);
+        for (std::size_t i = 0; i < 2 * threads; ++i) {
+            const ArenaOptions evictable{.evictable = true};
+            blocks.push_back(one.arena(name(i), HostBackup{.threads = 1}, evictable).allocate(8_MiB));
+            write_pattern(driver, blocks.back(), 8_MiB, i + 1);
         }
         std::atomic<int> wrong{0};
         std::vector<std::unique_ptr<Doing>> running;
-        for (int t = 0; t < threads; ++t) {
+        for (std::size_t t = 0; t < threads; ++t) {
             running.push_back(std::make_unique<Doing>([&, t] {
-                for (int round = 0; round < 20; ++round) {
-                    const int i = (t + round) % (2 * threads);
-                    const std::string tag = "tag " + std::to_string(i);
+                for (std::size_t round = 0; round < 20; ++round) {
+                    const std::size_t i = (t + round) % (2 * threads);
                     const Arena own = one.arena("own " + std::to_string(t));
                     void* const block = own.allocate(8_MiB);
                     {
-                        const Use use = one.use(tag);
-                        if (!has_pattern(driver, blocks[static_cast<std::size_t>(i)], 8_MiB,
-                                         static_cast<std::uint64_t>(i) + 1))
-                            wrong += 1;
+                        const Use use = one.use(name(i));
+                        wrong += has_pattern(driver, blocks[i], 8_MiB, i + 1) ? 0 : 1;
                     }
                     own.deallocate(block, already_idle);
                 }
@@ -461,42 +391,6 @@ TEST_CASE("evictions: threads that allocate, resume and use under pressure end, 
         for (auto& thread : running) thread->join();
         CHECK(wrong.load() == 0);
         CHECK(one.usage().residency().evictions != 0);
-    }
-    check_given_back(driver);
-}
-
-TEST_CASE("evictions: two savers on one device each pause their own tags") {
-    const D driver{HostDriver{64_MiB}};
-    {
-        MemorySaver one{driver, {.evict_for_allocations = true}};
-        MemorySaver two{driver, {.evict_for_allocations = true}};
-        std::atomic<int> wrong{0};
-        const auto work = [&](MemorySaver<D>& saver, std::uint64_t first) {
-            std::vector<void*> blocks;
-            for (std::uint64_t i = 0; i < 4; ++i) {
-                const Arena arena =
-                    saver.arena("tag " + std::to_string(i), HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
-                for (bool done = false; !done;) {
-                    try {
-                        blocks.push_back(arena.allocate(10_MiB));
-                        done = true;
-                    } catch (const OutOfMemory&) { // the other saver's tags are in the way for now
-                        std::this_thread::yield();
-                    }
-                }
-                write_pattern(driver, blocks.back(), 10_MiB, first + i);
-            }
-            for (std::uint64_t i = 0; i < 4; ++i) {
-                (void)saver.resume("tag " + std::to_string(i), {.room_within = 1h});
-                const Use use = saver.use("tag " + std::to_string(i), {.room_within = 1h});
-                if (!has_pattern(driver, blocks[i], 10_MiB, first + i)) wrong += 1;
-            }
-            (void)saver.reclaim(1_GiB);
-        };
-        Doing other{[&] { work(two, 100); }};
-        work(one, 200);
-        other.join();
-        CHECK(wrong.load() == 0);
     }
     check_given_back(driver);
 }

@@ -2,24 +2,10 @@
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-#include "support/turnstile.hpp"
 
 #include "memsaver/backup/verified.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_gate_test {
 
@@ -58,13 +44,7 @@ struct Model {
         for (auto& outbox : outboxes) outbox->clear();
         graph.launch(stream);
     }
-    void finish() {
-        EventRef event;
-        REQUIRE(driver.open_event(stream, event).ok());
-        CHECK(driver.record(event, stream).ok());
-        CHECK(driver.wait(event).ok());
-        CHECK(driver.close_event(event).ok());
-    }
+    void finish() { wait_for(driver, stream); }
     [[nodiscard]] bool right() const {
         for (std::size_t i = 0; i < layers; ++i) {
             if (outboxes[i]->bytes() != pattern(layer, i)) return false;
@@ -146,23 +126,13 @@ TEST_CASE_FIXTURE(OnMachine, "gates: closed for as long as a copy is late" * on_
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model model{saver, machine.driver, "weights", HostBackup{}};
     saver.pause("weights");
-    const HostDriver host = host_of(machine.driver);
-    StreamRef lane;
-    REQUIRE(host.lane(Direction::in, lane).ok());
-    REQUIRE(host.hold(lane).ok());
+    const HeldLane lane{machine.driver, Direction::in};
     const Arrival coming = saver.resume_async("weights", model.backwards());
     model.launch();
-    EventRef event;
-    REQUIRE(host.open_event(model.stream, event).ok());
-    REQUIRE(host.record(event, model.stream).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    bool passed = true;
-    CHECK(host.query(event, passed).ok());
-    CHECK_FALSE(passed);
     for (const auto& outbox : model.outboxes) CHECK(outbox->bytes() == std::vector<unsigned char>(layer, 0));
-    REQUIRE(host.let_go(lane).ok());
-    CHECK(host.wait(event).ok());
-    CHECK(host.close_event(event).ok());
+    lane.let_go();
+    model.finish();
     CHECK(model.right());
 }
 
@@ -171,17 +141,10 @@ TEST_CASE("gates: a gate waits for its own bytes and for none that come later") 
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model model{saver, machine.driver, "weights", HostBackup{}};
     saver.pause("weights");
-    Outbox outbox{machine.driver, layer};
     const OwnStream stream{machine.driver};
     const Arrival coming = saver.resume_async("weights", model.backwards());
     model.gates[3].before(stream); // outside a capture: an ordinary wait
-    outbox.fetch(model.at(3), stream);
-    EventRef event;
-    REQUIRE(machine.driver.open_event(stream, event).ok());
-    CHECK(machine.driver.record(event, stream).ok());
-    CHECK(machine.driver.wait(event).ok());
-    CHECK(machine.driver.close_event(event).ok());
-    CHECK(outbox.bytes() == pattern(layer, 3));
+    CHECK(bytes_behind(machine.driver, stream, model.at(3), layer) == pattern(layer, 3));
     CHECK_FALSE(coming.done());
 }
 
@@ -197,16 +160,11 @@ TEST_CASE("gates: a gate that is made while its bytes are on their way" * on_hos
         const Gate before = arena.gate(block.data(), layer); // of paused memory
         const Arrival coming = saver.resume_async("weights");
         const Gate late = saver.gate(block.data() + layer, layer);
-        Outbox outbox{machine.driver, layer};
         const OwnStream stream{machine.driver};
         late.before(stream);
-        outbox.fetch(block.data() + layer, stream);
-        CHECK(machine.driver.drain().ok());
-        CHECK(outbox.bytes() == pattern(layer, 2));
+        CHECK(bytes_behind(machine.driver, stream, block.data() + layer, layer) == pattern(layer, 2));
         before.before(stream);
-        outbox.fetch(block.data(), stream);
-        CHECK(machine.driver.drain().ok());
-        CHECK(outbox.bytes() == pattern(layer, 1));
+        CHECK(bytes_behind(machine.driver, stream, block.data(), layer) == pattern(layer, 1));
     }
 }
 
@@ -219,16 +177,18 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
         const Buffer<char> block{saver.arena("weights", policy), 4 * 4096};
         std::vector<Gate> gates;
         for (std::size_t i = 0; i < 4; ++i) gates.push_back(saver.gate(block.data() + i * 4096, 4096));
+        const auto made = [&] {
+            const auto& driver = machine.driver;
+            return driver.calls(Call::record) + driver.calls(Call::open_event) + driver.calls(Call::open_stream);
+        };
         std::vector<std::uint64_t> calls;
         std::vector<Outstanding> held;
         for (int round = 0; round < 1000; ++round) {
-            const std::uint64_t before = machine.driver.calls(Call::record) + machine.driver.calls(Call::open_event) +
-                                         machine.driver.calls(Call::open_stream);
+            const std::uint64_t before = made();
             saver.pause("weights", {.order = already_idle});
             saver.resume_async("weights").wait();
             for (int more = 0; more < 3; ++more) (void)saver.gate(block.data(), 1); // destroyed at once
-            calls.push_back(machine.driver.calls(Call::record) + machine.driver.calls(Call::open_event) +
-                            machine.driver.calls(Call::open_stream) - before);
+            calls.push_back(made() - before);
             held.push_back(machine.driver.outstanding());
         }
         CHECK(calls.back() == calls[1]);
@@ -236,8 +196,7 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
     }
 }
 
-TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "gates: a freed block is waited for no more" * on_hosts) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Arena arena = saver.arena("weights", HostBackup{});
     const Buffer<char> stays{arena, layer};
@@ -248,30 +207,21 @@ TEST_CASE("gates: a freed block is waited for no more" * on_hosts) {
     void* const again = arena.allocate(layer);
     CHECK(again == block); // another block at the same address
     saver.pause("weights");
-    const HostDriver host = host_of(machine.driver);
-    StreamRef lane;
-    REQUIRE(host.lane(Direction::in, lane).ok());
-    REQUIRE(host.hold(lane).ok());
+    const HeldLane lane{machine.driver, Direction::in};
     const Arrival coming = saver.resume_async("weights");
     const OwnStream stream{machine.driver};
-    const auto passes = [&](const Gate& at, int milliseconds) {
-        at.before(stream);
-        EventRef event;
-        REQUIRE(machine.driver.open_event(stream, event).ok());
-        CHECK(machine.driver.record(event, stream).ok());
-        bool passed = false;
-        for (int i = 0; i < milliseconds && !passed; ++i) {
-            CHECK(machine.driver.query(event, passed).ok());
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-        }
-        CHECK(machine.driver.close_event(event).ok());
-        return passed;
-    };
-    constexpr int for_ever = 60'000; // other tests may use all processors for a while
-    CHECK(passes(gate, for_ever));
-    CHECK_FALSE(passes(other, 50));
-    REQUIRE(host.let_go(lane).ok());
-    CHECK(passes(other, for_ever));
+    gate.before(stream);
+    wait_for(machine.driver, stream); // would hang
+    other.before(stream);
+    std::atomic<bool> passed{false};
+    Doing waits{[&] {
+        wait_for(machine.driver, stream);
+        passed = true;
+    }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    CHECK_FALSE(passed);
+    lane.let_go();
+    waits.join();
     saver.deallocate(again);
 }
 
@@ -300,7 +250,7 @@ TEST_CASE("gates: a block that a graph keeps is waited for, as its replays do" *
     CHECK(outbox.bytes() == pattern(layer, 6));
 }
 
-TEST_CASE("gates: bytes that cannot be restored open them, and are reported" * on_hosts) {
+TEST_CASE("gates: after a call that failed, bytes are right behind them, or it is reported" * on_hosts) {
 #ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read bytes being written: an intended race
     constexpr bool launched = false;
 #else
@@ -313,25 +263,24 @@ TEST_CASE("gates: bytes that cannot be restored open them, and are reported" * o
             const Checked machine;
             MemorySaver<> saver{MemorySaver{machine.driver}};
             Model model{saver, machine.driver, "weights", policy};
-            for (const std::uint64_t nth : {1U, 3U}) {
-                for (const Lasting lasting : {Lasting::once, Lasting::onwards}) {
-                    saver.pause("weights");
-                    machine.driver.fail({.call = call, .nth = nth, .lasting = lasting});
-                    try {
-                        const Arrival coming = saver.resume_async("weights", model.backwards());
-                        if (launched) model.graph.launch(model.stream); // of another tag: it waits only for its gates
-                        coming.wait();
-                        CHECK(machine.driver.inner().drain().ok());
-                        if (launched) CHECK(model.right());
-                    } catch (const Error&) {
-                    }
-                    CHECK(machine.driver.inner().drain().ok()); // no stream hangs
-                    machine.driver.heal();
-                    saver.resume("weights");
-                    model.launch();
-                    model.finish();
-                    CHECK(model.right());
+            for (const Failure& failure : {Failure{.call = call}, Failure{.call = call, .lasting = Lasting::onwards},
+                                           Failure{.call = call, .nth = 3}}) {
+                saver.pause("weights");
+                machine.driver.fail(failure);
+                try {
+                    const Arrival coming = saver.resume_async("weights", model.backwards());
+                    if (launched) model.launch(); // of another tag: it waits only for its gates
+                    coming.wait();
+                    CHECK(machine.driver.inner().drain().ok());
+                    if (launched) CHECK(model.right());
+                } catch (const Error&) {
                 }
+                CHECK(machine.driver.inner().drain().ok()); // no stream hangs
+                machine.driver.heal();
+                saver.resume("weights");
+                model.launch();
+                model.finish();
+                CHECK(model.right());
             }
         }
     }
@@ -448,12 +397,9 @@ TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated byte
         const Gate gate = saver.gate(block.data(), layer);
         saver.pause("weights");
         const Arrival coming = saver.resume_async("weights");
-        std::vector<unsigned char> bytes(layer);
         const OwnStream stream{driver};
         gate.before(stream);
-        REQUIRE(driver.copy_to_host(bytes.data(), address_of(block.data()), layer, stream).ok());
-        CHECK(driver.drain().ok());
-        CHECK(bytes == pattern(layer, 5));
+        CHECK(bytes_behind(driver, stream, block.data(), layer) == pattern(layer, 5));
     }
     check_given_back(driver);
 }
@@ -502,28 +448,20 @@ TEST_CASE("gates: misuse") {
     CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
 }
 
-TEST_CASE("gates: bytes of files, and of the host beside them, are there once the call returns" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine,
+                  "gates: bytes of files, and of the host beside them, are there once the call returns" * on_hosts) {
     const ModelFiles files;
     const std::vector<unsigned char> bytes = pattern(2 * layer, 1);
-    const std::string path = files.put("model", bytes);
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
     const Buffer<char> of_file{model, 2 * layer};
-    model.load(of_file.data(), 2 * layer, path);
+    model.load(of_file.data(), 2 * layer, files.put("model", bytes));
     const Gate gate = saver.gate(of_file.data() + layer, layer);
     const OwnStream stream{machine.driver};
-    Outbox outbox{machine.driver, layer};
     saver.pause("model");
     const Arrival coming = saver.resume_async("model");
     gate.before(stream);
-    outbox.fetch(of_file.data() + layer, stream);
-    EventRef event;
-    REQUIRE(machine.driver.open_event(stream, event).ok());
-    CHECK(machine.driver.record(event, stream).ok());
-    CHECK(machine.driver.wait(event).ok());
-    CHECK(machine.driver.close_event(event).ok());
-    CHECK(outbox.bytes() == part_of(bytes, layer, layer));
+    CHECK(bytes_behind(machine.driver, stream, of_file.data() + layer, layer) == part_of(bytes, layer, layer));
 }
 
 TEST_CASE_FIXTURE(OnMachine, "gates: switched off, they do nothing") {
@@ -536,38 +474,6 @@ TEST_CASE_FIXTURE(OnMachine, "gates: switched off, they do nothing") {
     CHECK(machine.driver.calls() == calls);
     CHECK_THROWS_AS((void)saver.gate(block.data() + 5, layer), Misuse);
     CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "gates: several threads make them, wait for them, and restore bytes" * on_hosts) {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
-    for (const AnyPolicy& policy : {AnyPolicy{HostBackup{}}, AnyPolicy{FileBackup{.directory = "/tmp"}}}) {
-        Model model{saver, machine.driver, "weights", policy};
-        for (int round = 0; round < 5; ++round) {
-            saver.pause("weights");
-            std::atomic<bool> stop{false};
-            std::vector<std::thread> threads;
-            for (int t = 0; t < 3; ++t) {
-                threads.emplace_back([&, t] {
-                    const OwnStream stream{machine.driver};
-                    while (!stop) {
-                        const Gate gate = saver.gate(model.at(static_cast<std::size_t>(t)), layer);
-                        gate.before(stream);
-                    }
-                });
-            }
-            {
-                const Arrival coming = saver.resume_async("weights", model.backwards());
-                model.launch();
-                model.finish();
-                CHECK(model.right());
-            }
-            stop = true;
-            for (std::thread& thread : threads) thread.join();
-        }
-        model.graph.reset();
-        model.block = {};
-        saver.drop("weights");
-    }
 }
 
 } // namespace saver_gate_test

@@ -3,18 +3,9 @@
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <functional>
-#include <optional>
-#include <string>
-
 namespace saver_given_back_test {
 
 using namespace test;
-
-namespace {
 
 using D = MachineDriver;
 
@@ -36,8 +27,6 @@ std::vector<GivenBack> given_back() {
             {"pageable, unpin", ringed, Call::unpin_host}, {"pageable, unmap", ringed, Call::unmap_host},
             {"file, unpin", filed, Call::unpin_host},      {"file, unmap", filed, Call::unmap_host}};
 }
-
-} // namespace
 
 TEST_CASE("host memory that a resume could not free is reported, and freed by the next one" * on_hosts) {
     for (const auto& keeper : given_back()) {
@@ -66,46 +55,28 @@ TEST_CASE("host memory that a resume could not free is reported, and freed by th
     }
 }
 
-TEST_CASE("a resume with nothing left to restore frees the saved bytes" * on_hosts) {
-    for (const auto& keeper : given_back()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", keeper.policy);
-        void* const block = arena.allocate(3_MiB);
-        (void)saver.pause();
-        arena.deallocate(block);
-        (void)saver.resume();
-        CHECK(host_bytes(machine.driver) == 0);
-        CHECK(machine.driver.outstanding().files == 0);
-    }
-}
-
 TEST_CASE("`close` throws if a backup cannot be freed, and can be repeated" * on_hosts) {
     for (const bool paused : {false, true}) {
         for (const auto& keeper : keepers()) {
-            for (const Call call : {Call::unpin_host, Call::unmap_host}) {
-                CAPTURE(keeper.name);
-                CAPTURE(paused);
-                CAPTURE(call_name(call));
-                const Checked machine;
-                MemorySaver saver{machine.driver};
-                (void)saver.arena("weights", keeper.policy).allocate(1_MiB);
-                (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
-                (void)saver.pause();
-                if (!paused) (void)saver.resume();
-                machine.driver.fail({.call = call, .lasting = Lasting::onwards});
-                for (int i = 0; i < 2; ++i) {
-                    const std::string text = text_of<DriverError>([&] { saver.close(); });
-                    CHECK(contains(text, "release a backup's storage"));
-                    CHECK(contains(text, "tag \""));
-                }
-                // Everything else has been released.
-                CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0);
-                machine.driver.heal();
-                saver.close();
-                CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
+            CAPTURE(keeper.name);
+            CAPTURE(paused);
+            const Checked machine;
+            MemorySaver saver{machine.driver};
+            (void)saver.arena("weights", keeper.policy).allocate(1_MiB);
+            (void)saver.arena("beside", HostBackup{.threads = 1}).allocate(1_MiB);
+            (void)saver.pause();
+            if (!paused) (void)saver.resume();
+            machine.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
+            for (int i = 0; i < 2; ++i) {
+                const std::string text = text_of<DriverError>([&] { saver.close(); });
+                CHECK(contains(text, "release a backup's storage"));
+                CHECK(contains(text, "tag \""));
             }
+            // Everything else has been released.
+            CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0);
+            machine.driver.heal();
+            saver.close();
+            CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
         }
     }
 }
@@ -124,9 +95,7 @@ TEST_CASE("a destructor that cannot free a backup reports it" * on_hosts) {
     CHECK(driver.pinned_bytes() != 0);
 }
 
-TEST_CASE("backup memory of freed blocks that could not be freed is freed later" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "backup memory of freed blocks that could not be freed is freed later" * on_hosts) {
     const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
     void* const large = arena.allocate(40_MiB);
     (void)saver.pause();
@@ -175,9 +144,8 @@ TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_
     }
 }
 
-TEST_CASE("a view that outlives its location frees it when it ends, or the next operation does" * on_hosts) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "a view that outlives its location frees it when it ends, or the next operation does" * on_hosts) {
     void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 1}).allocate(3_MiB);
     (void)saver.pause();
     BackupView view = saver.backup_view(block, 3_MiB);

@@ -1,21 +1,11 @@
 // Host memory that the library takes for itself: shared by the tags of a device, no larger than what passes through,
 // budgeted, shown by `usage`, and given back by `trim`.
-#include "support/bytes.hpp"
 #include "support/folder.hpp"
 #include "support/machines.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <sstream>
-#include <string>
-#include <vector>
 
 namespace saver_host_memory_test {
 
 using namespace test;
-
-namespace {
 
 std::string tag(int number) { return "lora/" + std::to_string(number); }
 
@@ -40,8 +30,6 @@ struct Adapters {
     std::size_t bytes;
     std::vector<void*> blocks;
 };
-
-} // namespace
 
 TEST_CASE("small tags share the host memory of their backups") {
     const HostDriver host{256_MiB};
@@ -146,9 +134,8 @@ TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, 
     CHECK(usage.host_bytes() == host.counts().pinned_bytes);
     CHECK(usage.host_bytes() >= 2_MiB);
     CHECK(to_json(usage).find("\"host_bytes\":" + std::to_string(usage.host_bytes())) != std::string::npos);
-    std::ostringstream table;
-    table << usage;
-    CHECK(table.str().find("host: " + format_bytes(usage.host_bytes())) != std::string::npos);
+    const std::string table = printed(usage);
+    CHECK(table.find("host: " + format_bytes(usage.host_bytes())) != std::string::npos);
     (void)all.saver.trim(); // all tags are paused
     CHECK(all.saver.usage().host_bytes() == 0);
     CHECK(host.counts().pinned_bytes == 0);

@@ -1,5 +1,4 @@
 // Faults of earlier versions. What hung runs in a child process with a deadline.
-#include "support/bytes.hpp"
 #include "support/deadline.hpp"
 #include "support/folder.hpp"
 #include "support/machines.hpp"
@@ -7,75 +6,35 @@
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/elastic.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_later_test {
 
 using namespace test;
 using namespace std::chrono_literals;
 
-namespace {
-
 using D = FaultyDriver<HostDriver>;
-
-/// A pause makes these calls once it has the turns of its tags.
-bool waits_for_work(const CallRecord& record) { return record.call == Call::drain || record.call == Call::wait; }
 
 /// Tag "c" is being paused on another thread, which waits for work that only this thread lets go. Tag "b" is paused and
 /// does not fit: tag "a" holds 24 of 32 MiB, and nobody pauses it.
-class Waiting {
-public:
+struct Waiting {
+    D driver{HostDriver{32_MiB, {.granularity = 64_KiB}}};
+    MemorySaver<D> saver{driver};
+    Arena a = saver.arena("a", HostBackup{.threads = 1});
+    Arena b = saver.arena("b", HostBackup{.threads = 1});
+    Arena c = saver.arena("c", HostBackup{.threads = 1});
+    std::optional<WaitingBeside<HostDriver>> pausing{};
+    std::optional<HeldStream> stream{}; // declared last: let go first
+
     Waiting() {
         (void)b.allocate(12_MiB);
         saver.pause(Tags{"b"});
         (void)a.allocate(24_MiB);
         (void)c.allocate(1_MiB);
-        (void)host.open_stream(stream_);
-        (void)host.hold(stream_);
-        (void)host.enqueue(stream_, [] {});
-        std::atomic<bool> waits{false};
-        driver.on_call([&](const CallRecord& record) {
-            if (waits_for_work(record)) waits.store(true);
-        });
-        pausing_ = std::thread{[this] {
-            try {
-                saver.pause(Tags{"c"});
-            } catch (const Error&) {
-            }
-        }};
-        while (!waits.load()) std::this_thread::yield();
-        driver.on_call({});
+        stream.emplace(driver);
+        pausing.emplace(driver, [this] { saver.pause(Tags{"c"}); });
     }
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
-    ~Waiting() {
-        (void)host.let_go(stream_);
-        pausing_.join();
-    }
-
-    HostDriver host{32_MiB, {.granularity = 64_KiB}};
-    D driver{host};
-    MemorySaver<D> saver{driver};
-    Arena a = saver.arena("a", HostBackup{.threads = 1});
-    Arena b = saver.arena("b", HostBackup{.threads = 1});
-    Arena c = saver.arena("c", HostBackup{.threads = 1});
-
-private:
-    StreamRef stream_;
-    std::thread pausing_;
 };
 
 /// Returns whether `act` on such a saver throws OutOfMemory, or any error if `any`, within a deadline.
@@ -105,8 +64,6 @@ void refuse_to_wait(const D& driver) {
     for (const Call call : {Call::wait, Call::drain, Call::query})
         driver.fail({.call = call, .nth = 1, .lasting = Lasting::onwards});
 }
-
-} // namespace
 
 TEST_CASE("a block freed during a pause with a policy of its own leaves no backup") {
     const D driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
@@ -146,8 +103,7 @@ TEST_CASE("an exchange obeys its limits while another tag's pause waits for the 
 
 TEST_CASE("a TaggedArena's resume obeys .room_within while another one's pause waits for the program's work") {
     CHECK(within_seconds(3, [] {
-        const HostDriver host{32_MiB, {.granularity = 64_KiB}};
-        const D driver{host};
+        const D driver{HostDriver{32_MiB, {.granularity = 64_KiB}}};
         TaggedArena<D, HostBackup> a{driver, "a"};
         TaggedArena<D, HostBackup> b{driver, "b"};
         TaggedArena<D, HostBackup> c{driver, "c"};
@@ -155,24 +111,10 @@ TEST_CASE("a TaggedArena's resume obeys .room_within while another one's pause w
         (void)b.pause();
         (void)a.allocate(24_MiB);
         (void)c.allocate(1_MiB);
-        StreamRef stream;
-        (void)host.open_stream(stream);
-        (void)host.hold(stream);
-        (void)host.enqueue(stream, [] {});
-        std::atomic<bool> waits{false};
-        driver.on_call([&](const CallRecord& record) {
-            if (waits_for_work(record)) waits.store(true);
-        });
-        std::thread pausing{[&] { (void)c.pause(); }};
-        while (!waits.load()) std::this_thread::yield();
-        driver.on_call({});
-        bool good = false;
-        try {
-            (void)b.resume({.room_within = 50ms});
-        } catch (const OutOfMemory&) {
-            good = true;
-        }
-        (void)host.let_go(stream);
+        std::optional<HeldStream> stream{std::in_place, driver};
+        WaitingBeside pausing{driver, [&] { (void)c.pause(); }};
+        const bool good = !text_of<OutOfMemory>([&] { (void)b.resume({.room_within = 50ms}); }).empty();
+        stream.reset();
         pausing.join();
         return good;
     }));
@@ -205,21 +147,17 @@ TEST_CASE("pages are not unmapped under copies that could not be waited for") {
     Elastic elastic = a.elastic(1_MiB, {.granularity = 64_KiB});
     elastic.commit(0, 1_MiB);
     saver.prepare(Tags{"a"});
-    StreamRef stream;
-    StreamRef lane;
-    REQUIRE(host.open_stream(stream).ok());
-    REQUIRE(host.lane(Direction::out, lane).ok());
-    REQUIRE(host.hold(lane).ok()); // the copies do not start yet
+    const OwnStream stream{host};
+    const HeldLane lane{host, Direction::out}; // the copies do not start yet
     refuse_to_wait(driver);
     CHECK_THROWS_AS((void)saver.pause(Tags{"a"}, {.order = already_idle}), Error);
     driver.heal();
     driver.fail({.call = Call::drain, .nth = 1}); // settling fails once more
-    elastic.release(0, 1_MiB, after(stream));
+    elastic.release(0, 1_MiB, after(StreamRef{stream}));
     driver.heal();
-    REQUIRE(host.let_go(lane).ok());
+    lane.let_go();
     REQUIRE(host.drain().ok());
     CHECK(host.violations().empty());
-    (void)host.close_stream(stream);
 }
 
 TEST_CASE("no block is handed out while a failed load's copy may still write to it") {
@@ -233,11 +171,8 @@ TEST_CASE("no block is handed out while a failed load's copy may still write to 
         MemorySaver<D> saver{driver};
         const Arena a = saver.arena("a", FileSource{.threads = 1});
         void* const first = a.allocate(1_MiB);
-        StreamRef stream;
-        StreamRef lane;
-        REQUIRE(host.open_stream(stream).ok());
-        REQUIRE(host.lane(Direction::in, lane).ok());
-        REQUIRE(host.hold(lane).ok());
+        const OwnStream stream{host};
+        const HeldLane lane{host, Direction::in};
         refuse_to_wait(driver);
         CHECK_THROWS_AS(a.load(first, 1_MiB, file), Error);
         driver.heal();
@@ -246,10 +181,9 @@ TEST_CASE("no block is handed out while a failed load's copy may still write to 
         if (mode == 2) a.deallocate(first);
         auto* const next = static_cast<unsigned char*>(mode == 1 ? a.allocate(1_MiB, stream) : a.allocate(1_MiB));
         std::memset(next, 'N', 1_MiB);
-        REQUIRE(host.let_go(lane).ok());
+        lane.let_go();
         REQUIRE(host.drain().ok());
         for (std::size_t i = 0; i < 1_MiB; ++i) wrong += next[i] != 'N' ? 1U : 0U;
-        (void)host.close_stream(stream);
     }
     CHECK(wrong == 0);
 }

@@ -1,24 +1,10 @@
 // Operations over several tags: their turns, lists of them, and the cost of tags that hold nothing.
 #include "support/host_with.hpp"
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
 
 #include <time.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_many_tags_test {
 
@@ -210,22 +196,6 @@ TEST_CASE("many tags: addresses come with what is allocated, for three blocks of
     CHECK(large.usage().mapped_bytes == 96_GiB);
     CHECK(saver.pause().tags.size() == 501);
     CHECK(driver.handle_bytes() == 0);
-}
-
-TEST_CASE("many tags: totals are counted") {
-    MemorySaver saver{HostDriver{1_GiB}};
-    Buffer<char> block{saver.arena("w", HostBackup{}), 32 << 20};
-    for (int i = 0; i < 3; ++i) {
-        (void)saver.pause("w");
-        (void)saver.resume("w");
-    }
-    block.reset();
-    (void)saver.trim();
-    const ArenaUsage row = row_of(saver, "w");
-    CHECK(row.mapped_bytes == 0);
-    CHECK(row.peak_mapped_bytes == 32_MiB);
-    CHECK(row.pauses == 3);
-    for (const DeviceUsage& device : saver.usage().devices()) CHECK(device.total_bytes == 1_GiB); // of a temporary
 }
 
 } // namespace saver_many_tags_test

@@ -2,23 +2,20 @@
 #include "support/machines.hpp"
 #include "support/vanished.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <sstream>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 namespace saver_messages_test {
 
 using namespace test;
+
+std::string tag_named(const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const Error& error) {
+        return error.tag();
+    }
+    return "nothing was thrown";
+}
+
+void check_ends(const std::string& text, const std::string& end) { CHECK_MESSAGE(text.ends_with(end), text); }
 
 TEST_CASE("messages: an unknown tag, and similar names") {
     MemorySaver saver{HostDriver{64_MiB}};
@@ -56,10 +53,7 @@ TEST_CASE("messages: preparing and invalidating a tag that keeps nothing") {
 }
 
 TEST_CASE("messages: a warning, once for each tag, that bytes are dropped by a default policy") {
-    std::vector<std::string> warned;
-    const EventSink sink = [&](const Event& event) {
-        if (event.kind == EventKind::warned) warned.push_back(event.tag);
-    };
+    Told told;
     const auto cycles = [](auto& saver) {
         const Buffer<char> unsaid{saver.arena("unsaid"), 1 << 20};
         const Buffer<char> said{saver.arena("said", Discard{}), 1 << 20};
@@ -73,19 +67,14 @@ TEST_CASE("messages: a warning, once for each tag, that bytes are dropped by a d
             (void)saver.resume();
         }
     };
-    MemorySaver saver{HostDriver{64_MiB}, {.events = sink}};
+    MemorySaver saver{HostDriver{64_MiB}, {.events = told.sink()}};
     cycles(saver);
-    CHECK(warned == std::vector<std::string>{"unsaid"});
-    warned.clear();
-    MemorySaver with_default{HostDriver{64_MiB}, {.default_policy = Discard{}, .events = sink}};
+    REQUIRE(told.of(EventKind::warned).size() == 1);
+    CHECK(told.of(EventKind::warned)[0].tag == "unsaid");
+    told.clear();
+    MemorySaver with_default{HostDriver{64_MiB}, {.default_policy = Discard{}, .events = told.sink()}};
     cycles(with_default);
-    CHECK(warned.empty());
-}
-
-TEST_CASE("messages: a default policy is what new tags get") {
-    MemorySaver saver{HostDriver{64_MiB}, {.default_policy = HostBackup{}}};
-    CHECK(saver.arena("w").usage().policy == "host");
-    CHECK(saver.arena("z", Zero{}).usage().policy == "zero");
+    CHECK(told.of(EventKind::warned).empty());
 }
 
 TEST_CASE("new tags: with NewTags::with_policy only a use that names a policy makes one") {
@@ -127,34 +116,17 @@ TEST_CASE("new tags: a default policy is not one that was named, and a second de
 TEST_CASE("messages: errors name the tag") {
     MemorySaver saver{HostDriver{64_MiB}};
     const Arena arena = saver.arena("w");
-    const auto tag_of = [](const auto& act) {
-        try {
-            act();
-        } catch (const Error& error) {
-            return error.tag();
-        }
-        return std::string{"nothing was thrown"};
-    };
-    CHECK(tag_of([&] { (void)arena.allocate(0); }) == "w");
-    CHECK(tag_of([&] { (void)arena.allocate(100_MiB); }) == "w");
-    CHECK(tag_of([&] { arena.deallocate(&saver); }) == "w");
+    CHECK(tag_named([&] { (void)arena.allocate(0); }) == "w");
+    CHECK(tag_named([&] { (void)arena.allocate(100_MiB); }) == "w");
+    CHECK(tag_named([&] { arena.deallocate(&saver); }) == "w");
     const Buffer<char> a{arena, 40 << 20};
     (void)saver.pause("w");
     const Buffer<char> b{saver.arena("b"), 40 << 20};
-    CHECK(tag_of([&] { (void)saver.resume(); }) == "w");
+    CHECK(tag_named([&] { (void)saver.resume(); }) == "w");
     MemorySaver other{HostDriver{64_MiB}}; // one tag whose bytes cannot be kept, among others
     const Buffer<char> kept{other.arena("kept", HostBackup{}), 100};
     const Buffer<char> lost{arena_in_vanished_directory(other, "lost"), 100};
-    CHECK(tag_of([&] { (void)other.pause(); }) == "lost");
-}
-
-std::string tag_named(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Error& error) {
-        return error.tag();
-    }
-    return "nothing was thrown";
+    CHECK(tag_named([&] { (void)other.pause(); }) == "lost");
 }
 
 TEST_CASE("messages: errors name the tag that is unknown, or made wrongly") {
@@ -206,21 +178,6 @@ TEST_CASE("messages: a stream that the device does not know is named") {
     arena.deallocate(block);
 }
 
-TEST_CASE("messages: misuse in a hook names the tag, and several none") {
-    MemorySaver saver{HostDriver{64_MiB}};
-    (void)saver.arena("a");
-    (void)saver.arena("b");
-    std::vector<std::string> named;
-    const Hook hook = saver.before_pause([&](PauseEvent&) {
-        named.push_back(tag_named([&] { (void)saver.resume("a"); }));
-        named.push_back(tag_named([&] { saver.drop("a"); }));
-        named.push_back(tag_named([&] { (void)saver.resume({"a", "b"}); }));
-        named.push_back(tag_named([&] { (void)saver.pause(); }));
-    });
-    (void)saver.pause("a");
-    CHECK(named == std::vector<std::string>{"a", "a", "", ""});
-}
-
 TEST_CASE("messages: NotIdle of one tag names it, of several none; and so do failed waits") {
     const HostDriver driver{256_MiB};
     MemorySaver saver{driver};
@@ -269,36 +226,15 @@ TEST_CASE("messages: bytes that changed though they were saved once name their t
     CHECK(tag_named([&] { (void)saver.pause(); }) == "frozen");
 }
 
-TEST_CASE("messages: regions that end elsewhere") {
-    std::vector<std::string> told;
-    MemorySaver saver{HostDriver{64_MiB}, {.events = [&](const Event& event) { told.push_back(event.text); }}};
-    auto region = std::make_unique<Region>(saver.arena("w"));
-    std::thread other{[&] {
-        CHECK(contains(text_of<Misuse>([&] { (void)saver.allocate(64); }), "other threads have 1 open"));
-        region.reset();
-    }};
-    other.join();
-    REQUIRE(told.size() == 1);
-    CHECK(contains(told[0], "another thread"));
-    auto outer = std::make_unique<Region>(saver.arena("w"));
-    auto inner = std::make_unique<Region>(saver.arena("w"));
-    outer.reset();
-    REQUIRE(told.size() == 2);
-    CHECK(!contains(told[1], "another thread"));
-    inner.reset();
-    CHECK(told.size() == 2);
-}
-
 TEST_CASE("messages: the columns of the table stay apart") {
     MemorySaver saver{HostDriver{64_MiB}};
     const std::string tag = "a tag whose name is longer than any column";
     const Buffer<char> a{saver.arena(tag, Discard{.poison = 1}), 1 << 20};
     (void)saver.pause();
     const Buffer<char> b{saver.arena(tag), 1 << 20};
-    std::ostringstream out;
-    out << saver.usage();
-    CHECK(contains(out.str(), tag + "  "));
-    CHECK(contains(out.str(), "discard (poisoned)  partly paused  "));
+    const std::string out = printed(saver.usage());
+    CHECK(contains(out, tag + "  "));
+    CHECK(contains(out, "discard (poisoned)  partly paused  "));
 }
 
 TEST_CASE("messages: OutOfMemory says who holds the device's memory, and that no other tag is paused for it") {
@@ -309,83 +245,67 @@ TEST_CASE("messages: OutOfMemory says who holds the device's memory, and that no
     const std::string advice =
         "; allocations and resumes pause no other tag by themselves, only uses do: pause one, call reclaim, set "
         "evict_for_allocations, or set on_no_room";
-    const auto ends_with = [](const std::string& text, const std::string& end) {
-        CHECK_MESSAGE(text.ends_with(end), text);
-    };
     const Arena arena = saver.arena("x");
     Elastic elastic = arena.elastic(256_MiB);
     const std::vector<std::function<void()>> asks = {
         [&] { (void)arena.allocate(40_MiB); },
         [&] { elastic.commit(0, 64_MiB); },
         [&] { (void)saver.arena("reserving", ArenaOptions{.reserve = 40_MiB}); },
-        [&] {
-            const Region region{arena};
-            (void)saver.allocate(40_MiB);
-        },
+        [&] { (void)Region{arena}.allocate(40_MiB); },
     };
     for (const auto& ask : asks) {
-        ends_with(text_of<OutOfMemory>(ask), "; held: \"weights\" 30.00 MiB" + advice);
-        try {
-            ask();
-        } catch (const OutOfMemory& error) {
-            REQUIRE(error.holders().size() == 1);
-            CHECK(error.holders()[0].tag == "weights");
-        }
+        check_ends(text_of<OutOfMemory>(ask), "; held: \"weights\" 30.00 MiB" + advice);
+        const auto error = thrown<OutOfMemory>(ask);
+        REQUIRE(error.holders().size() == 1);
+        CHECK(error.holders()[0].tag == "weights");
     }
     // The tag's own memory is no reason to pause another one.
-    ends_with(text_of<OutOfMemory>([&] { (void)saver.arena("weights").allocate(40_MiB); }),
-              "; held: \"weights\" 30.00 MiB");
+    check_ends(text_of<OutOfMemory>([&] { (void)saver.arena("weights").allocate(40_MiB); }),
+               "; held: \"weights\" 30.00 MiB");
     // Another saver's memory has no name here.
     MemorySaver other{driver};
-    ends_with(text_of<OutOfMemory>([&] { (void)other.arena("y").allocate(40_MiB); }),
-              "; held: 30.00 MiB outside this saver's tags");
+    check_ends(text_of<OutOfMemory>([&] { (void)other.arena("y").allocate(40_MiB); }),
+               "; held: 30.00 MiB outside this saver's tags");
     const Buffer<char> theirs{other.arena("y"), 20_MiB};
-    ends_with(text_of<OutOfMemory>([&] { (void)arena.allocate(40_MiB); }),
-              "; held: \"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags" + advice);
+    check_ends(text_of<OutOfMemory>([&] { (void)arena.allocate(40_MiB); }),
+               "; held: \"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags" + advice);
     (void)other.pause();
     // A resume, and one of several tags with another saver in the way.
     (void)saver.pause("weights");
     const Buffer<char> cache{saver.arena("cache"), 50_MiB};
-    ends_with(text_of<OutOfMemory>([&] { (void)saver.resume(); }), "; held: \"cache\" 50.00 MiB" + advice);
-    ends_with(text_of<OutOfMemory>([&] { (void)saver.resume_async("weights").wait(); }),
-              "; held: \"cache\" 50.00 MiB" + advice);
-    ends_with(text_of<OutOfMemory>([&] { (void)saver.exchange({}, "weights"); }),
-              "; held: \"cache\" 50.00 MiB" + advice);
+    check_ends(text_of<OutOfMemory>([&] { (void)saver.resume(); }), "; held: \"cache\" 50.00 MiB" + advice);
+    check_ends(text_of<OutOfMemory>([&] { (void)saver.resume_async("weights").wait(); }),
+               "; held: \"cache\" 50.00 MiB" + advice);
+    check_ends(text_of<OutOfMemory>([&] { (void)saver.exchange({}, "weights"); }),
+               "; held: \"cache\" 50.00 MiB" + advice);
     // What may be evicted is told from what may not, once some tag may be.
     saver.set_evictable("weights", true);
-    ends_with(text_of<OutOfMemory>([&] { (void)saver.resume(); }),
-              "; held: \"cache\" 50.00 MiB not evictable" + advice);
-    ends_with(text_of<OutOfMemory>([&] { const Use use = saver.use("weights"); }),
-              "; held: \"cache\" 50.00 MiB not evictable");
+    check_ends(text_of<OutOfMemory>([&] { (void)saver.resume(); }),
+               "; held: \"cache\" 50.00 MiB not evictable" + advice);
+    check_ends(text_of<OutOfMemory>([&] { const Use use = saver.use("weights"); }),
+               "; held: \"cache\" 50.00 MiB not evictable");
 }
 
 TEST_CASE("messages: OutOfMemory of a saver that is switched off, and of a TaggedArena, says who holds memory") {
     const HostDriver driver{64_MiB};
-    const auto ends_with = [](const std::string& text, const std::string& end) {
-        CHECK_MESSAGE(text.ends_with(end), text);
-    };
     MemorySaver off{driver, {.enabled = false}};
     const Buffer<char> weights{off.arena("weights"), 30_MiB};
     TaggedArena<HostDriver, Discard> alone{driver, "alone"};
     void* const block = alone.allocate(20_MiB);
-    ends_with(text_of<OutOfMemory>([&] { (void)off.arena("x").allocate(40_MiB); }),
-              "; held: \"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags");
-    try {
-        (void)alone.allocate(40_MiB);
-        FAIL_CHECK("there was room");
-    } catch (const OutOfMemory& error) {
-        ends_with(error.what(), "; held: \"alone\" 20.00 MiB, 30.00 MiB outside this tag");
-        REQUIRE(error.holders().size() == 1);
-        CHECK(error.holders()[0].tag == "alone");
-        CHECK(error.tag() == "alone");
-    }
+    check_ends(text_of<OutOfMemory>([&] { (void)off.arena("x").allocate(40_MiB); }),
+               "; held: \"weights\" 30.00 MiB, 20.00 MiB outside this saver's tags");
+    const auto error = thrown<OutOfMemory>([&] { (void)alone.allocate(40_MiB); });
+    check_ends(error.what(), "; held: \"alone\" 20.00 MiB, 30.00 MiB outside this tag");
+    REQUIRE(error.holders().size() == 1);
+    CHECK(error.holders()[0].tag == "alone");
+    CHECK(error.tag() == "alone");
     (void)alone.pause();
     const Buffer<char> cache{off.arena("cache"), 20_MiB};
-    ends_with(text_of<OutOfMemory>([&] { (void)alone.resume(); }), "; held: 50.00 MiB outside this tag");
-    ends_with(text_of<OutOfMemory>([&] {
-                  const TaggedArena<HostDriver, Discard> more{driver, "more", Discard{}, {.reserve = 40_MiB}};
-              }),
-              "; held: 50.00 MiB outside this tag");
+    check_ends(text_of<OutOfMemory>([&] { (void)alone.resume(); }), "; held: 50.00 MiB outside this tag");
+    check_ends(text_of<OutOfMemory>([&] {
+                   const TaggedArena<HostDriver, Discard> more{driver, "more", Discard{}, {.reserve = 40_MiB}};
+               }),
+               "; held: 50.00 MiB outside this tag");
     alone.deallocate(block);
 }
 

@@ -6,23 +6,12 @@
 #include "memsaver/backup/verified.hpp"
 #include "memsaver/saver/registrations.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
 #include <filesystem>
-#include <functional>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace saver_options_test {
 
 using namespace test;
 using namespace std::chrono_literals;
-
-namespace {
 
 using Saver = MemorySaver<>;
 
@@ -134,8 +123,6 @@ const std::vector<Case>& refused() {
          }}};
     return cases;
 }
-
-} // namespace
 
 TEST_CASE("options without meaning: the refusal names the option, the value and what is valid") {
     for (const Case& each : refused()) {

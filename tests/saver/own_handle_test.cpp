@@ -3,27 +3,9 @@
 
 #include "memsaver/saver/registrations.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace saver_own_handle_test {
 
 using namespace test;
-
-namespace {
-
-using D = MachineDriver;
-
-} // namespace
 
 TEST_CASE("own handle: a registration that ends itself in its function is called once, and ends") {
     enum class By { pause, end, destructor, renew };
@@ -95,42 +77,42 @@ TEST_CASE("own handle: a registration that ends itself in its function is called
     }
 }
 
-TEST_CASE("own handle: a registration may renew all from its own function") {
+RegistrationOptions card(
+    std::function<void()> on_register, std::function<void()> on_deregister = [] {}) {
+    return {.who = "card",
+            .on_pause = OnPause::renew,
+            .on_register = std::move(on_register),
+            .on_deregister = std::move(on_deregister)};
+}
+
+/// A saver with registrations, and a block to register.
+struct OfACard {
     MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-    void* const block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
+    void* block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
     Registrations regs{saver};
+    void cycle() {
+        (void)saver.pause("a");
+        (void)saver.resume("a");
+    }
+};
+
+TEST_CASE_FIXTURE(OfACard, "own handle: a registration may renew all from its own function") {
     int calls = 0;
-    const Registration own = regs.add(block, 4096,
-                                      {.who = "card",
-                                       .on_pause = OnPause::renew,
-                                       .on_register =
-                                           [&] {
-                                               REQUIRE(++calls < 10);
-                                               regs.renew();
-                                           },
-                                       .on_deregister = [] {}});
-    (void)saver.pause("a");
-    (void)saver.resume("a");
+    const Registration own = regs.add(block, 4096, card([&] {
+                                          REQUIRE(++calls < 10);
+                                          regs.renew();
+                                      }));
+    cycle();
     CHECK(calls == 2);
     CHECK(own.registered());
 }
 
-TEST_CASE("own handle: a registration that another one needs ends itself while both are renewed") {
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-    void* const block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
-    Registrations regs{saver};
+TEST_CASE_FIXTURE(OfACard, "own handle: a registration that another one needs ends itself while both are renewed") {
     bool ends = false;
-    Registration first = regs.add(block, 4096,
-                                  {.who = "card",
-                                   .on_pause = OnPause::renew,
-                                   .on_register =
-                                       [&] {
-                                           if (ends) first.end();
-                                       },
-                                   .on_deregister = [] {}});
-    const RegistrationOptions card{
-        .who = "card", .on_pause = OnPause::renew, .on_register = [] {}, .on_deregister = [] {}};
-    const Registration second = regs.add(block, 4096, card, &first);
+    Registration first = regs.add(block, 4096, card([&] {
+                                      if (ends) first.end();
+                                  }));
+    const Registration second = regs.add(block, 4096, card([] {}), &first);
     (void)saver.pause("a");
     ends = true;
     (void)saver.resume("a");
@@ -138,20 +120,13 @@ TEST_CASE("own handle: a registration that another one needs ends itself while b
     CHECK(second.registered());
 }
 
-TEST_CASE("own handle: a registration's function puts another one in its place while it ends") {
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-    void* const block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
-    Registrations regs{saver};
+TEST_CASE_FIXTURE(OfACard, "own handle: a registration's function puts another one in its place while it ends") {
     int ended = 0;
     Registration own;
-    const RegistrationOptions card{.who = "card",
-                                   .on_pause = OnPause::renew,
-                                   .on_register = [] {},
-                                   .on_deregister =
-                                       [&] {
-                                           if (++ended == 1) own = regs.add(block, 4096, card);
-                                       }};
-    own = regs.add(block, 4096, card);
+    std::function<void()> replaces = [&] {
+        if (++ended == 1) own = regs.add(block, 4096, card([] {}, replaces));
+    };
+    own = regs.add(block, 4096, card([] {}, replaces));
     own.end();
     CHECK(own.registered());
     own.end();
@@ -208,100 +183,68 @@ TEST_CASE("own handle: an after_resume hook may end the arrival that runs it") {
 
 TEST_CASE("own handle: hooks see copies of the event, whatever others do to theirs") {
     MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-    const Arena a = saver.arena("a", HostBackup{.threads = 1});
-    const Arena b = saver.arena("b", HostBackup{.threads = 1});
-    (void)a.allocate(1_MiB);
-    (void)b.allocate(1_MiB);
-    const std::vector<std::string> both{"a", "b"};
-    std::vector<std::pair<std::string, std::vector<std::string>>> seen;
+    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(1_MiB);
+    const Tags ab{"a", "b"};
+    std::string seen;
     std::vector<Hook> hooks;
     const auto spoil = [](auto& event) {
-        if (!event.tags.empty()) event.tags.pop_back();
-        event.tags.push_back("nonsense");
+        event.tags.assign(1, "nonsense");
         event.report = Report{};
     };
-    const auto look = [&](const char* name, bool reports) {
+    const auto look = [&seen](const char* name, bool reports) {
         return [&seen, name, reports](auto& event) {
-            seen.emplace_back(name, event.tags);
+            seen += name;
+            for (const std::string& tag : event.tags) seen += tag;
+            seen += ' ';
             CHECK(event.report.tags.empty() != reports);
         };
     };
     hooks.push_back(saver.before_pause(spoil));
-    hooks.push_back(saver.before_pause(look("before_pause", false)));
+    hooks.push_back(saver.before_pause(look("pausing:", false)));
     hooks.push_back(saver.after_pause(spoil));
-    hooks.push_back(saver.after_pause(look("after_pause", true)));
+    hooks.push_back(saver.after_pause(look("paused:", true)));
     hooks.push_back(saver.before_resume(spoil));
-    hooks.push_back(saver.before_resume(look("before_resume", false)));
+    hooks.push_back(saver.before_resume(look("resuming:", false)));
     hooks.push_back(saver.after_resume(spoil));
-    hooks.push_back(saver.after_resume(look("after_resume", true)));
+    hooks.push_back(saver.after_resume(look("resumed:", true)));
     hooks.push_back(saver.after_failed_pause(spoil));
-    hooks.push_back(saver.after_failed_pause(look("after_failed_pause", false)));
-    const auto told = [&](std::vector<std::string> names) {
-        REQUIRE(seen.size() == names.size());
-        for (std::size_t i = 0; i < names.size(); ++i) {
-            CHECK(seen[i].first == names[i]);
-            CHECK(seen[i].second == both);
-        }
-        seen.clear();
-    };
-    CHECK(saver.pause().released_bytes != 0);
-    told({"before_pause", "after_pause"});
-    CHECK(saver.resume().mapped_bytes != 0);
-    told({"before_resume", "after_resume"});
-    (void)saver.pause();
-    seen.clear();
-    {
-        const Arrival arrival = saver.resume_async();
-        arrival.wait();
-        CHECK(arrival.report().mapped_bytes != 0);
-        told({"before_resume", "after_resume"});
-        CHECK(b.usage().paused_bytes == 0);
-        CHECK(a.usage().paused_bytes == 0);
-    }
-    (void)saver.arena("c", HostBackup{.threads = 1}).allocate(1_MiB);
+    hooks.push_back(saver.after_failed_pause(look("failed:", false)));
+    const auto taken = [&] { return std::exchange(seen, {}); };
+    CHECK(saver.pause(ab).released_bytes != 0);
+    CHECK(taken() == "pausing:ab paused:ab ");
+    CHECK(saver.resume(ab).mapped_bytes != 0);
+    CHECK(taken() == "resuming:ab resumed:ab ");
+    (void)saver.pause(ab);
+    CHECK(saver.resume_async(ab).report().mapped_bytes != 0);
+    CHECK(taken() == "pausing:ab paused:ab resuming:ab resumed:ab ");
     (void)saver.pause("c");
     seen.clear();
-    CHECK(saver.exchange({"a", "b"}, "c").mapped_bytes + 1 != 0);
-    CHECK(seen.size() == 4);
-    CHECK(seen[0].second == both);
-    CHECK(seen[2].second == both);
+    (void)saver.exchange(ab, "c");
+    CHECK(taken() == "pausing:ab resuming:c paused:ab resumed:c ");
+    (void)saver.resume(ab);
     seen.clear();
-    {
-        (void)saver.resume({"a", "b"});
-        seen.clear();
-        const Hook failing = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"no"}; });
-        CHECK_THROWS_AS((void)saver.pause({"a", "b"}), std::runtime_error);
-        told({"before_pause", "after_failed_pause"});
-    }
+    const Hook failing = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"no"}; });
+    CHECK_THROWS_AS((void)saver.pause(ab), std::runtime_error);
+    CHECK(taken() == "pausing:ab failed:ab ");
 }
 
-TEST_CASE(
-    "own handle: changes that hooks of an eviction make to their event affect neither the eviction nor the resume") {
-    const D driver{HostDriver{16_MiB, {.granularity = 64_KiB}}};
-    MemorySaver<D> saver{driver};
-    const Arena a = saver.arena("a", HostBackup{.threads = 1});
-    const Arena b = saver.arena("b", HostBackup{.threads = 1});
-    (void)a.allocate(10_MiB);
-    { const Use first = saver.use("a"); }
-    (void)saver.pause("a");
-    (void)b.allocate(10_MiB);
-    { const Use first = saver.use("b"); }
-    std::vector<std::string> told;
+TEST_CASE("own handle: changes that hooks of an eviction make to their event affect neither it nor the resume") {
+    MemorySaver<> saver{AnyDriver{HostDriver{16_MiB, {.granularity = 64_KiB}}}};
+    for (const char* tag : {"a", "b"}) {
+        const Arena arena = saver.arena(tag, HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
+        (void)arena.allocate(10_MiB);
+        if (arena.tag() == "a") (void)saver.pause("a");
+    }
+    std::string told;
     const auto spoil = [](auto& event) { event.tags.assign(1, "nonsense"); };
-    const auto look = [&](auto& event) { told.insert(told.end(), event.tags.begin(), event.tags.end()); };
-    const Hook one = saver.before_pause(spoil);
-    const Hook two = saver.before_pause(look);
-    const Hook three = saver.after_pause(spoil);
-    const Hook four = saver.after_pause(look);
-    const Hook five = saver.before_resume(spoil);
-    const Hook six = saver.before_resume(look);
-    const Hook seven = saver.after_resume(spoil);
-    const Hook eight = saver.after_resume(look);
+    const auto look = [&](auto& event) { told += event.tags.at(0); };
+    const Hook before[] = {saver.before_pause(spoil), saver.before_pause(look), saver.after_pause(spoil),
+                           saver.after_pause(look)};
+    const Hook after[] = {saver.before_resume(spoil), saver.before_resume(look), saver.after_resume(spoil),
+                          saver.after_resume(look)};
     const Use use = saver.use("a");
-    CHECK(a.usage().paused_bytes == 0);
-    CHECK(std::count(told.begin(), told.end(), "b") == 2);
-    CHECK(std::count(told.begin(), told.end(), "a") == 2);
-    CHECK(told.size() == 4);
+    CHECK(row_of(saver, "a").paused_bytes == 0);
+    CHECK(told == "baba");
 }
 
 } // namespace saver_own_handle_test

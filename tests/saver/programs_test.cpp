@@ -2,11 +2,6 @@
 #include "support/machines.hpp"
 #include "support/programs.hpp"
 
-#include <doctest/doctest.h>
-
-#include <sstream>
-#include <string>
-
 namespace saver_programs_test {
 
 using namespace test;

@@ -1,55 +1,27 @@
 // Reclaims: release a given amount to the device, from unused memory and then from idle tags.
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <optional>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_reclaim_test {
 
 using namespace test;
-
 using namespace std::chrono_literals;
 
-namespace {
-
-std::string printed(const Reclaimed& got) {
-    std::ostringstream text;
-    text << got;
-    return text.str();
-}
-
-} // namespace
-
-TEST_CASE("reclaim: unused memory first, then idle tags, and it says why not more" * on_hosts) {
-    const Checked checked;
-    MemorySaver saver{checked.driver};
+TEST_CASE_FIXTURE(OnSaver, "reclaim: unused memory first, then idle tags, and it says why not more" * on_hosts) {
     const Buffer<char> kept{saver.arena("kept"), 8_MiB};
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
     const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 8_MiB};
-    write_pattern(checked.driver, a.data(), 8_MiB, 1);
+    write_pattern(machine.driver, a.data(), 8_MiB, 1);
     { const Use use = saver.use({"a", "b"}); }
     { const Use later = saver.use("a"); }
     { const Buffer<char> gone{saver.arena("kept"), 8_MiB}; }
 
-    const std::size_t before = checked.free_bytes();
+    const std::size_t before = machine.free_bytes();
     const Reclaimed first = saver.reclaim(4_MiB);
     CHECK(first.unused_bytes == 8_MiB);
     CHECK(first.evicted_bytes == 0);
     CHECK(first.why_not_more.empty());
-    CHECK(checked.free_bytes() == before + 8_MiB);
+    CHECK(machine.free_bytes() == before + 8_MiB);
 
     const Reclaimed second = saver.reclaim(4_MiB);
     CHECK(second.evicted_bytes == 8_MiB);
@@ -68,15 +40,13 @@ TEST_CASE("reclaim: unused memory first, then idle tags, and it says why not mor
     CHECK(saver.usage().residency().evictions == 2);
     {
         const Use use = saver.use("a");
-        CHECK(has_pattern(checked.driver, a.data(), 8_MiB, 1));
+        CHECK(has_pattern(machine.driver, a.data(), 8_MiB, 1));
     }
     CHECK(saver.reclaim(0).bytes() == 0);
 }
 
-TEST_CASE("reclaim: tags in use stay, also until their marks have passed") {
-    const Checked checked{host_machine};
-    HeldStream stream{host_of(checked.driver)};
-    MemorySaver saver{checked.driver};
+TEST_CASE_FIXTURE(OnSaver, "reclaim: tags in use stay, also until their marks have passed, and others do not") {
+    HeldStream stream{machine.driver};
     const Buffer<char> a{saver.arena("a"), 8_MiB};
     Use use = saver.use("a");
     const Reclaimed none = saver.reclaim(1_MiB);
@@ -86,26 +56,12 @@ TEST_CASE("reclaim: tags in use stay, also until their marks have passed") {
     CHECK(contains(none.why_not_more, "in use by 1"));
     use.until(stream.get());
     use.release();
-    CHECK(saver.reclaim(1_MiB, {.timeout = 1ms}).bytes() == 0);
-    stream.let_go();
-    CHECK(saver.reclaim(1_MiB, {.timeout = 10min}).bytes() == 8_MiB);
-    CHECK_THROWS_AS((void)saver.reclaim(1, {.device = 5}), Misuse);
-}
-
-TEST_CASE("reclaim: only the tag whose marks have not passed is skipped") {
-    const Checked machine{host_machine};
-    HeldStream busy{host_of(machine.driver)};
-    MemorySaver saver{machine.driver};
-    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
-    const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 8_MiB};
-    { const Use use = saver.use("b"); }
-    {
-        Use use = saver.use("a");
-        use.until(busy.get());
-    }
+    const Buffer<char> b{saver.arena("b"), 8_MiB};
+    (void)saver.use("b");
     CHECK(saver.reclaim(16_MiB, {.timeout = 0ms}).evicted_bytes == 8_MiB);
     CHECK(row_of(saver, "a").state == "active");
-    busy.let_go();
+    stream.let_go();
+    CHECK(saver.reclaim(1_MiB, {.timeout = 10min}).bytes() == 8_MiB);
 }
 
 TEST_CASE("reclaim: a capture that begins while it waits for marks prevents evictions, and is no error") {
@@ -135,45 +91,7 @@ TEST_CASE("reclaim: a capture that begins while it waits for marks prevents evic
     CHECK(contains(got.why_not_more, "a capture is open"));
 }
 
-TEST_CASE("reclaim: a before-hook that throws keeps its tag, an after-hook's exception comes out") {
-    const Checked checked{host_machine};
-    MemorySaver saver{checked.driver};
-    const Buffer<char> a{saver.arena("a", ArenaOptions{.evictable = true}), 8_MiB};
-    const Buffer<char> b{saver.arena("b", ArenaOptions{.evictable = true}), 8_MiB};
-    {
-        const Hook keeps = saver.before_pause([](PauseEvent& event) {
-            if (event.tags.at(0) == "a") throw std::runtime_error{"not this one"};
-        });
-        const Reclaimed got = saver.reclaim(1_GiB);
-        CHECK(got.bytes() == 8_MiB);
-        CHECK(row_of(saver, "a").state == "active");
-        CHECK(row_of(saver, "b").state == "paused");
-    }
-    const Hook told = saver.after_pause([](PauseEvent&) { throw std::runtime_error{"afterwards"}; });
-    CHECK_THROWS_AS((void)saver.reclaim(8_MiB), std::runtime_error);
-    CHECK(row_of(saver, "a").state == "paused");
-}
-
-TEST_CASE("reclaim: on_no_room makes room with it") {
-    HostDriver driver{40_MiB};
-    std::optional<MemorySaver<HostDriver>> saver;
-    saver.emplace(driver, SaverOptions{.on_no_room = [&](const NoRoom& need) {
-                      return saver->reclaim(need.bytes).bytes() != 0;
-                  }});
-    std::vector<Buffer<char>> models;
-    for (const char* name : {"a", "b", "c", "d", "e"}) { // three of them fit
-        models.emplace_back(saver->arena(name, HostBackup{.threads = 1}, ArenaOptions{.evictable = true}), 12_MiB);
-        const Use use = saver->use(name);
-    }
-    CHECK(saver->usage().residency().evictions == 2);
-    CHECK(row_of(*saver, "a").state == "paused");
-    CHECK(row_of(*saver, "b").state == "paused");
-    models.clear();
-}
-
-TEST_CASE("reclaim: if another thread has just paused the tag that it chose, it goes on with others") {
-    const Checked checked{host_machine};
-    MemorySaver saver{checked.driver};
+TEST_CASE_FIXTURE(OnSaver, "reclaim: if another thread has just paused the tag that it chose, it goes on with others") {
     const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
     const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
     bool first = true;
@@ -186,9 +104,7 @@ TEST_CASE("reclaim: if another thread has just paused the tag that it chose, it 
     CHECK(row_of(saver, "b").state == "paused");
 }
 
-TEST_CASE("reclaim: bytes that hooks release after a pause count, their time does not") {
-    const Checked checked{host_machine};
-    MemorySaver saver{checked.driver};
+TEST_CASE_FIXTURE(OnSaver, "reclaim: bytes that hooks release after a pause count, their time does not") {
     const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
     const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
     std::chrono::nanoseconds slept{0};

@@ -1,30 +1,14 @@
 // Registered memory: what a pause refuses, what it deregisters and registers again, and the state after failures.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
 #include "memsaver/saver/registrations.hpp"
 
-#include <doctest/doctest.h>
-
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace saver_registrations_test {
 
 using namespace test;
-
-namespace {
 
 /// A mock network card that records its calls.
 struct Card {
@@ -53,8 +37,6 @@ struct Nets : OnSaver {
     Registrations nets{saver};
 };
 
-} // namespace
-
 TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refused, by name, and nothing happens" *
                                on_machines) {
     Registrations nets{saver};
@@ -64,12 +46,8 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refus
     CHECK(pinned.registered());
     for (int i = 0; i < 2; ++i) {
         std::string text;
-        try {
-            saver.pause();
-            FAIL_CHECK("it was paused");
-        } catch (const Misuse& error) {
-            text = error.what();
-        }
+        const auto error = thrown<Misuse>([&] { saver.pause(); });
+        text = error.what();
         CHECK(contains(text, "\"net\""));
         CHECK(contains(text, "\"mlx5_0\""));
         CHECK(contains(text, "1.00 MiB"));
@@ -350,10 +328,9 @@ TEST_CASE("registrations: after an eviction that fails, memory that stayed is re
     }
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    OnSaver,
     "registrations: an eviction that another pause forestalls leaves its tag's registrations as after any pause") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
     Card card;
     Registrations nets{saver};
     const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
@@ -459,31 +436,27 @@ TEST_CASE_FIXTURE(OnMachine, "registrations: switched off, after close, in a for
     CHECK(card.taken() == Calls{"+b", "-b"});
 }
 
-TEST_CASE_FIXTURE(OnSaver, "registrations: threads that add, end, pause and resume") {
-    Registrations nets{saver};
+TEST_CASE_FIXTURE(Nets, "registrations: threads that add, end, pause and resume") {
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
     int registered = 0; // guarded by the registrations' lock
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 200; ++i) {
-                try {
-                    Registration one = nets.add(a.data(), 256,
-                                                {.who = "thread",
-                                                 .on_pause = OnPause::renew,
-                                                 .on_register = [&] { registered += 1; },
-                                                 .on_deregister = [&] { registered -= 1; }});
-                } catch (const Misuse&) { // it is paused
-                }
-            }
-        });
-    }
+    const RegistrationOptions options{.who = "thread",
+                                      .on_pause = OnPause::renew,
+                                      .on_register = [&] { registered += 1; },
+                                      .on_deregister = [&] { registered -= 1; }};
+    Threads threads{3, [&](std::size_t) {
+                        for (int i = 0; i < 200; ++i) {
+                            try {
+                                const Registration one = nets.add(a.data(), 256, options);
+                            } catch (const Misuse&) { // it is paused
+                            }
+                        }
+                    }};
     const Hook none = saver.after_pause([&](PauseEvent&) { CHECK(registered == 0); });
     for (int i = 0; i < 100; ++i) {
         saver.pause();
         saver.resume();
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     CHECK(registered == 0);
 }
 

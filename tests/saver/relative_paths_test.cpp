@@ -1,19 +1,11 @@
 // Relative paths are those of the working directory in which they are given.
-#include "support/bytes.hpp"
+#include "support/folder.hpp"
 #include "support/machines.hpp"
 
 #include "memsaver/backup/verified.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace saver_relative_paths_test {
 
@@ -21,32 +13,20 @@ using namespace test;
 
 namespace fs = std::filesystem;
 
-namespace {
-
 /// Two directories of its own, and the working directory as it was before.
-class Directories {
-public:
+struct Directories {
     Directories() {
-        std::string name = (fs::temp_directory_path() / "memsaver-paths-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        root_ = name;
-        fs::create_directory(root_ / "first");
-        fs::create_directory(root_ / "second");
+        for (const char* name : {"first", "second"}) fs::create_directory(path(name));
         go("first");
     }
     Directories(const Directories&) = delete;
     Directories& operator=(const Directories&) = delete;
-    ~Directories() {
-        fs::current_path(before_);
-        fs::remove_all(root_);
-    }
+    ~Directories() { fs::current_path(before); }
+    void go(const char* name) const { fs::current_path(path(name)); }
+    [[nodiscard]] fs::path path(const char* name) const { return root.path / name; }
 
-    void go(const char* name) const { fs::current_path(root_ / name); }
-    [[nodiscard]] fs::path path(const char* name) const { return root_ / name; }
-
-private:
-    fs::path before_ = fs::current_path();
-    fs::path root_;
+    Folder root{};
+    fs::path before = fs::current_path();
 };
 
 constexpr std::size_t bytes = 1_MiB;
@@ -54,14 +34,9 @@ constexpr std::size_t bytes = 1_MiB;
 void write_file(const fs::path& path, char fill) { std::ofstream{path, std::ios::binary} << std::string(bytes, fill); }
 
 [[nodiscard]] bool all(const void* block, char fill) {
-    const char* const first = static_cast<const char*>(block);
-    for (std::size_t i = 0; i < bytes; ++i) {
-        if (first[i] != fill) return false;
-    }
-    return true;
+    const std::string wanted(bytes, fill);
+    return std::memcmp(block, wanted.data(), bytes) == 0;
 }
-
-} // namespace
 
 TEST_CASE("relative paths: a loaded file is found after the working directory has changed") {
     for (int way = 0; way < 3; ++way) {
@@ -105,57 +80,29 @@ TEST_CASE("relative paths: a file that a TaggedArena loaded is found after the w
 }
 
 TEST_CASE("relative paths: a file backup is in the directory that was meant when its policy was given") {
-    const std::vector<std::pair<const char*, std::function<void(const Directories&)>>> ways{
-        {"a tag's policy",
-         [](const Directories& in) {
-             MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-             (void)saver.arena("t", FileBackup{.directory = "backups", .threads = 1}).allocate(bytes);
-             in.go("second");
-             (void)saver.pause();
-             (void)saver.resume();
-         }},
-        {"the default policy",
-         [](const Directories& in) {
-             MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}},
-                                 {.default_policy = FileBackup{.directory = "backups", .threads = 1}}};
-             in.go("second");
-             (void)saver.arena("t").allocate(bytes);
-             (void)saver.pause();
-             (void)saver.resume();
-         }},
-        {"a pause's policy",
-         [](const Directories& in) {
-             MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-             (void)saver.arena("t").allocate(bytes);
-             const PauseOptions options{.bytes = FileBackup{.directory = "backups", .threads = 1}};
-             in.go("second");
-             (void)saver.pause(options);
-             (void)saver.resume();
-         }},
-        {"a wrapped policy",
-         [](const Directories& in) {
-             MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-             (void)saver.arena("t", Verified<FileBackup>{{.directory = "backups", .threads = 1}}).allocate(bytes);
-             in.go("second");
-             (void)saver.pause();
-             (void)saver.resume();
-         }},
-        {"a TaggedArena's policy",
-         [](const Directories& in) {
-             TaggedArena<HostDriver, FileBackup> arena{HostDriver{64_MiB}, "t", {.directory = "backups", .threads = 1}};
-             (void)arena.allocate(bytes);
-             in.go("second");
-             (void)arena.pause();
-             (void)arena.resume();
-         }},
-    };
-    for (const auto& [named, run] : ways) {
-        const std::string name{named}; // clang captures no structured binding
-        CAPTURE(name);
+    for (const std::string way : {"a tag's policy", "the default policy", "a pause's policy", "a wrapped policy"}) {
+        CAPTURE(way);
         const Directories in;
         fs::create_directory(in.path("first") / "backups");
-        CHECK_NOTHROW(run(in));
+        const FileBackup given{.directory = "backups", .threads = 1};
+        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}},
+                            way == "the default policy" ? SaverOptions{.default_policy = given} : SaverOptions{}};
+        if (way == "a tag's policy") (void)saver.arena("t", given);
+        if (way == "a wrapped policy") (void)saver.arena("t", Verified<FileBackup>{given});
+        PauseOptions options;
+        if (way == "a pause's policy") options.bytes = given;
+        in.go("second");
+        (void)saver.arena("t").allocate(bytes);
+        CHECK_NOTHROW((void)saver.pause(options));
+        CHECK_NOTHROW((void)saver.resume());
     }
+    const Directories in;
+    fs::create_directory(in.path("first") / "backups");
+    TaggedArena<HostDriver, FileBackup> arena{HostDriver{64_MiB}, "t", {.directory = "backups", .threads = 1}};
+    (void)arena.allocate(bytes);
+    in.go("second");
+    CHECK_NOTHROW((void)arena.pause());
+    CHECK_NOTHROW((void)arena.resume());
 }
 
 TEST_CASE("relative paths: two of the same text are two policies once the working directory has changed") {

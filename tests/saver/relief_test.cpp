@@ -1,13 +1,5 @@
 // A saver releases memory that none of its tags uses before it throws OutOfMemory.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <string>
-#include <vector>
 
 namespace saver_relief_test {
 

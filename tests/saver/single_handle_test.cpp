@@ -1,21 +1,12 @@
 // Blocks behind single handles: allocated, freed, paused, exchanged and grown.
-#include "support/bytes.hpp"
 #include "support/handles.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
 #include <random>
-#include <string>
-#include <vector>
 
 namespace saver_single_handle_test {
 
 using namespace test;
-
-namespace {
 
 const ArenaOptions one_handle{.single_handle = true};
 
@@ -29,50 +20,6 @@ struct Watched : Checked {
         return live.behind_one(pointer, bytes);
     }
 };
-
-} // namespace
-
-TEST_CASE("single handle: every block, whatever is allocated and freed beside it" * on_machines) {
-    const Watched machine;
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("net", HostBackup{}, one_handle);
-    struct Block {
-        void* data;
-        std::size_t bytes;
-        std::uint64_t seed;
-    };
-    std::vector<Block> blocks;
-    std::minstd_rand random{7};
-    const auto all_well = [&] {
-        for (const Block& block : blocks) {
-            CHECK(machine.behind_one(block.data, block.bytes));
-            CHECK(has_pattern(machine.driver, block.data, block.bytes, block.seed));
-        }
-    };
-    for (std::uint64_t round = 0; round < 6; ++round) {
-        for (std::size_t i = 0; i < 12; ++i) {
-            const std::size_t bytes = 256 * (1 + random() % (i % 3 == 0 ? 32'768 : 512));
-            blocks.push_back({arena.allocate(bytes), bytes, 100 * round + i});
-            write_pattern(machine.driver, blocks.back().data, bytes, blocks.back().seed);
-        }
-        all_well();
-        for (std::size_t i = 0; i < 5; ++i) {
-            const std::size_t which = random() % blocks.size();
-            saver.deallocate(blocks[which].data, already_idle);
-            blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
-        }
-        saver.pause("net");
-        CHECK(machine.driver.handle_bytes() == 0);
-        const std::size_t gone = random() % blocks.size(); // freed while paused
-        saver.deallocate(blocks[gone].data);
-        blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(gone));
-        saver.resume("net");
-        all_well();
-    }
-    for (const Block& block : blocks) saver.deallocate(block.data);
-    saver.trim();
-    CHECK(machine.driver.handle_bytes() == 0);
-}
 
 TEST_CASE("single handle: without it neighbours are resumed behind one handle, with it they are not" * on_machines) {
     const Watched machine;
@@ -180,37 +127,6 @@ TEST_CASE("single handle: a workspace grows once, and the refusal says what to d
     CHECK(contains(text, "single_handle"));
     CHECK(contains(text, "request the maximum size first"));
     CHECK(pool.get("gate", 8_MiB) == first);
-}
-
-TEST_CASE("single handle: an existing tag without it is refused with it") {
-    const Watched machine{host_machine};
-    MemorySaver saver{machine.driver};
-    (void)saver.arena("plain");
-    CHECK_THROWS_AS((void)saver.arena("plain", one_handle), Misuse);
-    (void)saver.arena("net", one_handle);
-    (void)saver.arena("net"); // with its existing options
-}
-
-TEST_CASE("single handle: growth that fails at any call leaves nothing, and the next one is one handle again") {
-    const Watched machine{host_machine};
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("net", HostBackup{}, one_handle);
-    void* const first = arena.allocate(6_MiB);
-    write_pattern(machine.driver, first, 6_MiB, 1);
-    for (const Call call : {Call::create, Call::map, Call::allow_access}) {
-        const std::size_t held = machine.driver.handle_bytes();
-        machine.driver.fail({.call = call});
-        CHECK_THROWS_AS((void)arena.allocate(40_MiB), Error);
-        machine.driver.heal();
-        CHECK(machine.driver.handle_bytes() == held);
-        saver.pause("net");
-        machine.driver.fail({.call = call});
-        CHECK_THROWS_AS(saver.resume("net"), Error);
-        machine.driver.heal();
-        saver.resume("net");
-        CHECK(machine.behind_one(first, 6_MiB));
-        CHECK(has_pattern(machine.driver, first, 6_MiB, 1));
-    }
 }
 
 } // namespace saver_single_handle_test

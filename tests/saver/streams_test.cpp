@@ -1,18 +1,8 @@
 // A program that runs ahead of its device allocates and frees with a stream: queries, events and memory are bounded.
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
 #include "support/host_with.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <latch>
-#include <memory>
-#include <thread>
-#include <vector>
 
 namespace saver_streams_test {
 
@@ -58,28 +48,29 @@ TEST_CASE("streams: blocks that any thread freed with a stream serve that stream
         const Machine driver{HostDriver{1_GiB}};
         MemorySaver saver{driver};
         const Arena arena = saver.arena("a");
-        const HeldStream busy{host_of(driver)};
-        const HeldStream other{host_of(driver)};
+        const HeldStream busy{driver};
+        const HeldStream other{driver};
         constexpr std::size_t threads = 8; // each has its own shard, unless ids collide
-        const std::size_t of_each = 4_MiB / bytes;
-        {
-            std::latch all{threads};
-            std::vector<std::thread> running;
-            for (std::size_t i = 0; i < threads; ++i) {
-                running.emplace_back([&] {
-                    std::vector<void*> blocks(of_each);
-                    for (void*& block : blocks) block = arena.allocate(bytes, busy.get());
+        const auto take = [&](std::size_t count) {
+            std::vector<void*> blocks(count);
+            for (void*& block : blocks) block = arena.allocate(bytes, busy.get());
+            return blocks;
+        };
+        const auto give = [&](const std::vector<void*>& blocks) {
+            for (void* const block : blocks) arena.deallocate(block, busy.get());
+        };
+        std::latch all{threads};
+        Threads{threads,
+                [&](std::size_t) {
+                    const std::vector<void*> blocks = take(4_MiB / bytes);
                     all.arrive_and_wait();
-                    for (void* const block : blocks) arena.deallocate(block, busy.get());
-                });
-            }
-            for (std::thread& each : running) each.join();
-        }
+                    give(blocks);
+                }}
+            .join();
         const std::size_t mapped = arena.usage().mapped_bytes;
-        std::vector<void*> taken(threads * of_each);
-        for (void*& block : taken) block = arena.allocate(bytes, busy.get());
+        const std::vector<void*> taken = take(threads * (4_MiB / bytes));
         CHECK(arena.usage().mapped_bytes == mapped);
-        for (void* const block : taken) arena.deallocate(block, busy.get());
+        give(taken);
         void* const elsewhere = arena.allocate(bytes, other.get()); // its work may run before the busy stream's
         CHECK(std::count(taken.begin(), taken.end(), elsewhere) == 0);
     }
@@ -87,30 +78,24 @@ TEST_CASE("streams: blocks that any thread freed with a stream serve that stream
 
 TEST_CASE("streams: a graph's block is not one that eager work of the captured stream may still touch") {
     const HostDriver driver{64_MiB};
-    StreamRef stream;
-    StreamRef other;
-    REQUIRE(driver.open_stream(stream).ok());
-    REQUIRE(driver.open_stream(other).ok());
-    {
-        MemorySaver saver{driver};
-        const Arena arena = saver.arena("graph", HostBackup{});
-        void* const eager = arena.allocate(1_MiB, stream);
-        REQUIRE(driver.hold(stream).ok());
-        REQUIRE(driver.fill(address_of(eager), 1, 1_MiB, stream).ok());
-        arena.deallocate(eager, stream);
-        void* recorded = nullptr;
-        Graph graph = capture(saver, "graph", stream, [&] {
-            recorded = saver.allocate(1_MiB, stream);
-            REQUIRE(driver.fill(address_of(recorded), 2, 1_MiB, stream).ok());
-        });
-        CHECK(recorded != eager);
-        graph.launch(other); // may run before the other stream's work
-        REQUIRE(driver.let_go(stream).ok());
-        REQUIRE(driver.drain().ok());
-        CHECK(all_are(driver, recorded, 1_MiB, 2));
-    }
-    CHECK(driver.close_stream(other).ok());
-    CHECK(driver.close_stream(stream).ok());
+    const OwnStream stream{driver};
+    const OwnStream other{driver};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("graph", HostBackup{});
+    void* const eager = arena.allocate(1_MiB, stream);
+    REQUIRE(driver.hold(stream).ok());
+    REQUIRE(driver.fill(address_of(eager), 1, 1_MiB, stream).ok());
+    arena.deallocate(eager, stream);
+    void* recorded = nullptr;
+    const Graph graph = capture(saver, "graph", stream, [&] {
+        recorded = saver.allocate(1_MiB, stream);
+        REQUIRE(driver.fill(address_of(recorded), 2, 1_MiB, stream).ok());
+    });
+    CHECK(recorded != eager);
+    graph.launch(other); // may run before the other stream's work
+    REQUIRE(driver.let_go(stream).ok());
+    REQUIRE(driver.drain().ok());
+    CHECK(all_are(driver, recorded, 1_MiB, 2));
 }
 
 /// CUDA's per-thread default stream: one handle that is a different stream in each thread.
@@ -136,30 +121,24 @@ TEST_CASE("streams: a block freed by one thread with its default stream is not r
           "has passed") {
     const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
     const HostWith<PerThread> driver{64_MiB};
-    StreamRef first;
-    StreamRef second;
-    REQUIRE(driver.open_stream(first).ok());
-    REQUIRE(driver.open_stream(second).ok());
-    {
-        MemorySaver saver{driver};
-        const Arena arena = saver.arena("a");
-        void* freed = nullptr;
-        std::thread{[&] {
-            PerThread::mine = first;
-            freed = arena.allocate(20_MiB, per_thread);
-            CHECK(driver.host().hold(first).ok());
-            CHECK(driver.fill(address_of(freed), 1, 20_MiB, first).ok());
-            arena.deallocate(freed, per_thread);
-        }}.join();
-        std::thread{[&] {
-            PerThread::mine = second;
-            CHECK(arena.allocate(20_MiB, per_thread) != freed);
-        }}.join();
-        CHECK(driver.host().let_go(first).ok());
-        CHECK(driver.drain().ok());
-    }
-    CHECK(driver.close_stream(second).ok());
-    CHECK(driver.close_stream(first).ok());
+    const OwnStream first{driver};
+    const OwnStream second{driver};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("a");
+    void* freed = nullptr;
+    std::thread{[&] {
+        PerThread::mine = first;
+        freed = arena.allocate(20_MiB, per_thread);
+        CHECK(driver.host().hold(first).ok());
+        CHECK(driver.fill(address_of(freed), 1, 20_MiB, first).ok());
+        arena.deallocate(freed, per_thread);
+    }}.join();
+    std::thread{[&] {
+        PerThread::mine = second;
+        CHECK(arena.allocate(20_MiB, per_thread) != freed);
+    }}.join();
+    CHECK(driver.host().let_go(first).ok());
+    CHECK(driver.drain().ok());
 }
 
 /// Behaves like cuStreamIsCapturing for the default stream while a stream that waits for it is being captured.

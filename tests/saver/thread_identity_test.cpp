@@ -4,21 +4,9 @@
 
 #include "memsaver/core/thread_mark.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
 namespace saver_thread_identity_test {
 
 using namespace test;
-
-namespace {
 
 /// Runs `first` on a thread, and then, if there is one, `then` on another one that the system gives the same id.
 /// Returns whether there was one.
@@ -38,8 +26,6 @@ bool on_one_id(const std::function<void()>& first, const std::function<void()>& 
     WARN_MESSAGE(found, "no thread got the id of an ended one: nothing was tested");
     return found;
 }
-
-} // namespace
 
 TEST_CASE("thread identity: a region that a thread left open is no region of a later thread with its id") {
     std::vector<Event> events;
@@ -100,28 +86,6 @@ TEST_CASE("thread identity: a use that a thread left is not held by a later thre
                       ending.join();
                   });
         return good;
-    }));
-}
-
-TEST_CASE("thread identity: a use that was moved is held by the thread that moved it, and by no other") {
-    CHECK(within_seconds(60, [] {
-        MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-        (void)saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
-        Use made = saver.use("a");
-        bool refused = false;
-        std::thread{[&] {
-            Use mine = std::move(made);
-            try {
-                (void)saver.pause("a");
-            } catch (const Misuse&) {
-                refused = true;
-            }
-            made = std::move(mine);
-        }}.join();
-        std::thread ending{[&] { made.release(); }};
-        (void)saver.pause("a");
-        ending.join();
-        return refused;
     }));
 }
 

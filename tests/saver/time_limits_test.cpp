@@ -4,23 +4,12 @@
 
 #include "memsaver/saver/residents.hpp"
 
-#include <doctest/doctest.h>
-
-#include <chrono>
 #include <cmath>
-#include <functional>
-#include <limits>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
 
 namespace saver_time_limits_test {
 
 using namespace test;
 using namespace std::chrono;
-
-namespace {
 
 constexpr std::size_t unit = 64_KiB;
 
@@ -71,8 +60,6 @@ bool waits_for(const std::function<void()>& act, const std::function<void()>& me
     helper.join();
     return good;
 }
-
-} // namespace
 
 TEST_CASE("time limits: room_within of any maximum waits until there is room") {
     for (const auto& [named, limit] : for_ever) {
@@ -134,9 +121,7 @@ TEST_CASE("time limits: a timeout of any maximum waits for uses, marked work and
                 (void)saver.arena("a", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(unit);
                 (void)saver.arena("b", HostBackup{.threads = 1}).allocate(unit);
                 saver.pause(Tags{"b"});
-                StreamRef stream;
-                if (!driver.open_stream(stream).ok() || !driver.hold(stream).ok()) return false;
-                if (!driver.enqueue(stream, [] {}).ok()) return false;
+                const HeldStream stream{driver};
                 return waits_for(
                     [&] {
                         const TimeLimit timeout = limit();
@@ -145,7 +130,7 @@ TEST_CASE("time limits: a timeout of any maximum waits for uses, marked work and
                         if (what == 2) saver.save(Tags{"a"}, {.timeout = timeout}).wait();
                         if (what == 3) saver.exchange(Tags{"a"}, Tags{"b"}, {.timeout = timeout});
                     },
-                    [&] { (void)driver.let_go(stream); });
+                    [&] { stream.let_go(); });
             }));
         }
     }
@@ -166,12 +151,8 @@ TEST_CASE("time limits: a pause after one that left pages mapped does not wait l
                 return false;
             } catch (const DriverError&) { // its pages are held
             }
-            StreamRef stream;
-            const HostDriver host = host_of(driver);
-            if (!host.open_stream(stream).ok() || !host.hold(stream).ok()) return false;
-            if (!host.enqueue(stream, [] {}).ok()) return false;
-            const std::size_t released = saver.pause(Tags::all(), {.timeout = milliseconds{5}}).released_bytes;
-            return host.let_go(stream).ok() && released != 0;
+            const HeldStream stream{driver};
+            return saver.pause(Tags::all(), {.timeout = milliseconds{5}}).released_bytes != 0;
         }));
     }
 }

@@ -1,100 +1,18 @@
 // Uses: paused tags are resumed, idle tags are evicted, tags in use stay resident.
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
-#include "support/machines.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <map>
-#include <mutex>
-#include <optional>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include "saver/tags_world.hpp"
 
 namespace saver_use_test {
 
 using namespace test;
-
 using namespace std::chrono_literals;
-
-namespace {
 
 using D = MachineDriver;
 
-constexpr std::size_t each = 12_MiB;
+using World = TagsWorld;
 
 static_assert(std::is_nothrow_move_constructible_v<Use> && std::is_nothrow_move_assignable_v<Use>);
 static_assert(std::is_nothrow_default_constructible_v<Use> && !std::is_copy_constructible_v<Use>);
-
-/// A machine with memory for three tags of 12 MiB, and several tags that keep their bytes, all paused.
-class World {
-public:
-    explicit World(const std::vector<std::string>& names, SaverOptions options = {}, HostDriverOptions machine = {})
-        : driver{HostDriver{40_MiB, machine}}, saver{std::in_place, driver, std::move(options)} {
-        for (const std::string& name : names) add(name, HostBackup{.threads = 1});
-    }
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
-    ~World() {
-        saver.reset();
-        check_given_back(driver);
-    }
-
-    void add(const std::string& name, const AnyPolicy& policy, const ArenaOptions& options = {}) {
-        blocks[name] = saver->arena(name, policy, options).allocate(each);
-        write_pattern(driver, blocks[name], each, blocks.size());
-        seeds[name] = blocks.size();
-        (void)saver->pause(name, {.order = already_idle});
-    }
-    [[nodiscard]] bool whole(const std::string& name) { return has_pattern(driver, blocks[name], each, seeds[name]); }
-    [[nodiscard]] std::string states(std::initializer_list<const char*> names) {
-        std::string text;
-        for (const char* name : names) text += row_of(*saver, name).state == "active" ? '1' : '0';
-        return text;
-    }
-    [[nodiscard]] ResidencyUsage counts() { return saver->usage().residency(); }
-
-    D driver;
-    std::optional<MemorySaver<D>> saver;
-    std::map<std::string, void*> blocks;
-    std::map<std::string, std::uint64_t> seeds;
-};
-
-/// Runs a function on another thread; construction returns once it waits for the device.
-class WaitingBeside {
-public:
-    template <class Act>
-    WaitingBeside(const D& driver, Act act) : doing_{(watch(driver), std::move(act))} {
-        waits_.await();
-        driver.on_call({});
-    }
-    void join() { doing_.join(); }
-
-private:
-    void watch(const D& driver) {
-        waits_.open();
-        driver.on_call([this](const CallRecord& made) {
-            if (made.call == Call::wait) waits_.pass();
-        });
-    }
-
-    Turnstile waits_;
-    Doing doing_;
-};
-
-} // namespace
 
 TEST_CASE("use: paused tags are resumed, and room is made by pausing the least recently used") {
     World world{{"a", "b", "c", "d"}};
@@ -125,9 +43,8 @@ TEST_CASE("use: paused tags are resumed, and room is made by pausing the least r
     CHECK(row.users == 0);
     CHECK(row.evictable);
     CHECK(row.age > 0ns);
-    std::ostringstream table;
-    table << saver.usage();
-    CHECK(contains(table.str(), "users"));
+    const std::string table = printed(saver.usage());
+    CHECK(contains(table, "users"));
 }
 
 TEST_CASE("use: a hit makes no driver call") {
@@ -137,18 +54,6 @@ TEST_CASE("use: a hit makes no driver call") {
     { const Use hit = world.saver->use({"a", "b", "a"}); }
     CHECK(world.driver.calls() == before);
     CHECK(row_of(*world.saver, "a").users == 0);
-}
-
-TEST_CASE("use: several tags are resumed together, and whole tags are evicted") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
-    { const Use use = saver.use({"a", "b", "c"}); }
-    CHECK(world.states({"a", "b", "c", "d"}) == "1110");
-    { const Use use = saver.use({"d", "c"}); }
-    CHECK(world.states({"c", "d"}) == "11");
-    CHECK(world.counts().evictions == 1);
-    CHECK(world.whole("c"));
-    CHECK(world.whole("d"));
 }
 
 TEST_CASE("use: only the idle tags that make enough room together are evicted, not every older one") {
@@ -171,9 +76,7 @@ TEST_CASE("use: tags of the lowest priority are evicted first; those that are no
     World world{{"a", "b", "c"}};
     auto& saver = *world.saver;
     saver.set_priority("a", -1);
-    for (const char* name : {"b", "c", "a"}) {
-        const Use use = saver.use(name);
-    }
+    world.use_each({"b", "c", "a"});
     world.saver->set_evictable("b", false);
     (void)saver.pause("c");
     world.add("d", HostBackup{.threads = 1}, {.evictable = true, .priority = -2});
@@ -193,18 +96,14 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
     auto& saver = *world.saver;
     const Use held = saver.use("a");
     const auto refused = [&](const Tags& tags) {
-        try {
-            const Use use = saver.use(tags);
-            FAIL("it cannot fit");
-        } catch (const OutOfMemory& error) {
-            CHECK(error.needed_bytes() >= each);
-            REQUIRE(!error.holders().empty());
-            CHECK(error.holders()[0].tag == "a");
-            CHECK(error.holders()[0].bytes == each);
-            CHECK(error.holders()[0].users == 1);
-            CHECK(error.holders()[0].state == "in use");
-            CHECK(contains(error.what(), "held: \"a\" 12.00 MiB in use by 1"));
-        }
+        const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use(tags); });
+        CHECK(error.needed_bytes() >= each);
+        REQUIRE(!error.holders().empty());
+        CHECK(error.holders()[0].tag == "a");
+        CHECK(error.holders()[0].bytes == each);
+        CHECK(error.holders()[0].users == 1);
+        CHECK(error.holders()[0].state == "in use");
+        CHECK(contains(error.what(), "held: \"a\" 12.00 MiB in use by 1"));
     };
     refused({"b", "c", "d"});                            // by the thread that holds the other one
     Doing other{[&] { refused({"a", "b", "c", "d"}); }}; // and by one that holds none: the end of a use would not help
@@ -240,13 +139,9 @@ TEST_CASE("use: waits for room that another thread's use holds, and no longer th
     std::optional<Use> held{saver.use({"a", "b", "c"})};
     {
         Doing impatient{[&] {
-            try {
-                const Use use = saver.use("d", {.room_within = 1ms});
-                FAIL("there is no room");
-            } catch (const OutOfMemory& error) {
-                CHECK(error.holders().size() == 3);
-                CHECK(error.tag() == "d");
-            }
+            const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use("d", {.room_within = 1ms}); });
+            CHECK(error.holders().size() == 3);
+            CHECK(error.tag() == "d");
         }};
         impatient.join();
     }
@@ -336,14 +231,10 @@ TEST_CASE("use: a pause of a tag in use waits, or is NotIdle; by the holder it i
     CHECK(contains(text_of<Misuse>([&] { (void)saver.pause("a"); }), "in use by this thread"));
     CHECK_THROWS_AS((void)saver.pause(), Misuse);
     CHECK_THROWS_AS(saver.drop("a"), Misuse);
-    try {
-        (void)saver.pause({"a", "b"}, {.timeout = 1ms});
-        FAIL("it is in use");
-    } catch (const NotIdle& error) {
-        CHECK(contains(error.what(), "still had 1 use when"));
-        REQUIRE(error.holders().size() == 1);
-        CHECK(error.holders()[0].users == 1);
-    }
+    const auto error = thrown<NotIdle>([&] { (void)saver.pause({"a", "b"}, {.timeout = 1ms}); });
+    CHECK(contains(error.what(), "still had 1 use when"));
+    REQUIRE(error.holders().size() == 1);
+    CHECK(error.holders()[0].users == 1);
     CHECK(world.whole("a"));
     {
         Doing pausing{[&] { (void)saver.pause("a"); }};
@@ -405,14 +296,10 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
         use.until(stream.get());
     }
     CHECK_THROWS_AS((void)saver.use("d", {.timeout = 1ms}), NotIdle);
-    try {
-        const Use use = saver.use("d", {.room_within = 1ms});
-        FAIL("there is no room");
-    } catch (const OutOfMemory& error) {
-        CHECK(error.holders().size() == 3);
-        CHECK(error.needed_bytes() == each);
-        CHECK(contains(error.what(), "had not completed"));
-    }
+    const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use("d", {.room_within = 1ms}); });
+    CHECK(error.holders().size() == 3);
+    CHECK(error.needed_bytes() == each);
+    CHECK(contains(error.what(), "had not completed"));
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
     stream.let_go();
     const Use use = saver.use("d");
@@ -468,9 +355,7 @@ TEST_CASE("use: lost bytes are reported until a use that was informed has ended"
 TEST_CASE("use: hooks run around evictions, and one that throws keeps its tag") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
-    for (const char* name : {"a", "b", "c"}) {
-        const Use use = saver.use(name);
-    }
+    world.use_each({"a", "b", "c"});
     std::string log;
     const Hook before = saver.before_pause([&](PauseEvent& event) {
         log += "<" + event.tags.at(0);
@@ -550,14 +435,10 @@ TEST_CASE("use: an error reports what all of its attempts have paused") {
     World world{{"a"}, SaverOptions{.on_no_room = once}};
     (void)world.saver->arena("out", HostBackup{.threads = 1}, ArenaOptions{.evictable = true}).allocate(30_MiB);
     world.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
-    try {
-        (void)world.saver->use("a");
-        FAIL("there is no room");
-    } catch (const OutOfMemory& error) {
-        CHECK(error.report().released_bytes >= 30_MiB);
-        REQUIRE(!error.report().tags.empty());
-        CHECK(error.report().tags.front().tag == "out");
-    }
+    const auto error = thrown<OutOfMemory>([&] { (void)world.saver->use("a"); });
+    CHECK(error.report().released_bytes >= 30_MiB);
+    REQUIRE(!error.report().tags.empty());
+    CHECK(error.report().tags.front().tag == "out");
     CHECK(asked);
     world.driver.heal();
     const Use use = world.saver->use("a");
@@ -667,9 +548,7 @@ TEST_CASE("use: a tag whose memory would not help is not counted among those tha
     const Buffer<char> a{saver.arena("a", kept), 16_MiB};
     const Buffer<char> b{saver.arena("b", kept), 16_MiB};
     const Buffer<char> c{saver.arena("c", kept, second), 32_MiB};
-    for (const char* name : {"a", "b", "c"}) {
-        const Use use = saver.use(name);
-    }
+    for (const char* name : {"a", "b", "c"}) (void)saver.use(name);
     std::vector<std::string> asked;
     const Hook hook = saver.before_pause([&](PauseEvent& event) { asked.push_back(event.tags.at(0)); });
     const Use use = saver.use("wanted");
@@ -689,17 +568,6 @@ TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
             CHECK(contains(text_of<Misuse>([&] { (void)saver.use("b"); }), "inside a capture"));
         });
     }
-}
-
-TEST_CASE("use: a device that refuses what it says it has is OutOfMemory, and not waited for") {
-    World world{{"a", "b"}};
-    auto& saver = *world.saver;
-    { const Use use = saver.use("b"); }
-    world.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
-    CHECK_THROWS_AS((void)saver.use("a"), OutOfMemory);
-    world.driver.heal();
-    const Use use = saver.use("a");
-    CHECK(world.whole("a"));
 }
 
 TEST_CASE("use: bad input") {
@@ -779,16 +647,14 @@ TEST_CASE("use: another thread's pause of the tag is waited for, whatever room_w
     CHECK(world.whole("a"));
 }
 
-TEST_CASE("use: a pause that only releases pages held since an earlier one loses nothing") {
-    const Checked checked{host_machine};
-    MemorySaver saver{checked.driver};
+TEST_CASE_FIXTURE(OnSaver, "use: a pause that only releases pages held since an earlier one loses nothing") {
     const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 4_MiB};
-    write_pattern(checked.driver, a.data(), 4_MiB, 1);
-    checked.driver.fail({.call = Call::release});
+    write_pattern(machine.driver, a.data(), 4_MiB, 1);
+    machine.driver.fail({.call = Call::release});
     CHECK_THROWS_AS((void)saver.pause("a"), DriverError);
     (void)saver.pause("a", {.bytes = Discard{}});
     const Use use = saver.use("a");
-    CHECK(has_pattern(checked.driver, a.data(), 4_MiB, 1));
+    CHECK(has_pattern(machine.driver, a.data(), 4_MiB, 1));
     CHECK(use.lost().empty());
 }
 

@@ -1,22 +1,10 @@
 // Changing the backup of paused memory.
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
 
 #include "backup/backup_support.hpp"
 #include "graph/graph_support.hpp"
 
 #include "memsaver/backup/verified.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace saver_write_backup_test {
 
@@ -88,12 +76,8 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing")
     write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
     const Bytes fresh = pattern(4096, 5);
     const auto refused = [&](void* to, const void* from, std::size_t bytes, const char* why) {
-        try {
-            saver.write_backup(to, from, bytes);
-            FAIL_CHECK("accepted");
-        } catch (const Misuse& error) {
-            CHECK_MESSAGE(std::string{error.what()}.find(why) != std::string::npos, error.what());
-        }
+        const auto error = thrown<Misuse>([&] { saver.write_backup(to, from, bytes); });
+        CHECK_MESSAGE(std::string{error.what()}.find(why) != std::string::npos, error.what());
     };
     refused(block.data(), fresh.data(), 4096, "it is not paused");
     saver.pause();
@@ -191,9 +175,7 @@ TEST_CASE("backup_view and write_backup: of several pauses, each block's bytes a
     }
 }
 
-TEST_CASE("write_backup: damage beside the bytes written is still found" * on_machines) {
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver, "write_backup: damage beside the bytes written is still found" * on_machines) {
     const Arena arena = saver.arena("tag", Verified<HostBackup>{});
     const Buffer<unsigned char> block{arena, 4_MiB};
     write_pattern(machine.driver, block.data(), 4_MiB, 1);
