@@ -3,9 +3,6 @@
 
 #include "failure/policies.hpp"
 
-#include <memory>
-#include <string_view>
-
 namespace test {
 
 /// A policy chosen at run time, for a type that needs it at compile time.

@@ -1,9 +1,6 @@
 // Elastic memory, with the 1st, 2nd, ... last call failing in each way.
 #include "failure/operations_elastic.hpp"
 
-#include <string_view>
-#include <vector>
-
 namespace failure_elastic_sweep_test {
 
 using namespace test;

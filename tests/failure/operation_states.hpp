@@ -3,9 +3,6 @@
 
 #include "failure/sweeping.hpp"
 
-#include <cstddef>
-#include <string>
-
 namespace test {
 
 using About = Operation::About;

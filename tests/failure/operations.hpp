@@ -13,10 +13,6 @@
 #include "failure/operations_pausing.hpp"
 #include "failure/operations_residency.hpp"
 
-#include <initializer_list>
-#include <string_view>
-#include <vector>
-
 namespace test {
 
 /// Returns the repeatable operations on one device.

@@ -3,11 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> of_one_arena() {

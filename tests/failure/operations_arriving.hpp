@@ -3,10 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <optional>
-#include <utility>
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> arriving() {

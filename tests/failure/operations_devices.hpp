@@ -4,8 +4,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> on_devices() {

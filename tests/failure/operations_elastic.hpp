@@ -3,10 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
-
 namespace test {
 
 inline constexpr std::size_t elastic_step = 32_KiB;

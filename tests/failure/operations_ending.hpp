@@ -3,9 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <algorithm>
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> ending() {

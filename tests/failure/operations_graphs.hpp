@@ -3,11 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> graphs() {

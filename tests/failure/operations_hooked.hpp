@@ -5,10 +5,6 @@
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 
-#include <cstddef>
-#include <memory>
-#include <vector>
-
 namespace test {
 
 /// What an engine does in a hook: allocates memory and frees it. May fail, and the operation with it.

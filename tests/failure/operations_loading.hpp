@@ -5,11 +5,7 @@
 #include "backup/file_source_support.hpp"
 #include "failure/operation_states.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <string>
 
 namespace test {
 

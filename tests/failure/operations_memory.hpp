@@ -3,8 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> allocating() {

@@ -3,9 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <cstddef>
-#include <vector>
-
 namespace test {
 
 /// Adds an evictable tag that does not fit beside "swept". The margin simulates a full device.

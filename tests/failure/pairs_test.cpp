@@ -3,16 +3,9 @@
 #include "failure/operations.hpp"
 #include "support/model.hpp"
 
-#include <cstdint>
-#include <exception>
-#include <map>
-#include <utility>
-
 namespace failure_pairs_test {
 
 using namespace test;
-
-namespace {
 
 constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory};
 constexpr Lasting lastings[] = {Lasting::once, Lasting::onwards};
@@ -74,8 +67,6 @@ std::uint64_t calls_of(const Operation& operation, const SweptPolicy& policy) {
     operation.operate(world);
     return world.driver.calls() - before;
 }
-
-} // namespace
 
 TEST_CASE("pairs: a second failure during the recovery from the first") {
     const std::vector<Operation> operations = repeatable();

@@ -5,20 +5,9 @@
 
 #include "memsaver/backup/verified.hpp"
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <exception>
-#include <iterator>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace failure_pieces_sweep_test {
 
 using namespace test;
-
-namespace {
 
 constexpr unsigned threads = 4;
 
@@ -37,6 +26,7 @@ std::vector<SweptPolicy> by_rings() {
             {"pageable, once, checked", checked, Becomes::kept},
             {"file, verified", Verified<FileBackup>{file}, Becomes::kept}};
 }
+
 /// Cells that threads pin while they copy.
 std::vector<SweptPolicy> by_cells() {
     return {{"pinned", HostBackup{.threads = threads}, Becomes::kept},
@@ -114,8 +104,6 @@ std::vector<Operation> with(const std::vector<std::size_t>& sizes) {
     for (Operation& operation : some) operation.prepare = with_blocks(sizes, operation.prepare);
     return some;
 }
-
-} // namespace
 
 TEST_CASE("pieces: through rings") {
     sample(with({2'500'000, 1'000'001, 3'400'000}), by_rings(), {.capacity = 64_MiB},

@@ -6,22 +6,8 @@
 #include "backup/backup_support.hpp"
 #include "support/host_with.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <initializer_list>
-#include <map>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include <sys/mman.h>
 

@@ -8,20 +8,6 @@
 
 #include "memsaver/saver/registrations.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace test {
 
 /// The configuration of a world, besides its policy.

@@ -2,9 +2,6 @@
 // threads.
 #include "failure/operations.hpp"
 
-#include <string_view>
-#include <vector>
-
 namespace failure_settings_sweep_test {
 
 using namespace test;

@@ -5,13 +5,6 @@
 #include "failure/populated.hpp"
 #include "support/sampling.hpp"
 
-#include <cstdint>
-#include <exception>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace test {
 
 /// One operation of the public interface.

@@ -1,27 +1,12 @@
 // How much memory must be obtainable: everything except what live blocks keep mapped. Runs random operations, then
 // requests exactly that. OutOfMemory is correct only if the memory was not available.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/model.hpp"
 #include "support/sampling.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace model_obtainable_test {
 
 using namespace test;
-
-namespace {
 
 using Driver = MachineDriver;
 
@@ -220,8 +205,6 @@ private:
     Model model_;
     std::size_t refusals_ = 0;
 };
-
-} // namespace
 
 TEST_CASE("all memory that nobody holds can be allocated, after random operations") {
     std::size_t refusals = 0;

@@ -2,29 +2,16 @@
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 #include "model/process_memory.hpp"
-#include "support/bytes.hpp"
 #include "support/handles.hpp"
 #include "support/machines.hpp"
 #include "support/model.hpp"
 #include "support/sampling.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <iterator>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace model_random_operations_test {
 
 using namespace test;
-
-namespace {
 
 constexpr std::size_t looked_at = 16_KiB; // at each end of a block
 
@@ -373,8 +360,6 @@ private:
     Model model_;
     Arrival coming_;
 };
-
-} // namespace
 
 TEST_CASE("random operations" * on_machines) {
     for (std::uint64_t seed = 1 + sampling().first(3); seed <= 3; seed += sampling().stride(3)) {

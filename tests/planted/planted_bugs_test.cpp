@@ -4,28 +4,13 @@
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/saver/registrations.hpp"
 #include "planted/lying_driver.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 namespace planted_planted_bugs_test {
 
 using namespace planted;
 using namespace test;
-
-namespace {
 
 template <class Policy = Discard>
 using ArenaOf = TaggedArena<LyingDriver, Policy>;
@@ -125,8 +110,6 @@ void reuse_after_stream(Machine& machine) {
     machine.expect_pattern(block, 32_MiB, 2);
 }
 
-} // namespace
-
 TEST_CASE("no wait for the device before memory is released") {
     const auto program = [](Machine& machine) {
         ArenaOf<> arena{machine.lying, "working"};
@@ -208,11 +191,7 @@ TEST_CASE("a stream that does not follow") {
             resume.enqueue();
             for (Ticket& ticket : resume.tickets()) CHECK(ticket.follow(stream, {address_of(block), 4_MiB}).ok());
             CHECK(machine.honest.copy_to_host(seen.data(), address_of(block), seen.size(), stream).ok());
-            EventRef event;
-            REQUIRE(machine.honest.open_event(stream, event).ok());
-            CHECK(machine.honest.record(event, stream).ok());
-            CHECK(machine.honest.wait(event).ok());
-            CHECK(machine.honest.close_event(event).ok());
+            wait_for(machine.honest, stream);
             resume.wait();
             (void)resume.commit();
         }
@@ -234,11 +213,7 @@ TEST_CASE("a stream that does not wait for arriving bytes") {
         const Arrival coming = saver.resume_async("arriving");
         coming.before(stream, block, 4_MiB);
         CHECK(machine.honest.copy_to_host(seen.data(), address_of(block), seen.size(), stream).ok());
-        EventRef event;
-        REQUIRE(machine.honest.open_event(stream, event).ok());
-        CHECK(machine.honest.record(event, stream).ok());
-        CHECK(machine.honest.wait(event).ok());
-        CHECK(machine.honest.close_event(event).ok());
+        wait_for(machine.honest, stream);
         machine.outcome.right_bytes = seen == pattern(4_MiB, 1);
     };
     CHECK(!planted_in(Lie::follow_forgotten, program).right_bytes);

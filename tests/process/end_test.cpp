@@ -1,5 +1,6 @@
 // Processes that end during operations leave nothing behind and print nothing.
 #include "process/process_support.hpp"
+#include "support/folder.hpp"
 #include "support/host_with.hpp"
 
 #include "memsaver/memsaver.hpp"
@@ -21,7 +22,9 @@ namespace process_end_test {
 
 using namespace memsaver;
 using namespace memsaver::detail;
+
 using process_test::Child;
+using test::Folder;
 
 /// Writes to a file never end: at the second write, it reports its progress.
 class EndlessWrites : public DeviceAround {
@@ -36,14 +39,6 @@ public:
 
 private:
     std::atomic<int> writes_{0};
-};
-
-/// A folder for this test.
-struct Folder {
-    std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("memsaver-end-" + std::to_string(::getpid()));
-    Folder() { std::filesystem::create_directory(path); }
-    ~Folder() { std::filesystem::remove_all(path); }
 };
 
 struct OpenFile {

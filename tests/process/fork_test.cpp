@@ -25,6 +25,7 @@ namespace process_fork_test {
 
 using namespace memsaver;
 using namespace memsaver::detail;
+
 using process_test::Child;
 using process_test::refused;
 

@@ -28,9 +28,8 @@
 namespace process_limits_test {
 
 using namespace memsaver;
-using process_test::Child;
 
-namespace {
+using process_test::Child;
 
 void set_limit(decltype(RLIMIT_AS) which, std::size_t most) {
     rlimit limit{};
@@ -92,8 +91,6 @@ void in_child(const std::function<int()>& body) {
     CHECK(child.rest() == "");
     CHECK(child.wait() == 0);
 }
-
-} // namespace
 
 TEST_CASE("limits: a file backup that may not be that large is an error, no signal, and the tag stays active") {
     for (const std::size_t most : {std::size_t{0}, std::size_t{2_MiB}}) {
@@ -276,8 +273,6 @@ TEST_CASE("limits: without another thread, copies run on existing ones or fail w
     });
 }
 
-namespace {
-
 /// Closes a descriptor whose link in /proc begins with `begin`, and opens a file of the program's own in its place,
 /// which holds `bytes` times the byte 'D'. Returns its descriptor.
 int take_over(const std::string& begin, std::size_t bytes, const char* name) {
@@ -302,8 +297,6 @@ bool untouched(int own, std::size_t bytes) {
     return ::fstat(own, &found) == 0 && static_cast<std::size_t>(found.st_size) == bytes &&
            ::pread(own, read.data(), bytes, 0) == static_cast<ssize_t>(bytes) && all_are(read.data(), 'D', bytes);
 }
-
-} // namespace
 
 TEST_CASE("descriptors: a backup file that the program closed is noticed, and its successor is left alone") {
     in_child([] {

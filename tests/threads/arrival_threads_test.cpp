@@ -1,27 +1,13 @@
 // Many threads share one arrival while others operate on its tags. For the thread sanitizer.
 #include "graph/graph_support.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <memory>
-#include <optional>
-#include <thread>
-#include <vector>
 
 namespace threads_arrival_threads_test {
 
 using namespace test;
 
-namespace {
-
 constexpr std::size_t block_bytes = 2_MiB;
 constexpr int rounds = 8;
-
-} // namespace
 
 TEST_CASE("many threads wait for parts of one arrival, others end it, join it and allocate" * on_hosts) {
     const Checked machine;
@@ -48,16 +34,9 @@ TEST_CASE("many threads wait for parts of one arrival, others end it, join it an
                             wrong += read_bytes(driver, blocks[i].data(), block_bytes) != pattern(block_bytes, i);
                             return;
                         }
-                        StreamRef stream;
-                        EventRef event;
-                        std::vector<unsigned char> bytes(block_bytes);
-                        bool ok = driver.open_stream(stream).ok() && driver.open_event(stream, event).ok();
+                        const OwnStream stream{driver};
                         coming.before(stream, blocks[i].data(), block_bytes);
-                        ok = ok &&
-                             driver.copy_to_host(bytes.data(), address_of(blocks[i].data()), block_bytes, stream).ok();
-                        ok = ok && driver.record(event, stream).ok() && driver.wait(event).ok();
-                        ok = driver.close_event(event).ok() && driver.close_stream(stream).ok() && ok;
-                        wrong += !ok || bytes != pattern(block_bytes, i);
+                        wrong += bytes_behind(driver, stream, blocks[i].data(), block_bytes) != pattern(block_bytes, i);
                     });
                 }
                 threads.emplace_back([&] { // each ends it in a different way
@@ -122,11 +101,8 @@ TEST_CASE("graphs of many threads are replayed behind gates while bytes come" * 
                     for (int replay = 0; replay < 2; ++replay) {
                         reader.outbox.clear();
                         reader.graph.launch(reader.stream);
-                        EventRef event;
-                        bool ok = driver.open_event(reader.stream, event).ok();
-                        ok = ok && driver.record(event, reader.stream).ok() && driver.wait(event).ok();
-                        ok = driver.close_event(event).ok() && ok;
-                        wrong += !ok || reader.outbox.bytes() != pattern(block_bytes, i);
+                        wait_for(driver, reader.stream);
+                        wrong += reader.outbox.bytes() != pattern(block_bytes, i);
                     }
                 });
             }

@@ -1,13 +1,5 @@
 // Threads that need freed memory share waits for the device. No timeouts: a failure hangs.
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <memory>
-#include <thread>
-#include <vector>
 
 namespace threads_fences_test {
 

@@ -1,25 +1,12 @@
 // Operations do not wait for each other unnecessarily: one thread blocks inside a driver call of an operation, and the
 // others make progress. No timeouts: a failure hangs.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstring>
 #include <filesystem>
-#include <string>
-#include <thread>
-#include <vector>
 
 namespace threads_progress_test {
 
 using namespace test;
-
-namespace {
 
 using D = MachineDriver;
 using Saver = MemorySaver<D>;
@@ -39,8 +26,7 @@ std::vector<void*> some_blocks(const Arena& arena) {
 
 /// Allocates and frees in every way, from an arena whose `old` blocks may be busy.
 void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
-    StreamRef stream;
-    REQUIRE(saver.driver().open_stream(stream).ok());
+    const OwnStream stream{saver.driver()};
     std::vector<void*> fresh = some_blocks(arena);
     void* const large = arena.allocate(6_MiB); // grows
     write_pattern(saver.driver(), large, 1_MiB, 1);
@@ -60,13 +46,10 @@ void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
         }
         blocks->clear();
     }
-    CHECK(saver.driver().close_stream(stream).ok());
     (void)arena.usage();
     (void)saver.usage();
     (void)saver.bytes_to_resume();
 }
-
-} // namespace
 
 TEST_CASE("wherever an operation blocks, threads allocate and free, in its tag and in others, and other tags move" *
           on_hosts) {
@@ -160,21 +143,25 @@ TEST_CASE("wherever an operation blocks, threads allocate and free, in its tag a
 }
 
 TEST_CASE("freeing host memory and disk space does not hold up allocations" * on_hosts) {
-    using Policy = AnyPolicy;
     HostBackup pageable{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
     const FileBackup in_file{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
-    const HostBackup pinned{.threads = 1};
+    HostBackup pinned{.threads = 1};
+    /// Uses the arena while `act` is stuck in a call.
+    const auto meanwhile = [](const Checked& machine, Saver& saver, const Arena& arena, std::vector<void*> blocks,
+                              Call call, const std::function<void()>& act) {
+        CAPTURE(call_name(call));
+        Stuck stuck{machine.driver, call, act};
+        use(saver, arena, blocks);
+        CHECK(!stuck.over());
+        stuck.go_on();
+    };
     struct Where {
-        const char* name;
-        Policy policy;
+        AnyPolicy policy;
         Call call;
     };
     SUBCASE("of freed blocks, by the next pause") {
-        for (const Where& where :
-             {Where{"pinned", pinned, Call::unpin_host}, Where{"pinned", pinned, Call::unmap_host},
-              Where{"pageable", pageable, Call::unmap_host}, Where{"file", in_file, Call::punch_file}}) {
-            CAPTURE(std::string{where.name});
-            CAPTURE(call_name(where.call));
+        for (const Where& where : {Where{pinned, Call::unpin_host}, Where{pinned, Call::unmap_host},
+                                   Where{pageable, Call::unmap_host}, Where{in_file, Call::punch_file}}) {
             const Checked machine;
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy", where.policy);
@@ -187,79 +174,40 @@ TEST_CASE("freeing host memory and disk space does not hold up allocations" * on
             (void)saver.pause("busy");
             (void)saver.resume("busy");
             arena.deallocate(freed); // everything that the first pause reserved space for
-            {
-                Stuck stuck{machine.driver, where.call, [&] { (void)saver.pause("busy"); }};
-                use(saver, arena, blocks);
-                CHECK(!stuck.over());
-                stuck.go_on();
-            }
+            meanwhile(machine, saver, arena, std::move(blocks), where.call, [&] { (void)saver.pause("busy"); });
             (void)saver.resume();
             CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
         }
     }
     SUBCASE("of everything, by the resume") {
-        HostBackup given_back = pinned;
-        given_back.retain = false;
+        pinned.retain = false;
         pageable.retain = false;
-        for (const Where& where :
-             {Where{"pinned", given_back, Call::unpin_host}, Where{"pageable", pageable, Call::unmap_host}}) {
-            CAPTURE(std::string{where.name});
+        for (const Where& where : {Where{pinned, Call::unpin_host}, Where{pageable, Call::unmap_host}}) {
             const Checked machine;
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy", where.policy);
             std::vector<void*> blocks = some_blocks(arena);
             (void)saver.pause("busy");
-            Stuck stuck{machine.driver, where.call, [&] { (void)saver.resume("busy"); }};
-            use(saver, arena, blocks);
-            CHECK(!stuck.over());
-            stuck.go_on();
+            meanwhile(machine, saver, arena, std::move(blocks), where.call, [&] { (void)saver.resume("busy"); });
         }
     }
     SUBCASE("of one pause's own policy") {
         for (const bool all_freed : {false, true}) {
-            CAPTURE(all_freed);
             const Checked machine;
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy");
             void* const block = arena.allocate(5_MiB);
             (void)saver.pause("busy", {.bytes = pinned});
             if (all_freed) arena.deallocate(block); // nothing is left to restore
-            std::vector<void*> blocks = some_blocks(arena);
-            Stuck stuck{machine.driver, Call::unpin_host, [&] { (void)saver.resume("busy"); }};
-            use(saver, arena, blocks);
-            CHECK(!stuck.over());
-            stuck.go_on();
+            meanwhile(machine, saver, arena, some_blocks(arena), Call::unpin_host, [&] { (void)saver.resume("busy"); });
         }
     }
-}
-
-TEST_CASE("a pause that waits for the device does not hold up allocations" * on_hosts) {
-    const Checked machine;
-    Saver saver{machine.driver};
-    const Arena busy = saver.arena("busy");
-    void* const block = busy.allocate(2_MiB);
-    StreamRef stream;
-    REQUIRE(machine.driver.open_stream(stream).ok());
-    REQUIRE(host_of(machine.driver).hold(stream).ok());
-    REQUIRE(machine.driver.fill(address_of(block), 1, 2_MiB, stream).ok());
-    {
-        Stuck stuck{machine.driver, Call::wait, [&] { (void)saver.pause("busy"); }};
-        void* const fresh = busy.allocate(4_MiB);
-        busy.deallocate(busy.allocate(100), stream);
-        busy.deallocate(fresh); // returns, although the device is busy
-        CHECK(saver.arena("other").allocate(1_MiB) != nullptr);
-        CHECK(!stuck.over());
-        CHECK(host_of(machine.driver).let_go(stream).ok());
-        stuck.go_on();
-    }
-    CHECK(machine.driver.close_stream(stream).ok());
 }
 
 TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
     const Checked machine;
     Saver saver{machine.driver};
-    const Arena arena = saver.arena("tag", Zero{});
-    void* const block = arena.allocate(20_MiB);
+    void* const block = saver.arena("tag", Zero{}).allocate(20_MiB);
     const std::size_t mapped = machine.driver.handle_bytes();
     for (int i = 0; i < 5; ++i) {
         std::atomic<int> inside{0};
@@ -272,20 +220,16 @@ TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
             --inside;
         });
         Report reports[2];
-        Doing first{[&] { reports[0] = saver.pause("tag"); }};
-        Doing second{[&] { reports[1] = saver.pause("tag"); }};
+        Threads pauses{2, [&](std::size_t t) { reports[t] = saver.pause("tag"); }};
         gate.await();
         gate.open();
-        first.join();
-        second.join();
+        pauses.join();
         machine.driver.on_call({});
         CHECK(most == 1);
         CHECK(reports[0].released_bytes + reports[1].released_bytes == mapped);
         CHECK((reports[0].released_bytes == 0 || reports[1].released_bytes == 0)); // the second one found nothing to do
-        Doing third{[&] { reports[0] = saver.resume("tag"); }};
-        Doing fourth{[&] { reports[1] = saver.resume("tag"); }};
-        third.join();
-        fourth.join();
+        Threads resumes{2, [&](std::size_t t) { reports[t] = saver.resume("tag"); }};
+        resumes.join();
         CHECK(reports[0].mapped_bytes + reports[1].mapped_bytes == mapped);
         CHECK((reports[0].mapped_bytes == 0 || reports[1].mapped_bytes == 0));
         CHECK(all_are(machine.driver, block, 20_MiB, 0));

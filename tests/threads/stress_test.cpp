@@ -1,35 +1,16 @@
 // Many threads run every operation in arbitrary order, bounded by counts, not by time. For the thread sanitizer, and
 // for order-independent invariants: live blocks do not overlap, saved bytes are restored, and usage is correct at the
 // end.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-#include "support/turnstile.hpp"
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <random>
 #include <shared_mutex>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace threads_stress_test {
 
 using namespace test;
-
-namespace {
 
 using D = MachineDriver;
 using Saver = MemorySaver<D>;
@@ -310,8 +291,6 @@ private:
     void* captured_ = nullptr; // the block that the graph writes to
     Hook hook_;
 };
-
-} // namespace
 
 TEST_CASE("every operation on many threads and several tags" * on_hosts) {
     constexpr std::size_t threads = 16;

@@ -1,31 +1,13 @@
 // Many threads use more tags than fit into memory: bytes are correct at every use, nothing deadlocks, and waiting uses
 // are not passed by more often than documented.
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
 #include <random>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace threads_use_test {
 
 using namespace test;
-
 using namespace std::chrono_literals;
-
-namespace {
 
 using D = MachineDriver;
 
@@ -70,8 +52,6 @@ HostDriverOptions options_of_chosen() {
     return {.poison = nasty, .late = nasty};
 }
 
-} // namespace
-
 TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_hosts) {
     World world{options_of_chosen()};
     auto& saver = *world.saver;
@@ -84,8 +64,7 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
     for (int thread = 0; thread < threads; ++thread) {
         crew.push_back(std::make_unique<Doing>([&, thread] {
             std::mt19937 random{static_cast<unsigned>(thread) + 1};
-            StreamRef stream;
-            if (!world.driver.open_stream(stream).ok()) return;
+            const OwnStream stream{world.driver};
             const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
             for (int round = 0; round < rounds; ++round) {
                 const unsigned tag = std::min(upto(tags), upto(tags)); // some are used more often
@@ -133,7 +112,6 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
                     refused += 1;
                 }
             }
-            CHECK(world.driver.close_stream(stream).ok());
         }));
     }
     for (const auto& one : crew) one->join();
@@ -149,9 +127,7 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
 TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever") {
     World world{{}};
     auto& saver = *world.saver;
-    for (unsigned tag = 0; tag < 3; ++tag) {
-        const Use use = saver.use(name_of(tag));
-    }
+    for (unsigned tag = 0; tag < 3; ++tag) (void)saver.use(name_of(tag));
     std::atomic<bool> stop{false};
     std::atomic<bool> got{false};
     std::atomic<int> after{0};
@@ -183,9 +159,7 @@ TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever")
 TEST_CASE("threads: uses of tags that a waiting one wants queue behind it, all others pass") {
     World world{{}};
     auto& saver = *world.saver;
-    for (unsigned tag = 0; tag < 3; ++tag) {
-        const Use older = saver.use(name_of(tag));
-    }
+    for (unsigned tag = 0; tag < 3; ++tag) (void)saver.use(name_of(tag));
     std::optional<Use> all{saver.use({name_of(0), name_of(1), name_of(2)})};
     const auto waits = [&] { return saver.usage().residency().waits; };
     Doing waiting{[&] { // needs the memory of one of them
