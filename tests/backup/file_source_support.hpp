@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/bytes.hpp"
+#include "support/folder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,24 +12,11 @@
 #include <string>
 #include <vector>
 
-#include <stdlib.h>
-
 namespace test {
 
 /// Files in their own directory, which is removed in the destructor.
 struct ModelFiles {
     using Bytes = std::vector<unsigned char>;
-
-    ModelFiles() {
-        name = (std::filesystem::temp_directory_path() / "memsaver_source_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-    }
-    ModelFiles(const ModelFiles&) = delete;
-    ModelFiles& operator=(const ModelFiles&) = delete;
-    ~ModelFiles() {
-        std::error_code ignored;
-        std::filesystem::remove_all(name, ignored);
-    }
 
     [[nodiscard]] std::string path(const std::string& file) const { return name + '/' + file; }
     /// Creates or replaces a file and returns its path.
@@ -43,7 +31,8 @@ struct ModelFiles {
         return path(file);
     }
 
-    std::string name;
+    const Folder folder{};
+    const std::string name = folder.path.string();
 };
 
 /// Returns a part of some bytes.

@@ -30,19 +30,6 @@ struct OnModel : OnFiles {
     const Arena model = saver.arena("model", small_source());
 };
 
-template <class Act>
-std::string text_of_failure(Act&& act) {
-    try {
-        act();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    FAIL_CHECK("no failure");
-    return {};
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 std::size_t open_descriptors() {
     const std::filesystem::directory_iterator all{"/proc/self/fd"};
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
@@ -211,7 +198,7 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     saver.pause("model");
     const auto fails = [&](const char* why) {
         const std::uint64_t copies = machine.driver.calls(Call::copy_to_device);
-        const std::string text = text_of_failure([&] { saver.resume("model"); });
+        const std::string text = text_of<Error>([&] { saver.resume("model"); });
         CHECK_MESSAGE((contains(text, path) && contains(text, why)), text);
         CHECK(machine.driver.calls(Call::copy_to_device) == copies);
         CHECK(row_of(saver, "model").state == "paused");
@@ -372,7 +359,7 @@ TEST_CASE("FileSource: misuse says why, and changes nothing") {
     freed.reset();
     refused(gone, 4, path, 0, "no live block");
     for (const std::string& other : {files.path("nobody"), std::string{}, files.name, std::string{"/dev/zero"}}) {
-        const std::string text = text_of_failure([&] { saver.load(block.data(), 4096, other); });
+        const std::string text = text_of<Error>([&] { saver.load(block.data(), 4096, other); });
         CHECK_MESSAGE(contains(text, other + ") failed: E"), text);
         CHECK(contains(text, "tag \"model\""));
     }

@@ -3,14 +3,14 @@
 #include "memsaver/core/core.hpp"
 #include "memsaver/driver/system.hpp"
 
+#include "support/folder.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <string>
-
-#include <stdlib.h>
 
 namespace driver_system_available_test {
 
@@ -22,18 +22,6 @@ namespace {
 /// The system's files, simulated by a test.
 class FakeSystem {
 public:
-    FakeSystem() {
-        std::string name = (std::filesystem::temp_directory_path() / "memsaver-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        root_ = name;
-    }
-    FakeSystem(const FakeSystem&) = delete;
-    FakeSystem& operator=(const FakeSystem&) = delete;
-    ~FakeSystem() {
-        std::error_code ignored;
-        std::filesystem::remove_all(root_, ignored);
-    }
-
     void write(const std::string& file, const std::string& text) const {
         const std::filesystem::path path = root_ + file;
         std::filesystem::create_directories(path.parent_path());
@@ -60,7 +48,8 @@ public:
     std::size_t bytes() const { return SystemAvailable::bytes(root_.c_str()); }
 
 private:
-    std::string root_;
+    test::Folder folder_{};
+    const std::string root_ = folder_.path.string();
 };
 
 } // namespace

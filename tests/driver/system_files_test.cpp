@@ -1,5 +1,7 @@
 #include "memsaver/driver/system.hpp"
 
+#include "support/folder.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,18 +31,8 @@ namespace {
 
 constexpr std::size_t block = 4096;
 
-struct Directory {
-    Directory() {
-        name = (std::filesystem::temp_directory_path() / "memsaver-XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-    }
-    Directory(const Directory&) = delete;
-    Directory& operator=(const Directory&) = delete;
-    ~Directory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(name, ignored);
-    }
-    std::string name;
+struct Directory : test::Folder {
+    const std::string name = path.string();
 };
 
 /// A buffer for direct I/O.

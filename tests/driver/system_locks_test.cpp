@@ -1,5 +1,7 @@
 #include "memsaver/driver/system.hpp"
 
+#include "support/folder.hpp"
+
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
@@ -7,8 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 
 namespace driver_system_locks_test {
@@ -17,17 +17,8 @@ using namespace memsaver::detail;
 
 namespace {
 
-struct Folder {
-    Folder() {
-        char name[] = "/tmp/memsaver-locks-XXXXXX";
-        REQUIRE(::mkdtemp(name) != nullptr);
-        path = name;
-    }
-    ~Folder() { std::filesystem::remove_all(path); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-
-    std::string path;
+struct Folder : test::Folder {
+    const std::string path = test::Folder::path.string();
 };
 
 struct File {

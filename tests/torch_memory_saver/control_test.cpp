@@ -1,6 +1,8 @@
 // The named pipe and its state file.
 #include "../../examples/torch_memory_saver/control.hpp"
 
+#include "support/folder.hpp"
+
 #include <doctest/doctest.h>
 
 #include <pthread.h>
@@ -25,14 +27,6 @@ namespace {
 
 /// A temporary folder, and the commands that the pipe received.
 struct Place {
-    Place() {
-        char name[] = "/tmp/memsaver_control_XXXXXX";
-        REQUIRE(::mkdtemp(name) != nullptr);
-        folder = name;
-        path = folder + "/pipe";
-    }
-    ~Place() { std::filesystem::remove_all(folder); }
-
     int act(const std::string& verb, const std::string& tag) {
         const std::lock_guard lock{mutex};
         acts.emplace_back(verb, tag);
@@ -50,8 +44,8 @@ struct Place {
         return line;
     }
 
-    std::string folder;
-    std::string path;
+    const test::Folder folder{};
+    const std::string path = folder.path.string() + "/pipe";
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<std::pair<std::string, std::string>> acts;
@@ -87,7 +81,7 @@ TEST_CASE("nothing is left behind") {
     CHECK(control->open(place.path, [](const std::string&, const std::string&) { return 0; }).empty());
     CHECK(std::filesystem::exists(place.path));
     control->remove();
-    CHECK(std::filesystem::is_empty(place.folder));
+    CHECK(std::filesystem::is_empty(place.folder.path));
 }
 
 TEST_CASE("a file that is not a pipe is left alone") {
@@ -99,7 +93,7 @@ TEST_CASE("a file that is not a pipe is left alone") {
     std::ifstream{place.path} >> text;
     CHECK(text == "precious");
     Control nowhere;
-    CHECK(!nowhere.open(place.folder + "/missing/pipe", {}).empty());
+    CHECK(!nowhere.open(place.folder.path.string() + "/missing/pipe", {}).empty());
 }
 
 TEST_CASE("no thread for it: reported, and signals, descriptors and files are unchanged") {
@@ -122,7 +116,7 @@ TEST_CASE("no thread for it: reported, and signals, descriptors and files are un
     REQUIRE(pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0);
     CHECK(sigismember(&blocked, SIGTERM) == 0);
     CHECK(descriptors() == before);
-    CHECK(std::filesystem::is_empty(place.folder));
+    CHECK(std::filesystem::is_empty(place.folder.path));
 }
 
 TEST_CASE("the process' number in a path") {
@@ -146,7 +140,7 @@ TEST_CASE("a child that ends leaves its parent's alone") {
     CHECK(std::filesystem::exists(place.path));
     CHECK(place.state() == "0 ready 0");
     control->remove();
-    CHECK(std::filesystem::is_empty(place.folder));
+    CHECK(std::filesystem::is_empty(place.folder.path));
 }
 
 } // namespace torch_memory_saver_control_test
