@@ -104,6 +104,14 @@ struct Stub {
     }
 };
 
+struct OnStub {
+    Stub stub{};
+};
+
+struct OnGpu : OnStub {
+    const CudaDriver driver = stub.driver();
+};
+
 StreamRef stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
 EventRef event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(number); }
 
@@ -122,8 +130,7 @@ TEST_CASE("CudaDriver: a missing library, and one that is no CUDA driver, are a 
     }
 }
 
-TEST_CASE("CudaDriver: each missing entry point is named") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: each missing entry point is named") {
     CHECK(static_cast<bool>(stub.available()));
     const auto asked = stub.state.asked;
     CHECK(asked.size() > 40);
@@ -143,8 +150,8 @@ TEST_CASE("CudaDriver: each missing entry point is named") {
     }
 }
 
-TEST_CASE("CudaDriver: entry points are looked up by plain name, fixed version and the legacy default stream") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub,
+                  "CudaDriver: entry points are looked up by plain name, fixed version and the legacy default stream") {
     CHECK(static_cast<bool>(stub.available()));
     for (const auto& entry : stub.state.asked) {
         const std::string& name = entry.first;
@@ -156,8 +163,7 @@ TEST_CASE("CudaDriver: entry points are looked up by plain name, fixed version a
     for (const unsigned long long flavour : stub.state.flavours) CHECK(flavour == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
 }
 
-TEST_CASE("CudaDriver: many copies go in batches, or not at all where the driver is too old") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: many copies go in batches, or not at all where the driver is too old") {
     const std::vector<CopyPart> parts(130, CopyPart{0x10, 0x20, 4});
     {
         const CudaDriver driver = stub.driver(0);
@@ -216,8 +222,7 @@ TEST_CASE("CudaDriver: why there is none: what is missing, and what the driver a
     CHECK(static_cast<bool>(stub.available()));
 }
 
-TEST_CASE("CudaDriver: a number that no device has is misuse") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: a number that no device has is misuse") {
     for (const int number : {-1, 2}) {
         const CudaAvailability found = stub.available(number);
         CHECK(found.problem == CudaProblem::bad_device_number);
@@ -227,8 +232,7 @@ TEST_CASE("CudaDriver: a number that no device has is misuse") {
     }
 }
 
-TEST_CASE("CudaDriver: `available` makes no context, and copies share one") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: `available` makes no context, and copies share one") {
     CHECK(static_cast<bool>(stub.available()));
     CHECK_FALSE(stub.called("cuDevicePrimaryCtxRetain"));
     {
@@ -244,8 +248,7 @@ TEST_CASE("CudaDriver: `available` makes no context, and copies share one") {
     CHECK(stub.state.retained[0] == 0);
 }
 
-TEST_CASE("CudaDriver: a context that cannot be retained is Unavailable, and nothing is kept") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: a context that cannot be retained is Unavailable, and nothing is kept") {
     stub.state.fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY;
     const std::string text = text_thrown<Unavailable>([&] { stub.driver(); });
     CHECK(contains(text, "CUDA_ERROR_OUT_OF_MEMORY"));
@@ -253,8 +256,7 @@ TEST_CASE("CudaDriver: a context that cannot be retained is Unavailable, and not
     CHECK_FALSE(stub.called("cuDevicePrimaryCtxRelease"));
 }
 
-TEST_CASE("CudaDriver: equal are drivers of one device with the same options") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: equal are drivers of one device with the same options") {
     const CudaDriver plain = stub.driver();
     CHECK(plain == stub.driver());
     CHECK(plain == stub.driver(0, {.peers = {0}}));
@@ -265,8 +267,7 @@ TEST_CASE("CudaDriver: equal are drivers of one device with the same options") {
     CHECK(plain != stub.driver(0, {.rdma = true}));
 }
 
-TEST_CASE("CudaDriver: its identity is the UUID, and its features are the driver's") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: its identity is the UUID, and its features are the driver's") {
     stub.state.devices = 16;
     std::string text = "before";
     CHECK(stub.driver(15).identity(text).ok());
@@ -283,8 +284,7 @@ TEST_CASE("CudaDriver: its identity is the UUID, and its features are the driver
     CHECK(text == "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
 }
 
-TEST_CASE("CudaDriver: found again behind an AnyDriver, but not as another driver") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: found again behind an AnyDriver, but not as another driver") {
     const AnyDriver any = stub.driver(1);
     REQUIRE(any.as<CudaDriver>());
     CHECK(*any.as<CudaDriver>() == stub.driver(1));
@@ -293,8 +293,7 @@ TEST_CASE("CudaDriver: found again behind an AnyDriver, but not as another drive
     CHECK_FALSE(FaultyDriver{any}.as<CudaDriver>());
 }
 
-TEST_CASE("CudaDriver: options apply to everything that it creates") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: options apply to everything that it creates") {
     PageHandle handle;
     CHECK(stub.driver().create(4_MiB, handle).ok());
     CHECK(handle.value == 77);
@@ -313,8 +312,8 @@ TEST_CASE("CudaDriver: options apply to everything that it creates") {
                    "cannot export"));
 }
 
-TEST_CASE("CudaDriver: pages for other processes are created as such, where the device can export them") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub,
+                  "CudaDriver: pages for other processes are created as such, where the device can export them") {
     const CudaDriver driver = stub.driver(1, {.rdma = true});
     CHECK(driver.features().exports);
     PageHandle handle;
@@ -410,8 +409,7 @@ TEST_CASE("CudaDriver: each kernel is loaded once, beside the one that copies") 
     CHECK(stub.all("cuModuleUnload").size() == 3);
 }
 
-TEST_CASE("CudaDriver: peers are granted access with the device itself") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: peers are granted access with the device itself") {
     stub.state.devices = 4;
     CHECK(stub.driver(1).allow_access(0x10000, 2_MiB).ok());
     CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 for 1");
@@ -425,8 +423,7 @@ TEST_CASE("CudaDriver: peers are granted access with the device itself") {
                    "CUDA device 0 cannot access the memory of CUDA device 1"));
 }
 
-TEST_CASE("CudaDriver: granularity is what is recommended, never less than the minimum") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: granularity is what is recommended, never less than the minimum") {
     std::size_t bytes = 0;
     stub.state.recommended = 4_MiB;
     CHECK(stub.driver().granularity(bytes).ok());
@@ -436,8 +433,8 @@ TEST_CASE("CudaDriver: granularity is what is recommended, never less than the m
     CHECK(bytes == 8_MiB);
 }
 
-TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed mode, and leaves no trace") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub,
+                  "CudaDriver: every call has its arguments, its context and the relaxed mode, and leaves no trace") {
     const CudaDriver driver = stub.driver(1);
     stub.state.calls.clear();
     stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL; // a program's own setting
@@ -609,8 +606,8 @@ TEST_CASE("CudaDriver: every call has its arguments, its context and the relaxed
     stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-TEST_CASE("CudaDriver: works on a thread that has never seen CUDA, over a context of the program's own") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub,
+                  "CudaDriver: works on a thread that has never seen CUDA, over a context of the program's own") {
     const CudaDriver driver = stub.driver(0);
     const CudaDriver other = stub.driver(1);
     stub.state.calls.clear();
@@ -629,8 +626,7 @@ TEST_CASE("CudaDriver: works on a thread that has never seen CUDA, over a contex
     CHECK(stub.state.calls[1].context_device == 1);
 }
 
-TEST_CASE("CudaDriver: an event near another device's stream is opened in that stream's context") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: an event near another device's stream is opened in that stream's context") {
     const CudaDriver driver = stub.driver(0);
     EventRef mark;
     stub.state.calls.clear();
@@ -649,9 +645,7 @@ TEST_CASE("CudaDriver: an event near another device's stream is opened in that s
     CHECK(none == EventRef{});
 }
 
-TEST_CASE("CudaDriver: query and capturing tell apart an answer and a failure") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: query and capturing tell apart an answer and a failure") {
     bool yes = false;
     CHECK(driver.query(event(1), yes).ok());
     CHECK(yes);
@@ -682,9 +676,8 @@ TEST_CASE("CudaDriver: query and capturing tell apart an answer and a failure") 
     CHECK_FALSE(driver.capturing(nullptr, yes).ok());
 }
 
-TEST_CASE("CudaDriver: drain frees, and unpins a page where nothing can be allocated: both leave captures whole") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(
+    OnGpu, "CudaDriver: drain frees, and unpins a page where nothing can be allocated: both leave captures whole") {
     CHECK(driver.drain().ok());
     CHECK(stub.last("cuMemFree") == "0x7000");
     CHECK_FALSE(stub.called("cuCtxSynchronize"));
@@ -708,8 +701,7 @@ TEST_CASE("CudaDriver: drain frees, and unpins a page where nothing can be alloc
     CHECK_FALSE(stub.called("cuMemHostRegister"));
 }
 
-TEST_CASE("CudaDriver: a driver before CUDA 12.5 waits where it cannot mark the device") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: a driver before CUDA 12.5 waits where it cannot mark the device") {
     stub.state.version = 12040;
     const CudaDriver driver = stub.driver();
     CHECK(driver.record_device(event(1)).ok());
@@ -717,9 +709,7 @@ TEST_CASE("CudaDriver: a driver before CUDA 12.5 waits where it cannot mark the 
     CHECK_FALSE(stub.called("cuCtxRecordEvent"));
 }
 
-TEST_CASE("CudaDriver: a broken capture leaves no graph") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: a broken capture leaves no graph") {
     GraphRef graph;
     stub.state.fails["cuStreamEndCapture"] = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     CHECK(driver.end_capture(stream(1), graph).code == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -732,9 +722,8 @@ TEST_CASE("CudaDriver: a broken capture leaves no graph") {
     CHECK(stub.last("cuGraphDestroy") == "0x300");
 }
 
-TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated anew, and all are without updates") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(
+    OnGpu, "CudaDriver: a graph that does not fit the executable is instantiated anew, and all are without updates") {
     GraphRef graph{reinterpret_cast<void*>(0x500)};
     stub.state.fails["cuStreamEndCapture"] = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     CHECK(driver.update_graph(stream(1), graph).code == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -758,9 +747,7 @@ TEST_CASE("CudaDriver: a graph that does not fit the executable is instantiated 
     CHECK(stub.last("cuGraphExecDestroy") == "0x600");
 }
 
-TEST_CASE("CudaDriver: a failed call leaves its results unchanged, and has a kind, a code and a name") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: a failed call leaves its results unchanged, and has a kind, a code and a name") {
     PageHandle handle{3};
     const auto fail_with = [&](int code) {
         stub.state.fails["cuMemCreate"] = code;
@@ -778,9 +765,7 @@ TEST_CASE("CudaDriver: a failed call leaves its results unchanged, and has a kin
     CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-TEST_CASE("CudaDriver: if the thread cannot be set up the call is not made") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: if the thread cannot be set up the call is not made") {
     DeviceMemory memory;
     stub.state.fails["cuCtxPushCurrent"] = CUDA_ERROR_DEINITIALIZED; // the result in an exiting process
     CHECK(driver.memory(memory).kind == StatusKind::gone);
@@ -793,9 +778,7 @@ TEST_CASE("CudaDriver: if the thread cannot be set up the call is not made") {
     CHECK_FALSE(stub.called("cuMemGetInfo"));
 }
 
-TEST_CASE("CudaDriver: pages that cannot be pinned are the host's shortage, not the device's") {
-    Stub stub;
-    const CudaDriver driver = stub.driver();
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: pages that cannot be pinned are the host's shortage, not the device's") {
     char host[4] = {};
     stub.state.fails["cuMemHostRegister"] = CUDA_ERROR_OUT_OF_MEMORY;
     const Status full = driver.pin_host(host, 4);
@@ -808,8 +791,7 @@ TEST_CASE("CudaDriver: pages that cannot be pinned are the host's shortage, not 
     CHECK(driver.unpin_host(host).kind == StatusKind::gone);
 }
 
-TEST_CASE("CudaDriver: one lane for each direction, opened once and closed with the last copy") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: one lane for each direction, opened once and closed with the last copy") {
     {
         const CudaDriver driver = stub.driver(1);
         const CudaDriver copy = driver; // NOLINT(performance-unnecessary-copy-initialization): it shares the lanes
@@ -837,8 +819,8 @@ TEST_CASE("CudaDriver: one lane for each direction, opened once and closed with 
     CHECK(stub.thread.contexts.empty());
 }
 
-TEST_CASE("CudaDriver: opening a lane is retried after a failure, and a lane that was never opened is not closed") {
-    Stub stub;
+TEST_CASE_FIXTURE(
+    OnStub, "CudaDriver: opening a lane is retried after a failure, and a lane that was never opened is not closed") {
     {
         const CudaDriver driver = stub.driver();
         StreamRef lane = stream(0x77);
@@ -852,8 +834,7 @@ TEST_CASE("CudaDriver: opening a lane is retried after a failure, and a lane tha
     CHECK(stub.all("cuStreamDestroy") == std::vector<std::string>{"0x100"});
 }
 
-TEST_CASE("CudaDriver: closing after the driver has been unloaded is silent") {
-    Stub stub;
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: closing after the driver has been unloaded is silent") {
     {
         const CudaDriver driver = stub.driver();
         StreamRef lane;
