@@ -103,6 +103,17 @@ TEST_CASE("Direct transfer: a failure in the middle waits for what was enqueued,
     }
 }
 
+TEST_CASE("Direct transfer: destroyed in the middle, it waits") {
+    Setup s;
+    {
+        const auto out = s.make();
+        out->start();
+    }
+    s.cells.clear();
+    for (const std::string& text : s.driver.violations()) FAIL_CHECK(text);
+    { const auto never_started = Setup{}.make(); }
+}
+
 TEST_CASE(
     "Direct transfer: host pages that copies may still reach do not go back before the device has been waited for") {
     for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark

@@ -86,6 +86,26 @@ TEST_CASE("HostStore: a view keeps the room's memory alive") {
     CHECK(place.driver.pinned_bytes() + place.driver.host_bytes() == 0);
 }
 
+TEST_CASE("HostStore: a failed release is retried") {
+    for (const bool pinned : {true, false}) {
+        for (const Call call : {Call::unpin_host, Call::unmap_host}) {
+            CAPTURE(pinned);
+            CAPTURE(call_name(call));
+            Place place{pinned};
+            const Room room = place.store.grow(Place::bytes, place.live());
+            const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
+            CHECK(place.store.out(units, place.live())->wait().ok());
+            place.driver.fail({.call = call, .lasting = Lasting::onwards});
+            CHECK(place.store.clear().code == Failure::injected_code);
+            CHECK(place.store.clear().code == Failure::injected_code);
+            CHECK(place.driver.host_bytes() != 0);
+            place.driver.heal();
+            CHECK(place.store.clear().ok());
+            CHECK(place.driver.pinned_bytes() + place.driver.host_bytes() == 0);
+        }
+    }
+}
+
 TEST_CASE("HostStore: host memory that is entirely free is released, and the rest kept") {
     Place place{true};
     LocationSpace space;

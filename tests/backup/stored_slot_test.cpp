@@ -129,6 +129,18 @@ TEST_CASE("StoredSlot: only the parts of a block that are mapped") {
     CHECK(f.place->saved[0].bytes == 256);
 }
 
+TEST_CASE("StoredSlot: a save that fails has saved nothing, nor is what an earlier one saved still there") {
+    Fixture f;
+    for (int earlier = 0; earlier < 2; ++earlier) {
+        f.place->status = {StatusKind::other, 1, "failed"};
+        CHECK_FALSE(f.save().ok());
+        CHECK(f.slot.backed_up_bytes() == 0);
+        CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
+        f.place->status = {};
+        REQUIRE(f.save().ok());
+    }
+}
+
 TEST_CASE("StoredSlot: a failed release is reported, after a resume and at close") {
     for (const bool retain : {true, false}) {
         Fixture f{{.retain = retain}};
