@@ -94,46 +94,29 @@ inline std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::s
 /// belongs to the first range that overlaps it.
 inline std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit> units, const std::vector<Range>& first,
                                                       bool cut) {
-    std::vector<std::vector<Unit>> groups(first.size() + 1);
-    if (first.empty()) {
-        groups.front() = std::move(units);
-        return groups;
-    }
-    struct Wanted {
-        Range range;
-        std::size_t group;
-    };
-    std::vector<Wanted> wanted; // by address, without overlap
-    std::vector<Range> known;
-    for (std::size_t i = 0; i < first.size(); ++i) {
-        const std::vector<Range> fresh = without({first[i]}, known);
-        for (const Range& range : fresh) wanted.push_back({range, i});
-        known.insert(known.end(), fresh.begin(), fresh.end());
-        sort_by_address(known);
-    }
-    sort_by(wanted, [](const Wanted& each) { return each.range.address; });
-    for (const Unit& unit : units) {
-        const Address end = unit.device + unit.bytes;
-        auto range = std::partition_point(wanted.begin(), wanted.end(),
-                                          [&](const Wanted& each) { return each.range.end() <= unit.device; });
-        if (!cut) {
-            std::size_t group = first.size();
-            for (; range != wanted.end() && range->range.address < end; ++range) group = std::min(group, range->group);
-            groups[group].push_back(unit);
-            continue;
+    std::vector<std::vector<Unit>> groups;
+    for (const Range& range : first) {
+        std::vector<Unit> wanted;
+        std::vector<Unit> others;
+        for (const Unit& unit : units) {
+            const auto add = [&](std::vector<Unit>& to, Address begin, Address end) {
+                if (begin < end) to.push_back({begin, unit.location + (begin - unit.device), end - begin});
+            };
+            const Address unit_end = unit.device + unit.bytes;
+            const Address begin = std::max(unit.device, range.address);
+            const Address end = std::min(unit_end, range.end());
+            if (begin >= end || !cut) {
+                add(begin >= end ? others : wanted, unit.device, unit_end);
+                continue;
+            }
+            add(others, unit.device, begin);
+            add(wanted, begin, end);
+            add(others, end, unit_end);
         }
-        for (Address at = unit.device; at != end;) {
-            const bool inside = range != wanted.end() && range->range.address <= at;
-            const Address to = inside                  ? std::min(end, range->range.end())
-                               : range != wanted.end() ? std::min(end, range->range.address)
-                                                       : end;
-            groups[inside ? range->group : first.size()].push_back(
-                {at, unit.location + (at - unit.device), static_cast<std::size_t>(to - at)});
-            if (inside) ++range;
-            at = to;
-        }
+        if (!wanted.empty()) groups.push_back(std::move(wanted));
+        units = std::move(others);
     }
-    erase_in(groups, [](const std::vector<Unit>& group) { return group.empty(); });
+    if (!units.empty()) groups.push_back(std::move(units));
     return groups;
 }
 

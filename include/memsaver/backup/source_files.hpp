@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/transfer.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,8 +46,7 @@ public:
     }
     /// Opens a file, unless it is open. Throws as `look`, and SourceChanged if the file has changed.
     void open(const std::shared_ptr<const SourceFile>& file) {
-        const auto place = place_of(*file);
-        if (place != files_.end() && place->file == file) return;
+        if (any_in(files_, [&](const Open& each) { return each.file == file; })) return;
         Open open{file, {}, {}};
         open_cached(open.cached, file->path);
         if (facts_of(open.cached, file->path) != file->facts) raise_changed(file->path);
@@ -57,7 +56,7 @@ public:
         } else if (!driver_.file_facts(open.direct.get(), facts).ok() || facts != file->facts) {
             (void)open.direct.close();
         }
-        files_.insert(place, std::move(open));
+        files_.push_back(std::move(open));
     }
     /// Call after the last read. Throws SourceChanged if a file has changed since it was opened; each time the same.
     void arrived() override {
@@ -75,7 +74,7 @@ public:
     void copy(std::byte* to, const std::shared_ptr<const SourceFile>& file, std::uint64_t offset, std::size_t bytes) {
         open(file);
         const Status status =
-            driver_.read_file(place_of(*file)->cached.get(), to, bytes, static_cast<std::size_t>(offset));
+            driver_.read_file(open_at(file->first).cached.get(), to, bytes, static_cast<std::size_t>(offset));
         if (!status.ok()) raise(status, "read a file", about(file->path));
     }
 
@@ -100,15 +99,17 @@ private:
         OwnedFile direct; ///< bypasses the page cache, if supported
     };
 
-    [[nodiscard]] std::vector<Open>::iterator place_of(const SourceFile& file) {
-        return std::lower_bound(files_.begin(), files_.end(), file.first,
-                                [](const Open& open, std::uint64_t first) { return open.file->first < first; });
-    }
+    /// Every location belongs to one of the files.
     [[nodiscard]] const Open& open_at(std::uint64_t location) const noexcept {
-        const auto after = std::upper_bound(files_.begin(), files_.end(), location,
-                                            [](std::uint64_t at, const Open& each) { return at < each.file->first; });
-        return *std::prev(after); // every location belongs to one of them
+        const Open* found = files_.data();
+        for (const Open& each : files_) {
+            if (each.file->first <= location &&
+                (found->file->first > location || found->file->first < each.file->first))
+                found = &each;
+        }
+        return *found;
     }
+
     void check_unchanged(const Open& open) const {
         if (facts_of(open.cached, open.file->path) != open.file->facts) raise_changed(open.file->path);
     }
@@ -147,7 +148,7 @@ private:
 
     AnyDriver driver_;
     std::string error_prefix_;
-    std::vector<Open> files_; // by `first`
+    std::vector<Open> files_;
     bool checked_ = false;
     std::exception_ptr failure_; // of the check
 };

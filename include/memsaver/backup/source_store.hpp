@@ -267,13 +267,9 @@ private:
     }
     /// Marks the parts of files that have changed as changed. Reports them to `live.tell`.
     void look_at_files(const LiveSet& live) {
-        std::vector<std::shared_ptr<const SourceFile>> files;
-        for (const auto& [name, part] : parts_) {
-            if (part.file != nullptr && !part.changed) files.push_back(part.file);
-        }
-        std::sort(files.begin(), files.end());
-        files.erase(std::unique(files.begin(), files.end()), files.end());
-        for (const auto& file : files) {
+        for (const auto& file : files_) {
+            if (!any_in(parts_, [&](const auto& each) { return each.second.file == file && !each.second.changed; }))
+                continue;
             SourceReader reader{driver_, error_prefix_};
             try {
                 if (reader.look(file->path) == file->facts) continue;
@@ -286,13 +282,16 @@ private:
     /// Returns the file as it is now: the known SourceFile if it is the same.
     std::shared_ptr<const SourceFile> file_now(const std::string& path, SourceReader& reader) {
         const FileFacts facts = reader.look(path);
-        auto& known = files_[path];
-        if (known == nullptr || known->facts != facts) {
-            known = std::make_shared<const SourceFile>(SourceFile{path, facts, next_file_});
+        std::shared_ptr<const SourceFile> file;
+        for (const auto& known : files_) {
+            if (known->facts == facts && known->path == path) file = known;
+        }
+        if (file == nullptr) {
+            file = std::make_shared<const SourceFile>(SourceFile{path, facts, next_file_});
+            files_.push_back(file);
             next_file_ += align_up(facts.bytes + 1, SourceFile::spacing);
         }
-        const std::shared_ptr<const SourceFile> file = known;
-        std::erase_if(files_, [&](const auto& each) { return each.second.use_count() == 1; });
+        erase_in(files_, [](const auto& each) { return each.use_count() == 1; });
         return file;
     }
 
@@ -338,7 +337,7 @@ private:
     std::shared_ptr<HostStore> inside_;
     LocationSpace packed_{inside_->alignment()}; ///< of the inner store
     Parts parts_;
-    std::map<std::string, std::shared_ptr<const SourceFile>> files_; ///< the latest file of each path
+    std::vector<std::shared_ptr<const SourceFile>> files_; ///< those of the parts
     std::uint64_t next_name_ = 1_MiB;
     std::uint64_t next_file_ = SourceFile::least_location;
     LiveSet last_live_; ///< tag and host budget of the last call that had them

@@ -4,6 +4,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/driver/cuda_api.hpp"
@@ -125,15 +126,15 @@ public:
         cuda::Uuid uuid{};
         if (const cuda::Result result = api_.device_uuid(&uuid, device_); result != cuda::success)
             return api_.status(result);
+        char made[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+        unsigned digit = 0;
+        for (char& each : made) {
+            if (each != 'x') continue;
+            const auto byte = static_cast<unsigned char>(uuid.bytes[digit / 2]);
+            each = "0123456789abcdef"[digit++ % 2 == 0 ? byte >> 4U : byte & 15U];
+        }
         try {
-            std::string made = "GPU";
-            for (unsigned i = 0; i < 16; ++i) {
-                const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-                if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) made += '-';
-                made += "0123456789abcdef"[byte >> 4U];
-                made += "0123456789abcdef"[byte & 15U];
-            }
-            text = std::move(made);
+            text = made;
             return {};
         } catch (...) {
             return {StatusKind::out_of_host_memory, 0, "no host memory for a text"};
@@ -160,9 +161,10 @@ public:
         return call(api_.mem_info, &memory.free_bytes, &memory.total_bytes);
     }
     Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept override {
-        const Status status = make(address, api_.mem_reserve, bytes, alignment, 0, 0);
-        if (status.kind != StatusKind::out_of_memory) return status;
-        return {StatusKind::out_of_addresses, status.code, status.name}; // no memory is reserved with addresses
+        Status status = make(address, api_.mem_reserve, bytes, alignment, 0, 0);
+        if (status.kind == StatusKind::out_of_memory)
+            status.kind = StatusKind::out_of_addresses; // no memory is reserved with them
+        return status;
     }
     Status unreserve(Address address, std::size_t bytes) noexcept override {
         return call(api_.mem_unreserve, address, bytes);
@@ -318,26 +320,21 @@ public:
                      StreamRef stream) noexcept override {
         std::size_t begun = 0;
         const Status status = scoped([&] { return copy_batches(direction, parts, count, stream, begun); });
-        if (status.code != cuda::error_not_supported) return status;
-        return {begun == 0 ? StatusKind::unsupported : StatusKind::other, status.code, status.name};
+        return begun == 0 ? unless_supported(status) : status;
     }
     /// Uses up to 64 blocks of 512 threads. Both addresses must be multiples of 16 bytes; otherwise unsupported.
     Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        const Status status = scoped([&] { return launch_copy(to, from, bytes, stream); });
-        if (status.code != cuda::error_not_supported) return status;
-        return {StatusKind::unsupported, status.code, status.name};
+        return unless_supported(scoped([&] { return launch_copy(to, from, bytes, stream); }));
     }
     Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
         std::array<std::uint64_t, 3> numbers = run.arguments;
         void* arguments[] = {&numbers[0], &numbers[1], &numbers[2]};
-        const Status status = scoped([&] {
+        return unless_supported(scoped([&] {
             const cuda::Function found = kernel(*run.code);
             if (found == nullptr) return cuda::error_not_supported;
             return api_.launch_kernel(found, run.blocks, 1, 1, run.threads, 1, 1, 0, native(stream), arguments,
                                       nullptr);
-        });
-        if (status.code != cuda::error_not_supported) return status;
-        return {StatusKind::unsupported, status.code, status.name};
+        }));
     }
 
     Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
@@ -416,9 +413,9 @@ public:
     }
     /// Pinned pages are portable: every device reaches them.
     Status pin_host(void* pages, std::size_t bytes) noexcept override {
-        const Status status = call(api_.host_register, pages, bytes, cuda::host_register_portable);
-        if (status.kind != StatusKind::out_of_memory) return status;
-        return {StatusKind::out_of_host_memory, status.code, status.name}; // the host, not the device, is out of memory
+        Status status = call(api_.host_register, pages, bytes, cuda::host_register_portable);
+        if (status.kind == StatusKind::out_of_memory) status.kind = StatusKind::out_of_host_memory; // not the device
+        return status;
     }
     Status unpin_host(void* pages) noexcept override { return call(api_.host_unregister, pages); }
 
@@ -453,6 +450,11 @@ private:
             if (result == cuda::success) result = body(found);
             return result == cuda::error_not_supported ? cuda::success : result;
         });
+    }
+
+    static Status unless_supported(Status status) noexcept {
+        if (status.code == cuda::error_not_supported) status.kind = StatusKind::unsupported;
+        return status;
     }
 
     /// Enqueues copies in batches; on return, `begun` of them have been enqueued. Call inside `scoped`, as the next
@@ -555,7 +557,7 @@ private:
     static CudaAvailability failed(const CudaApi& api, const std::string& who, cuda::Result result) {
         const Status status = api.status(result);
         return {CudaProblem::driver_failed,
-                who + " cannot be used: " + status.name + " (" + std::to_string(status.code) + ")"};
+                text_of({who, " cannot be used: ", status.name, " (", in_digits(status.code), ")"})};
     }
 
     [[nodiscard]] std::string label() const { return text_of({"CUDA device ", in_digits(number_)}); }
@@ -586,8 +588,8 @@ private:
     void choose_peers() {
         std::vector<int>& peers = options_.peers;
         sort_by(peers, [](int peer) { return key_of(peer); });
-        peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-        peers.erase(std::remove(peers.begin(), peers.end(), number_), peers.end());
+        int last = number_;
+        erase_in(peers, [&](int peer) { return peer == number_ || std::exchange(last, peer) == peer; });
         const auto add = [&](int number) {
             for (const Rights rights : {Rights::read_write, Rights::read}) {
                 cuda::AccessDesc access{};

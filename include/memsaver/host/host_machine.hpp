@@ -287,11 +287,8 @@ public:
     Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
         load_kernel();
         try {
-            HostWork work = HostWork::on({run.reads.address, run.reads.bytes}, HostWork::Kind::kernel);
-            work.reads = true;
-            work.kernel = std::make_shared<std::function<void()>>(
-                [act = run.code->on_host, arguments = run.arguments] { act(arguments); });
-            return submit(stream, std::move(work), true);
+            std::function<void()> kernel = [act = run.code->on_host, arguments = run.arguments] { act(arguments); };
+            return enqueue(stream, {run.reads.address, run.reads.bytes}, std::move(kernel), true);
         } catch (...) {
             return HostStatus::out_of_host_memory;
         }
@@ -392,12 +389,14 @@ public:
 
     // What only a simulated machine has; see HostDriver.
 
-    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel) noexcept {
+    /// `reads`: the kernel writes no device memory, and its memory must be accessible now.
+    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel, bool reads = false) noexcept {
         if (!kernel) return HostStatus::invalid_value;
         try {
             HostWork work = HostWork::on(range, HostWork::Kind::kernel);
+            work.reads = reads;
             work.kernel = std::make_shared<std::function<void()>>(std::move(kernel));
-            return submit(stream, std::move(work), false);
+            return submit(stream, std::move(work), reads);
         } catch (...) {
             return HostStatus::out_of_host_memory;
         }
