@@ -22,15 +22,6 @@ TEST_CASE("BlockAllocator: random operations against a map of every unit") {
     }
 }
 
-TEST_CASE("BlockAllocator: an empty one has nothing") {
-    std::uint64_t serials = 0;
-    BlockAllocator blocks{serials};
-    CHECK(blocks.allocate(unit, unit, 1) == nullptr);
-    CHECK(blocks.find(base) == nullptr);
-    CHECK(Snapshot{blocks} == Snapshot{blocks});
-    CHECK(blocks.free_bytes() == 0);
-}
-
 TEST_CASE("BlockAllocator: ranges that are taken out are forgotten, and can be added again in any order") {
     std::uint64_t serials = 0;
     BlockAllocator blocks{serials};

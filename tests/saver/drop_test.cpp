@@ -253,19 +253,6 @@ TEST_CASE_FIXTURE(OnSaver, "use: bytes that a failing pause has dropped are repo
     CHECK(saver.use("cache").lost() == std::vector<std::string>{"cache"});
 }
 
-TEST_CASE_FIXTURE(OnSaver, "resume: with a policy for this call nothing is restored, and the saved bytes are stale") {
-    const Buffer<char> block{saver.arena("w", HostBackup{.refresh = Refresh::once}), 8 << 20};
-    fill(machine.driver, block, 7);
-    (void)saver.pause("w");
-    CHECK_THROWS_AS(saver.resume("w", {.bytes = HostBackup{}}), Misuse);
-    CHECK(saver.resume("w", {.bytes = Zero{}}).restored_bytes == 8_MiB);
-    CHECK(filled(machine.driver, block, 0));
-    fill(machine.driver, block, 9); // the new weights
-    CHECK(saver.pause("w").saved_bytes == 8_MiB);
-    (void)saver.resume("w");
-    CHECK(filled(machine.driver, block, 9));
-}
-
 TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its addresses known") {
     MemorySaver saver{HostDriver{256_MiB}, {.enabled = false}};
     const auto kept = std::make_shared<int>(0); // held by the sink, which the tag's memory holds

@@ -477,28 +477,6 @@ TEST_CASE("elastic: any call without room asks the owners of other tags, and not
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: a range that ends while paused, and the memory and addresses of one that ended" *
-                               on_machines) {
-    const Arena arena = saver.arena("kv", HostBackup{.threads = 1});
-    for (const bool paused : {true, false}) {
-        Elastic kv = arena.elastic(1_GiB, steps);
-        kv.commit(0, 4 * step);
-        kv.commit(9 * step, step);
-        kv.release(step, step); // waits
-        if (paused) (void)saver.pause();
-        kv = {};
-        (void)saver.resume();
-        CHECK(saver.bytes_to_resume() == 0);
-        if (paused) CHECK(machine.driver.handle_bytes() == 0);
-        const Buffer<char> other{arena, 6 * step};
-        write_pattern(machine.driver, other.data(), 6 * step, 2);
-        (void)saver.pause();
-        (void)saver.resume();
-        CHECK(has_pattern(machine.driver, other.data(), 6 * step, 2));
-        check_books(saver, machine.driver);
-    }
-}
-
 TEST_CASE_FIXTURE(OnSaver, "elastic: a range is not made while its tag is dropped, and leaves no addresses") {
     const Arena arena = saver.arena("kv");
     (void)arena.allocate(step);
@@ -527,29 +505,6 @@ TEST_CASE(
         graph.launch(stream);
         CHECK(machine.driver.drain().ok());
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver, "elastic: a range that ends does not affect its neighbours" * on_machines) {
-    const Arena arena = saver.arena("kv");
-    std::vector<Elastic> ranges;
-    for (int i = 0; i < 4; ++i) {
-        ranges.push_back(arena.elastic(2 * step, steps));
-        ranges.back().commit(0, 2 * step);
-        write_pattern(machine.driver, ranges.back().data(), 2 * step, static_cast<std::uint64_t>(i));
-    }
-    for (const std::size_t gone : {1U, 0U, 3U}) {
-        ranges[gone] = {};
-        std::size_t blocks = 0;
-        for (std::size_t i = 0; i < 4; ++i) {
-            if (!ranges[i]) continue;
-            blocks += 2;
-            CHECK(ranges[i].committed_bytes() == 2 * step);
-            CHECK(has_pattern(machine.driver, ranges[i].data(), 2 * step, i));
-        }
-        CHECK(arena.usage().blocks == blocks);
-        CHECK(arena.usage().used_bytes == blocks * step);
-    }
-    check_books(saver, machine.driver);
 }
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: an arrival, a save ahead and a backup view know what is committed") {

@@ -102,16 +102,6 @@ TEST_CASE_FIXTURE(OnMachine, "trim releases unused memory, of one tag or of all"
     CHECK(told.of(EventKind::trimmed).size() == 2);
 }
 
-TEST_CASE("a saver can be moved" * on_machines) {
-    const Checked machine;
-    MemorySaver first{machine.driver};
-    const Arena arena = first.arena("tag");
-    MemorySaver second{std::move(first)};
-    CHECK(second.arena("tag") == arena);
-    CHECK(second.driver() == machine.driver);
-    CHECK(second.enabled());
-}
-
 TEST_CASE_FIXTURE(OnMachine, "switched off: the same program on plain memory" * on_machines) {
     MemorySaver saver{machine.driver, {.enabled = false}};
     CHECK(!saver.enabled());

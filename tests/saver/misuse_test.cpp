@@ -150,27 +150,6 @@ TEST_CASE_FIXTURE(OnSaver, "a block that two threads free at once is freed by on
     CHECK(arena.usage().blocks == 0);
 }
 
-TEST_CASE("objects that outlive `close` and their saver are refused, and end silently" * on_machines) {
-    const Checked machine;
-    std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
-    const Arena arena = saver->arena("tag");
-    const Buffer<char> buffer{arena, 1000};
-    WorkspacePool pool{arena};
-    const Hook hook = saver->before_pause([](PauseEvent&) {});
-    const Use use = saver->use("tag");
-    {
-        const auto region = saver->region("tag");
-        void* const block = saver->allocate(1000);
-        saver->close();
-        saver.reset();
-        CHECK_THROWS_AS((void)region.allocate(1), Misuse);
-        CHECK_THROWS_AS(region.arena().deallocate(block), Misuse);
-        CHECK_THROWS_AS((void)arena.allocate(1), Misuse);
-        CHECK_THROWS_AS((void)pool.get("a", 1), Misuse);
-        CHECK(arena.usage().state == "closed");
-    }
-}
-
 TEST_CASE_FIXTURE(OnMachine, "after close each call says what was wanted, and of which tag" * on_machines) {
     for (const bool enabled : {true, false}) {
         CAPTURE(enabled);

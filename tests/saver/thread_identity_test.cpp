@@ -103,19 +103,4 @@ TEST_CASE("thread identity: a capture that an ended thread left open is not one 
     if (found) CHECK_FALSE(ended.ok()); // as on a GPU: only the thread that began it can end it
 }
 
-TEST_CASE("thread identity: a mark tells threads with the same id apart") {
-    ThreadMark first;
-    CHECK_FALSE(first.running());
-    CHECK_FALSE(first.is_here());
-    CHECK(ThreadMark::here().is_here());
-    CHECK(ThreadMark::here().same_as(ThreadMark::here()));
-    on_one_id([&] { first = ThreadMark::here(); },
-              [&] {
-                  CHECK_FALSE(first.is_here());
-                  CHECK_FALSE(first.same_as(ThreadMark::here()));
-                  CHECK_FALSE(ThreadMark::here().same_as(first));
-              });
-    CHECK_FALSE(first.running());
-}
-
 } // namespace saver_thread_identity_test

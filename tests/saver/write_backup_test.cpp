@@ -142,39 +142,6 @@ TEST_CASE_FIXTURE(OnSaver, "backup_view: a view of 0 saved bytes is empty" * on_
     }
 }
 
-TEST_CASE("backup_view and write_backup: of several pauses, each block's bytes are those of its own") {
-    for (const bool dropped : {false, true}) {
-        CAPTURE(dropped);
-        const Checked machine{host_machine};
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
-        const Buffer<unsigned char> first{arena, 2_MiB};
-        write_pattern(machine.driver, first.data(), 2_MiB, 1);
-        saver.pause();
-        const Buffer<unsigned char> second{arena, 2_MiB};
-        write_pattern(machine.driver, second.data(), 2_MiB, 2);
-        saver.pause({.bytes = dropped ? AnyPolicy{Discard{}} : AnyPolicy{HostBackup{.threads = 1}}});
-        CHECK(std::memcmp(saver.backup_view(first.data(), 2_MiB).data(), pattern(2_MiB, 1).data(), 2_MiB) == 0);
-        const unsigned char one = 0;
-        saver.write_backup(first.data() + 5, &one, 1);
-        if (dropped) {
-            CHECK_THROWS_AS((void)saver.backup_view(second.data(), 2_MiB), Misuse);
-            CHECK_THROWS_AS(saver.write_backup(second.data(), &one, 1), Misuse);
-        } else {
-            CHECK(std::memcmp(saver.backup_view(second.data(), 2_MiB).data(), pattern(2_MiB, 2).data(), 2_MiB) == 0);
-            saver.write_backup(second.data() + 7, &one, 1);
-        }
-        saver.resume();
-        Bytes is = pattern(2_MiB, 1);
-        is[5] = 0;
-        CHECK(read_bytes(machine.driver, first.data(), 2_MiB) == is);
-        if (dropped) continue;
-        is = pattern(2_MiB, 2);
-        is[7] = 0;
-        CHECK(read_bytes(machine.driver, second.data(), 2_MiB) == is);
-    }
-}
-
 TEST_CASE_FIXTURE(OnSaver, "write_backup: damage beside the bytes written is still found" * on_machines) {
     const Arena arena = saver.arena("tag", Verified<HostBackup>{});
     const Buffer<unsigned char> block{arena, 4_MiB};
