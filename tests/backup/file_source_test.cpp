@@ -325,13 +325,9 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: room for bytes is not yet bytes that wer
     CHECK(saver.backup_view(block.data() + 999'999, 10).data() != nullptr);
 }
 
-TEST_CASE("FileSource: misuse says why, and changes nothing") {
-    const Checked machine{host_machine};
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnModel, "FileSource: misuse says why, and changes nothing") {
     const Bytes bytes = pattern(1_MiB, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
-    const Arena model = saver.arena("model", small_source());
     const Buffer<unsigned char> block{model, 1 << 20};
     Buffer<unsigned char> freed{model, 1 << 20};
     const Buffer<unsigned char> backed{saver.arena("backed", HostBackup{}), 1 << 20};
@@ -472,12 +468,9 @@ TEST_CASE_FIXTURE(OnFiles,
     }
 }
 
-TEST_CASE("FileSource: a file that is truncated or written to while it is read is an error") {
-    const Checked machine{host_machine};
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: a file that is truncated or written to while it is read is an error") {
     const Bytes bytes = pattern(6_MiB, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
     const Buffer<unsigned char> block{model, 6_MiB};
     model.load(block.data(), 6_MiB, path);
@@ -568,13 +561,10 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: an exchange of two models that lie in fi
     CHECK(has_pattern(machine.driver, in_a.data(), 8_MiB, 1));
 }
 
-TEST_CASE("FileSource: loads, invalidations, pauses and deallocations from many threads") {
-    const Checked machine{host_machine};
-    const ModelFiles files;
+TEST_CASE_FIXTURE(OnFiles, "FileSource: loads, invalidations, pauses and deallocations from many threads") {
     constexpr std::size_t size = 300'000;
     const Bytes bytes = pattern(4 * size + 100, 1);
     const std::string path = files.put("model", bytes);
-    MemorySaver saver{machine.driver};
     const Arena model = saver.arena("model", small_source(2));
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};

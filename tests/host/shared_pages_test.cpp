@@ -90,6 +90,12 @@ struct Pages {
     Address address = 0;
 };
 
+/// A machine that other processes open, too.
+struct Shared {
+    const std::string name = unique_name();
+    const HostDriver driver = open_machine(name);
+};
+
 /// A pair of sockets over which a descriptor can be sent.
 struct Line {
     Line() { REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
@@ -178,9 +184,7 @@ TEST_CASE("shared machine: impossible names and sizes are refused") {
     CHECK(free_bytes(larger) == 2 * capacity);
 }
 
-TEST_CASE("shared machine: a machine of another version is refused") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: a machine of another version is refused") {
     const int file = ::open((base() + '/' + name + "/machine").c_str(), O_WRONLY);
     REQUIRE(::pwrite(file, "memsaver 9", 10, 0) == 10);
     (void)::close(file);
@@ -208,9 +212,7 @@ TEST_CASE("shared machine: pages that pass to another driver keep their bytes, a
     CHECK(free_bytes(giver) == capacity);
 }
 
-TEST_CASE("shared machine: invalid exports and imports are refused") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: invalid exports and imports are refused") {
     PageHandle plain;
     REQUIRE(driver.create(page, plain).ok());
     int descriptor = -1;
@@ -227,9 +229,7 @@ TEST_CASE("shared machine: invalid exports and imports are refused") {
     CHECK(out == PageHandle{77});
 }
 
-TEST_CASE("shared machine: memory of a killed process is free again") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: memory of a killed process is free again") {
     Child child{[&] {
         const HostDriver mine = open_machine(name);
         const Pages pages{mine, 4 * page};
@@ -245,9 +245,8 @@ TEST_CASE("shared machine: memory of a killed process is free again") {
     CHECK(free_bytes(driver) == capacity);
 }
 
-TEST_CASE("shared machine: pages outlive their maker in a descriptor, a mapping or a message, and no longer") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared,
+                  "shared machine: pages outlive their maker in a descriptor, a mapping or a message, and no longer") {
     Line line;
     Child child{[&] { return send_pages(name, line); }};
     ;
@@ -264,9 +263,7 @@ TEST_CASE("shared machine: pages outlive their maker in a descriptor, a mapping 
     CHECK(free_bytes(driver) == capacity);
 }
 
-TEST_CASE("shared machine: a message whose sender and receiver have died holds nothing") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: a message whose sender and receiver have died holds nothing") {
     {
         Line line;
         Child child{[&] { return send_pages(name, line); }};
@@ -277,9 +274,7 @@ TEST_CASE("shared machine: a message whose sender and receiver have died holds n
     CHECK(free_bytes(driver) == capacity);
 }
 
-TEST_CASE("shared machine: a forked child keeps its dead parent's pages, as on a GPU") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: a forked child keeps its dead parent's pages, as on a GPU") {
     Line line;
     Child parent{[&] {
         const HostDriver mine = open_machine(name);
@@ -302,9 +297,7 @@ TEST_CASE("shared machine: a forked child keeps its dead parent's pages, as on a
     while (free_bytes(driver) != capacity) (void)::usleep(1000); // the child ends
 }
 
-TEST_CASE("shared machine: a forked child that ends leaves its parent's locks alone") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: a forked child that ends leaves its parent's locks alone") {
     const Pages pages{driver, page};
     Child child{[&] {
         { const HostDriver mine = open_machine(unique_name()); } // a machine of its own works
@@ -318,9 +311,7 @@ TEST_CASE("shared machine: a forked child that ends leaves its parent's locks al
     CHECK_THROWS_AS(open_machine(name, 2 * capacity), Misuse);
 }
 
-TEST_CASE("shared machine: processes that are killed at any moment leave the capacity whole") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: processes that are killed at any moment leave the capacity whole") {
     for (int round = 0; round < 40; ++round) {
         Child child{[&] {
             const HostDriver mine = open_machine(name);
@@ -339,9 +330,7 @@ TEST_CASE("shared machine: processes that are killed at any moment leave the cap
     }
 }
 
-TEST_CASE("shared machine: two processes never have more than there is") {
-    const std::string name = unique_name();
-    const HostDriver driver = open_machine(name);
+TEST_CASE_FIXTURE(Shared, "shared machine: two processes never have more than there is") {
     const auto grab = [&] {
         const HostDriver mine = open_machine(name);
         for (int round = 0; round < 200; ++round) {

@@ -118,6 +118,12 @@ struct Desk {
     }
 };
 
+/// A desk with a member that lends nothing.
+struct Taker {
+    Taker() { desk.join(1, 0, 0, 0, false); }
+    Desk desk{};
+};
+
 constexpr std::int64_t long_time = 1'000'000'000;
 
 } // namespace
@@ -151,10 +157,9 @@ TEST_CASE("share room: a query of free memory asks no member for memory") {
     CHECK(desk.heard() == "1 deny 5");
 }
 
-TEST_CASE(
+TEST_CASE_FIXTURE(
+    Taker,
     "share room: the lowest priority is asked first, then who has been idle for longest, and none below its floor") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
     desk.join(2, 10, 5);
     desk.join(3, 10, 1, 8);
     desk.join(4, 10, 1);
@@ -178,9 +183,8 @@ TEST_CASE(
     CHECK(desk.heard() == "1 deny 30"); // nobody has more, and it does not wait
 }
 
-TEST_CASE("share room: a member that has used its memory is asked after those that have been idle for longer") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker,
+                  "share room: a member that has used its memory is asked after those that have been idle for longer") {
     desk.join(2, 10);
     desk.join(3, 10); // 50 ms later
     desk.now += 10ms;
@@ -205,9 +209,7 @@ TEST_CASE("share room: a member that has used its memory is asked after those th
     CHECK(desk.idle == 0); // there is no other one
 }
 
-TEST_CASE("share room: members that are all in use are asked in spite of it, but not again and again") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: members that are all in use are asked in spite of it, but not again and again") {
     desk.join(2, 10);
     desk.join(3, 10);
     desk.want(1, 8, 11, long_time);
@@ -228,9 +230,7 @@ TEST_CASE("share room: members that are all in use are asked in spite of it, but
     CHECK(desk.idle != 0);
 }
 
-TEST_CASE("share room: who waits is not asked for its own want, whatever it says meanwhile") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: who waits is not asked for its own want, whatever it says meanwhile") {
     desk.join(2, 10);
     desk.join(3, 10);
     desk.want(1, 8, 11, long_time);
@@ -247,9 +247,7 @@ TEST_CASE("share room: who waits is not asked for its own want, whatever it says
     CHECK(desk.heard().empty());
 }
 
-TEST_CASE("share room: waiting members are served by priority, then by age, and nobody overtakes") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: waiting members are served by priority, then by age, and nobody overtakes") {
     desk.join(2, 0, 0, 0, false);
     desk.join(3, 0, 7, 0, false);
     desk.join(4, 0, 0, 0, false);
@@ -268,9 +266,7 @@ TEST_CASE("share room: waiting members are served by priority, then by age, and 
     CHECK(desk.heard() == "1 grant 5, 2 grant 2");
 }
 
-TEST_CASE("share room: a cancelled request gives its room to those behind it") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: a cancelled request gives its room to those behind it") {
     desk.join(2, 0, 0, 0, false);
     desk.free = 3;
     desk.want(1, 5, 11, ShareRoom::without_limit);
@@ -286,9 +282,7 @@ TEST_CASE("share room: a cancelled request gives its room to those behind it") {
     CHECK(desk.waits == 1);
 }
 
-TEST_CASE("share room: who comes after a cancelled request does not wait for the answer to it") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: who comes after a cancelled request does not wait for the answer to it") {
     desk.join(2, 0, 0, 0, false);
     desk.join(3, 8);
     desk.pass(3, 4, false, 0, false, 10s);
@@ -301,9 +295,7 @@ TEST_CASE("share room: who comes after a cancelled request does not wait for the
     CHECK(desk.heard() == "2 page 4, 2 grant 4"); // although 3 may pass more
 }
 
-TEST_CASE("share room: a lender that does not answer is passed by, and so is one that leaves") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: a lender that does not answer is passed by, and so is one that leaves") {
     desk.join(2, 10);
     desk.join(3, 10);
     desk.join(4, 10);
@@ -321,9 +313,7 @@ TEST_CASE("share room: a lender that does not answer is passed by, and so is one
     CHECK(desk.heard() == "1 grant 8");
 }
 
-TEST_CASE("share room: a lender that says that it is giving has more time, but not without end") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: a lender that says that it is giving has more time, but not without end") {
     desk.join(2, 10);
     desk.want(1, 8, 11);
     CHECK(desk.heard() == "2 lend 8");
@@ -338,9 +328,7 @@ TEST_CASE("share room: a lender that says that it is giving has more time, but n
     CHECK(desk.heard() == "1 deny 8");
 }
 
-TEST_CASE("share room: who waits and does not say so any more is passed by until it does") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: who waits and does not say so any more is passed by until it does") {
     desk.join(2, 0, 0, 0, false);
     desk.want(1, 8, 11, ShareRoom::without_limit);
     desk.free = 8;
@@ -353,9 +341,7 @@ TEST_CASE("share room: who waits and does not say so any more is passed by until
     CHECK(desk.heard() == "1 grant 8");
 }
 
-TEST_CASE("share room: a late answer is not taken for that to the next question") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: a late answer is not taken for that to the next question") {
     desk.join(2, 10);
     desk.want(1, 8, 11);
     CHECK(desk.heard() == "2 lend 8");
@@ -371,9 +357,7 @@ TEST_CASE("share room: a late answer is not taken for that to the next question"
     CHECK(desk.heard() == "1 grant 8");
 }
 
-TEST_CASE("share room: for a waiting member, memory that has become idle meanwhile is requested again") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: for a waiting member, memory that has become idle meanwhile is requested again") {
     desk.join(2, 10);
     desk.want(1, 8, 11, long_time);
     CHECK(desk.heard() == "2 lend 8");
@@ -383,9 +367,7 @@ TEST_CASE("share room: for a waiting member, memory that has become idle meanwhi
     CHECK(desk.heard() == "2 lend 8");
 }
 
-TEST_CASE("share room: who begins to lend is asked at once, and counts as idle from then on") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: who begins to lend is asked at once, and counts as idle from then on") {
     desk.join(2, 10, 0, 0, false);
     desk.join(3, 10);
     const auto lends = [&](int link, bool yes) { desk.tell(link, {.lends = yes ? 1U : 0U}); };
@@ -492,9 +474,8 @@ TEST_CASE("share room: pages that are passed go to who is granted, and the rest 
     CHECK(desk.heard() == "2 grant 10");
 }
 
-TEST_CASE("share room: pages that are passed serve who comes first by then, and are no longer the giver's") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker,
+                  "share room: pages that are passed serve who comes first by then, and are no longer the giver's") {
     desk.join(2, 8, 0, 4);
     ShareFacts facts;
     facts.priority = 5;
@@ -514,9 +495,7 @@ TEST_CASE("share room: pages that are passed serve who comes first by then, and 
     CHECK(desk.heard() == "4 deny 4");
 }
 
-TEST_CASE("share room: who does not lend is asked last, and only for a want that waits") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: who does not lend is asked last, and only for a want that waits") {
     desk.join(2, 8, -1, 0, false);
     desk.join(3, 8);
     desk.want(1, 4, 11);
@@ -549,9 +528,7 @@ TEST_CASE("share room: a want takes the pages that are coming rather than free m
     CHECK(desk.heard() == "1 deny 10"); // 2 has no more
 }
 
-TEST_CASE("share room: pages that their owner releases wait a moment for more of them") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: pages that their owner releases wait a moment for more of them") {
     desk.join(2, 12);
     desk.want(1, 8, 11, long_time);
     CHECK(desk.heard() == "2 lend 8");
@@ -574,9 +551,7 @@ TEST_CASE("share room: pages that their owner releases wait a moment for more of
     CHECK(desk.heard() == "1 page 4, 1 page 4, 1 grant 0");
 }
 
-TEST_CASE("share room: pages whose descriptor did not arrive are the driver's") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker, "share room: pages whose descriptor did not arrive are the driver's") {
     desk.join(2, 8);
     desk.want(1, 8, 11);
     CHECK(desk.heard() == "2 lend 8");
@@ -626,9 +601,8 @@ TEST_CASE("share room: pages linger no longer because others come") {
     CHECK(*desk.room.next() == until);
 }
 
-TEST_CASE("share room: outsiders have taken what was granted: all pages that a grant needs go to the driver") {
-    Desk desk;
-    desk.join(1, 0, 0, 0, false);
+TEST_CASE_FIXTURE(Taker,
+                  "share room: outsiders have taken what was granted: all pages that a grant needs go to the driver") {
     desk.join(2, 40);
     for (int i = 0; i < 3; ++i) desk.pass(2, 4, false, 0, false, 10s);
     desk.free = 8;
