@@ -286,6 +286,27 @@ TEST_CASE("use: until a stream or an event has passed" * on_hosts) {
     check_holds();
 }
 
+TEST_CASE("use: while one waits for marked work, others move their tags") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    const D other{HostDriver{40_MiB, {.device = 1}}};
+    const Arena there = saver.arena("there", HostBackup{.threads = 1}, other);
+    (void)there.allocate(each);
+    (void)saver.pause("there", {.order = already_idle});
+    HeldStream stream{host_of(world.driver)};
+    {
+        Use use = saver.use({"a", "b", "c"});
+        use.until(stream.get());
+    }
+    Doing waits{[&] { (void)saver.use("d"); }};
+    std::this_thread::sleep_for(50ms);
+    (void)saver.use("there"); // the work may wait for this thread
+    CHECK(there.usage().state == "active");
+    CHECK(!waits.over());
+    stream.let_go();
+    waits.join();
+}
+
 TEST_CASE("use: an eviction waits for the marks of the uses, and not for the device") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;

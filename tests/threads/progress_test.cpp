@@ -204,6 +204,23 @@ TEST_CASE("freeing host memory and disk space does not hold up allocations" * on
     }
 }
 
+TEST_CASE("who waits for freed memory does not hold up those who need not wait" * on_hosts) {
+    const Checked machine;
+    Saver saver{machine.driver};
+    const Arena busy = saver.arena("busy");
+    const Arena unused = saver.arena("unused");
+    void* const waits = busy.allocate(20_MiB);
+    void* const idle = unused.allocate(20_MiB);
+    const Ballast full{machine.driver, 0};
+    busy.deallocate(waits);
+    // The device's work may wait for this thread.
+    Stuck stuck{machine.driver, Call::drain, [&] { (void)saver.arena("first").allocate(20_MiB); }};
+    unused.deallocate(idle, already_idle);
+    CHECK(saver.arena("second").allocate(10_MiB) != nullptr);
+    CHECK(!stuck.over());
+    stuck.go_on();
+}
+
 TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
     const Checked machine;
     Saver saver{machine.driver};

@@ -674,9 +674,16 @@ public:
     /// Sets the bytes in flight that continue without the turn, or null. Requires the turn.
     void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
-    /// Releases unused memory, if no operation is in progress. With `wait`, first waits for the device if anything
-    /// depends on it. Returns the bytes released.
+    /// Releases unused memory, if no operation is in progress. With `wait`, after `wait_for_frees`. Returns the bytes
+    /// released.
     std::size_t release_unused(bool wait) noexcept;
+    /// Waits for the device if freed blocks or released pages wait for it; its work may wait for other threads, so this
+    /// is called with no lock or turn held.
+    void wait_for_frees() noexcept {
+        if (!anything_waits()) return;
+        const std::uint64_t fence = frees_.begin_fence();
+        if (driver_.drain().ok()) frees_.finish_fence(fence);
+    }
 
     /// Retries the release of pages that are no memory any more, if no operation is in progress.
     void release_leftovers() noexcept {

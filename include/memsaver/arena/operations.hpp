@@ -579,11 +579,11 @@ using TrimStep = ArenaCore::Trim;
 inline std::size_t ArenaCore::release_unused(bool wait) noexcept {
     try {
         if (idle_for_pause()) return 0;
+        if (wait) wait_for_frees();
         auto turn = try_turn();
         if (!turn) return 0;
         now(Turn::Stage::moves); // a trim waits for nobody
         Trim step{*this, std::move(*turn)};
-        if (wait && anything_waits() && driver_.drain().ok()) step.idle({}, true);
         step.release();
         Status ignored;
         return step.commit(ignored).released_bytes;

@@ -63,6 +63,11 @@ public:
                 if (auto used = waiter.await(room, rest)) return used;
                 tries.seen = state_.room_made_.load();
                 const Tried tried = try_resume(in, tries.until, rest, options.order);
+                if (tried == Tried::marked) { // other moves need not wait for that work, which may wait for them
+                    waiter.stop_moving();
+                    waiter.await_change({}, room, true);
+                    continue;
+                }
                 std::optional<ResidentList> others;
                 if (tried == Tried::too_few && !waiter.holds_any()) others = others_in_the_way(in, residents);
                 if (others) {
@@ -244,11 +249,12 @@ private:
         int device;
         std::size_t bytes;
     };
-    enum class Tried { done, too_few, refused };
+    enum class Tried { done, too_few, marked, refused };
 
     /// Resumes the paused tags of `in`, evicting idle tags as needed. Returns `too_few` if the idle tags do not free
-    /// enough memory, and `refused` if a device repeatedly refused memory that it reports as free. `room` limits waits
-    /// for users, their marks and captures; `rest` limits everything else.
+    /// enough memory, `marked` if work that uses of them marked takes long, and `refused` if a device repeatedly
+    /// refused memory that it reports as free. `room` limits waits for users, their marks and captures; `rest` limits
+    /// everything else.
     Tried try_resume(const Tags& in, const Deadline& room, const Deadline& rest, const Order& order) {
         mispredicted_.clear();
         moving_ = false;
@@ -274,7 +280,13 @@ private:
                 tell_unneeded();
                 continue;
             }
-            claim.wait_for_marks(room);
+            try {
+                constexpr std::chrono::milliseconds a_while{20};
+                claim.wait_for_marks(earlier(room, std::chrono::steady_clock::now() + a_while));
+            } catch (const NotIdle&) {
+                if (over(room)) throw;
+                return Tried::marked;
+            }
             const std::optional<OutOfMemory> refused =
                 move(out, in, order, rest, [&] { // hooks run without the claim and with captures allowed
                     claim.end();

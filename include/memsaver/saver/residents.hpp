@@ -308,10 +308,15 @@ public:
         }
         /// Between two moves: waits until something may have changed since the last one began, or for a short time.
         /// Until the next call of `await` that has to wait for a pause, no use of the tags `wanted` begins on threads
-        /// that hold none.
-        void await_change(ResidentList wanted, const Deadline& deadline) {
+        /// that hold none. `aside`: other waiters may move their tags meanwhile.
+        void await_change(ResidentList wanted, const Deadline& deadline, bool aside = false) {
             std::unique_lock lock{residents_.mutex_};
             residents_.require_open(tags_);
+            if (aside) {
+                aside_ = true;
+                residents_.notify_all();
+                seen_ = residents_.changes_; // what this thread itself changed does not count
+            }
             want(std::move(wanted));
             if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
             // Memory freed by deallocations, drops or other programs is not signaled here: poll.
@@ -319,6 +324,7 @@ public:
             const auto until = deadline && *deadline < soon ? *deadline : soon;
             while (residents_.changes_ == seen_ && std::chrono::steady_clock::now() < until)
                 residents_.wait_for_change(lock, until);
+            aside_ = false;
         }
 
     private:
@@ -345,6 +351,7 @@ public:
         const pthread_t thread_ = ::pthread_self();
         bool waited_ = false;
         bool blocked_ = false;
+        bool aside_ = false;
         std::uint64_t seen_ = 0;
         std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
                                            // once the tags are resident
@@ -609,7 +616,7 @@ private:
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept {
         if (mover_ != nullptr || me.holds_) return mover_ == nullptr;
         const auto first = std::find_if(queue_.begin(), queue_.end(), [&](const Waiter* each) {
-            return each == &me || (!each->holds_ && !blocked(each->tags_, false));
+            return each == &me || (!each->holds_ && !each->aside_ && !blocked(each->tags_, false));
         });
         return *first == &me;
     }

@@ -173,13 +173,18 @@ class SaverState {
     }
     /// As above; returns the bytes released.
     std::size_t release_unused(int device, bool wait) {
+        Members members = tags_.members(Tags::all());
+        erase_in(members, [&](const auto& member) { return member->driver.device() != device; });
+        auto outside = tags_.known_outside(); // its elastic memory
+        if (outside != nullptr && outside->device() != device) outside = nullptr;
+        if (wait) {
+            for (const auto& member : members) member->arena->wait_for_frees();
+            if (outside != nullptr) outside->wait_for_frees();
+        }
         const auto turn = room_turn_.take();
         std::size_t released = wait ? tags_.retry_ends(device) : 0;
-        for (const auto& member : tags_.members(Tags::all())) {
-            if (member->driver.device() == device) released += member->arena->release_unused(wait);
-        }
-        const auto outside = tags_.known_outside(); // its elastic memory
-        return released + (outside != nullptr && outside->device() == device ? outside->release_unused(wait) : 0);
+        for (const auto& member : members) released += member->arena->release_unused(false);
+        return released + (outside != nullptr ? outside->release_unused(false) : 0);
     }
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
