@@ -116,6 +116,10 @@ int main(int count, char** arguments) {
             stderr);
         return 2;
     }
+    if (lists && ::access(path, F_OK) != 0) {
+        std::fprintf(stderr, "memsaver-keeper: %s: no such folder\n", path);
+        return 1;
+    }
     sigset_t ends; // blocked before there are other threads
     (void)::sigemptyset(&ends);
     (void)::sigaddset(&ends, SIGTERM);

@@ -1419,7 +1419,8 @@ memsaver_result memsaver_publish(memsaver_share* share, const char* name, memsav
 }
 
 memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) noexcept {
-    return on(__func__, share, [&](const Share& of) { of.withdraw(not_null(name, "memsaver_withdraw", "the name")); });
+    return on(__func__, share,
+              [&](const Share& of, const char* function) { of.withdraw(not_null(name, function, "the name")); });
 }
 
 memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
@@ -1434,7 +1435,12 @@ memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsave
         if (from.hash != nullptr) wanted.hash = *from.hash;
         auto made = std::make_unique<memsaver_attached>();
         made->attached = of.attach(not_null(name, function, "the name"), reader, wanted);
-        made->ranges = made->attached->ranges();
+        try {
+            made->ranges = made->attached->ranges();
+        } catch (...) {
+            reader.drop(made->attached->tag());
+            throw;
+        }
         *attached = made.release();
     });
 }

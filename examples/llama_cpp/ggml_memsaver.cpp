@@ -161,18 +161,32 @@ int withdraw_before_pause(void*, const memsaver_hook_event* event) {
 bool withdraw_of_the_dead() {
     bool any = false;
     std::error_code error;
-    for (const auto& each : std::filesystem::directory_iterator{folder(), error}) {
-        const std::string name = each.path().filename().string();
-        std::FILE* const file = name.rfind("llama.", 0) == 0 ? std::fopen(each.path().c_str(), "r") : nullptr;
+    std::filesystem::directory_iterator each{folder(), error};
+    for (; !error && each != std::filesystem::directory_iterator{}; each.increment(error)) {
+        const std::string path = each->path().string();
+        const std::string name = each->path().filename().string();
+        std::FILE* const file = name.rfind("llama.", 0) == 0 ? std::fopen(path.c_str(), "r") : nullptr;
         if (file == nullptr) continue;
         int process = 0;
         const bool read = std::fscanf(file, "%d", &process) == 1;
         (void)std::fclose(file);
         if (!read || kill(process, 0) == 0 || errno != ESRCH) continue;
-        std::remove(each.path().c_str());
+        std::remove(path.c_str());
         any = memsaver_withdraw(share, name.c_str() + 6) == MEMSAVER_OK || any;
     }
     return any;
+}
+
+// What a predecessor had published goes: this process has its own weights, or reads the rest of them from the file.
+bool leave_predecessor() {
+    if (predecessor == nullptr) return false;
+    memsaver_attached_info about = MEMSAVER_ATTACHED_INFO_INIT;
+    (void)memsaver_get_attached_info(predecessor, &about);
+    failed(memsaver_drop(made, &about.tag, 1), "could not drop what the predecessor had published");
+    memsaver_release_attached(predecessor);
+    predecessor = nullptr;
+    (void)memsaver_withdraw(share, publication.c_str());
+    return true;
 }
 
 // Evicts models that are not in use to make room for the model being loaded. With one model, nothing is ever idle.
@@ -186,7 +200,8 @@ int pause_idle_tags(void*, const memsaver_no_room* need) {
 // In a share: the idle members were asked. Waits for the busy ones, up to 100 times for one call.
 int await_room(void*, const memsaver_no_room*) {
     if (waking) return 0; // a resume, which waits itself
-    if (!withdraw_of_the_dead()) std::this_thread::sleep_for(std::chrono::milliseconds{10 * room_seconds()});
+    if (!leave_predecessor() && !withdraw_of_the_dead())
+        std::this_thread::sleep_for(std::chrono::milliseconds{10 * room_seconds()});
     return 1;
 }
 
@@ -317,15 +332,7 @@ bool load_published(ggml_tensor* tensor, int file, size_t offset) {
 
 // The model is loaded: the next one may, and nobody needs the pages of a predecessor.
 void end_loading() {
-    if (predecessor != nullptr) {
-        memsaver_attached_info about = MEMSAVER_ATTACHED_INFO_INIT;
-        (void)memsaver_get_attached_info(predecessor, &about);
-        failed(memsaver_drop(made, &about.tag, 1), "could not drop what the predecessor had published");
-        memsaver_release_attached(predecessor);
-        predecessor = nullptr;
-        (void)memsaver_withdraw(share, publication.c_str());
-        GGML_LOG_WARN("memsaver: weights came from a predecessor that was killed\n");
-    }
+    if (leave_predecessor()) GGML_LOG_WARN("memsaver: weights came from a predecessor that was killed\n");
     if (loading >= 0) (void)close(loading);
     loading = -1;
 }

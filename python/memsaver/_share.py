@@ -116,7 +116,7 @@ class Share:
         handle = Handle("memsaver_end_lending")
         call(library().memsaver_lend, self._handle, saver._handle, handle.out)
         lending = Lending(handle)
-        self._lendings.append(lending)
+        self._lendings = [*(each for each in self._lendings if not each.ended), lending]
         return lending
 
     def publish(
@@ -184,10 +184,12 @@ class Lending:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+        self.ended = False
         handle.end_at_exit()
 
     def end(self) -> None:
         """Ends the lending, and waits for one that runs. Idempotent."""
+        self.ended = True
         self._handle.end()
 
     def __enter__(self) -> Lending:

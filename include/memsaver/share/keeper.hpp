@@ -63,6 +63,8 @@ public:
     void keep(const Kept& kept, bool own = false);
     /// Keeps a publication of another process, unless it was withdrawn since this keeper was open and had `heard()`.
     void keep_got(const Kept& kept, std::uint64_t heard);
+    /// Whether it keeps this publication: nobody has withdrawn it.
+    [[nodiscard]] bool keeps(const Publication& publication) const;
     /// Of how many withdrawals it has heard.
     [[nodiscard]] std::uint64_t heard() const;
     /// Device memory of what this process has published and nobody has withdrawn.

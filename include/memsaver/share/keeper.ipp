@@ -196,6 +196,11 @@ inline void Keeper::keep_got(const Kept& kept, std::uint64_t heard) {
     }
 }
 
+inline bool Keeper::keeps(const Publication& publication) const {
+    const std::lock_guard lock{mutex_};
+    return any_in(kept_, [&](const Kept& each) { return each->facts.id == publication.facts.id; });
+}
+
 inline std::uint64_t Keeper::heard() const {
     const std::lock_guard lock{mutex_};
     return heard_;
@@ -204,6 +209,7 @@ inline std::uint64_t Keeper::heard() const {
 inline void Keeper::add(const Kept& kept, bool own) {
     for (const Kept& each : kept_)
         if (each->facts.id == kept->facts.id) return;
+    kept_.reserve(kept_.size() + 1); // all or nothing
     if (own) own_.push_back(kept);
     kept_.push_back(kept);
     note(kept, true);

@@ -92,8 +92,8 @@ struct Manifest {
             return all;
         };
         bool good = ::fstat(file, &facts) == 0 && get(&head, sizeof head) && head.mark == wanted.mark &&
-                    head.parts != 0 && head.parts < publication.descriptors.size() &&
-                    head.parts + 1 == publication.descriptors.size() && head.copied <= ShareMessage::most_bytes &&
+                    head.parts != 0 && head.parts == publication.descriptors.size() - 1 &&
+                    head.copied <= ShareMessage::most_bytes &&
                     head.rows <= static_cast<std::uint64_t>(facts.st_size) / sizeof(ManifestRow);
         if (good) {
             manifest.copied = head.copied;

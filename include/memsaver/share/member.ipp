@@ -305,6 +305,7 @@ inline void ShareMemberCore::note_refusal() noexcept {
     ucred peer{};
     socklen_t size = sizeof peer;
     (void)::getsockopt(link_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    if (peer.pid == 0) return;                                    // of another pid namespace: which one is not known
     turned_away_ = peer.pid == turned_by_ ? turned_away_ + 1 : 1; // one that is killed does not do it again
     turned_by_ = peer.pid;
 }

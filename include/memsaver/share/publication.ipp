@@ -254,8 +254,9 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
         keeper.keep(kept, true);
         publishing.done(kept);
     }
-    if (const Status status = keeper.offer(*kept); !status.ok())
-        saver.ignore(saver.arena(tag).base(), status, "give the publication to all keepers");
+    const Status status = keeper.offer(*kept);
+    if (!keeper.keeps(*kept)) keeper.withdraw(name); // was withdrawn before the others had it
+    if (!status.ok()) saver.ignore(saver.arena(tag).base(), status, "give the publication to all keepers");
     return kept->facts.hash;
 }
 
