@@ -47,14 +47,11 @@ public:
     class Promise {
     public:
         Promise() = default;
-        Promise(Promise&& other) noexcept
-            : budget_{std::move(other.budget_)}, bytes_{std::exchange(other.bytes_, 0)}, taken_{std::exchange(
-                                                                                             other.taken_, 0)} {}
+        Promise(Promise&& other) noexcept { *this = std::move(other); }
         Promise& operator=(Promise&& other) noexcept {
-            end();
-            budget_ = std::move(other.budget_);
-            bytes_ = std::exchange(other.bytes_, 0);
-            taken_ = std::exchange(other.taken_, 0);
+            std::swap(budget_, other.budget_);
+            std::swap(bytes_, other.bytes_);
+            std::swap(taken_, other.taken_);
             return *this;
         }
         ~Promise() { end(); }
@@ -130,7 +127,7 @@ private:
     std::unique_ptr<SharedRing> first_ring_;
     std::shared_ptr<HostCellsPool> pool_; ///< keeps rings and slabs that could not be freed
     std::mutex slabs_mutex_;              // guards the next
-    std::vector<std::unique_ptr<Slab>> slabs_;
+    std::unique_ptr<Slab> first_slab_;    ///< the newest
 };
 
 /// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
@@ -407,6 +404,7 @@ struct HostBudget::Slab {
     bool pinned;
     std::size_t free;                                       // bytes
     std::array<char, HostPart::shared_below / page> used{}; // of each page
+    std::unique_ptr<Slab> next;
 };
 
 inline HostBudget::HostBudget() : pool_{std::make_shared<HostCellsPool>()} {}
@@ -440,15 +438,13 @@ inline HostBudget::Promise HostBudget::take(const std::shared_ptr<HostBudget>& b
 inline void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept {
     std::unique_ptr<Slab> unused; // freed without the lock
     const std::lock_guard lock{slabs_mutex_};
-    for (std::unique_ptr<Slab>& slab : slabs_) {
-        if (slab->cells.get() != cells) continue;
-        std::memset(&slab->used[(address - cells->address()) / Slab::page], 0, bytes / Slab::page);
-        slab->free += bytes;
-        if (slab->free != cells->bytes()) return;
-        unused = std::move(slab);
-        slab = std::move(slabs_.back());
-        return slabs_.pop_back();
-    }
+    std::unique_ptr<Slab>* slab = &first_slab_;
+    while ((*slab)->cells.get() != cells) slab = &(*slab)->next;
+    std::memset(&(*slab)->used[(address - cells->address()) / Slab::page], 0, bytes / Slab::page);
+    (*slab)->free += bytes;
+    if ((*slab)->free != cells->bytes()) return;
+    unused = std::move(*slab);
+    *slab = std::move(unused->next);
 }
 
 inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const std::shared_ptr<HostCellsPool>& pool,
@@ -462,14 +458,12 @@ inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const 
     HostCells* cells = nullptr;
     if (shares) {
         lock = std::unique_lock{budget->slabs_mutex_};
-        // From the last one, which is likely to have room.
-        for (std::size_t i = budget->slabs_.size(); i-- != 0 && part.address == 0;) {
-            Slab& slab = *budget->slabs_[i];
-            if (slab.pinned != pinned || slab.cells->driver() != driver) continue;
-            there += slab.cells->bytes();
-            if (slab.cells->unsettled()) continue; // copies that were not waited for may still reach it
-            part.address = slab.take(bytes);
-            cells = slab.cells.get();
+        for (Slab* slab = budget->first_slab_.get(); slab != nullptr && part.address == 0; slab = slab->next.get()) {
+            if (slab->pinned != pinned || slab->cells->driver() != driver) continue;
+            there += slab->cells->bytes();
+            if (slab->cells->unsettled()) continue; // copies that were not waited for may still reach it
+            part.address = slab->take(bytes);
+            cells = slab->cells.get();
         }
     }
     if (part.address == 0) {
@@ -479,8 +473,10 @@ inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const 
         cells = part.cells.get();
         part.address = cells->address();
         if (!shares) return part;
-        budget->slabs_.push_back(std::make_unique<Slab>(std::move(part.cells), pinned));
-        (void)budget->slabs_.back()->take(bytes);
+        auto slab = std::make_unique<Slab>(std::move(part.cells), pinned);
+        (void)slab->take(bytes);
+        slab->next = std::move(budget->first_slab_);
+        budget->first_slab_ = std::move(slab);
     }
     lock.unlock();
     part.cells = {
