@@ -398,8 +398,8 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         const SaverState::Members members = state_->tags_.members(tags);
         const Span resuming = state_->span_of(event.tags, "resume");
         state_->run_hooks(HookKind::before_resume, event, false);
-        state_->with_room({nullptr, &tags, options.room_within},
-                          [&] { event.report = state_->resume_now(members, options); });
+        event.report = state_->with_room_for_all({nullptr, &tags, options.room_within},
+                                                 [&] { return state_->resume_now(members, options); });
         state_->run_hooks(HookKind::after_resume, event, true);
         return std::move(event.report);
     });
@@ -430,25 +430,12 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         state_->with_failed_pause_hooks(going, [&] {
             state_->run_hooks(HookKind::before_pause, going, false);
             state_->run_hooks(HookKind::before_resume, arriving, false);
-            Report tried; // report of tries that failed later for lack of room
             try {
-                state_->with_room({&out, &in, options.room_within}, [&] {
-                    for (TagReport& row : tried.tags) row.held_bytes = 0; // this try reports what is held now
-                    tried.held_bytes = 0;
-                    try {
-                        translated([&] { going.report = state_->exchange_now(leaving, entering, options); });
-                    } catch (const Error& error) {
-                        tried.add(error.report());
-                        throw;
-                    }
-                });
-                going.report.add(tried);
-            } catch (Error& error) { // including exceptions of on_reclaim
-                if (!tried.tags.empty()) error.attach(std::move(tried));
-                if (auto* const busy = dynamic_cast<NotIdle*>(&error)) {
-                    if (!error.report().tags.empty()) busy->append(" since an earlier attempt, which the report shows");
-                    state_->say_who_holds(*busy);
-                }
+                going.report = state_->with_room_for_all(
+                    {&out, &in, options.room_within}, [&] { return state_->exchange_now(leaving, entering, options); });
+            } catch (NotIdle& busy) {
+                if (!busy.report().tags.empty()) busy.append(" since an earlier attempt, which the report shows");
+                state_->say_who_holds(busy);
                 throw;
             }
         });

@@ -128,6 +128,29 @@ class SaverState {
             }
         }
     }
+    /// As above, for an operation of many tags, which may have done some of them when it throws. Returns the report of
+    /// all tries; an exception carries that too.
+    Report with_room_for_all(const Tried& tried, FunctionRef<Report()> act) {
+        Report earlier; // of tries that failed later for lack of room
+        Report report;
+        try {
+            with_room(tried, [&] {
+                for (TagReport& row : earlier.tags) row.held_bytes = 0; // this try reports what is held now
+                earlier.held_bytes = 0;
+                try {
+                    translated([&] { report = act(); });
+                } catch (const Error& error) {
+                    earlier.add(error.report());
+                    throw;
+                }
+            });
+        } catch (Error& error) { // including exceptions of on_reclaim
+            if (!earlier.tags.empty()) error.attach(std::move(earlier));
+            throw;
+        }
+        report.add(earlier);
+        return report;
+    }
     /// Makes room without the help of the program: see Relief. Returns whether there may be room now.
     bool relieve(int device, Tried& tried) {
         return tried.relief.again(
