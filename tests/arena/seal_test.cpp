@@ -11,8 +11,9 @@ using namespace memsaver;
 
 constexpr std::size_t page = 64_KiB;
 
-struct Sealed {
-    Sealed() {
+template <class Policy>
+struct SealedWith {
+    SealedWith() {
         std::memset(block, 1, 4 * page);
         arena.deallocate(second, already_idle);
         seal();
@@ -36,11 +37,13 @@ struct Sealed {
     }
 
     FaultyDriver<HostDriver> driver{HostDriver{64 * page, {.granularity = page}}};
-    TaggedArena<FaultyDriver<HostDriver>, HostBackup> arena{driver, "sealed"};
+    TaggedArena<FaultyDriver<HostDriver>, Policy> arena{driver, "sealed"};
     void* block = arena.allocate(4 * page);
     void* second = arena.allocate(2 * page);
     detail::ArenaCore::Contents contents{};
 };
+
+using Sealed = SealedWith<HostBackup>;
 
 TEST_CASE("seal: its contents are all extents and live blocks, and blocks come from other pages") {
     Sealed f;
@@ -100,6 +103,17 @@ TEST_CASE("seal: pages that a pause could not release are not written by a resum
     CHECK(static_cast<const unsigned char*>(f.block)[3 * page] == 1);
     CHECK(f.writable(f.block));
     CHECK(f.in_sealed(f.arena.allocate(page))); // the addresses are of private pages again
+}
+
+TEST_CASE("seal: nor do they come back for reading only where a resume writes nothing") {
+    SealedWith<Discard> f;
+    f.driver.fail({.call = Call::release, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS(f.arena.pause(), Error);
+    CHECK_THROWS_AS(f.arena.resume(), Error);
+    CHECK(f.arena.usage().state == "paused");
+    f.driver.heal();
+    f.arena.resume();
+    CHECK(f.writable(f.block));
 }
 
 TEST_CASE("seal: what one pause saved of sealed and of other memory with a policy of its own is counted once") {

@@ -243,7 +243,11 @@ public:
         core.recover();
         bool sealed = false; // if published pages could not be released, bytes would come back into what others read
         for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i) sealed |= each->sealed;
-        (void)(sealed ? core.retry_leftovers(row_.released_bytes) : core.retry_attic(row_.released_bytes)); // or later
+        if (sealed) {
+            core.check_of_tag(core.retry_leftovers(row_.released_bytes), "release published pages");
+        } else {
+            (void)core.retry_attic(row_.released_bytes); // or later
+        }
         core.drop_dead();
         begin();
         try { // pages that were handed over, and could not be unmapped then
