@@ -413,9 +413,10 @@ public:
             for (;; residents.wait_for_change(lock, deadline)) {
                 if (used_among(tags) != nullptr)
                     residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
-                if (!any_in(tags, claimed)) break;
+                const auto other = std::find_if(tags.begin(), tags.end(), claimed);
+                if (other == tags.end()) break;
                 if (deadline && std::chrono::steady_clock::now() >= *deadline) {
-                    not_idle({"tag ", in_quotes(tags.front()->tag),
+                    not_idle({"tag ", in_quotes((*other)->tag),
                               " was still being paused when the timeout expired; nothing has changed"});
                 }
             }
