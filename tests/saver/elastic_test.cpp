@@ -599,6 +599,21 @@ TEST_CASE_FIXTURE(OnSaver,
     CHECK(saver.bytes_to_resume("kv") == step);
 }
 
+TEST_CASE("elastic: a resize that has to make room commits what is lacking by then") {
+    const Checked machine{host_machine};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("kv");
+    Elastic kv = arena.elastic(1_GiB, steps);
+    kv.commit(0, 2 * step);
+    arena.deallocate(arena.allocate(1_MiB)); // the device is waited for if room is lacking
+    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+    Stuck growing{machine.driver, Call::drain, [&] { kv.resize(4 * step); }};
+    kv.resize(0, already_idle);
+    growing.go_on();
+    CHECK(kv.committed_bytes() == 4 * step);
+    CHECK(saver.owns(kv.data()));
+}
+
 TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked") {
     int asked = 0;
     int no_room = 0;

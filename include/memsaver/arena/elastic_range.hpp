@@ -107,7 +107,10 @@ public:
     /// Misuse (empty, beyond the range, any of the range paused, closed), OutOfMemory, OutOfHostMemory, or the error of
     /// a failing driver call; then nothing has changed. Waits for an operation that is in progress, and for work that
     /// an earlier release of these steps waits for.
-    void commit(std::size_t offset, std::size_t bytes) { commit(outward("commit", offset, bytes)); }
+    void commit(std::size_t offset, std::size_t bytes) {
+        const Range part = outward("commit", offset, bytes);
+        commit("commit", [&] { return part; });
+    }
 
     /// Releases the memory of a part, paused or not. Rounds inward to whole steps. The pages are released at once with
     /// `idle`, otherwise once all work submitted to the device before this call, or the mark, has completed. Throws
@@ -126,15 +129,13 @@ public:
     /// If byte `bytes - 1` lies behind the last step with memory, commits the steps from there up to that byte.
     /// Otherwise returns false if there is something to release. Throws as `commit`.
     bool grow(std::size_t bytes) {
-        Range more;
-        {
-            const auto turn = begin("resize");
-            const auto [grown, rest] = resizing(bytes);
-            more = grown;
-            if (more.bytes == 0) return steps(rest, true).empty();
-        }
-        commit(more);
-        return true;
+        bool done = true;
+        commit("resize", [&] {
+            const auto [more, rest] = resizing(bytes);
+            done = more.bytes != 0 || steps(rest, true).empty();
+            return more;
+        });
+        return done;
     }
     /// Releases the steps behind the first `bytes`, rounded up. Throws as `release`.
     void shrink(std::size_t bytes, const FreeOrder& order) {
@@ -175,10 +176,13 @@ private:
         core_.give_up_failed_arrival(); // its pages lie at addresses that count as paused
         return turn;
     }
-    void commit(Range part) {
+    /// Commits the part that `which()` returns, with the turn held; it may be empty.
+    void commit(const char* what, FunctionRef<Range()> which) {
         bool room = false; // set once a failure may be due to lack of memory
         const auto try_it = [&] {
-            const auto turn = begin("commit");
+            const auto turn = begin(what);
+            const Range part = which();
+            if (part.bytes == 0) return;
             const std::vector<Range> missing = steps(part, false);
             {
                 const std::lock_guard lock{core_.mutex_};
