@@ -1,4 +1,6 @@
 // Resuming an arena: same addresses, correct bytes, all or nothing.
+#include "memsaver/arena/arena.hpp"
+
 #include "support/machines.hpp"
 
 namespace arena_resume_test {
@@ -37,6 +39,22 @@ TEST_CASE_FIXTURE(OnMachine, "with nothing to resume, a margin is no reason to r
     CHECK_THROWS_AS((void)arena.allocate(8_MiB), OutOfMemory);
     (void)arena.pause();
     CHECK_THROWS_AS((void)arena.resume(), OutOfMemory);
+}
+
+TEST_CASE("bytes that others keep are no bytes to resume, nor are those in which no block lives") {
+    const Checked machine;
+    ArenaOf<> arena{machine.driver, "reader", Discard{}, {.single_handle = true}};
+    void* const borrowed = arena.allocate(6_MiB);
+    const std::size_t shared = arena.usage().mapped_bytes; // all in one handle
+    (void)arena.allocate(shared);
+    arena.core().set_borrowed(shared);
+    (void)arena.allocate(4 * shared);
+    const std::size_t own = arena.usage().mapped_bytes - 2 * shared;
+    (void)arena.pause();
+    CHECK(arena.bytes_to_resume() == own);
+    arena.deallocate(borrowed);
+    CHECK(arena.bytes_to_resume() == own);
+    (void)arena.resume();
 }
 
 TEST_CASE("saved bytes are freed with their last block, whichever pause saved them" * on_machines) {

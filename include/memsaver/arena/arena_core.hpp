@@ -628,8 +628,11 @@ public:
         for (const auto& memory : memories_) {
             if (memory->state != Memory::State::paused) continue;
             paused.push_back(memory.get());
-            for (const Extent& extent : memory->extents) bytes += extent.owns ? 0 : extent.bytes - bytes_kept(extent);
-            for (const Range& dead : dead_ranges(*memory)) bytes -= std::min(bytes, dead.bytes);
+            std::vector<Range> lacking;
+            for (const Extent& extent : memory->extents) {
+                if (!extent.owns && bytes_kept(extent) == 0) lacking.push_back(extent.range());
+            }
+            for (const Range& range : without(lacking, dead_ranges(*memory))) bytes += range.bytes;
         }
         if (bytes != 0) each_scratch(paused, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
         return bytes;
