@@ -409,7 +409,7 @@ MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const ch
 MEMSAVER_API memsaver_result memsaver_allocate(memsaver_saver* saver, const char* tag, size_t bytes, size_t alignment,
                                                void** pointer) MEMSAVER_NOEXCEPT;
 /// Like memsaver_allocate(), for work on `stream`. Reuses at once, without waiting, a block of about the same size that
-/// this thread has freed with this stream. Other streams must be ordered after `stream`.
+/// was freed with this stream. Other streams must be ordered after `stream`.
 MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const char* tag, size_t bytes,
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
 
@@ -417,8 +417,8 @@ MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const c
 /// work submitted to the device before this call has completed. Does not wait, except for plain memory. Null is a
 /// no-op. MEMSAVER_MISUSE if `pointer` is not a live block.
 MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
-/// Frees a block. It is reused once `stream`, of any device of this saver, has completed all work submitted to it
-/// before this call.
+/// Frees a block. It is reused once `stream`, of the block's device, has completed all work submitted to it before this
+/// call. MEMSAVER_MISUSE if the stream is known to be of another device.
 MEMSAVER_API memsaver_result memsaver_deallocate_on(memsaver_saver* saver, void* pointer,
                                                     void* stream) MEMSAVER_NOEXCEPT;
 /// Frees a block and allows its immediate reuse. The caller guarantees that no work touches it any more.

@@ -358,8 +358,8 @@ class Saver:
 
         alignment: a power of two; 0: 256.
         stream: None: the memory is usable on every stream at once. Otherwise it is for work on that stream: a block of
-            about the same size that this thread has freed with the stream is reused at once, without waiting, and other
-            streams must be ordered after it.
+            about the same size that was freed with the stream is reused at once, without waiting, and other streams
+            must be ordered after it.
 
         Returns the address; 0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a
         region.

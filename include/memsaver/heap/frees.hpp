@@ -52,7 +52,7 @@ public:
     Frees& operator=(const Frees&) = delete;
     ~Frees() = default;
 
-    // --- deallocation, in three steps: `number`, `record` without the lock, `wait_for_stream` ---
+    // --- deallocation, in three steps: `number`, `record` without the lock, `after_stream` ---
 
     /// A place in a stream, at which a block was freed. Closes an event that it still has when it is destroyed, which
     /// must be without the lock.

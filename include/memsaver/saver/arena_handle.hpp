@@ -33,9 +33,9 @@ public:
     /// stream may use the block immediately. Throws OutOfMemory, OutOfHostMemory, or Misuse (0 bytes, tag's capacity
     /// exceeded, closed).
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = detail::Request::default_alignment) const;
-    /// As above, for work of `stream`: reuses a block of about this size that was freed with this stream, without
-    /// waiting for its work. Blocks that this thread freed are reused first; those of other threads before the arena
-    /// grows. The caller must order other streams' work on the block after `stream`.
+    /// As above, for work of `stream`: reuses a block of about this size that was freed with this stream,
+    /// whichever thread freed it, without waiting for its work. The caller must order other streams' work on the block
+    /// after `stream`.
     [[nodiscard]] void* allocate(std::size_t bytes, StreamRef stream,
                                  std::size_t alignment = detail::Request::default_alignment) const;
 

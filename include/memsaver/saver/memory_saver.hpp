@@ -99,8 +99,8 @@ public:
     /// Frees a block of any tag, paused or active. As safe as cudaFree: the block is not reused until all work
     /// submitted to the device before this call has completed. Does not wait, except for plain memory. Null is a no-op.
     void deallocate(void* pointer) { used().deallocate(pointer, {}); }
-    /// As above, but the block can be reused once `stream` has completed all work submitted to it before this call. The
-    /// stream may belong to any device of this saver.
+    /// As above, but the block can be reused once `stream` has completed all work submitted to it before this call.
+    /// Misuse if the stream is known to be of another device than the block.
     void deallocate(void* pointer, StreamRef stream) {
         used().deallocate(pointer, {detail::FreeOrder::Kind::stream, stream});
     }
