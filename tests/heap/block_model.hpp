@@ -35,7 +35,7 @@ inline Ranges free_ranges(BlockAllocator& blocks, std::size_t bytes) {
 struct Snapshot {
     explicit Snapshot(BlockAllocator& blocks)
         : free{free_ranges(blocks, 0)}, sums{blocks.live_bytes(), blocks.live_blocks(), blocks.free_bytes()} {
-        blocks.for_each_live([&](const Block& block) { live.emplace(block.serial, block.address); });
+        blocks.for_each_saved([&](const Block& block) { live.emplace(block.serial, block.address); });
     }
     bool operator==(const Snapshot&) const = default;
 
@@ -132,7 +132,7 @@ public:
         }
         CHECK(blocks.live_blocks() == live);
         CHECK(blocks.live_bytes() == live_bytes);
-        blocks.for_each_live([&](const Block& block) {
+        blocks.for_each_saved([&](const Block& block) {
             CHECK(taken_.count(block.address) == 1);
             CHECK_FALSE(taken_.at(block.address).freed);
             live -= 1;

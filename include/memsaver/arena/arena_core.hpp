@@ -46,7 +46,6 @@
 namespace memsaver::inline v0_3::detail {
 
 class ElasticRange;
-class GraphKeeps; // graph_keeps.hpp
 
 /// The right to run an operation on an arena. Like a mutex, but held across waits, copies and driver calls, so code
 /// that must be fast (`allocate`, `deallocate`, `usage`) never takes it.

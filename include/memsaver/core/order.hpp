@@ -103,12 +103,12 @@ public:
 };
 
 /// When a freed block may be reused: after all work submitted to the device so far (the default), after one stream's
-/// work, after another device's work, at once, or never while a graph in which it was freed may be replayed.
+/// work, at once, or never while a graph in which it was freed may be replayed.
 struct FreeOrder {
-    enum class Kind : unsigned char { device, stream, marked, idle, replayed };
+    enum class Kind : unsigned char { device, stream, idle, replayed };
     Kind kind = Kind::device;
     StreamRef stream{};
-    /// For `marked`: work of a stream that the arena's driver cannot query.
+    /// For elastic memory that is released `after(...)`: the work to wait for instead of the device's.
     std::shared_ptr<const WorkMark> mark{};
 };
 

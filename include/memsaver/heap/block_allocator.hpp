@@ -330,14 +330,6 @@ public:
         });
     }
 
-    /// Calls `visit(block)` for every live block.
-    template <class Visit>
-    void for_each_live(Visit&& visit) const {
-        for (const Block& block : nodes_) {
-            if (block.state == Block::State::live) visit(block);
-        }
-    }
-
     /// Calls `visit(block)` for every block whose bytes matter: those that are live, and those that graphs keep.
     template <class Visit>
     void for_each_saved(Visit&& visit) const {

@@ -761,8 +761,4 @@ MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& sta
     tell_ignored(state_->options_.events, arena.tag(), arena.device(), status, what);
 }
 
-// --- making room ---
-
-// --- helpers of operations ---
-
 } // namespace memsaver::inline v0_3::detail

@@ -494,7 +494,7 @@ class SaverState {
             marks.push_back(std::make_shared<StreamMark>(driver, stream));
         }
         for (const EventRef event : order.events()) marks.push_back(std::make_shared<StreamMark>(whose(event), event));
-        return {FreeOrder::Kind::marked, {}, std::make_shared<AllMarks>(std::move(marks))};
+        return {FreeOrder::Kind::device, {}, std::make_shared<AllMarks>(std::move(marks))};
     }
     /// Returns the devices that an order may name in addition to those of the tags concerned.
     std::vector<AnyDriver> others_for(const Order& order) {
