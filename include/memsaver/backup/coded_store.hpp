@@ -300,7 +300,7 @@ private:
             for (const Unit& chunk : group) {
                 area += area_of(chunk.bytes);
                 if (area > most_area() || pieces.back().units.size() == most_chunks()) {
-                    pieces.emplace_back();
+                    pieces.push_back({});
                     area = area_of(chunk.bytes);
                 }
                 pieces.back().units.push_back(chunk);

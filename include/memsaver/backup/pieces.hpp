@@ -132,7 +132,7 @@ inline std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t c
             const Unit part{unit.device, unit.location, std::min(unit.bytes, room)};
             const bool together = !pieces.empty() && pieces.back().location() / cell == part.location / cell &&
                                   !apart(pieces.back().units.back(), part);
-            if (!together) pieces.emplace_back();
+            if (!together) pieces.push_back({});
             pieces.back().units.push_back(part);
             unit = {unit.device + part.bytes, unit.location + part.bytes, unit.bytes - part.bytes};
         }

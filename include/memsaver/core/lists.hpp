@@ -27,6 +27,14 @@ template <class List, class T>
     return any_in(list, [&](const auto& each) { return each == value; });
 }
 
+/// The first element for which the predicate holds, or null.
+template <class List, class Predicate>
+[[nodiscard]] auto* first_in(List&& list, Predicate holds) {
+    for (auto& each : list)
+        if (holds(each)) return &each;
+    return static_cast<decltype(&*list.begin())>(nullptr);
+}
+
 /// Erases the elements for which the predicate holds; the others keep their order.
 template <class T, class Predicate>
 void erase_in(std::vector<T>& list, Predicate holds) {

@@ -569,7 +569,7 @@ inline void SaverState::say_no_room(OutOfMemory& error, int device, const std::v
         bool could_pause = false;
         for (const Holder& row : rows) {
             if (row.device != device) continue;
-            there.push_back(row);
+            there.push_back(Holder{row}); // the same function as in holders()
             if (!tags_.residents().in_play() && wanted.names().empty() && how == nullptr) there.back().state.clear();
             mapped += row.bytes;
             if (!options_.enabled) continue; // plain memory is never paused

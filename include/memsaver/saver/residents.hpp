@@ -413,8 +413,8 @@ public:
             for (;; residents.wait_for_change(lock, deadline)) {
                 if (used_among(tags) != nullptr)
                     residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
-                const auto other = std::find_if(tags.begin(), tags.end(), claimed);
-                if (other == tags.end()) break;
+                const auto* const other = first_in(tags, claimed);
+                if (other == nullptr) break;
                 if (deadline && std::chrono::steady_clock::now() >= *deadline) {
                     not_idle({"tag ", in_quotes((*other)->tag),
                               " was still being paused when the timeout expired; nothing has changed"});
@@ -549,8 +549,8 @@ private:
     }
     /// Returns the first of these tags that is in use, or null.
     [[nodiscard]] static const Resident* used_among(const ResidentList& tags) noexcept {
-        const auto used = std::find_if(tags.begin(), tags.end(), [](const auto& tag) { return tag->users != 0; });
-        return used != tags.end() ? used->get() : nullptr;
+        const auto* const used = first_in(tags, [](const auto& tag) { return tag->users != 0; });
+        return used != nullptr ? used->get() : nullptr;
     }
     /// Waits until none of these tags is in use, and lets no new use of them begin meanwhile; see Claim.
     void await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags, const Deadline& deadline,
@@ -616,7 +616,7 @@ private:
     /// Returns whether it is this waiter's turn to move tags.
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept {
         if (mover_ != nullptr || me.holds_) return mover_ == nullptr;
-        const auto first = std::find_if(queue_.begin(), queue_.end(), [&](const Waiter* each) {
+        const auto* const first = first_in(queue_, [&](const Waiter* each) {
             return each == &me || (!each->holds_ && !each->aside_ && !blocked(each->tags_, false));
         });
         return *first == &me;
