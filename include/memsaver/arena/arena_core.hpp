@@ -570,15 +570,10 @@ public:
     [[nodiscard]] std::size_t mapped_bytes() const noexcept {
         return physical_bytes_.load() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
     }
-    /// Returns those that a pause of everything would give back.
+    /// Returns those that a pause of everything may give back: of published pages it does if its hooks withdraw them.
     [[nodiscard]] std::size_t bytes_to_pause() const noexcept {
-        const std::lock_guard lock{mutex_};
-        std::size_t bytes = mapped_bytes();
-        for (const auto& memory : memories_) {
-            if (memory->state != Memory::State::active) continue; // an operation has it in hand
-            for (const Extent& extent : memory->extents) bytes -= std::min(bytes, bytes_kept(extent));
-        }
-        return bytes;
+        const std::size_t bytes = mapped_bytes();
+        return bytes - (borrowed_ <= bytes ? borrowed_ : 0);
     }
     /// Returns whether freed blocks or released pages wait for device work.
     [[nodiscard]] bool anything_waits() {
