@@ -426,7 +426,7 @@ def check_options(tree):
     """The page of options lists every option of every options structure, in the order of declaration, with its default."""
     path, listed = tree.root / OPTIONS_PAGE, {}
     page = path.read_text(encoding="utf-8") if path.exists() else ""
-    for name, rows in re.findall(r"^### `(\w+)(?:<\w+>)?`\n(.*?)(?=^##|\Z)", page, re.M | re.S):
+    for name, rows in re.findall(r"^\| \*\*`(\w+)(?:<\w+>)?`\*\* \|[^\n]*\n(.*?)(?=^\| \*\*|^##|\Z)", page, re.M | re.S):
         listed[name] = dict(re.findall(r"^\| `(\w+)` \| ?`?([^|]*?)`? ?\|", rows, re.M))
     declared = dict(one for text in tree.headers.values() for one in options_of(text))
     for name in sorted(declared.keys() | listed.keys()):

@@ -243,7 +243,7 @@ struct HiddenOptions {
 };
 } // namespace detail
 """
-        page = """### `PauseOptions`\n\n| option | default | |\n|---|---|---|\n| `order` | | what to wait for |
+        page = """| option | default | |\n|---|---|---|\n| **`PauseOptions`** | | `pause(tags)` |\n| `order` | | what to wait for |
 | `threads` | `8` | how many |\n| `who` | `"a thread"` | in errors |\n| `done` | | called at the end |\n"""
         self.write("include/memsaver/driver/cuda_api.hpp", header("<dlfcn.h>", '"memsaver/core/core.hpp"', body=options))
         self.assert_found("PauseOptions is missing")
@@ -252,7 +252,7 @@ struct HiddenOptions {
         rows = page.splitlines()[-4:]
         for wrong, says in ((page.replace("`8`", "`9`"), "threads"), (page.replace("| `done` | | called at the end |\n", ""), "done"),
                             (page.replace("\n".join(rows[:2]), "\n".join(rows[1::-1])), "the order of its options"),
-                            (page + "### `Other`\n", "Other is no options of a header")):
+                            (page + "| **`Other`** | | |\n", "Other is no options of a header")):
             self.write(check_tree.OPTIONS_PAGE, wrong)
             self.assert_found(says)
 
