@@ -559,7 +559,7 @@ public:
     void set_margin(std::size_t bytes) noexcept { margin_.store(bytes); }
     [[nodiscard]] std::size_t margin() const noexcept { return margin_.load(); }
     /// Before any allocation. A handle of exactly this size is a publication that others keep.
-    void set_borrowed(std::size_t bytes) noexcept { borrowed_ = bytes; }
+    void set_borrowed(std::size_t bytes) noexcept { borrowed_.store(bytes); }
     /// What is sealed is kept as long as this lives. Requires the turn.
     void set_published(std::weak_ptr<const void> publication) noexcept {
         const std::lock_guard lock{mutex_};
@@ -573,7 +573,8 @@ public:
     /// Returns those that a pause of everything may give back: of published pages it does if its hooks withdraw them.
     [[nodiscard]] std::size_t bytes_to_pause() const noexcept {
         const std::size_t bytes = mapped_bytes();
-        return bytes - (borrowed_ <= bytes ? borrowed_ : 0);
+        const std::size_t borrowed = borrowed_.load();
+        return bytes - (borrowed <= bytes ? borrowed : 0);
     }
     /// Returns whether freed blocks or released pages wait for device work.
     [[nodiscard]] bool anything_waits() {
@@ -911,7 +912,7 @@ private:
 
     /// Returns the bytes of an extent that others have too: releasing it frees none.
     [[nodiscard]] std::size_t bytes_kept(const Extent& extent) const noexcept {
-        return extent.bytes == borrowed_ || (extent.sealed && !published_.expired()) ? extent.bytes : 0;
+        return extent.bytes == borrowed_.load() || (extent.sealed && !published_.expired()) ? extent.bytes : 0;
     }
     Status create(Extent& extent) noexcept {
         const Status status = driver_.create(extent.bytes, extent.pages);
@@ -1644,7 +1645,7 @@ private:
     std::atomic<bool> unsettled_{false};
     std::atomic<std::size_t> capacity_;
     std::atomic<std::size_t> margin_;
-    std::size_t borrowed_ = 0;
+    std::atomic<std::size_t> borrowed_{0};
     std::weak_ptr<const void> published_;
     std::atomic<std::size_t> physical_bytes_{0}; // of all handles
     std::atomic<std::size_t> peak_bytes_{0};

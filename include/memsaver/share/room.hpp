@@ -45,9 +45,9 @@ public:
     static constexpr std::chrono::milliseconds ask_again{50};
     /// How long a member that says that it is giving room may take.
     static constexpr std::chrono::seconds gives_within{10};
-    /// How often one that waits, or is giving, says so at least; who has not for longer may be stopped, and is passed
-    /// by.
+    /// How often one that waits, or is giving, says so at least.
     static constexpr std::chrono::milliseconds says_so{200};
+    /// One that waits, and has not said so for so long, may be stopped: it is passed by.
     static constexpr std::chrono::seconds silent_after{2};
     /// How long pages wait for more of them.
     static constexpr std::chrono::milliseconds pages_wait{100};
