@@ -161,7 +161,7 @@ class SaverState {
                     if (member->driver.device() != device) continue;
                     any = member->arena->wait_for_copies(tried.until) || any;
                 }
-                return any;
+                return any || make_room(device, false, tried.seen); // of one that ended just before
             });
     }
     /// Makes room: also evicts, asks the program, or waits a while. Returns false, and says in the error who holds the
