@@ -248,7 +248,13 @@ TEST_CASE("share: who has used its memory since it took some is not taken for id
     const Lending lent_b = two.lend(b);
     void* const in_a = fill(a, "weights", 20 * page, 1);
     (void)fill(b, "weights", 20 * page, 2);
-    std::this_thread::sleep_for(5ms); // more than what is taken for the same time
+    const auto all_heard = [&] {
+        const auto members = three.members();
+        return std::count_if(members.begin(), members.end(), [](const auto& each) { return each.held_bytes != 0; }) ==
+               2;
+    };
+    REQUIRE(soon(all_heard));
+    std::this_thread::sleep_for(100ms); // more than a message takes
     { const Use use = a.use("weights"); }
     std::this_thread::sleep_for(5ms);
     (void)c.arena("big").allocate(30 * page);
