@@ -29,6 +29,7 @@ import random
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -272,6 +273,7 @@ class Run:
         self.about, self.rows, self.failed = about, [], False
         self.context, self.expected, self.servers, self.share = machine(), {}, [], None
         self.folder = about.work or about.build
+        self.place = "host" if about.cpu else "gpu"  # GGML_MEMSAVER with memsaver
         self.end = time.monotonic() + about.deadline
         self.host_before = host_available()
         self.files = self.make_files()
@@ -324,6 +326,11 @@ class Run:
         server.await_ready()
         return server
 
+    def start_alone(self, model, where):
+        """Starts a server of one model, without a router; `where`: GGML_MEMSAVER."""
+        arguments = [part for name, value in self.options(model).items() for part in (f"--{name}", value)]
+        return self.start(f"alone-{model}-{where}", arguments, {"GGML_MEMSAVER": where})
+
     def stop(self, servers):
         for server in servers:
             server.process.terminate()
@@ -349,22 +356,37 @@ class Run:
         """Each model served alone, without memsaver: the tokens that all others must give. And what one takes with it."""
 
         def one(model):
-            arguments = [part for name, value in self.options(model).items() for part in (f"--{name}", value)]
-            server = self.start(f"alone-{model}", arguments, {"GGML_MEMSAVER": "off"})
+            server = self.start_alone(model, "off")
             for number in range(PROMPTS):
                 self.ask(server, model, number)
             self.stop([server])
-            return arguments
 
         with concurrent.futures.ThreadPoolExecutor(self.about.room) as pool:
-            arguments = list(pool.map(one, range(len(self.names))))[0]
+            list(pool.map(one, range(len(self.names))))
         before = device_used()
-        server = self.start("alone", arguments, {"GGML_MEMSAVER": "host" if self.about.cpu else "gpu"})
+        server = self.start_alone(0, self.place)
         good = self.ask(server, 0, 0)[1]
         self.held = sum(arena["mapped_bytes"] for arena in server.say("GET", "/memory")["memory"]["arenas"])
         self.beside = 0 if self.about.cpu else device_used() - before - self.held  # its context
         self.stop([server])
         self.row("alone", good, models=len(self.names), held_bytes=self.held, beside_bytes=self.beside)
+
+    def generation(self, turns=40, tokens=128):
+        """Generation of model 0 by two servers that take turns, each alone on its device for that long: speeds of one
+        server differ by several percent from answer to answer, and from minute to minute."""
+        servers = {side: self.start_alone(0, of) for side, of in (("memsaver", self.place), ("unmodified", "off"))}
+        self.ask(servers["memsaver"], 0, 0)
+        servers["memsaver"].say("POST", "/sleep", {})
+        speeds = {side: [] for side in servers}
+        for turn in range(turns + 2):
+            for side in sorted(servers, reverse=turn % 2):
+                speed = servers[side].ask(self.names[0], self.prompts[0][0], tokens)[2]["predicted_per_second"]
+                if turn > 1:  # the first wakes it and captures graphs
+                    speeds[side].append(speed)
+        self.stop(list(servers.values()))
+        of = {side: statistics.median(all_of) for side, all_of in speeds.items()}
+        spread = {f"{side}_{what}": percentile(speeds[side], share) for side in speeds for what, share in (("p10", 0.1), ("p90", 0.9))}
+        self.row("generation", turns=turns, tokens=tokens, **of, **spread, ratio=of["memsaver"] / of["unmodified"])
 
     def start_router(self, side):
         """Starts the router, and asks each model once."""
@@ -379,7 +401,7 @@ class Run:
             room = (about.room + 0.5) * self.held
             beside = (len(self.names) + 1) * self.beside + MARGIN
             self.share = Share(about.keeper, None if about.cpu else int(room + beside))
-            environment = {"GGML_MEMSAVER": "host" if about.cpu else "gpu", "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": str(PUBLISHED_AFTER),
+            environment = {"GGML_MEMSAVER": self.place, "GGML_MEMSAVER_SHARE": str(self.share.folder), "GGML_MEMSAVER_PUBLISH": str(PUBLISHED_AFTER),
                            "GGML_MEMSAVER_MARGIN_MIB": "0" if about.cpu else str(MARGIN >> 20), "GGML_MEMSAVER_HOST_MACHINE": self.share.folder.name,
                            "GGML_MEMSAVER_HOST_MIB": str(int(room) >> 20)}
         router = self.start(side, arguments, environment)
@@ -392,15 +414,13 @@ class Run:
         return router
 
     def one_model(self, side, router):
-        """Time to first token of model 0, awake and asleep; generation."""
+        """Time to first token of model 0, awake and asleep."""
         name, cycles = self.names[0], self.about.cycles
         give_back = router.sleep if side == "memsaver" else router.unload
         self.ask(router, 0, 0)
         awake = [self.ask(router, 0, turn % PROMPTS) for turn in range(cycles)]
         same = sum(good for _, good in awake)
         self.row(f"{side}/awake", same == cycles, count=cycles, identical=same, **told([first for first, _ in awake]))
-        speeds = [router.ask(name, self.prompts[0][0], 128)[2].get("predicted_per_second", 0.0) for _ in range(12)]
-        self.row(f"{side}/generation", tokens_per_second=max(speeds))
         end, asleep, giving = time.monotonic() + self.about.seconds / 4, [], []
         while len(asleep) < cycles and (time.monotonic() < end or len(asleep) < 3):
             giving.append(give_back(name))
@@ -490,6 +510,7 @@ class Run:
         if not about.cpu and (speed := plain_copy_gb_per_second()):
             self.row("plain copy", gb_per_second=speed)
         self.alone()
+        self.generation(*((4, 16) if about.cpu else ()))
         for side in about.sides.split(","):
             try:
                 self.side(side)
