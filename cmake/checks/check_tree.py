@@ -63,7 +63,8 @@ ENDS_PROCESS = re.compile(
 )
 TEST_CASE = re.compile(r"^\s*(TEST_CASE|TEST_CASE_TEMPLATE|TEST_CASE_FIXTURE|SCENARIO)\w*\s*\(", re.MULTILINE)
 # Tokens that may begin a declaration of an .ipp file, in addition to the library's definitions.
-NO_DEFINITION = re.compile(r"(namespace|using|static_assert|class|struct|union|enum|concept|inline const(expr|init))\b(?!.*\boperator\b)")
+NO_DEFINITION = re.compile(
+    r"(namespace|using|static_assert|class|struct|union|enum|concept|inline const(expr|init)|MEMSAVER_\w+_CALLS)\b(?!.*\boperator\b)")
 
 
 def code_of(text):

@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/driver/device.hpp"
+#include "memsaver/driver/device_calls.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -61,129 +62,16 @@ public:
         device_->name_addresses(address, bytes, name);
     }
 
-    Status granularity(std::size_t& bytes) const noexcept { return device_->granularity(bytes); }
-    Status memory(DeviceMemory& memory) const noexcept { return device_->memory(memory); }
-    Status reserve(std::size_t bytes, std::size_t alignment, Address& address) const noexcept {
-        return device_->reserve(bytes, alignment, address);
-    }
-    Status unreserve(Address address, std::size_t bytes) const noexcept { return device_->unreserve(address, bytes); }
-    Status create(std::size_t bytes, PageHandle& pages) const noexcept { return device_->create(bytes, pages); }
-    Status release(PageHandle pages) const noexcept { return device_->release(pages); }
-    Status map(Address address, std::size_t bytes, PageHandle pages) const noexcept {
-        return device_->map(address, bytes, pages);
-    }
-    Status unmap(Address address, std::size_t bytes) const noexcept { return device_->unmap(address, bytes); }
+    Status owns_event(EventRef event, bool& yes) const noexcept { return device_->owns_event(event, yes); }
     Status drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) const noexcept {
         return device_->drop(address, bytes, pages, unmapped);
     }
-    Status allow_access(Address address, std::size_t bytes, Rights rights = Rights::read_write) const noexcept {
-        return device_->allow_access(address, bytes, rights);
-    }
-    Status take(std::size_t at_most, PageHandle& pages, std::size_t& got) const noexcept {
-        return device_->take(at_most, pages, got);
-    }
-    Status ask_for_room(std::size_t bytes, std::int64_t within) const noexcept {
-        return device_->ask_for_room(bytes, within);
-    }
-    Status create_shared(std::size_t bytes, PageHandle& pages) const noexcept {
-        return device_->create_shared(bytes, pages);
-    }
-    Status export_pages(PageHandle pages, int& descriptor) const noexcept {
-        return device_->export_pages(pages, descriptor);
-    }
-    Status import_pages(int descriptor, PageHandle& pages) const noexcept {
-        return device_->import_pages(descriptor, pages);
-    }
 
-    Status open_stream(StreamRef& stream) const noexcept { return device_->open_stream(stream); }
-    Status close_stream(StreamRef stream) const noexcept { return device_->close_stream(stream); }
-    Status open_event(StreamRef near, EventRef& event) const noexcept { return device_->open_event(near, event); }
-    Status close_event(EventRef event) const noexcept { return device_->close_event(event); }
-    Status record(EventRef event, StreamRef stream) const noexcept { return device_->record(event, stream); }
-    Status record_device(EventRef event) const noexcept { return device_->record_device(event); }
-    Status follow(StreamRef stream, EventRef event) const noexcept { return device_->follow(stream, event); }
-    Status query(EventRef event, bool& passed) const noexcept { return device_->query(event, passed); }
-    Status wait(EventRef event) const noexcept { return device_->wait(event); }
-    Status drain() const noexcept { return device_->drain(); }
-    Status capturing(StreamRef stream, bool& yes) const noexcept { return device_->capturing(stream, yes); }
-    Status lane(Direction direction, StreamRef& stream) const noexcept { return device_->lane(direction, stream); }
-    Status owns_stream(StreamRef stream, bool& yes) const noexcept { return device_->owns_stream(stream, yes); }
-    Status owns_event(EventRef event, bool& yes) const noexcept { return device_->owns_event(event, yes); }
-
-    Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) const noexcept {
-        return device_->copy_to_host(host, from, bytes, stream);
-    }
-    Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) const noexcept {
-        return device_->copy_to_device(to, host, bytes, stream);
-    }
-    Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) const noexcept {
-        return device_->fill(to, byte, bytes, stream);
-    }
-    Status reach_peer(Address address, std::size_t bytes) const noexcept { return device_->reach_peer(address, bytes); }
-    Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
-        return device_->copy_peer(to, from, bytes, stream);
-    }
-    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef stream) const noexcept {
-        return device_->copy_many(direction, parts, count, stream);
-    }
-    Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) const noexcept {
-        return device_->copy_by_kernel(to, from, bytes, stream);
-    }
-    Status run_kernel(const KernelRun& run, StreamRef stream) const noexcept {
-        return device_->run_kernel(run, stream);
-    }
-
-    Status allocate_plain(std::size_t bytes, Address& address) const noexcept {
-        return device_->allocate_plain(bytes, address);
-    }
-    Status free_plain(Address address) const noexcept { return device_->free_plain(address); }
-
-    Status begin_capture(StreamRef stream, CaptureMode mode) const noexcept {
-        return device_->begin_capture(stream, mode);
-    }
-    Status end_capture(StreamRef stream, GraphRef& graph) const noexcept { return device_->end_capture(stream, graph); }
-    Status update_graph(StreamRef stream, GraphRef& graph) const noexcept {
-        return device_->update_graph(stream, graph);
-    }
-    Status launch(GraphRef graph, StreamRef stream) const noexcept { return device_->launch(graph, stream); }
-    Status close_graph(GraphRef graph) const noexcept { return device_->close_graph(graph); }
-    Status follow_outside(StreamRef stream, EventRef event) const noexcept {
-        return device_->follow_outside(stream, event);
-    }
-
-    Status pool_memory(PoolRef pool, std::size_t& bytes) const noexcept { return device_->pool_memory(pool, bytes); }
-    Status trim_pool(PoolRef pool, std::size_t keep) const noexcept { return device_->trim_pool(pool, keep); }
-
-    Status map_host(std::size_t bytes, void*& pages) const noexcept { return device_->map_host(bytes, pages); }
-    Status unmap_host(void* pages, std::size_t bytes) const noexcept { return device_->unmap_host(pages, bytes); }
-    Status populate_host(void* pages, std::size_t bytes) const noexcept { return device_->populate_host(pages, bytes); }
-    Status host_available(std::size_t& bytes) const noexcept { return device_->host_available(bytes); }
-    Status pin_host(void* pages, std::size_t bytes) const noexcept { return device_->pin_host(pages, bytes); }
-    Status unpin_host(void* pages) const noexcept { return device_->unpin_host(pages); }
-
-    Status open_file(const char* directory, FileRef& file) const noexcept {
-        return device_->open_file(directory, file);
-    }
-    Status open_source(const char* path, bool direct, FileRef& file) const noexcept {
-        return device_->open_source(path, direct, file);
-    }
-    Status close_file(FileRef file) const noexcept { return device_->close_file(file); }
-    Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) const noexcept {
-        return device_->write_file(file, from, bytes, offset);
-    }
-    Status read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) const noexcept {
-        return device_->read_file(file, to, bytes, offset);
-    }
-    Status allocate_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
-        return device_->allocate_file(file, offset, bytes);
-    }
-    Status punch_file(FileRef file, std::size_t offset, std::size_t bytes) const noexcept {
-        return device_->punch_file(file, offset, bytes);
-    }
-    Status file_facts(FileRef file, FileFacts& facts) const noexcept { return device_->file_facts(file, facts); }
-    Status file_cached(FileRef file, std::size_t bytes, std::size_t offset, bool& yes) const noexcept {
-        return device_->file_cached(file, bytes, offset, yes);
-    }
+#define MEMSAVER_FORWARD(name, parameters, arguments, ...)                                                             \
+    Status name parameters const noexcept { return device_->name arguments; }
+    MEMSAVER_MACHINE_CALLS(MEMSAVER_FORWARD, MEMSAVER_FORWARD)
+    MEMSAVER_SYSTEM_CALLS(MEMSAVER_FORWARD)
+#undef MEMSAVER_FORWARD
 
 private:
     std::shared_ptr<Device> device_;

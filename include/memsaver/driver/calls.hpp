@@ -4,6 +4,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/driver/device_calls.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,22 +15,13 @@ namespace memsaver::inline v0_3 {
 /// The methods of Device that return a Status, except `identity` and `with_context`. `owns_event` is counted as
 /// `owns_stream`.
 enum class Call : unsigned char {
-    // clang-format off
-    granularity, memory, reserve, unreserve, create, release, map, unmap, allow_access,
-    open_stream, close_stream, open_event, close_event, record, record_device, follow, query, wait, drain, capturing,
-    copy_to_host, copy_to_device, fill,
-    allocate_plain, free_plain,
-    begin_capture, end_capture, update_graph, launch, close_graph,
-    follow_outside,
-    lane, map_host, unmap_host, populate_host, pin_host, unpin_host, host_available,
-    open_file, close_file, write_file, read_file, allocate_file, punch_file, open_source, file_facts, file_cached,
-    owns_stream, reach_peer, copy_peer, copy_many, copy_by_kernel, run_kernel, pool_memory, trim_pool,
-    take, ask_for_room, create_shared, export_pages, import_pages,
-    // clang-format on
+#define MEMSAVER_CALL(name, ...) name,
+    MEMSAVER_MACHINE_CALLS(MEMSAVER_CALL, MEMSAVER_CALL) MEMSAVER_SYSTEM_CALLS(MEMSAVER_CALL)
+#undef MEMSAVER_CALL
 };
 
 /// Number of values of Call, which start at 0.
-inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::import_pages) + 1;
+inline constexpr std::size_t call_kinds = static_cast<std::size_t>(Call::file_cached) + 1;
 
 /// The name of the method, such as "map".
 [[nodiscard]] const char* call_name(Call call) noexcept;

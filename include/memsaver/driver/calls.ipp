@@ -3,6 +3,7 @@
 
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/calls.hpp"
+#include "memsaver/driver/device_calls.hpp"
 
 #include <array>
 #include <cstddef>
@@ -13,22 +14,10 @@ namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE const char* call_name(Call call) noexcept {
     static constexpr std::array<const char*, call_kinds> names{
-        // clang-format off
-        "granularity", "memory", "reserve", "unreserve", "create", "release", "map", "unmap", "allow_access",
-        "open_stream", "close_stream", "open_event", "close_event", "record", "record_device", "follow", "query",
-        "wait", "drain", "capturing",
-        "copy_to_host", "copy_to_device", "fill",
-        "allocate_plain", "free_plain",
-        "begin_capture", "end_capture", "update_graph", "launch", "close_graph",
-        "follow_outside",
-        "lane", "map_host", "unmap_host", "populate_host", "pin_host", "unpin_host", "host_available",
-        "open_file", "close_file", "write_file", "read_file", "allocate_file", "punch_file",
-        "open_source", "file_facts", "file_cached",
-        "owns_stream", "reach_peer", "copy_peer", "copy_many", "copy_by_kernel", "run_kernel", "pool_memory", "trim_pool",
-        "take", "ask_for_room", "create_shared", "export_pages", "import_pages",
-        // clang-format on
+#define MEMSAVER_CALL(name, ...) #name,
+        MEMSAVER_MACHINE_CALLS(MEMSAVER_CALL, MEMSAVER_CALL) MEMSAVER_SYSTEM_CALLS(MEMSAVER_CALL)
+#undef MEMSAVER_CALL
     };
-    static_assert(names.back() != nullptr, "a call without a name");
     return names[static_cast<std::size_t>(call)];
 }
 

@@ -12,6 +12,7 @@
 #include "memsaver/driver/cuda_options.hpp"
 #include "memsaver/driver/device.hpp"
 #include "memsaver/driver/device_around.hpp"
+#include "memsaver/driver/device_calls.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/neighbours.hpp"
