@@ -211,6 +211,16 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
+TEST_CASE_FIXTURE(OnSaver, "compressed: bytes that are less than a piece are coded, too" * on_machines) {
+    if (no_codec_here()) return;
+    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(256_KiB);
+    write_bytes(machine.driver, block, thin(256_KiB, 1));
+    saver.pause("packed");
+    CHECK(row_of(saver, "packed").backed_up_bytes < 200_KiB);
+    saver.resume("packed");
+    CHECK(read_bytes(machine.driver, block, 256_KiB) == thin(256_KiB, 1));
+}
+
 TEST_CASE("compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
     if (no_codec_here()) return;
     const Checked machine;
@@ -501,6 +511,23 @@ TEST_CASE("compressed: bytes are moved out of one region of host memory at a tim
     arena.deallocate(first); // so that the pieces of a restore differ from those of the save
     saver.resume("tag");
     CHECK(read_bytes(driver, rest.data(), bytes.size()) == bytes);
+}
+
+TEST_CASE("HostBackup: bytes are moved out of one region of host memory at a time") {
+    const HostWith<SideBySide> driver{256_MiB};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
+    const Buffer<unsigned char> first{arena, 1_MiB};
+    saver.pause("tag"); // the first region
+    saver.resume("tag");
+    const Buffer<unsigned char> second{arena, 1_MiB};
+    REQUIRE(second.data() == first.data() + 1_MiB); // both are adjacent, there and here
+    write_bytes(driver, first.data(), noise(1_MiB, 1));
+    write_bytes(driver, second.data(), noise(1_MiB, 2));
+    saver.pause("tag");
+    saver.resume("tag");
+    CHECK(read_bytes(driver, first.data(), 1_MiB) == noise(1_MiB, 1));
+    CHECK(read_bytes(driver, second.data(), 1_MiB) == noise(1_MiB, 2));
 }
 
 TEST_CASE("compressed: a policy for one pause, and a tag that is dropped") {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <sched.h>
 
 namespace backup_crew_test {
 
@@ -185,12 +188,23 @@ TEST_CASE("Crew: if no thread can be started the work is done by the caller; if 
 }
 
 TEST_CASE("Crew: a node's processors are used if possible") {
+    const auto processors = [] {
+        cpu_set_t some;
+        return ::sched_getaffinity(0, sizeof some, &some) == 0 ? CPU_COUNT(&some) : 0;
+    };
+    const int all = processors();
+    const bool several_nodes = std::filesystem::exists("/sys/devices/system/node/node1");
     for (const int node : {-1, 0, 4711}) {
         std::atomic<int> ran{0};
+        std::atomic<int> on_all{0};
         Crew crew{{.threads = 2, .numa_node = node}};
-        crew.start(2, [&] { ++ran; });
+        crew.start(2, [&] {
+            ++ran;
+            if (processors() == all) ++on_all;
+        });
         crew.join();
         CHECK(ran == 2);
+        CHECK((on_all == 2 || several_nodes));
     }
     Crew none{{.threads = 0}}; // means one
     int ran = 0;

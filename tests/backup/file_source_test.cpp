@@ -156,6 +156,18 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: many ranges of many files in one block; 
     CHECK(cycle() >= size);
 }
 
+TEST_CASE_FIXTURE(OnModel, "FileSource: a block begins with the file that was loaded last" * on_machines) {
+    const std::string one = files.put("one", pattern(1_MiB, 1));
+    const std::string two = files.put("two", pattern(1_MiB, 2));
+    const Buffer<unsigned char> block{model, 2_MiB};
+    model.load(block.data() + 1_MiB, 1_MiB, one);
+    model.load(block.data(), 1_MiB, two);
+    saver.pause("model");
+    saver.resume("model");
+    CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 2));
+    CHECK(has_pattern(machine.driver, block.data() + 1_MiB, 1_MiB, 1));
+}
+
 TEST_CASE_FIXTURE(OnModel, "FileSource: blocks are allocated and freed" * on_machines) {
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -302,6 +314,7 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: write_backup takes bytes out of the file
         saver.write_backup(block.data() + offset, fresh.data(), count);
         std::memcpy(is.data() + offset, fresh.data(), count);
     }
+    CHECK(row_of(saver, "model").backed_up_bytes == 2'050'004);
     const BackupView view = saver.backup_view(block.data() + 4095, 2);
     CHECK(std::memcmp(view.data(), is.data() + 4095, 2) == 0);
     const BackupView all = saver.backup_view(block.data(), is.size()); // a copy: some of it is in a file
@@ -497,6 +510,18 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: a file that is truncated or written to w
     std::filesystem::last_write_time(path, time);
     saver.resume("model");
     CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == bytes);
+}
+
+TEST_CASE_FIXTURE(OnModel, "FileSource: a file that is written to while a view is made of it is an error") {
+    const std::string path = files.put("model", pattern(1_MiB, 1));
+    const Buffer<unsigned char> block{model, 1_MiB};
+    model.load(block.data(), 1_MiB, path);
+    saver.pause("model");
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call == Call::read_file) std::ofstream{path, std::ios::app} << 'x';
+    });
+    CHECK_THROWS_AS((void)saver.backup_view(block.data(), 1_MiB), SourceChanged);
+    machine.driver.on_call({});
 }
 
 TEST_CASE_FIXTURE(OnFiles, "FileSource: a streamed resume restores the ranges of .first first" * on_machines) {

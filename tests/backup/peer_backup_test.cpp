@@ -1,4 +1,6 @@
 // Backups in another device's memory: the memory used there, which devices access it, and what is released.
+#include "memsaver/backup/peer_store.hpp"
+
 #include "backup/backup_support.hpp"
 #include "support/sampling.hpp"
 
@@ -213,6 +215,30 @@ TEST_CASE("PeerBackup: memory that can neither be used nor released is retried, 
         CHECK(has_pattern(home, block.data(), 8_MiB, 1));
     }
     CHECK(host_of(away).counts().held_bytes == 0);
+}
+
+TEST_CASE("PeerStore: pages that copies may still reach do not go back before the device has been waited for") {
+    const MachineDriver home{HostDriver{64_MiB}};
+    const MachineDriver away{HostDriver{64_MiB, {.device = 1}}};
+    Address memory = 0;
+    REQUIRE(home.allocate_plain(2_MiB, memory).ok());
+    PeerStore store{home, away, {{.threads = 1}, 4_MiB}};
+    (void)store.grow(2_MiB, {});
+    const Room room = store.grow(2_MiB, {});
+    home.fail({.call = Call::wait, .lasting = Lasting::onwards});
+    home.fail({.call = Call::drain, .lasting = Lasting::onwards});
+    CHECK(!store.out({{memory, room.location, room.bytes}}, {})->wait().ok());
+    LocationSpace space;
+    space.add(room.location, room.bytes);
+    store.shrink(space);
+    CHECK(away.handle_bytes() == 4_MiB);
+    home.heal();
+    CHECK(store.retry().ok());
+    CHECK(away.handle_bytes() == 2_MiB);
+    CHECK(store.clear().ok());
+    CHECK(home.free_plain(memory).ok());
+    check_given_back(home);
+    check_given_back(away);
 }
 
 TEST_CASE("PeerBackup: each call on the peer fails in turn, and no byte is lost nor any memory") {
