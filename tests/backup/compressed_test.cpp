@@ -286,6 +286,7 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
         write_bytes(machine.driver, block, thin(4_MiB, 1));
         (void)saver.pause("packed");
         REQUIRE(policy.parts->seen->units.size() == 4);
+        CHECK(policy.parts->codec->with_rows == 2); // two pieces of two chunks
         for (const std::size_t i : {std::size_t{0}, std::size_t{3}}) {
             policy.damage(i);
             const std::string text = text_of<BackupDamaged>([&] { (void)saver.resume("packed"); });
@@ -297,7 +298,6 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
         }
         (void)saver.resume("packed");
         CHECK(read_bytes(machine.driver, block, 4_MiB) == thin(4_MiB, 1));
-        CHECK(policy.parts->codec->with_rows != 0);
     };
     run(Watched<HostBackup>{{.threads = 2}});
     run(Watched<HostBackup>{pageable()});

@@ -176,6 +176,21 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a call that could not write is made ag
     CHECK(read_bytes(machine.driver, block.data(), 4_MiB) == is);
 }
 
+TEST_CASE_FIXTURE(OnSaver, "write_backup: a checked block that begins within a page of its file" * on_machines) {
+    const Arena arena = saver.arena("tag", Verified<FileBackup>{in_file()});
+    const Buffer<unsigned char> first{arena, 512};
+    const Buffer<unsigned char> second{arena, 512};
+    for (const auto* const block : {&first, &second}) write_pattern(machine.driver, block->data(), 512, 1);
+    saver.pause("tag");
+    const unsigned char one = 5;
+    saver.write_backup(second.data() + 100, &one, 1);
+    saver.resume("tag");
+    Bytes is = pattern(512, 1);
+    CHECK(read_bytes(machine.driver, first.data(), 512) == is);
+    is[100] = one;
+    CHECK(read_bytes(machine.driver, second.data(), 512) == is);
+}
+
 TEST_CASE_FIXTURE(OnMachine, "write_backup: switched off, the memory itself") {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 1 << 20};
