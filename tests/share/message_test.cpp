@@ -218,6 +218,17 @@ TEST_CASE("share messages: a member survives a leader that sends noise, and lead
     CHECK(open_descriptors() == before);
 }
 
+TEST_CASE("share messages: numbers that no machine has are noise") {
+    for (const std::uint64_t number : {ShareMessage::most_bytes, ShareMessage::most_bytes + 1}) {
+        for (int which = 0; which < 3; ++which) {
+            ShareMessage message;
+            (which == 0 ? message.bytes : which == 1 ? message.facts.held : message.facts.granted) = number;
+            CHECK(message.sound(sizeof message) == (number == ShareMessage::most_bytes));
+            CHECK(!message.sound(sizeof message - 1));
+        }
+    }
+}
+
 TEST_CASE("share messages: members of another version are told so, and those who are there go on alone") {
     const Place place;
     const detail::ShareFolder folder{"", place.folder};
