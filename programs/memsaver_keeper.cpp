@@ -65,7 +65,8 @@ void store(const Publication& publication, bool yes) noexcept {
     try {
         const PublicationFacts& facts = publication.facts;
         const ShareFd file = ShareFd::opened([] { return ::memfd_create("memsaver-facts", MFD_CLOEXEC); });
-        (void)!::write(file.get(), &facts, sizeof facts);
+        if (!file || ::write(file.get(), &facts, sizeof facts) != sizeof facts)
+            return std::perror("memsaver-keeper: cannot keep the facts of a publication");
         tell_store(facts.id, 0, yes ? file.get() : -1);
         for (std::size_t i = 0; i < publication.descriptors.size(); ++i)
             tell_store(facts.id, i + 1, yes ? publication.descriptors[i].get() : -1);

@@ -190,6 +190,7 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
     struct WithContext : DeviceAround {
         using DeviceAround::DeviceAround;
         Status with_context(detail::FunctionRef<void()> work) noexcept override {
+            if (std::exchange(fails, false)) return {StatusKind::other, 2, "injected"};
             inside() += 1;
             work();
             inside() -= 1;
@@ -199,9 +200,11 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
             thread_local int depth = 0;
             return depth;
         }
+        bool fails = false;
     };
     const Stub stub;
-    MemorySaver saver{test::HostWith<WithContext>{64_MiB}};
+    const test::HostWith<WithContext> driver{64_MiB};
+    MemorySaver saver{driver};
     Registrations registrations{saver};
     const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
     NcclComm comm{registrations, Stub::comm(), {.tags = "weights"}};
@@ -218,6 +221,16 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
     buffer.end();
     CHECK(inside == std::vector<int>(6, 1)); // register; deregister, suspend, resume, register; deregister
     stub->on_call = nullptr;
+    // A call that was not made, because its device could not be made current, is made by the next pause.
+    driver.changed().fails = true;
+    CHECK_THROWS_AS((void)saver.pause("weights"), DriverError);
+    CHECK_FALSE(comm.suspended());
+    (void)saver.pause("weights");
+    CHECK(stub->suspended);
+    CHECK(comm.suspended());
+    (void)saver.resume("weights");
+    CHECK_FALSE(stub->suspended);
+    CHECK(stub->wrong.empty());
 }
 
 TEST_CASE("nccl: each call fails: the pause is refused and nothing has changed, or the resume reports it and can be "

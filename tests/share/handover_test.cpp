@@ -1,6 +1,7 @@
 // Pages that go from member to member without the driver: which, as what, and when one of them is killed on the way.
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
+#include "memsaver/testing/testing.hpp"
 
 #include "process/process_support.hpp"
 #include "share/share_support.hpp"
@@ -261,6 +262,35 @@ TEST_CASE("share hand-over: published pages are passed to nobody") {
     a.share.withdraw("model");
     (void)b.bare("other", big);
     CHECK(b.device->imported == 0);
+}
+
+TEST_CASE("share hand-over: pages whose clearing could not be waited for are not given away, and not cleared later") {
+    for (const bool unmap_fails : {false, true}) {
+        CAPTURE(unmap_fails);
+        const Place place;
+        const FaultyDriver<HostDriver> driver{place.device()};
+        const Share share{driver, {.name = "a", .linger = 5s, .folder = place.folder}};
+        MemorySaver<> saver{share.driver()};
+        const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
+        void* const block = arena.allocate(40 * page);
+        std::memset(block, 1, 40 * page);
+        driver.on_call([&](const CallRecord& made) {
+            if (made.call != Call::fill) return;
+            driver.fail({.call = Call::record});
+            driver.fail({.call = Call::drain});
+            if (unmap_fails) driver.fail({.call = Call::unmap});
+        });
+        try {
+            (void)saver.pause("weights");
+        } catch (const DriverError&) { // it was not unmapped, and is as before
+        }
+        driver.on_call({});
+        driver.heal();
+        (void)saver.resume("weights");
+        std::this_thread::sleep_for(10ms);
+        CHECK(all_are(block, 1, 40 * page));
+        CHECK(driver.inner().violations().empty());
+    }
 }
 
 TEST_CASE("share hand-over: what nobody uses goes back to the driver") {

@@ -176,6 +176,7 @@ private:
         status = copy(stream.get());
         const Status marked = peer_.record(event.get(), stream.get());
         const Status passed = marked.ok() ? peer_.wait(event.get()) : peer_.drain();
+        if (!passed.ok()) (void)peer_.drain(); // nothing may use the host's bytes any more
         return first_failure({status, marked, passed});
     }
 

@@ -165,11 +165,10 @@ private:
     void make(Pending pending, const Call& call) {
         require_healthy(pending.name.c_str());
         completed_.reserve(completed_.size() + 1);
-        pending_ = std::move(pending);
         const nccl::Result answer = on_its_device(call);
-        if (answer == nccl::in_progress) return finish_pending();
-        const Pending made = *std::exchange(pending_, std::nullopt);
-        finish(answer, made.name.c_str());
+        if (answer != nccl::in_progress) return finish(answer, pending.name.c_str());
+        pending_ = std::move(pending);
+        finish_pending();
     }
     /// Waits until the pending call has completed; it is pending no more unless it times out.
     void finish_pending() {

@@ -173,9 +173,15 @@ inline void Keeper::open() {
     stop_ = ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     ShareFd made = stop_ ? folder_.listen(name.data()) : ShareFd{};
     if (!made) folder_.refuse("cannot make a socket in", system_status(errno));
-    name_ = name.data();
     listener_ = std::move(made);
-    thread_ = started([this] { run(); });
+    try {
+        thread_ = started([this] { run(); });
+    } catch (...) { // others would wait for its answer
+        listener_.reset();
+        folder_.remove(name.data());
+        throw;
+    }
+    name_ = name.data();
 }
 
 inline void Keeper::keep(const Kept& kept, bool own) {

@@ -34,16 +34,14 @@ public:
     [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock{mutex_}; }
     /// While it is held, a fork waits for a second.
     [[nodiscard]] std::unique_lock<std::mutex> delay_forks() { return std::unique_lock{exporting_}; }
-    /// Closes it if there is no memory, and throws.
-    [[nodiscard]] ShareFd add(int descriptor, const std::unique_lock<std::mutex>& /*held*/) {
+    /// Before they are opened: what `add` needs for so many.
+    void reserve(std::size_t count, const std::unique_lock<std::mutex>& /*held*/) {
+        if (fds_.capacity() - fds_.size() < count) fds_.reserve(2 * fds_.size() + count);
+    }
+    [[nodiscard]] ShareFd add(int descriptor, const std::unique_lock<std::mutex>& /*held*/) noexcept {
         ShareFd added;
         if (descriptor < 0) return added;
-        try {
-            fds_.push_back(descriptor);
-        } catch (...) {
-            (void)::close(descriptor);
-            throw;
-        }
+        fds_.push_back(descriptor);
         added.descriptor_ = descriptor;
         added.forks_ = forks_;
         return added;
@@ -92,6 +90,7 @@ private:
 inline ShareFd ShareFd::opened(FunctionRef<int()> open) {
     ShareFds& all = ShareFds::all();
     const auto held = all.hold();
+    all.reserve(1, held);
     return all.add(open(), held);
 }
 
@@ -151,9 +150,11 @@ inline ssize_t receive_with_descriptors(int socket, iovec data, void* control, s
     header.msg_iovlen = 1;
     header.msg_control = control;
     header.msg_controllen = control_bytes;
-    came.reserve(came.size() + control_bytes / sizeof(int)); // else some would be nobody's
+    const std::size_t most = control_bytes / sizeof(int);
+    came.reserve(came.size() + most); // else some would be nobody's
     ShareFds& all = ShareFds::all();
     const auto held = all.hold();
+    all.reserve(most, held);
     const ssize_t got = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     flags = header.msg_flags;
     for (cmsghdr* part = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); part != nullptr;

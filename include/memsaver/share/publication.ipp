@@ -55,8 +55,13 @@ public:
     Publishing& operator=(const Publishing&) = delete;
     ~Publishing() {
         if (done_) return;
-        for (const Extent& each : contents_.extents)
-            if (!each.sealed) (void)driver_.allow_access(each.address, each.bytes, Rights::read_write);
+        for (const Range& each : read_only_) {
+            const auto undo = [&] { return driver_.allow_access(each.address, each.bytes, Rights::read_write); };
+            Status status = undo();
+            if (!status.ok()) status = undo();
+            if (!status.ok())
+                arena_.saver().ignore(core(), status, "make pages writable again; a pause and a resume do");
+        }
         core().unseal(contents_);
     }
 
@@ -118,8 +123,10 @@ public:
             staging.read(copies.data() + row.offset, {as_address(names[i].data), row.bytes});
             row.hash = hash_of(copies.data() + row.offset, row.bytes);
         }
+        read_only_.reserve(contents_.extents.size());
         for (const Extent& each : contents_.extents) {
             if (each.sealed || is_written(each, names)) continue;
+            read_only_.push_back(each.range());
             check(driver_.allow_access(each.address, each.bytes, Rights::read), "make pages read-only", each.bytes,
                   each.address);
         }
@@ -150,6 +157,8 @@ private:
         for (const PublishedRange& each : names) {
             if (each.access != PublishAccess::copied) continue;
             auto holder = arena_.saver().holder("publish", each.data, each.bytes);
+            if (!(holder->driver() == core().driver()))
+                misuse({"publish: ", in_quotes(each.name), " is on another device than tag ", in_quotes(core().tag())});
             if (holder.get() != &core() && !is_in(others, holder)) others.push_back(std::move(holder));
         }
         for (;;) {
@@ -219,6 +228,7 @@ private:
     std::vector<Turn::Hold> turns_;
     ArenaCore::Contents contents_;
     Manifest manifest_;
+    std::vector<Range> read_only_; ///< what was made so
     bool done_ = false;
 };
 
@@ -349,7 +359,11 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
         }
         keeper.keep_got(kept, heard);
     } catch (...) {
-        saver.drop(model->name);
+        try {
+            saver.drop(model->name);
+        } catch (const Error& error) { // the first failure is what is wrong
+            saver.ignore(arena.base(), error.status(), "drop what was attached in part");
+        }
         throw;
     }
     model->rows = std::move(manifest.rows);

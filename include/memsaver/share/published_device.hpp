@@ -56,24 +56,24 @@ public:
         return {};
     }
     Status release(PageHandle pages) noexcept override {
-        return pages == all() ? Status{} : DeviceAround::release(pages);
+        return pages == all() ? unmap_some() : DeviceAround::release(pages);
     }
     Status map(Address address, std::size_t bytes, PageHandle pages) noexcept override {
         if (!(pages == all())) return DeviceAround::map(address, bytes, pages);
+        Status status = some_.address == address ? Status{} : unmap_some();
+        if (status.ok()) some_.address = address;
         std::size_t done = 0;
-        for (std::size_t i = 0; i < parts_.size(); ++i) {
-            Status status;
+        for (std::size_t i = 0; status.ok() && i < parts_.size(); done += parts_[i], ++i) {
             if (PageHandle part; i == handles_.size()) {
                 status = device_.import_pages(kept_->descriptors[i + 1].get(), part);
                 if (status.ok()) handles_.push_back(part);
             }
-            if (status.ok()) status = device_.map(address + done, parts_[i], handles_[i]);
-            if (!status.ok()) {
-                if (done != 0) (void)device_.unmap(address, done);
-                return status;
-            }
-            done += parts_[i];
+            if (!status.ok() || done < some_.bytes) continue;
+            status = device_.map(address + done, parts_[i], handles_[i]);
+            if (status.ok()) some_.bytes += parts_[i];
         }
+        if (!status.ok()) return status;
+        some_ = {};
         address_.store(address);
         return {};
     }
@@ -116,6 +116,12 @@ public:
 private:
     [[nodiscard]] PageHandle all() const noexcept { return {reinterpret_cast<std::uintptr_t>(this)}; }
 
+    /// Takes away what a call of `map` has mapped that failed.
+    Status unmap_some() noexcept {
+        const Status status = some_.bytes == 0 ? Status{} : device_.unmap(some_.address, some_.bytes);
+        if (status.ok()) some_ = {};
+        return status;
+    }
     [[nodiscard]] Range shared() const noexcept { return {address_.load(), address_.load() == 0 ? 0 : bytes_}; }
     /// Makes a write for those parts of a range that are not shared: so many bytes, after so many.
     Status outside(Range to, FunctionRef<Status(std::size_t, std::size_t)> write) noexcept {
@@ -133,7 +139,9 @@ private:
     const std::vector<std::size_t> parts_;
     std::size_t bytes_ = 0;
     std::atomic<Address> address_{0}; // of the shared block, once it was mapped
-    std::vector<PageHandle> handles_; // of the first parts, as many as were imported; by who holds the arena's turn
+    // By who holds the arena's turn:
+    std::vector<PageHandle> handles_; // of the first parts, as many as were imported
+    Range some_{};                    // the parts that were mapped when `map` failed; another call goes on behind them
 };
 
 /// Keeps the copies as HostBackup does. The shared bytes come back with their pages.

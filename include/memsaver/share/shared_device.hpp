@@ -37,6 +37,7 @@ public:
     inline Status create(std::size_t bytes, PageHandle& pages) noexcept override;
     inline Status release(PageHandle pages) noexcept override;
     inline Status drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) noexcept override;
+    inline Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override;
     inline Status export_pages(PageHandle pages, int& descriptor) noexcept override;
     inline Status allocate_plain(std::size_t bytes, Address& address) noexcept override;
     inline Status free_plain(Address address) noexcept override;
@@ -73,8 +74,9 @@ private:
     std::size_t ceiling_;
     std::atomic<std::size_t> least_{0}; ///< bytes of pages that are passed; 0: not known yet
     std::mutex clearing_mutex_;
-    std::unique_ptr<Staging> clearing_; ///< opened by the first pages that are cleared
-    std::mutex counting_;               ///< from a look at the ceiling until what is taken counts
+    std::unique_ptr<Staging> clearing_;  ///< opened by the first pages that are cleared
+    std::atomic<bool> unsettled_{false}; ///< pages may still be being cleared: none goes, and none comes back
+    std::mutex counting_;                ///< from a look at the ceiling until what is taken counts
     std::mutex mutex_;
     Sizes handles_;
     Sizes plain_;

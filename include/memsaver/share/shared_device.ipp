@@ -114,7 +114,12 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left, Ad
             if (mapped == 0) mapped = window.emplace(inner(), pages, held.bytes, Rights::read_write).address();
             const std::lock_guard lock{clearing_mutex_};
             if (!clearing_) clearing_ = std::make_unique<Staging>(inner(), 0);
-            clearing_->zero({mapped, held.bytes});
+            try {
+                clearing_->zero({mapped, held.bytes});
+            } catch (...) {
+                if (clearing_->unsettled()) unsettled_ = true;
+                throw;
+            }
         }
         return descriptor;
     } catch (...) {
@@ -134,7 +139,8 @@ inline Status SharedDevice::given_back(Sizes& sizes, std::uint64_t number, Funct
     ShareFd pages;
     if (&sizes == &handles_ && !node.empty() && !node.mapped().shared && member_->passes(node.mapped().bytes, as_left))
         pages = pass({number}, node.mapped(), as_left, mapped);
-    const Status status = give();
+    Status status = settle(inner(), unsettled_);
+    if (status.ok()) status = give();
     if (node.empty()) return status;
     if (status.ok()) {
         node.mapped().descriptor.reset(); // without it the pages are free
@@ -170,6 +176,11 @@ inline Status SharedDevice::release(PageHandle pages) noexcept {
 inline Status SharedDevice::drop(Address address, std::size_t bytes, PageHandle pages, bool& unmapped) noexcept {
     return given_back(
         handles_, pages.value, [&] { return inner().drop(address, bytes, pages, unmapped); }, address);
+}
+
+inline Status SharedDevice::allow_access(Address address, std::size_t bytes, Rights rights) noexcept {
+    const Status status = settle(inner(), unsettled_);
+    return status.ok() ? DeviceAround::allow_access(address, bytes, rights) : status;
 }
 
 inline Status SharedDevice::export_pages(PageHandle pages, int& descriptor) noexcept {

@@ -5,6 +5,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/share/hash_kernel.hpp"
 #include "memsaver/share/xxh64.hpp"
@@ -48,14 +49,9 @@ public:
         : driver_{std::move(driver)}, size_{std::clamp(align_up(at_most, hashed_at_once), hashed_at_once, bytes)} {
         check(stream_.open(driver_), "open a stream");
         check(event_.open(driver_, stream_.get()), "open an event");
-        if (size_ <= unpinned) {
-            small_.resize(size_);
-            buffer_ = small_.data();
-            return;
-        }
         check(driver_.map_host(size_, buffer_), "map host memory");
         Status status = driver_.populate_host(buffer_, size_);
-        if (status.ok()) status = driver_.pin_host(buffer_, size_);
+        if (status.ok() && size_ > unpinned) status = driver_.pin_host(buffer_, size_);
         if (status.ok()) return;
         (void)driver_.unmap_host(buffer_, size_);
         check(status, "allocate host memory");
@@ -63,11 +59,14 @@ public:
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
     ~Staging() {
-        if (!small_.empty()) return;
-        // Pages that cannot be unpinned stay: their addresses must not be used for others.
-        if (driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
+        // Pages that cannot be unpinned, or that copies may still reach, stay: their addresses must not be used for
+        // others.
+        if (!settle(driver_, unsettled_).ok()) return;
+        if (size_ <= unpinned || driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
             (void)driver_.unmap_host(buffer_, size_);
     }
+    /// Whether some of its work could not be waited for.
+    [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
 
     void zero(Range range) {
         check(driver_.fill(range.address, 0, range.bytes, stream_.get()), "fill", range.bytes, range.address);
@@ -125,11 +124,12 @@ private:
             act(done, part);
         }
     }
-    /// Nothing is in flight afterwards.
+    /// Nothing is in flight afterwards, unless it is unsettled.
     Status wait() noexcept {
         Status status = driver_.record(event_.get(), stream_.get());
         if (status.ok()) status = driver_.wait(event_.get());
-        if (!status.ok()) (void)driver_.drain();
+        unsettled_ = unsettled_ || !status.ok();
+        (void)settle(driver_, unsettled_);
         return status;
     }
 
@@ -137,8 +137,8 @@ private:
     const std::size_t size_;
     OwnedStream stream_;
     OwnedEvent event_;
-    std::vector<char> small_;
     void* buffer_ = nullptr;
+    bool unsettled_ = false;
 };
 
 /// The hash that hashes_of() makes, of bytes of the host.
