@@ -1,4 +1,5 @@
 // A type-erased policy is still the same policy, and its slot receives every call.
+#include "memsaver/arena/tagged_arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/backup/policy.hpp"
 
@@ -69,6 +70,29 @@ struct Closing {
 };
 static_assert(Backup<Closing>);
 
+/// Is given files to read.
+class ReadingSlot : public LoggingSlot {
+public:
+    using LoggingSlot::LoggingSlot;
+    static void load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live) {
+        CHECK(offset == 7);
+        CHECK(from.offset == 3);
+        CHECK(from.bytes == 10);
+        REQUIRE(live.extents.size() == 1);
+        CHECK(live.extents[0].address == block.address);
+        CHECK(live.extents[0].bytes == block.bytes);
+        CHECK(live.blocks().size() == 1);
+    }
+};
+
+struct Reading {
+    Calls* calls = nullptr;
+    [[nodiscard]] std::string_view name() const noexcept { return "reading"; }
+    [[nodiscard]] ReadingSlot open(const AnyDriver&) const { return ReadingSlot{*calls}; }
+    friend bool operator==(const Reading&, const Reading&) = default;
+};
+static_assert(Backup<Reading>);
+
 TEST_CASE("AnyPolicy: equal if type and value are") {
     const Any zero{Zero{}};
     const Any copy = zero;
@@ -104,6 +128,12 @@ TEST_CASE("AnyPolicy: the slot gets every call and answers for it") {
         CHECK(slot->backed_up_bytes() == 42);
     }
     CHECK(calls == Calls{"prepare 2", "save", "restore", "resumed", "forget 7", "invalidate", "end"});
+}
+
+TEST_CASE("AnyPolicy: a slot that reads files is given the block as memory that is mapped") {
+    Calls calls;
+    TaggedArena arena{HostDriver{64_MiB}, "tag", Reading{&calls}};
+    arena.load(static_cast<char*>(arena.allocate(1_MiB)) + 7, 10, "file", 3);
 }
 
 TEST_CASE("AnyPolicy: a slot's report of a failed release is passed on") {
