@@ -325,7 +325,7 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: nonblocking communicators are waited for unt
     MemorySaver saver{machine.driver};
     Registrations registrations{saver};
     const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
-    NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{20}}};
+    NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
     stub->polls = 5;
     saver.pause();
     CHECK(stub->polls == 0);
@@ -354,7 +354,7 @@ TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither
         MemorySaver saver{machine.driver};
         Registrations registrations{saver};
         void* const weights = saver.arena("weights", HostBackup{}).allocate(4_MiB);
-        NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{20}}};
+        NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
         NcclWindow window = comm.window(weights, 4_MiB);
         std::pair<StubNccl*, std::string> slow{&*stub.operator->(), late};
         const bool pausing = late == std::string{"unwindow"} || late == std::string{"suspend"};
