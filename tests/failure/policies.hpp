@@ -115,10 +115,10 @@ inline std::vector<SweptPolicy> some_policies(unsigned threads, std::initializer
 }
 
 /// Stands for an engine's thread pool.
-class Engine final : public Executor {
+class ThreadPool final : public Executor {
 public:
     enum class Way : unsigned char { at_once, never, refuses };
-    explicit Engine(Way way) : way_{way} {}
+    explicit ThreadPool(Way way) : way_{way} {}
     void submit(std::function<void()> task) override {
         if (way_ == Way::refuses) throw OutOfHostMemory{"no thread to be had"};
         if (way_ == Way::at_once) task();
@@ -139,10 +139,10 @@ inline std::vector<SweptPolicy> checked_and_executed() {
     file_once.refresh = Refresh::once;
     file_once.check = true;
     HostBackup never = pageable(small);
-    never.executor = std::make_shared<Engine>(Engine::Way::never);
+    never.executor = std::make_shared<ThreadPool>(ThreadPool::Way::never);
     FileBackup refuses = in_file(small);
-    refuses.executor = std::make_shared<Engine>(Engine::Way::refuses);
-    const HostBackup at_once{.threads = 2, .executor = std::make_shared<Engine>(Engine::Way::at_once)};
+    refuses.executor = std::make_shared<ThreadPool>(ThreadPool::Way::refuses);
+    const HostBackup at_once{.threads = 2, .executor = std::make_shared<ThreadPool>(ThreadPool::Way::at_once)};
     return {{"pinned, once, checked", pinned_once, Becomes::kept},
             {"pageable, once, checked", pageable_once, Becomes::kept},
             {"file, once, checked", file_once, Becomes::kept},
