@@ -280,4 +280,17 @@ TEST_CASE("devices: a tag that comes to another device stays usable where it is,
     }
 }
 
+TEST_CASE("devices: a tag that cannot come to another device is used where it is") {
+    const Checked near{host_machine};
+    const Checked far{host_machine, 1};
+    MemorySaver saver{near.driver};
+    const Buffer<char> block{saver.arena("a", HostBackup{.threads = 1}), 1_MiB};
+    write_pattern(near.driver, block.data(), 1_MiB, 1);
+    CHECK_THROWS_AS((void)saver.arena("a", HostBackup{.threads = 1}, far.driver, {.reserve = 600_MiB}), Error);
+    saver.pause("a");
+    { const Use use = saver.use("a"); }
+    CHECK(row_of(saver, "a").state == "active");
+    CHECK(has_pattern(near.driver, block.data(), 1_MiB, 1));
+}
+
 } // namespace saver_devices_test

@@ -292,6 +292,20 @@ TEST_CASE("exchange: pages that cannot be handed over wait until the rest has be
     check_given_back(driver);
 }
 
+TEST_CASE_FIXTURE(OnSaver, "exchange: pages that were written to when it failed are released" * on_machines) {
+    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 2, 1};
+    saver.pause("a");
+    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 2, 11};
+    machine.driver.fail({.call = Call::copy_to_device});
+    CHECK_THROWS_AS(saver.exchange("b", "a"), Error);
+    CHECK(row_of(saver, "a").mapped_bytes == 0);
+    CHECK(row_of(saver, "b").state == "paused");
+    CHECK(machine.driver.handle_bytes() == 0);
+    saver.resume();
+    CHECK(a.whole());
+    CHECK(b.whole());
+}
+
 TEST_CASE("exchange: between devices each has its own pages") {
     const Checked first{host_machine, 0};
     const Checked second{host_machine, 1};
