@@ -1,5 +1,6 @@
 // WorkspacePool: names share bytes, grow in place, and have the same addresses after a resume.
 #include "support/machines.hpp"
+#include "support/turnstile.hpp"
 
 #include "memsaver/graph/workspace_pool.hpp"
 
@@ -232,6 +233,29 @@ TEST_CASE("while it is being paused a workspace is not zeroed, and growth waits 
     CHECK(pool->get("other", 2_MiB, {.reuse = Reuse::zeroed, .group = "other"}) != nullptr); // not paused with it
     (void)saver.resume();
     CHECK(workspaces.get("a", 4_MiB) == a);
+}
+
+TEST_CASE("a name that is there is had while another one's growth waits for the device") {
+    const HostDriver driver{64_MiB};
+    const OwnStream stream{driver};
+    for (const std::size_t capacity : {std::size_t{0}, 48_MiB}) { // no room, or the tag's capacity
+        CAPTURE(capacity);
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("w", ArenaOptions{.capacity = capacity});
+        WorkspacePool pool{arena, {.cap = 32_MiB}};
+        void* const there = pool.get("there", 2_MiB);
+        void* const freed = arena.allocate(40_MiB);
+        REQUIRE(driver.hold(stream).ok());
+        REQUIRE(driver.fill(address_of(freed), 1, 1_MiB, stream).ok());
+        arena.deallocate(freed);
+        Doing growing{[&] { (void)pool.get("grows", 30_MiB); }};
+        std::this_thread::sleep_for(20ms);
+        CHECK(pool.get("there", 2_MiB) == there);
+        CHECK(!growing.over());
+        REQUIRE(driver.let_go(stream).ok());
+        growing.join();
+        CHECK(pool.stats().names == 2);
+    }
 }
 
 TEST_CASE_FIXTURE(OnSaver, "a pool that ends returns its memory and its addresses to the arena" * on_machines) {

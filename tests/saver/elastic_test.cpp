@@ -665,6 +665,13 @@ TEST_CASE("elastic: switched off, and on plain memory, it works the same and is 
         CHECK_THROWS_AS(kv.commit(1_GiB, 1), Misuse);
         CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
         for (const std::size_t n : Steps{0, 4}) CHECK(whole(machine.driver, kv, n, 1));
+        const std::vector<char> nines(step, 9); // calls for memory that is paused change it where it is
+        arena.write_backup(kv.data(), nines.data(), step);
+        CHECK(all_are(machine.driver, kv.data(), step, 9));
+        CHECK_THROWS_AS(arena.write_backup(kv.data(), nullptr, step), Misuse);
+        CHECK_NOTHROW(saver.invalidate(kv.data(), step));
+        CHECK_NOTHROW((void)saver.gate(kv.data(), step));
+        CHECK_THROWS_AS(saver.invalidate(static_cast<char*>(kv.data()) + step, step), Misuse); // released
         kv.resize(8 * step);
         CHECK(kv.committed_bytes() == 5 * step);
         kv.resize(0);

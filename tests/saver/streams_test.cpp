@@ -114,12 +114,44 @@ struct PerThread : DeviceAround {
     Status owns_stream(StreamRef stream, bool& yes) noexcept override {
         return DeviceAround::owns_stream(of_this_thread(stream), yes);
     }
+    Status begin_capture(StreamRef stream, CaptureMode mode) noexcept override {
+        return DeviceAround::begin_capture(of_this_thread(stream), mode);
+    }
+    Status end_capture(StreamRef stream, GraphRef& graph) noexcept override {
+        return DeviceAround::end_capture(of_this_thread(stream), graph);
+    }
     static inline thread_local StreamRef mine{};
 };
+const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
+
+TEST_CASE("streams: blocks freed in a capture of a thread's default stream stay with the graph") {
+    const HostWith<PerThread> driver{64_MiB};
+    const OwnStream stream{driver};
+    const OwnStream others{driver};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("graph");
+    PerThread::mine = stream;
+    void* freed = nullptr;
+    {
+        const Graph graph = capture(saver, "graph", per_thread, {.mode = CaptureMode::relaxed}, [&] {
+            freed = saver.allocate(1_MiB, per_thread);
+            std::thread{[&] { // it frees outside of the capture
+                PerThread::mine = others;
+                arena.deallocate(arena.allocate(2_MiB), per_thread);
+            }}
+                .join();
+            saver.deallocate(freed, per_thread);
+        });
+        (void)saver.trim();
+        CHECK(arena.usage().mapped_bytes == 2_MiB);
+        CHECK(arena.allocate(1_MiB) != freed);
+    }
+    (void)saver.trim();
+    PerThread::mine = {};
+}
 
 TEST_CASE("streams: a block freed by one thread with its default stream is not reused by another thread before that "
           "has passed") {
-    const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
     const HostWith<PerThread> driver{64_MiB};
     const OwnStream first{driver};
     const OwnStream second{driver};

@@ -246,12 +246,12 @@ public:
                 away = memory->state != Memory::State::active;
                 if (!away) frees_.number(place);
             }
-            if (order.stream.per_thread()) { // the handle names a different stream in each thread
-                kind = Kind::device;
-            } else if (being_captured(driver_, order.stream)) {
+            if (being_captured(driver_, order.stream)) {
                 // The default stream cannot be captured. It reports a capture while a stream that synchronizes with it
                 // is captured: a mark in it would break that capture, so the block waits for the whole device.
                 kind = order.stream == StreamRef{} ? Kind::device : Kind::replayed;
+            } else if (order.stream.per_thread()) { // the handle names a different stream in each thread
+                kind = Kind::device;
             } else if (!away) {
                 frees_.record(place, order.stream, bytes, address);
                 marked = true;
@@ -675,6 +675,12 @@ public:
     /// Releases unused memory, if no operation is in progress. With `wait`, after `wait_for_frees`. Returns the bytes
     /// released.
     std::size_t release_unused(bool wait) noexcept;
+    /// Makes all unused memory of the arena reusable and releases free extents, waiting for the device and for another
+    /// thread's copies if necessary: called with no lock or turn held. Returns whether anything changed.
+    bool reclaim_unused() {
+        int waits = 1;
+        return reclaim_own(false, waits);
+    }
     /// Waits for the device if freed blocks or released pages wait for it; its work may wait for other threads, so this
     /// is called with no lock or turn held.
     void wait_for_frees() noexcept {

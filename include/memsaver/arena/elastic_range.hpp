@@ -203,9 +203,8 @@ private:
         };
         try {
             try_it();
-        } catch (const Error& error) { // reclaiming unused memory of the arena may help
-            int waits = 1;
-            if (!room || error.status().kind == StatusKind::gone || !core_.reclaim_own(false, waits)) throw;
+        } catch (const Error& error) { // reclaiming unused memory of the arena may help; pools do it without their lock
+            if (whole_ || !room || error.status().kind == StatusKind::gone || !core_.reclaim_unused()) throw;
             try_it();
         }
     }

@@ -123,8 +123,17 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
         detail::require_enumerator("WorkspaceOptions::reuse", options.reuse, 2);
         detail::SaverCore& saver = own.arena.saver();
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool
-        // Freeing memory runs callbacks of the program, which may call the pool: do not hold its lock here.
-        saver.with_room(own.arena.base(), [&] { place = &own.get(name, bytes, options); });
+        const auto get = [&] { place = &own.get(name, bytes, options); };
+        // Making room waits for the device and runs callbacks of the program, which may call the pool: its lock is not
+        // held meanwhile.
+        saver.with_room(own.arena.base(), [&] {
+            try {
+                get();
+            } catch (const Misuse&) { // perhaps of the capacity, in which unused memory counts
+                if (own.arena.base().capacity() == 0 || !own.arena.base().reclaim_unused()) throw;
+                get();
+            }
+        });
         if (options.reuse == Reuse::zeroed) place->zero(bytes, options.stream);
         return place->data();
     });

@@ -55,7 +55,7 @@ public:
 
     /// Returns whether nothing is in flight any more, successful or not. Does not wait.
     [[nodiscard]] bool done() const;
-    /// Returns the bytes copied and the time from start to end. Waits and throws as `wait()` does.
+    /// Returns the bytes copied and the time from start to end. Waits for them; throws if they could not be restored.
     [[nodiscard]] Report report() const;
 
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }

@@ -26,9 +26,9 @@ struct ElasticOptions {
     /// Called when the device is short of memory and releasing idle tags or other memory is not enough: by `reclaim`,
     /// and by any call that finds no room, unless the memory is for this range's own tag. Receives the number of bytes
     /// needed, releases what it can spare, and returns how many bytes that were; 0 refuses. Runs on the thread that
-    /// needs the memory, with no lock held. It may pause, drop and allocate; it is not called again while it runs, nor
-    /// after the range's tag was dropped. Exceptions propagate out of the call that needed the memory. The caller
-    /// counts the bytes that the device regained, not the return value.
+    /// needs the memory, with no lock held, perhaps on several at once; not from inside itself, nor after the range's
+    /// tag was dropped. It may pause, drop and allocate. Exceptions propagate out of the call that needed the memory.
+    /// The caller counts the bytes that the device regained, not the return value.
     std::function<std::size_t(std::size_t)> on_reclaim{};
 };
 

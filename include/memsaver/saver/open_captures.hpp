@@ -111,7 +111,7 @@ public:
     void keep(StreamRef stream, const std::shared_ptr<const void>& what) {
         if (count_.load() == 0) return;
         const std::lock_guard lock{mutex_};
-        const Open* of = find([&](const Open& open) { return open.stream == stream; });
+        const Open* of = of_stream(stream);
         if (of == nullptr) of = on_this_thread();
         for (Open& open : open_) {
             if (of == nullptr || of == &open) open.graph->add(what);
@@ -126,7 +126,7 @@ public:
         const std::lock_guard lock{mutex_};
         const Open* of = nullptr;
         if (order.kind == FreeOrder::Kind::stream) {
-            of = find([&](const Open& open) { return open.stream == order.stream; });
+            of = of_stream(order.stream);
         }
         if (of == nullptr) of = on_this_thread();
         if (of == nullptr) return {};
@@ -149,6 +149,11 @@ private:
     [[nodiscard]] const Open* find(const Which& which) const noexcept {
         const auto open = std::find_if(open_.begin(), open_.end(), which);
         return open == open_.end() ? nullptr : &*open;
+    }
+    /// The capture that began on this stream. One handle names a different stream in each thread.
+    [[nodiscard]] const Open* of_stream(StreamRef stream) const noexcept {
+        if (stream.per_thread()) return on_this_thread();
+        return find([&](const Open& open) { return open.stream == stream; });
     }
     [[nodiscard]] const Open* on_this_thread() const noexcept {
         return find([here = std::this_thread::get_id()](const Open& open) { return open.thread == here; });

@@ -31,8 +31,6 @@ public:
                   .destroy = [](Plain* plain) noexcept { delete &own(*plain); },
                   .allocate = [](Plain& plain, const std::shared_ptr<ArenaCore>& arena,
                                  const Request& request) { return own(plain).allocate(arena, request); },
-                  .contains = [](Plain& plain, const ArenaCore& arena,
-                                 const void* pointer) noexcept { return own(plain).contains(arena, pointer); },
                   .holds = [](Plain& plain, const ArenaCore& arena, const void* pointer,
                               std::size_t bytes) noexcept { return own(plain).holds(arena, pointer, bytes); },
                   .deallocate =
@@ -107,14 +105,10 @@ public:
         }
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
-    [[nodiscard]] bool contains(const ArenaCore& arena, const void* pointer) noexcept {
-        const std::lock_guard lock{mutex_};
-        return over(arena, pointer) != blocks_.end();
-    }
     [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept {
         const std::lock_guard lock{mutex_};
         const auto block = over(arena, pointer);
-        if (block == blocks_.end() || block->second.state != State::live) return false;
+        if (block == blocks_.end() || block->second.freed) return false;
         const std::size_t offset = reinterpret_cast<Address>(pointer) - block->first;
         return bytes <= block->second.bytes - offset;
     }
@@ -123,6 +117,7 @@ public:
         bool replayed = order.kind == FreeOrder::Kind::replayed;
         if (order.kind == FreeOrder::Kind::stream) replayed = being_captured(arena.driver(), order.stream);
         std::size_t bytes = 0;
+        Blocks::node_type going;
         std::shared_ptr<Kept> kept;
         if (replayed && graph != nullptr) {
             kept = std::make_shared<Kept>(*this, arena.shared_from_this());
@@ -132,7 +127,7 @@ public:
             const std::lock_guard lock{mutex_};
             const auto block = over(arena, pointer);
             std::string why = "no block starts here; it may have been freed before";
-            if (block != blocks_.end() && block->second.state != State::live) {
+            if (block != blocks_.end() && block->second.freed) {
                 why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
             } else if (block != blocks_.end() && block->first != address) {
                 why = "the pointer lies inside a block of " + format_bytes(block->second.bytes) + " that starts at " +
@@ -145,15 +140,16 @@ public:
             if (!why.empty()) misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(arena.tag()), ": ", why});
             bytes = block->second.bytes;
             if (kept != nullptr) kept->block = address;
-            block->second.state = replayed ? State::freed : State::leaving;
+            block->second.freed = replayed;
+            if (!replayed) going = blocks_.extract(block);
         }
-        if (!replayed) check(give(address, State::live), "free plain memory", bytes, address);
+        if (!replayed) check(give(std::move(going)), "free plain memory", bytes, address);
     }
     void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
         const auto address = reinterpret_cast<Address>(pointer);
-        if (bytes == 0 || from == nullptr || !holds(arena, pointer, bytes)) {
+        if (from == nullptr) {
             misuse({"write_backup(", in_hex(address), ", ", in_bytes(bytes), ") in tag ", in_quotes(arena.tag()),
-                    ": these are not bytes of a live block, or the source is null or empty"});
+                    ": the source is null"});
         }
         const AnyDriver& driver = arena.driver();
         OwnedStream stream;
@@ -171,7 +167,6 @@ public:
             return Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " +
                           format_bytes(from.bytes) + ", \"" + from.path + "\") in tag \"" + arena.tag() + "\": " + why};
         };
-        if (from.bytes == 0 || !holds(arena, pointer, from.bytes)) throw refusal("these are not bytes of a live block");
         LiveSet live;
         live.tag = arena.tag();
         const std::shared_ptr<AnySlot> slot = reader().open(arena.driver());
@@ -193,7 +188,7 @@ public:
         for (const auto& [address, block] : blocks_) {
             if (block.arena.get() != &arena) continue;
             row.mapped_bytes += block.bytes;
-            if (block.state != State::live) continue;
+            if (block.freed) continue;
             row.used_bytes += block.bytes;
             row.blocks += 1;
         }
@@ -203,34 +198,25 @@ public:
         Status first;
         if (const Status status = spent_.retry(); status.kind != StatusKind::gone) first = status;
         for (Address from = 0;;) {
-            State state = State::live;
+            Blocks::node_type going;
             {
                 const std::lock_guard lock{mutex_};
                 auto block = blocks_.lower_bound(from);
-                const auto of_arena = [&] {
-                    return block->second.arena.get() == &arena && block->second.state != State::leaving;
-                };
-                while (block != blocks_.end() && !of_arena()) ++block;
+                while (block != blocks_.end() && block->second.arena.get() != &arena) ++block;
                 if (block == blocks_.end()) return first;
-                state = std::exchange(block->second.state, State::leaving);
-                from = block->first;
+                from = block->first + 1;
+                going = blocks_.extract(block);
             }
-            const Status status = give(from, state);
+            const Status status = give(std::move(going));
             if (first.ok() && status.kind != StatusKind::gone) first = status;
-            from += 1;
         }
     }
 
 private:
-    enum class State : unsigned char {
-        live,
-        freed,   ///< freed, but replays may touch it, or it could not be freed
-        leaving, ///< being freed
-    };
     struct Block {
         std::shared_ptr<ArenaCore> arena;
         std::size_t bytes = 0;
-        State state = State::live;
+        bool freed = false; ///< but replays may touch it, or it could not be freed
     };
     /// A block that was freed in a capture: ends with the graph.
     struct Kept {
@@ -256,35 +242,29 @@ private:
         const bool inside = address - block->first < block->second.bytes;
         return inside && block->second.arena.get() == &arena ? block : blocks_.end();
     }
-    /// Frees the memory of a block that is leaving. If that fails, the block is `after` again.
-    Status give(Address address, State after) noexcept {
-        const Block* block = nullptr; // stays where it is while it is leaving
-        {
-            const std::lock_guard lock{mutex_};
-            block = &blocks_.at(address);
-        }
+    /// Frees the memory of a block that was taken out before: as soon as it is free, another block may be there. If
+    /// that fails, the block is back as it was.
+    Status give(Blocks::node_type block) noexcept {
+        const Address address = block.key();
         Directory::Node entry = directory_.take(address);
-        const Status status = block->arena->driver().free_plain(address); // waits, so the lock is not held
-        Blocks::node_type gone; // destroyed without the lock: it may be the arena's last owner
+        const Status status = block.mapped().arena->driver().free_plain(address); // waits, so the lock is not held
+        if (status.ok()) return status;
         const std::lock_guard lock{mutex_};
-        if (status.ok()) {
-            gone = blocks_.extract(address);
-            return status;
-        }
-        if (!entry.empty()) directory_.put(std::move(entry), {address, block->bytes});
-        blocks_.at(address).state = after;
+        if (!entry.empty()) directory_.put(std::move(entry), {address, block.mapped().bytes});
+        blocks_.insert(std::move(block));
         return status;
     }
     void let_go(const ArenaCore& arena, Address address) noexcept {
         if (arena.forked()) return;
+        Blocks::node_type going;
         {
             const std::lock_guard lock{mutex_};
             const auto block = blocks_.find(address);
-            if (block == blocks_.end() || block->second.arena.get() != &arena || block->second.state != State::freed)
+            if (block == blocks_.end() || block->second.arena.get() != &arena || !block->second.freed)
                 return; // the arena has been closed
-            block->second.state = State::leaving;
+            going = blocks_.extract(block);
         }
-        if (const Status status = give(address, State::freed); !status.ok()) ignore(arena, status); // `close` retries
+        if (const Status status = give(std::move(going)); !status.ok()) ignore(arena, status); // `close` retries
     }
     /// Frees the resources of a load, and those that earlier loads could not free.
     void end_load(const ArenaCore& arena, std::shared_ptr<AnySlot> slot) noexcept {

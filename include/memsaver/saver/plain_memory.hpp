@@ -27,7 +27,6 @@ public:
     struct Functions {
         void (*destroy)(PlainMemory*) noexcept;
         void* (*allocate)(PlainMemory&, const std::shared_ptr<ArenaCore>&, const Request&);
-        bool (*contains)(PlainMemory&, const ArenaCore&, const void*) noexcept;
         bool (*holds)(PlainMemory&, const ArenaCore&, const void*, std::size_t) noexcept;
         void (*deallocate)(PlainMemory&, ArenaCore&, void*, const FreeOrder&, const std::shared_ptr<GraphKeeps>&);
         void (*write)(PlainMemory&, ArenaCore&, void*, const void*, std::size_t);
@@ -46,10 +45,6 @@ public:
     void* allocate(const std::shared_ptr<ArenaCore>& arena, const Request& request) {
         return functions_.allocate(*this, arena, request);
     }
-    /// Returns whether an address lies in a block of the arena, freed or not.
-    [[nodiscard]] bool contains(const ArenaCore& arena, const void* pointer) noexcept {
-        return functions_.contains(*this, arena, pointer);
-    }
     /// Returns whether `bytes` at `pointer` lie in a live block of the arena.
     [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept {
         return functions_.holds(*this, arena, pointer, bytes);
@@ -58,11 +53,12 @@ public:
     void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph) {
         functions_.deallocate(*this, arena, pointer, order, graph);
     }
-    /// Writes to the memory itself, after all work submitted to the device before this call, and waits for the copy.
+    /// Writes to memory that is never paused, after all work submitted to the device before this call, and waits for
+    /// the copy.
     void write(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
         functions_.write(*this, arena, pointer, from, bytes);
     }
-    /// Loads once, because the memory is never paused. `reader` makes the policy that reads.
+    /// Loads once into memory that is never paused. `reader` makes the policy that reads.
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
         functions_.load(*this, arena, pointer, from, reader);
     }

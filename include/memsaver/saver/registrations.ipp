@@ -125,7 +125,7 @@ public:
     }
 
     void before_pause(const PauseEvent& event) {
-        const std::lock_guard lock{mutex_};
+        std::unique_lock lock{mutex_};
         going_.reserve(going_.size() + event.tags.size());
         for (const std::string& tag : event.tags) going_.push_back({std::this_thread::get_id(), tag});
         bool any = false;
@@ -148,10 +148,12 @@ public:
                     "; end the registration first, or use OnPause::renew"});
         }
         if (!any) return;
+        lock.unlock(); // the device's work may wait for other threads; none can register these tags
         for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {
             const Status status = driver.drain(); // a lost device has no work
             if (status.kind != StatusKind::gone) check(status, "wait for the device before memory is deregistered");
         }
+        lock.lock();
         if (options_.barrier) options_.barrier(event);
         for (std::vector<EntryPtr> left = entries_; !left.empty(); left.pop_back()) { // a function may end others
             Entry& last = *left.back();

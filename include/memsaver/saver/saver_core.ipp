@@ -186,7 +186,7 @@ MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, Free
 
 MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* pointer) noexcept {
     if (forked()) return;
-    PlainMemory* const plain = state_->plain_with(arena, pointer);
+    PlainMemory* const plain = arena.contains(pointer) ? nullptr : state_->plain_of(arena);
     FreeOrder order;
     const auto graph = state_->adjust_free_order(order, arena);
     if (plain == nullptr) return arena.deallocate_quietly(pointer, order, graph);
@@ -310,7 +310,8 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes) {
     return boundary("backup_view", arena, [&] {
-        if (state_->plain_with(arena, pointer) == nullptr) return arena.backup_view(pointer, bytes);
+        if (state_->always_there("backup_view", arena, pointer, bytes) == nullptr)
+            return arena.backup_view(pointer, bytes);
         misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
                 in_quotes(arena.tag()), ": this is plain memory, which is never paused"});
     });
@@ -322,7 +323,7 @@ MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, st
 
 MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
     boundary("write_backup", arena, [&] {
-        PlainMemory* const plain = state_->plain_of(arena);
+        PlainMemory* const plain = state_->always_there("write_backup", arena, pointer, bytes);
         plain != nullptr ? plain->write(arena, pointer, from, bytes) : arena.write_backup(pointer, from, bytes);
     });
 }
@@ -334,7 +335,7 @@ MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
 MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const FileRange& from) {
     boundary("load", arena, [&] {
         constexpr AnyPolicy (*reader)() = [] { return AnyPolicy{FileSource{}}; };
-        PlainMemory* const plain = state_->plain_with(arena, pointer);
+        PlainMemory* const plain = state_->always_there("load", arena, pointer, from.bytes);
         plain != nullptr ? plain->load(arena, pointer, from, reader) : arena.load(pointer, from);
     });
 }
@@ -345,7 +346,7 @@ MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t byte
 
 MEMSAVER_INLINE void SaverCore::invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes) {
     boundary("invalidate", arena, [&] {
-        if (state_->always_there("invalidate", arena, pointer, bytes)) return; // nothing of it is ever saved
+        if (state_->always_there("invalidate", arena, pointer, bytes) != nullptr) return; // none of it is ever saved
         arena.invalidate(pointer, bytes);
     });
 }
@@ -357,7 +358,7 @@ MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
 MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes) {
     return boundary("gate", *arena, [&] {
         std::shared_ptr<GateMark> mark;
-        if (!state_->always_there("gate", *arena, pointer, bytes)) mark = arena->gate(pointer, bytes);
+        if (state_->always_there("gate", *arena, pointer, bytes) == nullptr) mark = arena->gate(pointer, bytes);
         return Gate{shared_from_this(), std::move(arena), std::move(mark)};
     });
 }

@@ -68,22 +68,17 @@ class SaverState {
         PlainMemory* const plain = plain_.load();
         return plain != nullptr && (!options_.enabled || &arena == outside_.load()) ? plain : nullptr;
     }
-    /// As above, if it has a block that contains the pointer.
-    [[nodiscard]] PlainMemory* plain_with(const ArenaCore& arena, const void* pointer) noexcept {
-        PlainMemory* const plain = plain_of(arena);
-        return plain != nullptr && plain->contains(arena, pointer) ? plain : nullptr;
-    }
     [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
         PlainMemory* const plain = plain_of(arena);
         return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.holds(pointer, bytes);
     }
-    /// Returns true for live bytes of plain memory, and false for memory with pages. Throws Misuse, beginning with
-    /// `what`, for other bytes of an arena of plain memory.
-    [[nodiscard]] bool always_there(const char* what, ArenaCore& arena, const void* pointer, std::size_t bytes) {
+    /// Returns what allocates the arena's blocks, if these are live bytes that are never paused, or null if the arena
+    /// does, or is closed and will say so. Throws Misuse, beginning with `what`, for other bytes of an arena of plain
+    /// memory.
+    PlainMemory* always_there(const char* what, ArenaCore& arena, const void* pointer, std::size_t bytes) {
         PlainMemory* const plain = plain_of(arena);
-        if (plain == nullptr || arena.contains(pointer)) return false; // elastic memory
-        arena.require_open(what);
-        if (bytes != 0 && plain->holds(arena, pointer, bytes)) return true;
+        if (plain == nullptr || arena.closed()) return nullptr;
+        if (bytes != 0 && holds(arena, pointer, bytes)) return plain;
         misuse({what, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
                 in_quotes(arena.tag()), ": these are not bytes of a live block"});
     }
