@@ -6,7 +6,6 @@
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/ranges.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -32,7 +30,6 @@ public:
         std::size_t bytes = 0;
         bool saved = false;     ///< the place holds the block's bytes
         bool fresh = false;     ///< up to date, as far as the program has told
-        bool partly = false;    ///< only the paused parts of the block were saved
         bool forgotten = false; ///< the block is gone, but its place is not free yet
     };
     BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how)
@@ -41,23 +38,9 @@ public:
     [[nodiscard]] Unit unit(const LiveBlock& block) const {
         return {block.address, find(block.serial)->location, block.bytes};
     }
-    /// Appends the units of the mapped parts of a block. Returns their size in bytes.
-    std::size_t add_mapped(const LiveBlock& block, const LiveSet& live, std::vector<Unit>& units) const {
-        const Unit whole = unit(block);
-        std::size_t bytes = 0;
-        auto extent = std::upper_bound(live.extents.begin(), live.extents.end(), block.address,
-                                       [](Address a, const Range& range) { return a < range.end(); });
-        for (; extent != live.extents.end() && extent->address < block.address + block.bytes; ++extent) {
-            const Address begin = std::max(block.address, extent->address);
-            const Address end = std::min(block.address + block.bytes, extent->end());
-            if (bytes != 0 && units.back().device + units.back().bytes == begin) {
-                units.back().bytes += end - begin; // adjacent extents
-            } else {
-                units.push_back({begin, whole.location + (begin - block.address), end - begin});
-            }
-            bytes += end - begin;
-        }
-        return bytes;
+    /// Not inlined: clang would make four copies of a growing list.
+    [[gnu::noinline]] void add_unit(const LiveBlock& block, std::vector<Unit>& units) const {
+        units.push_back(unit(block));
     }
 
     /// Returns the first entry that does not belong to an earlier block.

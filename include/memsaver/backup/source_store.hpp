@@ -214,13 +214,8 @@ private:
     }
     /// Makes all bytes kept that are not in a file or have changed. Returns the kept ones, as the inner store has them.
     std::vector<Unit> take(const std::vector<Unit>& units) {
-        for (const Unit& unit : units) { // what has changed has no home any more, as far as it is mapped
-            const std::uint64_t end = unit.location + unit.bytes;
-            for (const std::uint64_t border : {unit.location, end}) {
-                const auto part = part_at(border);
-                if (part != parts_.end() && part->second.changed) cut_at(border);
-            }
-            for (auto part = part_at(unit.location); part != parts_.end() && part->first < end;)
+        for (const Unit& unit : units) { // what has changed has no home any more
+            for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;)
                 part = part->second.changed ? erase(part) : std::next(part);
         }
         for (std::size_t missing = 1; missing != 0;) {

@@ -4,9 +4,9 @@
 #include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/stored_slot.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,15 +21,10 @@ namespace memsaver::inline v0_3::detail {
 /// A transfer during which no place is freed. Records what was saved once the bytes have arrived.
 class StoredSlot::UnderWay final : public Transfer::Companion {
 public:
-    struct Saved {
-        std::uint64_t serial;
-        bool whole; ///< if false, a part of the block was paused already, and may never have been saved
-    };
-
     explicit UnderWay(const std::shared_ptr<BackupIndex>& index) : index_{index}, guard_{index} {}
     MEMSAVER_INLINE void arrived() override;
 
-    std::vector<Saved> saved;
+    std::vector<std::uint64_t> saved; ///< serials
 
 private:
     std::shared_ptr<BackupIndex> index_;
@@ -38,13 +33,12 @@ private:
 
 MEMSAVER_INLINE void StoredSlot::UnderWay::arrived() {
     const std::lock_guard lock{index_->mutex};
-    for (const auto& [serial, whole] : saved) {
+    for (const std::uint64_t serial : saved) {
         BackupIndex::Entry* const entry = index_->find(serial);
         if (entry == nullptr || entry->forgotten) continue;
         if (!entry->saved) index_->saved_bytes += entry->bytes;
         entry->saved = true;
-        entry->fresh = whole;
-        entry->partly = false;
+        entry->fresh = true;
     }
     saved.clear();
 }
@@ -61,7 +55,7 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
     {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
-            if (!index_->find(block.serial)->forgotten) index_->add_mapped(block, live, units);
+            if (!index_->find(block.serial)->forgotten) index_->add_unit(block, units);
         }
     }
     index_->store->prepare(std::move(units));
@@ -81,15 +75,13 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
             BackupIndex::Entry& entry = *index_->find(block.serial);
             if (entry.forgotten) continue;
             if (entry.saved && entry.fresh && index_->options.refresh == Refresh::once) {
-                if (index_->options.check) index_->add_mapped(block, live, unchanged);
+                if (index_->options.check) index_->add_unit(block, unchanged);
                 continue;
             }
-            // From here on the location is being overwritten. After a pause that failed halfway, a part of the block
-            // may already be paused: the saved bytes of that part stay valid.
             entry.device = block.address;
-            const bool whole = index_->add_mapped(block, live, units) == block.bytes;
-            if (whole) index_->unsave(entry);
-            under_way->saved.push_back({block.serial, whole});
+            index_->add_unit(block, units);
+            index_->unsave(entry); // from here on the location is being overwritten
+            under_way->saved.push_back(block.serial);
         }
     }
     if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
@@ -108,7 +100,7 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
         const std::lock_guard lock{index_->mutex};
         for (const LiveBlock& block : blocks) {
             const BackupIndex::Entry* const entry = index_->find(block.serial);
-            if (entry != nullptr && entry->saved) index_->add_mapped(block, live, units);
+            if (entry != nullptr && entry->saved) index_->add_unit(block, units);
         }
     }
     auto moving = index_->store->in(std::move(units), live);
@@ -122,16 +114,10 @@ MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) n
     for (BackupIndex::Entry& entry : index_->entries) {
         if (entry.forgotten || entry.saved) continue;
         const Range block{entry.device, entry.bytes};
-        std::size_t bytes = 0;
-        for (const Range& range : away) {
-            if (!overlap(range, block)) continue;
-            bytes += std::min(range.end(), block.end()) - std::max(range.address, block.address);
-        }
-        if (bytes == 0) continue;
+        if (!any_in(away, [&](const Range& range) { return overlap(range, block); })) continue;
         index_->saved_bytes += entry.bytes;
         entry.saved = true;
         entry.fresh = false;
-        entry.partly = bytes != entry.bytes;
     }
 }
 
@@ -199,7 +185,7 @@ MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t of
     {
         const std::lock_guard lock{index_->mutex};
         const BackupIndex::Entry* const entry = index_->find(serial);
-        if (entry != nullptr && entry->saved && !entry->partly) location = entry->location + offset;
+        if (entry != nullptr && entry->saved) location = entry->location + offset;
     }
     if (location == 0) misuse({"this block has no complete backup"});
     return index_->store->view(location, bytes); // a location is not freed before the next operation
