@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -108,8 +107,8 @@ public:
     }
 
     /// Enqueues the copies of a piece between the device and `base + (location - origin)` on the other side, and
-    /// records `mark` after them. If it fails, what was enqueued has completed, unless the device is lost. For copies
-    /// by a kernel the host pages must be pinned.
+    /// records `mark` after them. If it fails, some may be in flight. For copies by a kernel the host pages must be
+    /// pinned.
     Status enqueue(const Piece& piece, std::byte* base, std::uint64_t origin, OwnedEvent& mark) const noexcept {
         const StreamRef stream = kernel_stream_.owns() ? kernel_stream_.get() : stream_;
         Status status = mark.get() ? Status{} : mark.open(driver_, stream);
@@ -117,13 +116,8 @@ public:
         status = piece.each_copy(
             [&](const Unit& unit) { return copy(unit.device, base + (unit.location - origin), unit.bytes, stream); });
         const Status marked = driver_.record(mark.get(), stream);
-        if (status.ok() && marked.ok()) return status;
-        (void)(marked.ok() ? driver_.wait(mark.get()) : drain());
         return status.ok() ? marked : status;
     }
-
-    /// After a failure: waits until no work is in flight on the device.
-    Status drain() const noexcept { return driver_.drain(); }
 
 private:
     static constexpr std::chrono::milliseconds look_again{500};
