@@ -5,6 +5,7 @@
 #include "memsaver/host/host_machine.hpp"
 #include "memsaver/host/shared_pages.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -45,28 +46,64 @@ MEMSAVER_INLINE Status HostDriver::enqueue(StreamRef stream, std::function<void(
     return host().enqueue(stream, {}, std::move(kernel));
 }
 
-MEMSAVER_INLINE Status HostDriver::synchronize(StreamRef stream) const noexcept { return host().synchronize(stream); }
+MEMSAVER_INLINE Status HostDriver::synchronize(StreamRef ref) const noexcept {
+    detail::HostMachine& machine = host();
+    detail::HostEngine& engine = machine.engine_;
+    return engine.guarded([&](auto& lock) {
+        const std::shared_ptr<HostStream> stream = engine.find(ref.native());
+        if (stream == nullptr) return machine.stranger("wait for a stream that does not exist");
+        const bool broke = machine.captures_.break_unrelaxed();
+        if (stream->capture != nullptr) stream->capture->broken = true;
+        if (broke || stream->capture != nullptr) return detail::HostStatus::capture_unsupported;
+        return engine.wait(lock, {engine.mark(stream)});
+    });
+}
 
-MEMSAVER_INLINE Status HostDriver::hold(StreamRef stream) const noexcept { return host().hold(stream, true); }
+MEMSAVER_INLINE Status HostDriver::hold(StreamRef stream) const noexcept {
+    return host().with_stream(stream, [&](const auto& found) { host().engine_.hold(*found, true); });
+}
 
-MEMSAVER_INLINE Status HostDriver::let_go(StreamRef stream) const noexcept { return host().hold(stream, false); }
+MEMSAVER_INLINE Status HostDriver::let_go(StreamRef stream) const noexcept {
+    return host().with_stream(stream, [&](const auto& found) { host().engine_.hold(*found, false); });
+}
 
 MEMSAVER_INLINE Status HostDriver::stall_copies(const TimeLimit& duration) const noexcept {
-    return host().stall_copies(duration);
+    const auto until = detail::deadline_after(duration).value_or(std::chrono::steady_clock::time_point::max());
+    return host().engine_.guarded([&](auto&) { host().engine_.stall_copies(until); });
 }
 
 MEMSAVER_INLINE Status HostDriver::put_in_pool(PoolRef pool, std::size_t bytes) const noexcept {
-    return host().put_in_pool(pool, bytes);
+    return host().with_memory([&](detail::HostMemory& m) { return host().pools_.add(m, pool, bytes); });
 }
 
-MEMSAVER_INLINE Status HostDriver::free_pool(PoolRef pool) const noexcept { return host().free_pool(pool); }
+MEMSAVER_INLINE Status HostDriver::free_pool(PoolRef pool) const noexcept {
+    return host().with_memory([&](detail::HostMemory&) { host().pools_.free(pool); });
+}
 
-MEMSAVER_INLINE void HostDriver::lose() const noexcept { host().lose(); }
+MEMSAVER_INLINE void HostDriver::lose() const noexcept { host().engine_.lose(); }
 
-MEMSAVER_INLINE Status HostDriver::call_unrelaxed() const noexcept { return host().call_unrelaxed(); }
+MEMSAVER_INLINE Status HostDriver::call_unrelaxed() const noexcept {
+    using detail::HostStatus;
+    return host().engine_.guarded(
+        [&](auto&) { return host().captures_.break_unrelaxed() ? HostStatus::capture_unsupported : HostStatus::ok; });
+}
 
-MEMSAVER_INLINE std::vector<std::string> HostDriver::violations() const { return host().violations(); }
+MEMSAVER_INLINE std::vector<std::string> HostDriver::violations() const {
+    return host().engine_.locked([&] { return host().engine_.violations().texts(); });
+}
 
-MEMSAVER_INLINE HostCounts HostDriver::counts() const noexcept { return host().counts(); }
+MEMSAVER_INLINE HostCounts HostDriver::counts() const noexcept {
+    detail::HostMachine& machine = host();
+    return machine.engine_.locked([&] {
+        HostCounts counts;
+        machine.engine_.memory().count(counts);
+        counts.streams = machine.engine_.stream_count();
+        for (const StreamRef lane : machine.lanes_) counts.streams -= lane == StreamRef{} ? 0U : 1U;
+        counts.events = machine.events_.size();
+        counts.graphs = machine.graphs_.size();
+        counts.pinned_bytes = machine.pins_.pinned_bytes();
+        return counts;
+    });
+}
 
 } // namespace memsaver::inline v0_3

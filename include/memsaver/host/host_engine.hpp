@@ -8,7 +8,6 @@
 #include "memsaver/host/host_memory.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -19,7 +18,6 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <type_traits>
@@ -98,6 +96,13 @@ struct HostCapture {
 
 struct HostGraph {
     std::vector<HostWork> calls;
+
+    /// Whether it can be updated to this work in place: drivers require the same sequence of kinds of calls.
+    [[nodiscard]] bool fits(const std::vector<HostWork>& recorded) const noexcept {
+        bool alike = calls.size() == recorded.size();
+        for (std::size_t i = 0; alike && i < recorded.size(); ++i) alike = calls[i].kind == recorded[i].kind;
+        return alike;
+    }
 };
 
 } // namespace detail
@@ -205,51 +210,6 @@ auto place_of(Owners& owners, const void* object) noexcept {
     while (place != owners.end() && place->get() != object) ++place;
     return place;
 }
-
-class HostGraphs {
-public:
-    /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
-    GraphRef add(std::vector<HostWork>& recorded) {
-        HostGraph& graph = *graphs_.emplace_back(std::make_unique<HostGraph>());
-        graph.calls.swap(recorded);
-        return {&graph};
-    }
-
-    /// Replaces the recorded work of `graph`: in place if the sequence of call kinds is the same, as drivers require
-    /// for in-place updates, otherwise by a new graph. Returns the graph to be destroyed. Strong exception guarantee:
-    /// throws std::bad_alloc.
-    std::unique_ptr<HostGraph> update(GraphRef& graph, std::vector<HostWork>& recorded) {
-        HostGraph* const known = find(graph);
-        bool alike = known != nullptr && known->calls.size() == recorded.size();
-        for (std::size_t i = 0; alike && i < recorded.size(); ++i) alike = known->calls[i].kind == recorded[i].kind;
-        if (alike) {
-            known->calls.swap(recorded);
-            return nullptr;
-        }
-        const GraphRef fresh = add(recorded);
-        return take(std::exchange(graph, fresh));
-    }
-
-    [[nodiscard]] HostGraph* find(GraphRef graph) const noexcept {
-        const auto found = place_of(graphs_, graph.native);
-        return found == graphs_.end() ? nullptr : found->get();
-    }
-
-    /// Removes and returns a graph; null if it does not exist.
-    std::unique_ptr<HostGraph> take(GraphRef graph) noexcept {
-        std::unique_ptr<HostGraph> taken;
-        if (const auto found = place_of(graphs_, graph.native); found != graphs_.end()) {
-            taken = std::move(*found);
-            graphs_.erase(found);
-        }
-        return taken;
-    }
-
-    [[nodiscard]] std::size_t size() const noexcept { return graphs_.size(); }
-
-private:
-    std::vector<std::unique_ptr<HostGraph>> graphs_;
-};
 
 /// Calls `f` and returns its Status: ok if it returns nothing.
 template <class F, class... Arguments>

@@ -9,9 +9,7 @@
 #include "memsaver/host/host_engine.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,7 +17,11 @@
 #include <utility>
 #include <vector>
 
-namespace memsaver::inline v0_3::detail {
+namespace memsaver::inline v0_3 {
+
+class HostDriver;
+
+namespace detail {
 
 /// See HostDriver.
 class HostMachine final : public Device {
@@ -323,21 +325,24 @@ public:
         });
     }
     Status end_capture(StreamRef ref, GraphRef& out) noexcept override {
-        return finish_capture(ref, [&](auto& recorded) { out = graphs_.add(recorded); });
+        return finish_capture(ref, [&](auto& recorded) { out = add_graph(recorded); });
     }
     Status update_graph(StreamRef ref, GraphRef& graph) noexcept override {
         std::unique_ptr<HostGraph> old; // destroyed after the lock is released
         return finish_capture(ref, [&](auto& recorded) {
-            if (graphs_.find(graph) == nullptr) (void)stranger("update of a graph that does not exist");
-            old = graphs_.update(graph, recorded);
+            const auto known = place_of(graphs_, graph.native);
+            if (known == graphs_.end()) (void)stranger("update of a graph that does not exist");
+            if (known != graphs_.end() && (*known)->fits(recorded)) return (*known)->calls.swap(recorded);
+            const GraphRef fresh = add_graph(recorded); // may throw
+            old = take_graph(std::exchange(graph, fresh));
         });
     }
     Status launch(GraphRef ref, StreamRef stream_ref) noexcept override {
         return with_stream(stream_ref, [&](const auto& stream) {
-            const HostGraph* const graph = graphs_.find(ref);
-            if (graph == nullptr) return stranger("launch of a graph that does not exist");
+            const auto graph = place_of(graphs_, ref.native);
+            if (graph == graphs_.end()) return stranger("launch of a graph that does not exist");
             if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-            std::vector<HostWork> calls = graph->calls;
+            std::vector<HostWork> calls = (*graph)->calls;
             for (HostWork& call : calls) {
                 if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
                 const std::shared_ptr<HostEvent> event = call.outside.lock();
@@ -352,7 +357,7 @@ public:
     Status close_graph(GraphRef ref) noexcept override {
         std::unique_ptr<HostGraph> graph; // destroyed after the lock is released
         return engine_.guarded([&](auto&) {
-            graph = graphs_.take(ref);
+            graph = take_graph(ref);
             return graph != nullptr ? HostStatus::ok : stranger("close of a graph that does not exist");
         });
     }
@@ -387,69 +392,9 @@ public:
         return with_memory([&](HostMemory&) { return pins_.unpin(pages); });
     }
 
-    // What only a simulated machine has; see HostDriver.
-
-    /// `reads`: the kernel writes no device memory, and its memory must be accessible now.
-    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel, bool reads = false) noexcept {
-        if (!kernel) return HostStatus::invalid_value;
-        try {
-            HostWork work = HostWork::on(range, HostWork::Kind::kernel);
-            work.reads = reads;
-            work.kernel = std::make_shared<std::function<void()>>(std::move(kernel));
-            return submit(stream, std::move(work), reads);
-        } catch (...) {
-            return HostStatus::out_of_host_memory;
-        }
-    }
-    Status synchronize(StreamRef ref) noexcept {
-        return engine_.guarded([&](auto& lock) {
-            const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
-            if (stream == nullptr) return stranger("wait for a stream that does not exist");
-            const bool broke = captures_.break_unrelaxed();
-            if (stream->capture != nullptr) {
-                stream->capture->broken = true;
-                return HostStatus::capture_unsupported;
-            }
-            if (broke) return HostStatus::capture_unsupported;
-            return engine_.wait(lock, {engine_.mark(stream)});
-        });
-    }
-    Status hold(StreamRef ref, bool yes) noexcept {
-        return with_stream(ref, [&](const auto& stream) { engine_.hold(*stream, yes); });
-    }
-    Status stall_copies(const TimeLimit& duration) noexcept {
-        return engine_.guarded([&](auto&) {
-            engine_.stall_copies(deadline_after(duration).value_or(std::chrono::steady_clock::time_point::max()));
-        });
-    }
-    Status put_in_pool(PoolRef pool, std::size_t bytes) noexcept {
-        return with_memory([&](HostMemory& m) { return pools_.add(m, pool, bytes); });
-    }
-    Status free_pool(PoolRef pool) noexcept {
-        return with_memory([&](HostMemory&) { pools_.free(pool); });
-    }
-    void lose() noexcept { engine_.lose(); }
-    Status call_unrelaxed() noexcept {
-        return engine_.guarded(
-            [&](auto&) { return captures_.break_unrelaxed() ? HostStatus::capture_unsupported : HostStatus::ok; });
-    }
-    std::vector<std::string> violations() {
-        return engine_.locked([&] { return engine_.violations().texts(); });
-    }
-    HostCounts counts() noexcept {
-        return engine_.locked([&] {
-            HostCounts counts;
-            engine_.memory().count(counts);
-            counts.streams = engine_.stream_count();
-            for (const StreamRef lane : lanes_) counts.streams -= lane == StreamRef{} ? 0U : 1U;
-            counts.events = events_.size();
-            counts.graphs = graphs_.size();
-            counts.pinned_bytes = pins_.pinned_bytes();
-            return counts;
-        });
-    }
-
 private:
+    friend class memsaver::HostDriver; // has what only a simulated machine has
+
     Status stranger(const char* what) noexcept {
         engine_.violations().note(what, {});
         return HostStatus::invalid_handle;
@@ -486,10 +431,38 @@ private:
         });
     }
 
+    /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
+    GraphRef add_graph(std::vector<HostWork>& recorded) {
+        HostGraph& graph = *graphs_.emplace_back(std::make_unique<HostGraph>());
+        graph.calls.swap(recorded);
+        return {&graph};
+    }
+    /// Removes and returns a graph; null if it does not exist.
+    std::unique_ptr<HostGraph> take_graph(GraphRef graph) noexcept {
+        std::unique_ptr<HostGraph> taken;
+        if (const auto found = place_of(graphs_, graph.native); found != graphs_.end()) {
+            taken = std::move(*found);
+            graphs_.erase(found);
+        }
+        return taken;
+    }
+
     /// Calls `f(memory)` under the lock.
     template <class F>
     Status with_memory(F f) noexcept {
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
+    }
+    /// `reads`: the kernel writes no device memory, and its memory must be accessible now.
+    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel, bool reads = false) noexcept {
+        if (!kernel) return HostStatus::invalid_value;
+        try {
+            HostWork work = HostWork::on(range, HostWork::Kind::kernel);
+            work.reads = reads;
+            work.kernel = std::make_shared<std::function<void()>>(std::move(kernel));
+            return submit(stream, std::move(work), reads);
+        } catch (...) {
+            return HostStatus::out_of_host_memory;
+        }
     }
     /// Simulates loading a kernel: the first call waits while the copy engines are stalled, because they transfer the
     /// kernel to the device.
@@ -524,10 +497,12 @@ private:
     Neighbours neighbours_;
     HostEngine engine_;
     std::vector<std::shared_ptr<HostEvent>> events_;
-    HostGraphs graphs_;
+    std::vector<std::unique_ptr<HostGraph>> graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];
     std::atomic<bool> kernel_loaded_{false};
 };
 
-} // namespace memsaver::inline v0_3::detail
+} // namespace detail
+
+} // namespace memsaver::inline v0_3
