@@ -347,37 +347,28 @@ public:
         return call(api_.begin_capture, native(stream), native(mode));
     }
     Status end_capture(StreamRef stream, GraphRef& graph) noexcept override {
-        return scoped([&] {
-            cuda::Graph recorded = nullptr;
-            cuda::Result result = api_.end_capture(native(stream), &recorded);
-            if (recorded == nullptr) return result;
-            cuda::GraphExec ready = nullptr;
-            if (result == cuda::success) result = api_.graph_instantiate(&ready, recorded, 0);
-            // The executable graph is a copy. If this fails, a graph without memory of its own is leaked.
-            static_cast<void>(api_.graph_destroy(recorded));
-            if (result == cuda::success) graph.native = ready;
-            return result;
-        });
+        GraphRef made{};
+        const Status status = update_graph(stream, made);
+        if (status.ok()) graph = made;
+        return status;
     }
-    /// Updates in place with cuGraphExecUpdate; if that refuses, instantiates the graph again.
+    /// Updates in place with cuGraphExecUpdate; if that refuses, or there is no graph yet, instantiates another one.
     Status update_graph(StreamRef stream, GraphRef& graph) noexcept override {
         return scoped([&] {
+            const cuda::GraphExec old = native(graph);
             cuda::Graph recorded = nullptr;
             cuda::Result result = api_.end_capture(native(stream), &recorded);
             if (recorded == nullptr) return result;
-            if (result == cuda::success) {
-                cuda::GraphUpdateResult why{};
-                cuda::GraphExec fresh = nullptr;
-                if (api_.graph_exec_update == nullptr ||
-                    api_.graph_exec_update(native(graph), recorded, &why) != cuda::success) {
-                    result = api_.graph_instantiate(&fresh, recorded, 0);
-                }
-                if (fresh != nullptr) {
-                    static_cast<void>(api_.graph_exec_destroy(native(graph))); // if running, once it ends
-                    graph.native = fresh;
-                }
-            }
+            cuda::GraphUpdateResult why{};
+            cuda::GraphExec fresh = nullptr;
+            if (result == cuda::success && (old == nullptr || api_.graph_exec_update == nullptr ||
+                                            api_.graph_exec_update(old, recorded, &why) != cuda::success))
+                result = api_.graph_instantiate(&fresh, recorded, 0);
+            // The executable graph is a copy. If this fails, a graph without memory of its own is leaked.
             static_cast<void>(api_.graph_destroy(recorded));
+            if (fresh == nullptr) return result;
+            if (old != nullptr) static_cast<void>(api_.graph_exec_destroy(old)); // if running, once it ends
+            graph.native = fresh;
             return result;
         });
     }
