@@ -57,73 +57,35 @@ public:
     /// Keyed by address, handle, native pointer or file descriptor.
     using Entries = std::map<std::uint64_t, Entry>;
 
-    static constexpr bool takes(Call call) noexcept {
-        switch (call) {
-        case Call::reserve:
-        case Call::create:
-        case Call::take:
-        case Call::create_shared:
-        case Call::import_pages:
-        case Call::map:
-        case Call::open_stream:
-        case Call::open_event:
-        case Call::end_capture:
-        case Call::update_graph:
-        case Call::allocate_plain:
-        case Call::map_host:
-        case Call::pin_host:
-        case Call::open_file:
-        case Call::open_source: return true;
-        default: return false;
-        }
-    }
-    static constexpr bool gives(Call call) noexcept {
-        switch (call) {
-        case Call::unreserve:
-        case Call::release:
-        case Call::unmap:
-        case Call::close_stream:
-        case Call::close_event:
-        case Call::update_graph:
-        case Call::close_graph:
-        case Call::free_plain:
-        case Call::unmap_host:
-        case Call::unpin_host:
-        case Call::close_file: return true;
-        default: return false;
-        }
-    }
-    /// The kind of resource that a call takes or returns.
-    static constexpr Thing thing(Call call) noexcept {
-        switch (call) {
-        case Call::create:
-        case Call::take:
-        case Call::create_shared:
-        case Call::import_pages:
-        case Call::release: return Thing::handle;
-        case Call::map:
-        case Call::unmap: return Thing::mapping;
-        case Call::open_stream:
-        case Call::close_stream: return Thing::stream;
-        case Call::open_event:
-        case Call::close_event: return Thing::event;
-        case Call::end_capture:
-        case Call::update_graph:
-        case Call::close_graph: return Thing::graph;
-        case Call::allocate_plain:
-        case Call::free_plain: return Thing::plain;
-        case Call::map_host:
-        case Call::unmap_host: return Thing::host_pages;
-        case Call::pin_host:
-        case Call::unpin_host: return Thing::pin;
-        case Call::open_file:
-        case Call::open_source:
-        case Call::close_file: return Thing::file;
-        default: return Thing::reservation;
-        }
+    /// What a call does to the tables.
+    struct Role {
+        Call call;
+        Thing thing; ///< that the call takes or returns
+        bool takes;
+        bool gives;
+    };
+    static constexpr Role role(Call call) noexcept {
+        constexpr Role roles[] = {
+            {Call::reserve, Thing::reservation, true, false},  {Call::unreserve, Thing::reservation, false, true},
+            {Call::create, Thing::handle, true, false},        {Call::take, Thing::handle, true, false},
+            {Call::create_shared, Thing::handle, true, false}, {Call::import_pages, Thing::handle, true, false},
+            {Call::release, Thing::handle, false, true},       {Call::map, Thing::mapping, true, false},
+            {Call::unmap, Thing::mapping, false, true},        {Call::open_stream, Thing::stream, true, false},
+            {Call::close_stream, Thing::stream, false, true},  {Call::open_event, Thing::event, true, false},
+            {Call::close_event, Thing::event, false, true},    {Call::end_capture, Thing::graph, true, false},
+            {Call::update_graph, Thing::graph, true, true},    {Call::close_graph, Thing::graph, false, true},
+            {Call::allocate_plain, Thing::plain, true, false}, {Call::free_plain, Thing::plain, false, true},
+            {Call::map_host, Thing::host_pages, true, false},  {Call::unmap_host, Thing::host_pages, false, true},
+            {Call::pin_host, Thing::pin, true, false},         {Call::unpin_host, Thing::pin, false, true},
+            {Call::open_file, Thing::file, true, false},       {Call::open_source, Thing::file, true, false},
+            {Call::close_file, Thing::file, false, true},
+        };
+        for (const Role& each : roles)
+            if (each.call == call) return each;
+        return {call, Thing::reservation, false, false};
     }
     static std::uint64_t key(const CallRecord& call) noexcept {
-        switch (thing(call.call)) {
+        switch (role(call.call).thing) {
         case Thing::handle: return call.handle.value;
         case Thing::stream: return number(call.stream.native());
         case Thing::event: return number(call.event.native());
@@ -139,7 +101,7 @@ public:
 
     Entries& of(Thing thing) noexcept { return tables_[static_cast<std::size_t>(thing)]; }
     const Entries& of(Thing thing) const noexcept { return tables_[static_cast<std::size_t>(thing)]; }
-    Entries& table(Call call) noexcept { return of(thing(call)); }
+    Entries& table(Call call) noexcept { return of(role(call).thing); }
 
     std::size_t sum(Thing thing) const noexcept {
         std::size_t bytes = 0;

@@ -53,14 +53,14 @@ public:
         default: break;
         }
         Entries blank; // filled in and moved to its table after the call has returned
-        if (Books::takes(call.call)) blank.emplace();
+        if (Books::role(call.call).takes) blank.emplace();
         return blank;
     }
 
     void end(const CallRecord& call, Entries&& entries) noexcept {
         if (!call.status.ok()) {
-            if (Books::gives(call.call)) table(call.call).merge(entries);
-        } else if (Books::takes(call.call) && !entries.empty()) {
+            if (Books::role(call.call).gives) table(call.call).merge(entries);
+        } else if (Books::role(call.call).takes && !entries.empty()) {
             auto node = entries.extract(entries.begin());
             node.key() = Books::key(call);
             node.mapped() = {call.bytes, call.handle, false};
