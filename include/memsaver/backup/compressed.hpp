@@ -67,13 +67,7 @@ struct Compressed {
             detail::refuse_option("Compressed::pieces", std::to_string(pieces),
                                   "1 to " + std::to_string(detail::most_threads));
         }
-        if constexpr (requires { policy.normalized(); }) {
-            Compressed kept = *this;
-            kept.policy = policy.normalized();
-            return kept;
-        } else {
-            return *this;
-        }
+        return {detail::normalized(policy), coding, piece_bytes, pieces};
     }
 
     [[nodiscard]] std::string_view name() const noexcept { return "compressed"; }

@@ -147,6 +147,18 @@ concept Backup = requires(const P policy, const AnyDriver driver) {
 
 namespace detail {
 
+/// Returns a policy as it is kept.
+template <class P>
+[[nodiscard]] P normalized(const P& policy) {
+    if constexpr (requires {
+                      { policy.normalized() } -> std::same_as<P>;
+                  }) {
+        return policy.normalized();
+    } else {
+        return policy;
+    }
+}
+
 /// A type-erased slot. See BackupSlot for the contract of each method.
 class AnySlot : public Closable {
 public:
@@ -182,15 +194,8 @@ public:
     template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, AnyPolicy> && Backup<std::remove_cvref_t<P>>)
         AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
-        : policy_{detail::translated([&] {
-              if constexpr (requires {
-                                { policy.normalized() } -> std::same_as<std::remove_cvref_t<P>>;
-                            }) {
-                  return std::make_shared<const Holder<std::remove_cvref_t<P>>>(policy.normalized());
-              } else {
-                  return std::make_shared<const Holder<std::remove_cvref_t<P>>>(std::forward<P>(policy));
-              }
-          })} {}
+        : policy_{detail::translated(
+              [&] { return std::make_shared<const Holder<std::remove_cvref_t<P>>>(detail::normalized(policy)); })} {}
 
     /// Catches types that look like a policy but are none; the static_assert names the concept that they do not
     /// satisfy.

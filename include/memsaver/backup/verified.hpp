@@ -74,15 +74,7 @@ struct Verified {
     P policy{};
 
     /// See HostBackup::normalized; of the wrapped policy.
-    [[nodiscard]] Verified normalized() const {
-        if constexpr (requires { policy.normalized(); }) {
-            Verified kept = *this;
-            kept.policy = policy.normalized();
-            return kept;
-        } else {
-            return *this;
-        }
-    }
+    [[nodiscard]] Verified normalized() const { return {detail::normalized(policy)}; }
 
     [[nodiscard]] std::string_view name() const noexcept { return "verified"; }
     /// Returns the name and options of the wrapped policy: "of host, pinned, ...".
