@@ -7,7 +7,6 @@
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
 
 #include <algorithm>

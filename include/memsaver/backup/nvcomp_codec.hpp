@@ -5,7 +5,6 @@
 #include "memsaver/backup/nvcomp_abi.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <dlfcn.h>
@@ -17,7 +16,6 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>

@@ -4,7 +4,6 @@
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/driver/any_driver.hpp"
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 

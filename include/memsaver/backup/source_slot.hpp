@@ -4,7 +4,6 @@
 #include "memsaver/backup/stored_slot.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 
 namespace memsaver::inline v0_3::detail {

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>

@@ -4,8 +4,6 @@
 
 #include "memsaver/core/handles.hpp"
 
-#include <cstddef>
-
 struct CUctx_st;
 struct CUfunc_st;
 struct CUgraph_st;

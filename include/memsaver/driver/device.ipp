@@ -5,8 +5,6 @@
 #include "memsaver/driver/device_calls.hpp"
 #include "memsaver/driver/system.hpp"
 
-#include <cstddef>
-
 namespace memsaver::inline v0_3 {
 
 #define MEMSAVER_ASK_SYSTEM(name, parameters, arguments, ...)                                                          \

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <string>
 
 namespace memsaver::inline v0_3::detail {
 

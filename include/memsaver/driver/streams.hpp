@@ -4,11 +4,9 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
 
 #include <cstdint>
-#include <string>
 
 namespace memsaver::inline v0_3::detail {
 

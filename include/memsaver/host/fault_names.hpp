@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <new>

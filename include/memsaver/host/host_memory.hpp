@@ -9,13 +9,9 @@
 #include "memsaver/host/host_options.hpp"
 #include "memsaver/host/page_source.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/types.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +24,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3::detail {

@@ -11,7 +11,6 @@
 #endif
 
 #include <cstddef>
-#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

@@ -1,7 +1,6 @@
 // Definitions of cuda_pools.hpp.
 #pragma once
 
-#include "memsaver/core/sizes.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/saver/saver_core.hpp"
 

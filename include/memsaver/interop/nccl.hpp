@@ -6,10 +6,8 @@
 
 #include "memsaver/saver/registrations.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 
 struct ncclComm;          // ncclComm_t points to it

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <string>
 
 namespace memsaver::inline v0_3 {
 

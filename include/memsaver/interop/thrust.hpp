@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
