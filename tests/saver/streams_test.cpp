@@ -199,4 +199,21 @@ TEST_CASE("streams: blocks freed with the default stream while others capture ar
     CHECK(saver.owns(arena.allocate(200_MiB)));
 }
 
+TEST_CASE("streams: a block that is freed during a resume which fails is gone at once, as it is paused again") {
+    const Checked machine{host_machine};
+    MemorySaver saver{machine.driver};
+    const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
+    const Buffer<char> kept{arena, 4_MiB};
+    void* const freed = arena.allocate(4_MiB);
+    saver.pause("tag");
+    const HeldStream stream{machine.driver};
+    machine.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::create) arena.deallocate(freed, stream.get());
+    });
+    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+    CHECK_THROWS_AS(saver.resume("tag"), Error); // and does not wait for the stream
+    machine.driver.on_call({});
+    CHECK(row_of(saver, "tag").backed_up_bytes == 4_MiB);
+}
+
 } // namespace saver_streams_test
