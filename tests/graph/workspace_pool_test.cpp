@@ -249,7 +249,7 @@ TEST_CASE("a name that is there is had while another one's growth waits for the 
         REQUIRE(driver.fill(address_of(freed), 1, 1_MiB, stream).ok());
         arena.deallocate(freed);
         Doing growing{[&] { (void)pool.get("grows", 30_MiB); }};
-        std::this_thread::sleep_for(20ms);
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
         CHECK(pool.get("there", 2_MiB) == there);
         CHECK(!growing.over());
         REQUIRE(driver.let_go(stream).ok());
