@@ -6,7 +6,7 @@
 A name counts once, however many overloads and declarations it has: one of them must be documented. Exempt are: names
 known from the language and its library (constructors, which the class documents; destructors; operators; `begin`,
 `data`); members of a documented struct and values of a documented enumeration, which documents them if their names do
-not suffice; methods required by a concept, which documents them.
+not suffice; methods required by a concept, which documents them; those of Device in the classes that forward to it.
 """
 import argparse
 import collections
@@ -20,6 +20,7 @@ KINDS = {"class", "struct", "union", "concept", "namespace"}
 STANDARD = {"begin", "end", "data", "size", "empty", "what", "value_type", "size_type", "difference_type", "pointer",
             "const_pointer", "reference", "const_reference", "is_always_equal", "rebind", "other",
             "propagate_on_container_move_assignment", "propagate_on_container_swap"}
+FORWARDS = {"memsaver::AnyDriver", "memsaver::DeviceAround"}
 
 
 def text_of(element, tag):
@@ -64,6 +65,10 @@ def undocumented(folder):
             if not of_class and name.startswith("operator") and not name.startswith('operator"'):
                 continue
             names[f"{owner}::{name}"].append((described(member), place(member)))
+    for name in list(names):
+        owner, _, method = name.rpartition("::")
+        if owner in FORWARDS and f"memsaver::Device::{method}" in names:
+            del names[name]
     return sorted((said[0][1], name) for name, said in names.items() if not any(each for each, _ in said))
 
 

@@ -61,6 +61,7 @@ struct Event;
 struct Holder;
 struct NoRoom;
 struct PauseEvent;
+/// What hooks of a resume get.
 using ResumeEvent = PauseEvent;
 struct Reclaimed;
 struct Report;

@@ -93,13 +93,15 @@ public:
 
     /// Returns the total number of bytes that the work moves or fills, whether or not they have arrived.
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-    // See Work for the results of these.
+    /// See Work::query.
     Status query(bool& done) noexcept;
+    /// See Work::wait.
     Status wait();
     /// Waits until the bytes of `range` have arrived.
     Status wait_for(Range range) { return work_ ? work_->wait_for(range) : Status{}; }
     /// Returns whether only the device can keep the bytes from arriving.
     [[nodiscard]] bool enqueued() const noexcept { return !work_ || work_->enqueued(); }
+    /// See Work::follow.
     Status follow(StreamRef stream, Range range) noexcept { return work_ ? work_->follow(stream, range) : Status{}; }
     /// See Work::cancel.
     void cancel() noexcept {

@@ -110,6 +110,7 @@ public:
     void append(const std::string& text) override { text_ = std::runtime_error{text_.what() + text}; }
     /// The device that refused; -1 if that is unknown.
     [[nodiscard]] int device() const noexcept { return device_; }
+    /// For who knows it.
     void attach_device(int device) noexcept { device_ = device; }
     /// Physical bytes requested from the device that refused.
     [[nodiscard]] std::size_t needed_bytes() const noexcept { return needed_bytes_; }

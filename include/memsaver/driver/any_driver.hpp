@@ -45,6 +45,7 @@ public:
             return D::from(*this);
         }
     }
+    /// The machine behind this handle.
     [[nodiscard]] Device& machine() const noexcept { return *device_; }
 
     [[nodiscard]] int device() const noexcept { return device_->device(); }

@@ -103,9 +103,11 @@ public:
     virtual Status memory(DeviceMemory& memory) noexcept = 0;
     /// Addresses without memory; out_of_addresses if the process may have no more.
     virtual Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept = 0;
+    /// Gives back what `reserve` gave.
     virtual Status unreserve(Address address, std::size_t bytes) noexcept = 0;
     /// Physical pages. They are freed once released *and* unmapped everywhere.
     virtual Status create(std::size_t bytes, PageHandle& pages) noexcept = 0;
+    /// Gives back a handle; its pages go once nothing maps them.
     virtual Status release(PageHandle pages) noexcept = 0;
     /// Maps a whole handle at a reserved address, without access.
     virtual Status map(Address address, std::size_t bytes, PageHandle pages) noexcept = 0;
@@ -142,9 +144,11 @@ public:
 
     /// A stream that does not synchronize with the default stream.
     virtual Status open_stream(StreamRef& stream) noexcept = 0;
+    /// Does not wait for its work.
     virtual Status close_stream(StreamRef stream) noexcept = 0;
     /// An event for marks on the device of `near`.
     virtual Status open_event(StreamRef near, EventRef& event) noexcept = 0;
+    /// Does not wait for it.
     virtual Status close_event(EventRef event) noexcept = 0;
     /// Marks all work submitted to `stream` so far. `stream` must not be capturing.
     virtual Status record(EventRef event, StreamRef stream) noexcept = 0;
@@ -156,6 +160,7 @@ public:
     virtual Status follow(StreamRef stream, EventRef event) noexcept = 0;
     /// Never waits.
     virtual Status query(EventRef event, bool& passed) noexcept = 0;
+    /// Blocks this thread until the event has passed.
     virtual Status wait(EventRef event) noexcept = 0;
     /// Waits for all work submitted to the device so far, as freeing memory does, and leaves open captures intact.
     /// Launches by other threads may block in the meantime.
@@ -173,8 +178,11 @@ public:
 
     // --- Copies and fills, in stream order. Host memory stays valid until the stream has completed them ---
 
+    /// In the order of the stream.
     virtual Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) noexcept = 0;
+    /// In the order of the stream.
     virtual Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept = 0;
+    /// In the order of the stream.
     virtual Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept = 0;
 
     /// Lets this device read and write what another device of the process has mapped there.
@@ -202,18 +210,21 @@ public:
 
     // --- Ordinary device memory, never paused ---
 
+    /// As cudaMalloc and cudaFree.
     virtual Status allocate_plain(std::size_t /*bytes*/, Address& /*address*/) noexcept { return unsupported; }
     /// Waits for the device, as cudaFree does.
     virtual Status free_plain(Address /*address*/) noexcept { return unsupported; }
 
     // --- Captures of a stream's work into a graph that can be launched again ---
 
+    /// As cudaStreamBeginCapture.
     virtual Status begin_capture(StreamRef /*stream*/, CaptureMode /*mode*/) noexcept { return unsupported; }
     /// Fails and leaves no graph if the capture was broken.
     virtual Status end_capture(StreamRef /*stream*/, GraphRef& /*graph*/) noexcept { return unsupported; }
     /// Ends the capture, and updates `graph` to the captured work: keeps the executable if the new work fits it,
     /// otherwise makes another one and closes the old one.
     virtual Status update_graph(StreamRef /*stream*/, GraphRef& /*graph*/) noexcept { return unsupported; }
+    /// As cudaGraphLaunch.
     virtual Status launch(GraphRef /*graph*/, StreamRef /*stream*/) noexcept { return unsupported; }
     /// Launched work runs to completion.
     virtual Status close_graph(GraphRef /*graph*/) noexcept { return unsupported; }
@@ -235,6 +246,7 @@ public:
     /// Addresses at a multiple of 2 MiB, with huge pages where the system provides them, excluded from core dumps and
     /// forked children.
     MEMSAVER_INLINE virtual Status map_host(std::size_t bytes, void*& pages) noexcept;
+    /// Gives back what `map_host` gave.
     MEMSAVER_INLINE virtual Status unmap_host(void* pages, std::size_t bytes) noexcept;
     /// Allocates the memory of a range now; out_of_host_memory if there is none.
     MEMSAVER_INLINE virtual Status populate_host(void* pages, std::size_t bytes) noexcept;
@@ -243,6 +255,7 @@ public:
     /// Pins a populated range, so that copies reach it at full speed. A copy does not span two pinned ranges. By
     /// default nothing: for machines to which all host pages are alike.
     virtual Status pin_host(void* /*pages*/, std::size_t /*bytes*/) noexcept { return {}; }
+    /// Undoes `pin_host`.
     virtual Status unpin_host(void* /*pages*/) noexcept { return {}; }
 
     // --- Files for backups, and files of the program; by default the operating system's. Here, and not called
@@ -253,10 +266,12 @@ public:
     MEMSAVER_INLINE virtual Status open_file(const char* directory, FileRef& file) noexcept;
     /// An existing file, for reading; closed on exec. `direct`: bypasses the page cache, or fails.
     MEMSAVER_INLINE virtual Status open_source(const char* path, bool direct, FileRef& file) noexcept;
+    /// Of `open_file` or `open_source`.
     MEMSAVER_INLINE virtual Status close_file(FileRef file) noexcept;
     /// All bytes, or an error.
     MEMSAVER_INLINE virtual Status write_file(FileRef, const void* from, std::size_t bytes,
                                               std::size_t offset) noexcept;
+    /// All bytes, or an error.
     MEMSAVER_INLINE virtual Status read_file(FileRef, void* to, std::size_t bytes, std::size_t offset) noexcept;
     /// Allocates disk space now.
     MEMSAVER_INLINE virtual Status allocate_file(FileRef file, std::size_t offset, std::size_t bytes) noexcept;

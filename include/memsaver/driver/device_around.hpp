@@ -53,6 +53,7 @@ class DeviceAround : public Device {
 public:
     explicit DeviceAround(AnyDriver inner) : inner_{std::move(inner)} {}
 
+    /// The machine that it stands around.
     [[nodiscard]] const AnyDriver& inner() const noexcept { return inner_; }
 
     [[nodiscard]] int device() const noexcept override { return inner_.device(); }

@@ -26,6 +26,7 @@ public:
     requires std::convertible_to<const S&, std::string_view> HostMachineName(const S& name)
         : text_{std::string_view{name}}, pages_{&detail::shared_pages} {}
 
+    /// The name, or empty.
     [[nodiscard]] const std::string& text() const noexcept { return text_; }
 
     /// What opens the machine's pages, if it has a name.
