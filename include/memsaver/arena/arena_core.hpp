@@ -85,20 +85,14 @@ public:
             not_idle({"tag ", in_quotes(tag),
                       ": the timeout expired while another operation on it was running; nothing has changed"});
         }
-        taken_ = true;
-        stage_ = Stage::waits;
-        owner_ = ThreadMark::here_if_possible();
-        return Hold{*this};
+        return begin();
     }
 
     /// Returns the turn if it is free now.
     std::optional<Hold> try_take() {
         const std::lock_guard lock{mutex_};
         if (taken_) return {};
-        taken_ = true;
-        stage_ = Stage::waits;
-        owner_ = ThreadMark::here_if_possible();
-        return std::optional<Hold>{std::in_place, *this};
+        return begin();
     }
 
     /// What an operation waits for: the program's own work (or other arenas), or only for its own copies.
@@ -125,6 +119,13 @@ public:
     [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(); }
 
 private:
+    Hold begin() noexcept {
+        taken_ = true;
+        stage_ = Stage::waits;
+        owner_ = ThreadMark::here_if_possible();
+        return Hold{*this};
+    }
+
     std::mutex mutex_;
     std::condition_variable freed_;
     bool taken_ = false;
@@ -983,8 +984,7 @@ private:
     /// Creates pages for all extents that have none, stopping at the first failure. Returns out_of_memory also if less
     /// than the margin would be left free. `beside`: bytes that will be created in addition.
     Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept {
-        std::size_t needed = beside;
-        for (const Extent& extent : extents) needed += extent.owns || extent.mapped ? 0 : extent.bytes;
+        const std::size_t needed = beside + bytes_lacking(extents);
         if (const std::size_t margin = margin_.load(); margin != 0 && needed != 0) {
             DeviceMemory memory;
             if (const Status status = driver_.memory(memory); !status.ok()) return status;

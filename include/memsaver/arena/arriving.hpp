@@ -38,10 +38,9 @@ public:
             for (const Memory* const memory : memories_) {
                 for (const Extent& extent : memory->extents) ranges_.push_back(extent.range());
             }
+            last_serial_ = core.last_serial_;
         }
         sort_by_address(ranges_);
-        for (const LiveBlock& block : core.live_blocks(memories_)) living_.push_back(block.serial);
-        std::sort(living_.begin(), living_.end());
     }
     SaveAhead(SaveAhead&&) noexcept = default;
     ~SaveAhead() {
@@ -60,11 +59,10 @@ public:
         saving_ = Span{core_->options_.events, core_->tag(), core_->device(), "save"};
         LiveSet live = core_->live_set(memories_, "saving");
         live.extents = ranges_;
-        live.blocks = [core = core_.get(), memories = memories_, ranges = ranges_, living = living_] {
+        live.blocks = [core = core_.get(), memories = memories_, ranges = ranges_, last = last_serial_] {
             std::vector<LiveBlock> blocks = core->live_blocks(memories); // new blocks are left to the pause
             erase_in(blocks, [&](const LiveBlock& block) {
-                return !covers(ranges, {block.address, block.bytes}) ||
-                       !std::binary_search(living.begin(), living.end(), block.serial);
+                return block.serial > last || !covers(ranges, {block.address, block.bytes});
             });
             return blocks;
         };
@@ -76,10 +74,10 @@ private:
     friend class Arriving;
 
     bool able_;
-    std::vector<Memory*> memories_;     // active
-    std::vector<Range> ranges_;         // theirs at the beginning, sorted
-    std::vector<std::uint64_t> living_; // serial numbers of the blocks that were live at the beginning, sorted
-    bool enqueued_ = false;             // and not yet passed to an Arriving
+    std::vector<Memory*> memories_; // active
+    std::vector<Range> ranges_;     // theirs at the beginning, sorted
+    std::uint64_t last_serial_ = 0; // of a block at the beginning: later ones are new
+    bool enqueued_ = false;         // and not yet passed to an Arriving
     Ticket ticket_;
     Span saving_;
 };

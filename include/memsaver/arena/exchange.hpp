@@ -76,7 +76,7 @@ public:
                 const auto take = [&](Address address, std::vector<Offer>::iterator offer, bool fixed) {
                     const Extent& source = *out[offer->pause].extents()[offer->extent];
                     const Range target{address, source.bytes};
-                    pairs_.push_back({offer->pause, offer->extent, source.range(), r, target});
+                    pairs_.push_back({offer->pause, offer->extent, source.range(), r, target, memory, plan.size()});
                     plan.push_back({.address = address, .bytes = source.bytes, .fixed = fixed});
                     taken[offer->pause][offer->extent] = 1;
                     offers.erase(offer);
@@ -106,15 +106,9 @@ public:
             }
             for (std::size_t i = first_pair; i < pairs_.size(); ++i) {
                 const Pair& pair = pairs_[i];
-                Extent* target = nullptr;
-                for (Memory* const memory : step.memories()) {
-                    const auto found =
-                        std::lower_bound(memory->extents.begin(), memory->extents.end(), pair.target.address,
-                                         [](const Extent& each, Address at) { return each.address < at; });
-                    if (found != memory->extents.end() && found->address == pair.target.address) target = &*found;
-                }
-                step.map_of(*target, out[pair.pause].extents()[pair.extent]->pages);
-                out[pair.pause].hand_over_to(pair.extent, *target, step.core());
+                Extent& target = pair.memory->extents[pair.place];
+                step.map_of(target, out[pair.pause].extents()[pair.extent]->pages);
+                out[pair.pause].hand_over_to(pair.extent, target, step.core());
             }
         }
     }
@@ -193,6 +187,8 @@ private:
         Range source;
         std::size_t resume;
         Range target;
+        Memory* memory;    ///< of the target
+        std::size_t place; ///< of the target among its extents
     };
 
     FixedList<PauseStep>& out_;

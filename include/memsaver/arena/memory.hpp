@@ -71,6 +71,13 @@ inline void split_into_extents(Range range, std::size_t granularity, bool single
     }
 }
 
+/// Returns the bytes of the extents that have no pages.
+[[nodiscard]] inline std::size_t bytes_lacking(const std::vector<Extent>& extents) noexcept {
+    std::size_t bytes = 0;
+    for (const Extent& extent : extents) bytes += extent.owns || extent.mapped ? 0 : extent.bytes;
+    return bytes;
+}
+
 /// Calls `run(range)` for what may come back in any handles, adjacent extents together, and `own(extent)` for an extent
 /// that has pages or whose handle is its own; in order.
 template <class Run, class Own>

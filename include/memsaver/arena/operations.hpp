@@ -270,12 +270,8 @@ public:
     [[nodiscard]] bool brings() const noexcept { return !coming_.empty(); }
     /// Returns the physical bytes that are still to be created.
     [[nodiscard]] std::size_t needed_bytes() const noexcept {
-        std::size_t bytes = 0;
-        for (const Memory* const memory : coming_) {
-            for (const Extent& extent : memory->extents) bytes += extent.owns || extent.mapped ? 0 : extent.bytes;
-        }
-        if (!once_ && !coming_.empty())
-            core_->each_scratch(coming_, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
+        std::size_t bytes = wanted_scratch();
+        for (const Memory* const memory : coming_) bytes += bytes_lacking(memory->extents);
         return bytes;
     }
     /// Returns whether the bytes are restored from a backup.
@@ -283,15 +279,11 @@ public:
 
     /// Creates all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
     void create() {
-        std::size_t scratch_bytes = 0;
-        if (!once_ && !coming_.empty())
-            core_->each_scratch(coming_, [&](DeviceScratch& scratch) { scratch_bytes += scratch.wanted_bytes(); });
+        const std::size_t scratch_bytes = wanted_scratch();
         std::size_t beside = needed_bytes(); // of all memories, and scratch
         Status status;
         for (Memory* const memory : coming_) {
-            std::size_t own = 0;
-            for (const Extent& extent : memory->extents) own += extent.owns || extent.mapped ? 0 : extent.bytes;
-            beside -= own;
+            beside -= bytes_lacking(memory->extents);
             if (status.ok()) status = core_->create_all(memory->extents, beside);
         }
         if (status.ok() && scratch_bytes != 0) {
@@ -449,6 +441,13 @@ public:
     }
 
 private:
+    /// Returns the bytes of scratch memory that restoring needs and that is still to be allocated.
+    [[nodiscard]] std::size_t wanted_scratch() const noexcept {
+        std::size_t bytes = 0;
+        if (!once_ && !coming_.empty())
+            core_->each_scratch(coming_, [&](DeviceScratch& scratch) { bytes += scratch.wanted_bytes(); });
+        return bytes;
+    }
     void begin() {
         ArenaCore& core = *core_;
         const std::lock_guard lock{core.mutex_};

@@ -142,13 +142,14 @@ private:
 
 /// Sets `yes` to whether a stream or an event belongs to the driver's device; leaves it unchanged if the driver cannot
 /// tell.
-[[nodiscard]] inline Status ask_owner(const AnyDriver& driver, StreamRef stream, bool& yes) noexcept {
-    const Status status = driver.owns_stream(stream, yes);
-    return status.kind == StatusKind::unsupported ? Status{} : status;
-}
-
-[[nodiscard]] inline Status ask_owner(const AnyDriver& driver, EventRef event, bool& yes) noexcept {
-    const Status status = driver.owns_event(event, yes);
+template <class Mark>
+[[nodiscard]] Status ask_owner(const AnyDriver& driver, const Mark& mark, bool& yes) noexcept {
+    Status status;
+    if constexpr (std::same_as<Mark, StreamRef>) {
+        status = driver.owns_stream(mark, yes);
+    } else {
+        status = driver.owns_event(mark, yes);
+    }
     return status.kind == StatusKind::unsupported ? Status{} : status;
 }
 

@@ -24,8 +24,8 @@ namespace memsaver::inline v0_3::detail {
 /// the device before is known to be complete.
 ///
 /// Guarded by the arena's mutex, which callers pass locked; it is given up during every call of the driver and every
-/// wait. What takes no lock is thread-safe.
-class Frees {
+/// wait. The methods of fences that take no lock are thread-safe.
+class Frees : public DeferredFrees {
 public:
     using Lock = std::unique_lock<std::mutex>;
 
@@ -44,8 +44,6 @@ public:
         }
         return Lock{mutex};
     }
-
-    using Visit = DeferredFrees::Visit;
 
     explicit Frees(const AnyDriver& driver) noexcept : driver_{driver} {}
     Frees(const Frees&) = delete;
@@ -68,11 +66,11 @@ public:
     private:
         friend class Frees;
         const AnyDriver& driver_;
-        DeferredFrees::Mark mark_;
+        Mark mark_;
     };
 
     /// Numbers the block, before its event is recorded. Requires the lock.
-    void number(Place& place) noexcept { place.mark_ = deferred_.begin_mark(); }
+    void number(Place& place) noexcept { place.mark_ = begin_mark(); }
     /// Records an event at the place. Throws the error of a failing driver call.
     void record(Place& place, StreamRef stream, std::size_t bytes, Address address) const {
         if (place.mark_.event && driver_.record(place.mark_.event, stream).ok()) return;
@@ -84,19 +82,18 @@ public:
     }
     /// Adds the block. Strong exception guarantee: may throw std::bad_alloc. Requires the lock.
     void after_stream(Address address, std::size_t bytes, StreamRef stream, Place& place) {
-        place.mark_.event = deferred_.after_stream(address, bytes, stream, place.mark_);
+        place.mark_.event = DeferredFrees::after_stream(address, bytes, stream, place.mark_);
     }
     /// Adds a block that waits for the next fence. As above.
-    void after_fence(Address address, std::size_t bytes) { deferred_.after_fence(address, bytes, begun_); }
+    void after_fence(Address address, std::size_t bytes) { DeferredFrees::after_fence(address, bytes, begun_); }
     /// Keeps the event of a place that was not needed. Requires the lock.
-    void give_back(Place& place) noexcept { place.mark_.event = deferred_.spare(place.mark_.event); }
+    void give_back(Place& place) noexcept { place.mark_.event = spare(place.mark_.event); }
 
     // --- reuse ---
 
     /// Returns whether blocks wait in this stream that work which is submitted to it now may reuse.
     [[nodiscard]] bool reusable_in(Lock& lock, StreamRef stream) {
-        if (stream.per_thread() || !deferred_.waits(stream))
-            return false; // that handle is another stream on each thread
+        if (stream.per_thread() || !waits(stream)) return false; // that handle is another stream on each thread
         // Captured work runs later, in any stream: the work that the block waits for may not have completed by then.
         lock.unlock();
         bool capturing = true;
@@ -104,16 +101,12 @@ public:
         lock.lock();
         return eager;
     }
-    /// See DeferredFrees::take. Requires the lock.
-    Address take(StreamRef stream, std::size_t bytes, FunctionRef<bool(Range)> usable) noexcept {
-        return deferred_.take(stream, bytes, usable);
-    }
     /// Calls `reclaim(address)` for blocks whose work has completed. Returns whether there was any.
     bool collect(Lock& lock, Visit reclaim) {
-        bool any = deferred_.collect(done_, reclaim);
-        for (std::size_t i = deferred_.streams(); i-- > 0;) { // downwards: no list is passed over if others go
-            for (bool passed = true; passed && i < deferred_.streams();) {
-                const DeferredFrees::Question asked = deferred_.ask(i);
+        bool any = DeferredFrees::collect(done_, reclaim);
+        for (std::size_t i = streams(); i-- > 0;) { // downwards: no list is passed over if others go
+            for (bool passed = true; passed && i < streams();) {
+                const Question asked = ask(i);
                 if (asked.elsewhere) {
                     changed_.wait(lock);
                     continue;
@@ -123,20 +116,16 @@ public:
                 passed = false;
                 if (!driver_.query(asked.mark.event, passed).ok()) passed = false;
                 lock.lock();
-                close(lock, deferred_.answer(asked, passed, reclaim));
+                close(lock, answer(asked, passed, reclaim));
                 any = any || passed;
                 changed_.notify_all();
             }
         }
         return any;
     }
-    /// Calls `reclaim(address)` for blocks that no work can touch any more, as `gone(address)` says. Requires the lock.
-    void collect_if(FunctionRef<bool(Address)> gone, Visit reclaim) noexcept { deferred_.collect_if(gone, reclaim); }
-    /// Returns whether waiting for the device would make anything reusable. Requires the lock.
-    [[nodiscard]] bool any_waiting() const noexcept { return deferred_.any_waiting(); }
     /// Forgets all blocks, and closes all events.
     void clear(Lock& lock) noexcept {
-        while (const EventRef event = deferred_.clear()) close(lock, event);
+        while (const EventRef event = DeferredFrees::clear()) close(lock, event);
     }
 
     // --- fences ---
@@ -155,7 +144,7 @@ public:
     /// bytes. A wait costs microseconds on an idle device, and any time on a busy one, to which other threads submit no
     /// work in the meantime; so a small amount of waiting memory does not justify it.
     [[nodiscard]] bool fence_is_worth_it(Lock& lock, std::size_t growth) {
-        const std::size_t waiting = deferred_.fenced_bytes();
+        const std::size_t waiting = fenced_bytes();
         if (waiting < std::max(growth, least_threshold)) return false;
         if (threshold_ == 0) {
             lock.unlock();
@@ -172,7 +161,7 @@ public:
     /// Like `fence`, but waits only for the block that has waited longest, if there is one: often a wait that another
     /// thread has begun.
     void fence_oldest(Lock& lock) {
-        const std::uint64_t oldest = deferred_.first_fence();
+        const std::uint64_t oldest = first_fence();
         pass(lock, oldest == 0 ? begun_ + 1 : oldest);
     }
 
@@ -210,7 +199,6 @@ private:
     }
 
     const AnyDriver& driver_;
-    DeferredFrees deferred_;
     std::condition_variable changed_; // a fence is over, or an event has been queried
     bool fencing_ = false;            // a thread waits for the device, and others wait for that thread
     std::size_t threshold_ = 0;       // 0: the device has not been asked yet
