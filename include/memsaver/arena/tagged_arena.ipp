@@ -49,15 +49,15 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
     run([](ArenaCore& arena) { arena.reserve(); });
 }
 
-MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) const {
+MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) {
     return run([&](ArenaCore& arena) { return arena.allocate(request); });
 }
 
-MEMSAVER_INLINE void OwnedArena::deallocate(void* pointer, const FreeOrder& order) const {
+MEMSAVER_INLINE void OwnedArena::free(void* pointer, const FreeOrder& order) {
     run([&](ArenaCore& arena) { arena.deallocate(pointer, order); });
 }
 
-MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
+MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
         FixedList<PauseStep> steps{1};
@@ -68,7 +68,7 @@ MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) const {
     });
 }
 
-MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
+MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) {
     return run([&](ArenaCore& arena) {
         require_keeps_nothing(options);
         Relief relief;
@@ -89,7 +89,7 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) const {
     });
 }
 
-MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
+MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
         FixedList<TrimStep> steps{1};
@@ -101,37 +101,37 @@ MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) const {
     });
 }
 
-MEMSAVER_INLINE void OwnedArena::prepare() const {
+MEMSAVER_INLINE void OwnedArena::prepare() {
     run([](ArenaCore& arena) {
         require_keeps_bytes(arena.policy(), "prepare", arena.tag());
         arena.prepare();
     });
 }
 
-MEMSAVER_INLINE void OwnedArena::invalidate() const {
+MEMSAVER_INLINE void OwnedArena::invalidate() {
     run([](ArenaCore& arena) {
         require_keeps_bytes(arena.policy(), "invalidate", arena.tag());
         arena.invalidate();
     });
 }
 
-MEMSAVER_INLINE void OwnedArena::forget_backup() const {
+MEMSAVER_INLINE void OwnedArena::forget_backup() {
     run([](ArenaCore& arena) { arena.forget_backup(); });
 }
 
-MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::size_t bytes) const {
+MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::size_t bytes) {
     return run([&](ArenaCore& arena) { return arena.backup_view(pointer, bytes); });
 }
 
-MEMSAVER_INLINE void OwnedArena::write_backup(void* pointer, const void* from, std::size_t bytes) const {
+MEMSAVER_INLINE void OwnedArena::write_backup(void* pointer, const void* from, std::size_t bytes) {
     run([&](ArenaCore& arena) { arena.write_backup(pointer, from, bytes); });
 }
 
-MEMSAVER_INLINE void OwnedArena::load(void* pointer, const FileRange& from) const {
-    run([&](ArenaCore& arena) { arena.load(pointer, from); });
+MEMSAVER_INLINE void OwnedArena::load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset) {
+    run([&](ArenaCore& arena) { arena.load(pointer, {path, offset, bytes}); });
 }
 
-MEMSAVER_INLINE void OwnedArena::invalidate(const void* pointer, std::size_t bytes) const {
+MEMSAVER_INLINE void OwnedArena::invalidate(const void* pointer, std::size_t bytes) {
     run([&](ArenaCore& arena) { arena.invalidate(pointer, bytes); });
 }
 
@@ -143,13 +143,11 @@ MEMSAVER_INLINE ArenaUsage OwnedArena::usage() const {
     return run([](ArenaCore& arena) { return arena.usage(); });
 }
 
-MEMSAVER_INLINE void OwnedArena::close() const {
+MEMSAVER_INLINE void OwnedArena::close() {
     run([](ArenaCore& arena) { arena.close(); });
 }
 
 MEMSAVER_INLINE const std::string& OwnedArena::tag() const { return core().tag(); }
-
-MEMSAVER_INLINE const AnyDriver& OwnedArena::driver() const { return core().driver(); }
 
 MEMSAVER_INLINE ArenaCore& OwnedArena::core() const {
     if (core_ == nullptr) [[unlikely]]
