@@ -24,30 +24,14 @@ namespace memsaver::inline v0_3::detail {
 class PlainBlocks final : public PlainMemory {
 public:
     explicit PlainBlocks(Directory& directory)
-        : PlainMemory{[]() -> const Functions& {
-              using Plain = PlainMemory;
-              static constexpr auto own = [](Plain& plain) -> PlainBlocks& { return static_cast<PlainBlocks&>(plain); };
-              static constexpr Functions functions{
-                  .destroy = [](Plain* plain) noexcept { delete &own(*plain); },
-                  .allocate = [](Plain& plain, const std::shared_ptr<ArenaCore>& arena,
-                                 const Request& request) { return own(plain).allocate(arena, request); },
-                  .holds = [](Plain& plain, const ArenaCore& arena, const void* pointer,
-                              std::size_t bytes) noexcept { return own(plain).holds(arena, pointer, bytes); },
-                  .deallocate =
-                      [](Plain& plain, ArenaCore& arena, void* pointer, const FreeOrder& order,
-                         const std::shared_ptr<GraphKeeps>& graph) {
-                          own(plain).deallocate(arena, pointer, order, graph);
-                      },
-                  .write = [](Plain& plain, ArenaCore& arena, void* pointer, const void* from,
-                              std::size_t bytes) { own(plain).write(arena, pointer, from, bytes); },
-                  .load = [](Plain& plain, ArenaCore& arena, void* pointer, const FileRange& from,
-                             AnyPolicy (*reader)()) { own(plain).load(arena, pointer, from, reader); },
-                  .fill = [](Plain& plain, const ArenaCore& arena,
-                             ArenaUsage& row) noexcept { own(plain).fill(arena, row); },
-                  .close = [](Plain& plain, const ArenaCore& arena) noexcept { return own(plain).close(arena); },
-              };
-              return functions;
-          }()},
+        : PlainMemory{.destroy = [](PlainMemory* plain) { delete static_cast<PlainBlocks*>(plain); },
+                      .allocate = &call<&PlainBlocks::allocate>,
+                      .holds = &call<&PlainBlocks::holds>,
+                      .deallocate = &call<&PlainBlocks::deallocate>,
+                      .write = &call<&PlainBlocks::write>,
+                      .load = &call<&PlainBlocks::load>,
+                      .fill = &call<&PlainBlocks::fill>,
+                      .close = &call<&PlainBlocks::close>},
           directory_{directory} {}
     PlainBlocks(const PlainBlocks&) = delete;
     PlainBlocks& operator=(const PlainBlocks&) = delete;
@@ -213,6 +197,12 @@ public:
     }
 
 private:
+    /// A method of this class as a function.
+    template <auto method, class Result, class... Arguments>
+    static Result call(PlainMemory& plain, Arguments... arguments) {
+        return (static_cast<PlainBlocks&>(plain).*method)(std::forward<Arguments>(arguments)...);
+    }
+
     struct Block {
         std::shared_ptr<ArenaCore> arena;
         std::size_t bytes = 0;

@@ -150,7 +150,7 @@ MEMSAVER_INLINE void* SaverCore::allocate(ArenaCore& arena, const Request& reque
         const std::shared_ptr<ArenaCore> owner = plain != nullptr ? state_->tags_.owner_of(arena) : nullptr;
         void* block = nullptr;
         state_->with_room(SaverState::Tried{arena}, [&] {
-            block = plain != nullptr ? plain->allocate(owner, request) : arena.allocate(request);
+            block = plain != nullptr ? plain->allocate(*plain, owner, request) : arena.allocate(request);
         });
         return block;
     });
@@ -174,7 +174,7 @@ MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, Free
         try {
             if (pointer == nullptr) return;
             PlainMemory* const plain = arena.contains(pointer) ? nullptr : state_->plain_of(arena);
-            plain != nullptr ? plain->deallocate(arena, pointer, order, graph)
+            plain != nullptr ? plain->deallocate(*plain, arena, pointer, order, graph)
                              : arena.deallocate(pointer, order, graph);
         } catch (const Misuse& misuse) {
             const std::shared_ptr<ArenaCore> other = state_->tags_.find(pointer);
@@ -191,7 +191,7 @@ MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* point
     const auto graph = state_->adjust_free_order(order, arena);
     if (plain == nullptr) return arena.deallocate_quietly(pointer, order, graph);
     try {
-        plain->deallocate(arena, pointer, order, graph);
+        plain->deallocate(*plain, arena, pointer, order, graph);
     } catch (const std::exception& error) {
         tell(events(), EventKind::ignored, arena.tag(), arena.device(), {error.what()});
     }
@@ -283,7 +283,7 @@ MEMSAVER_INLINE bool SaverCore::holds(ArenaCore& arena, const void* pointer, std
 
 MEMSAVER_INLINE bool SaverCore::here(ArenaCore& arena, const void* pointer, std::size_t bytes) {
     PlainMemory* const plain = state_->plain_of(arena);
-    return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.here(pointer, bytes);
+    return (plain != nullptr && plain->holds(*plain, arena, pointer, bytes)) || arena.here(pointer, bytes);
 }
 
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::holder(const char* what, const void* pointer, std::size_t bytes) {
@@ -324,7 +324,7 @@ MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, st
 MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
     boundary("write_backup", arena, [&] {
         PlainMemory* const plain = state_->always_there("write_backup", arena, pointer, bytes);
-        plain != nullptr ? plain->write(arena, pointer, from, bytes) : arena.write_backup(pointer, from, bytes);
+        plain != nullptr ? plain->write(*plain, arena, pointer, from, bytes) : arena.write_backup(pointer, from, bytes);
     });
 }
 
@@ -336,7 +336,7 @@ MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const File
     boundary("load", arena, [&] {
         constexpr AnyPolicy (*reader)() = [] { return AnyPolicy{FileSource{}}; };
         PlainMemory* const plain = state_->always_there("load", arena, pointer, from.bytes);
-        plain != nullptr ? plain->load(arena, pointer, from, reader) : arena.load(pointer, from);
+        plain != nullptr ? plain->load(*plain, arena, pointer, from, reader) : arena.load(pointer, from);
     });
 }
 
@@ -511,7 +511,7 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
             try {
                 state_->tags_.end(member, [&] {
                     if (PlainMemory* const plain = state_->plain_of(*member->arena))
-                        check(plain->close(*member->arena), "free plain memory");
+                        check(plain->close(*plain, *member->arena), "free plain memory");
                 });
             } catch (const std::exception& error) { // the tag still exists, so that the call can be repeated
                 if (!member->arena->closed()) residents.set_dropped(*member->arena, false);
@@ -620,7 +620,8 @@ MEMSAVER_INLINE void SaverCore::close() {
         Status status;
         const auto close_plain = [&](const ArenaCore& arena) {
             PlainMemory* const plain = state_->plain_of(arena);
-            if (const Status closing = plain != nullptr ? plain->close(arena) : Status{}; status.ok()) status = closing;
+            if (const Status closing = plain != nullptr ? plain->close(*plain, arena) : Status{}; status.ok())
+                status = closing;
         };
         for (const auto& member : state_->tags_.members(Tags::all())) {
             try {

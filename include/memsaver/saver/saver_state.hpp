@@ -70,7 +70,7 @@ class SaverState {
     }
     [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
         PlainMemory* const plain = plain_of(arena);
-        return (plain != nullptr && plain->holds(arena, pointer, bytes)) || arena.holds(pointer, bytes);
+        return (plain != nullptr && plain->holds(*plain, arena, pointer, bytes)) || arena.holds(pointer, bytes);
     }
     /// Returns what allocates the arena's blocks, if these are live bytes that are never paused, or null if the arena
     /// does, or is closed and will say so. Throws Misuse, beginning with `what`, for other bytes of an arena of plain
@@ -91,7 +91,7 @@ class SaverState {
     /// Returns the arena's row, with its plain blocks.
     [[nodiscard]] ArenaUsage usage_of(ArenaCore& arena) {
         ArenaUsage row = arena.usage();
-        if (PlainMemory* const plain = plain_of(arena)) plain->fill(arena, row);
+        if (PlainMemory* const plain = plain_of(arena)) plain->fill(*plain, arena, row);
         return row;
     }
 
