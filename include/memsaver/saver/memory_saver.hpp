@@ -154,7 +154,9 @@ public:
     /// Throws Misuse if the range is not entirely inside one live block, Unavailable if the driver does not support
     /// gates, or the exception for a failed driver call. If the saver is switched off, and for plain memory, a gate
     /// never waits and costs nothing.
-    [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) { return used().gate(pointer, bytes); }
+    [[nodiscard]] Gate gate(const void* pointer, std::size_t bytes) {
+        return used().owner("gate", pointer, bytes).gate(pointer, bytes);
+    }
 
     /// Saves the tags' bytes ahead of a pause: the copies run while the engine works, so the pause only has to release
     /// pages. For policies that save once. Waits for `.order`, then starts the copies. The memory stays active and
@@ -214,7 +216,7 @@ public:
     /// memory, or owns a copy if the bytes were in a file. Throws Misuse, with the reason, if there is no backup or the
     /// bytes are not contiguous in it.
     [[nodiscard]] BackupView backup_view(const void* pointer, std::size_t bytes) {
-        return used().backup_view(pointer, bytes);
+        return used().owner("backup_view", pointer, bytes).backup_view(pointer, bytes);
     }
 
     /// Overwrites the backup of paused memory: copies `bytes` bytes from host memory at `from` to the backup of
@@ -223,7 +225,9 @@ public:
     /// Throws Misuse if the memory is active or has no backup. If a file cannot be written, part of the backup may
     /// already be updated; repeating the call continues. If the saver is switched off, nothing is ever paused, and this
     /// writes to the memory itself after all work submitted to the device before this call.
-    void write_backup(void* pointer, const void* from, std::size_t bytes) { used().write_backup(pointer, from, bytes); }
+    void write_backup(void* pointer, const void* from, std::size_t bytes) {
+        used().owner("write_backup", pointer, bytes).write_backup(pointer, from, bytes);
+    }
 
     /// Loads `bytes` bytes of a file, starting at `offset`, to `pointer`, which may point inside a block; the tag's
     /// policy must be FileSource. Every later resume loads them again, and pauses do not save them. On return the bytes
@@ -237,13 +241,15 @@ public:
     /// could not be opened, nothing has changed. If reading failed, some of the bytes are new, and the whole range is
     /// saved by pauses like bytes that were never loaded. If the saver is switched off, loads once, now.
     void load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset = 0) {
-        used().load(pointer, {path, offset, bytes});
+        used().owner("load", pointer, bytes, path).load(pointer, bytes, path, offset);
     }
     /// Marks `bytes` bytes at `pointer`, which may point inside a block, as changed by the program. With FileSource,
     /// the range is then detached from its file and pauses save it; if it is paused now, the next resume still reads it
     /// from the file. Other policies treat the call as `invalidate` of the whole tag. Throws Misuse if the range is not
     /// inside one live block or the policy keeps no bytes.
-    void invalidate(const void* pointer, std::size_t bytes) { used().invalidate(pointer, bytes); }
+    void invalidate(const void* pointer, std::size_t bytes) {
+        used().owner("invalidate", pointer, bytes).invalidate(pointer, bytes);
+    }
 
     // --- residency: more tags than device memory ---
 

@@ -83,16 +83,13 @@ public:
     [[nodiscard]] bool here(ArenaCore& arena, const void* pointer, std::size_t bytes);
     /// Returns the arena whose live blocks contain these bytes. Throws Misuse, beginning with `what`, if there is none.
     [[nodiscard]] std::shared_ptr<ArenaCore> holder(const char* what, const void* pointer, std::size_t bytes);
-    BackupView backup_view(const void* pointer, std::size_t bytes);
+    /// Returns the arena that contains a pointer. Throws Misuse with the call's arguments if there is none.
+    [[nodiscard]] Arena owner(const char* call, const void* pointer, std::size_t bytes, std::string_view path = {});
     BackupView backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes);
-    void write_backup(void* pointer, const void* from, std::size_t bytes);
     void write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
 
-    void load(void* pointer, const FileRange& from);
     void load(ArenaCore& arena, void* pointer, const FileRange& from);
-    void invalidate(const void* pointer, std::size_t bytes);
     void invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes);
-    Gate gate(const void* pointer, std::size_t bytes);
     Gate gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes);
 
     // --- operations ---
@@ -185,9 +182,6 @@ private:
     SaverCore(AnyDriver driver, SaverOptions options);
     ~SaverCore();
 
-    /// Returns the arena that contains a pointer. Throws Misuse with the call's arguments if there is none.
-    [[nodiscard]] std::shared_ptr<ArenaCore> owner(const char* call, const void* pointer, std::size_t bytes,
-                                                   std::string_view path = {}) const;
     /// Throws Misuse in a forked child, and inside an event sink.
     void require_may_call(const char* what) const;
     /// Throw the exception that is being handled again: translated, and with the arena's tag or the only one of the

@@ -295,17 +295,14 @@ MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::holder(const char* what, c
     });
 }
 
-MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::owner(const char* call, const void* pointer, std::size_t bytes,
-                                                            std::string_view path) const {
+MEMSAVER_INLINE Arena SaverCore::owner(const char* call, const void* pointer, std::size_t bytes,
+                                       std::string_view path) {
     return boundary(call, [&] {
-        if (std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer)) return arena;
+        if (std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer))
+            return Arena{shared_from_this(), std::move(arena)};
         misuse({call, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), path.empty() ? "" : ", ",
                 path.empty() ? Bit{""} : in_quotes(path), "): no tag of this saver contains this pointer"});
     });
-}
-
-MEMSAVER_INLINE BackupView SaverCore::backup_view(const void* pointer, std::size_t bytes) {
-    return backup_view(*owner("backup_view", pointer, bytes), pointer, bytes);
 }
 
 MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes) {
@@ -317,19 +314,11 @@ MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* 
     });
 }
 
-MEMSAVER_INLINE void SaverCore::write_backup(void* pointer, const void* from, std::size_t bytes) {
-    write_backup(*owner("write_backup", pointer, bytes), pointer, from, bytes);
-}
-
 MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
     boundary("write_backup", arena, [&] {
         PlainMemory* const plain = state_->always_there("write_backup", arena, pointer, bytes);
         plain != nullptr ? plain->write(*plain, arena, pointer, from, bytes) : arena.write_backup(pointer, from, bytes);
     });
-}
-
-MEMSAVER_INLINE void SaverCore::load(void* pointer, const FileRange& from) {
-    load(*owner("load", pointer, from.bytes, from.path), pointer, from);
 }
 
 MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const FileRange& from) {
@@ -340,19 +329,11 @@ MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const File
     });
 }
 
-MEMSAVER_INLINE void SaverCore::invalidate(const void* pointer, std::size_t bytes) {
-    invalidate(*owner("invalidate", pointer, bytes), pointer, bytes);
-}
-
 MEMSAVER_INLINE void SaverCore::invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes) {
     boundary("invalidate", arena, [&] {
         if (state_->always_there("invalidate", arena, pointer, bytes) != nullptr) return; // none of it is ever saved
         arena.invalidate(pointer, bytes);
     });
-}
-
-MEMSAVER_INLINE Gate SaverCore::gate(const void* pointer, std::size_t bytes) {
-    return gate(owner("gate", pointer, bytes), pointer, bytes);
 }
 
 MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes) {
@@ -459,13 +440,8 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         std::optional<OpenCaptures::KeepOut> no_captures; // the wait below would break captures
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "trim");
         state_->tags_.retry_ends();
-        SaverState::Members members = state_->tags_.members(tags);
+        SaverState::Members members = state_->tags_.members(tags, true);
         for (const auto& member : members) member->arena->trim_host();
-        if (const auto outside = state_->tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all) {
-            members.push_back(std::shared_ptr<TagTable::Member>{
-                // for its elastic memory
-                new TagTable::Member{0, outside->tag(), outside->driver(), outside->policy(), outside}});
-        }
         if (tags.kind() != Tags::Kind::named)
             erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
@@ -548,16 +524,11 @@ MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
 MEMSAVER_INLINE Usage SaverCore::usage() {
     return boundary("usage", [&] {
         std::vector<ArenaUsage> rows;
-        for (const auto& member : state_->tags_.members(Tags::all())) {
-            rows.push_back(state_->usage_of(*member->arena));
-            state_->tags_.residents().fill(*member->resident, rows.back());
-        }
-        const auto add_other = [&](ArenaUsage row) {
-            row.of_a_tag = false;
-            rows.push_back(std::move(row));
-        };
-        if (const auto outside = state_->tags_.known_outside()) {
-            if (ArenaUsage row = state_->usage_of(*outside); row.mapped_bytes != 0) add_other(std::move(row));
+        for (const auto& member : state_->tags_.members(Tags::all(), true)) {
+            ArenaUsage row = state_->usage_of(*member->arena);
+            row.of_a_tag = member->resident != nullptr;
+            if (row.of_a_tag) state_->tags_.residents().fill(*member->resident, row);
+            if (row.of_a_tag || row.mapped_bytes != 0) rows.push_back(std::move(row));
         }
         std::vector<DeviceUsage> devices;
         for (const AnyDriver& driver : state_->tags_.drivers()) {
@@ -618,26 +589,16 @@ MEMSAVER_INLINE void SaverCore::close() {
         state_->tags_.residents().close();
         std::exception_ptr first;
         Status status;
-        const auto close_plain = [&](const ArenaCore& arena) {
-            PlainMemory* const plain = state_->plain_of(arena);
-            if (const Status closing = plain != nullptr ? plain->close(*plain, arena) : Status{}; status.ok())
-                status = closing;
-        };
-        for (const auto& member : state_->tags_.members(Tags::all())) {
+        for (const auto& member : state_->tags_.members(Tags::all(), true)) {
             try {
                 member->arena->close();
             } catch (const std::exception&) {
                 SaverState::remember(first, *member);
             }
-            close_plain(*member->arena);
-        }
-        if (const auto outside = state_->tags_.known_outside()) {
-            try {
-                outside->close();
-            } catch (const std::exception&) {
-                if (!first) first = std::current_exception();
+            if (PlainMemory* const plain = state_->plain_of(*member->arena)) {
+                const Status closed = plain->close(*plain, *member->arena);
+                if (status.ok()) status = closed;
             }
-            close_plain(*outside);
         }
         if (first) std::rethrow_exception(first);
         check(status, "free plain memory");

@@ -191,18 +191,15 @@ class SaverState {
     }
     /// As above; returns the bytes released.
     std::size_t release_unused(int device, bool wait) {
-        Members members = tags_.members(Tags::all());
+        Members members = tags_.members(Tags::all(), true);
         erase_in(members, [&](const auto& member) { return member->driver.device() != device; });
-        auto outside = tags_.known_outside(); // its elastic memory
-        if (outside != nullptr && outside->device() != device) outside = nullptr;
         if (wait) {
             for (const auto& member : members) member->arena->wait_for_frees();
-            if (outside != nullptr) outside->wait_for_frees();
         }
         const auto turn = room_turn_.take();
         std::size_t released = wait ? tags_.retry_ends(device) : 0;
         for (const auto& member : members) released += member->arena->release_unused(false);
-        return released + (outside != nullptr ? outside->release_unused(false) : 0);
+        return released;
     }
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
     /// need the memory. Called with no lock or turn held.
@@ -309,9 +306,7 @@ class SaverState {
     /// For a saver that is switched off, whose memory is never paused: tries again to give back what could not be.
     void release_leftovers(const Tags& tags) {
         // Only elastic ranges and workspaces have pages.
-        for (const auto& member : tags_.members(tags)) (void)member->arena->release_unused(true);
-        if (const auto outside = tags_.known_outside(); outside != nullptr && tags.kind() == Tags::Kind::all)
-            (void)outside->release_unused(true);
+        for (const auto& member : tags_.members(tags, true)) (void)member->arena->release_unused(true);
     }
     /// Calls `ask`, the owner of an elastic range, which it keeps, and adds what the device has gained.
     void ask_owner(ArenaCore& arena, std::shared_ptr<ElasticRange> range,

@@ -50,7 +50,7 @@ public:
         AnyDriver driver;
         AnyPolicy policy;
         std::shared_ptr<ArenaCore> arena;
-        std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added
+        std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added; null outside of every tag
         std::atomic<bool> unended{false};     ///< it is closed, and ending it failed: `retry_ends` tries again
     };
     using Members = std::vector<std::shared_ptr<Member>>;
@@ -113,19 +113,16 @@ public:
             ArenaOptions options;
             options.margin = margin_;
             options.events = options_.events;
-            outside_ = make_arena("outside", driver_, AnyPolicy{Discard{}}, options);
+            const AnyPolicy none{Discard{}};
+            std::shared_ptr<ArenaCore> arena = make_arena("outside", driver_, none, options);
+            outside_.reset(new Member{0, arena->tag(), driver_, none, std::move(arena)});
         }
-        return outside_;
-    }
-    /// Returns the same arena if somebody asked for it, or null.
-    [[nodiscard]] std::shared_ptr<ArenaCore> known_outside() {
-        const std::lock_guard lock{mutex_};
-        return outside_;
+        return outside_->arena;
     }
     /// Returns the owner of an arena of this saver.
     [[nodiscard]] std::shared_ptr<ArenaCore> owner_of(ArenaCore& arena) {
         const std::lock_guard lock{mutex_};
-        if (outside_.get() == &arena) return outside_;
+        if (outside_ != nullptr && outside_->arena.get() == &arena) return outside_->arena;
         const auto member = member_at(arena.arena_serial);
         if (member != members_.end() && (*member)->arena.get() == &arena) return (*member)->arena;
         misuse({"tag ", in_quotes(arena.tag()), " has been ", arena.end()});
@@ -152,10 +149,13 @@ public:
         return all;
     }
     /// Returns the arenas of these tags, each once: in the caller's order if tags were named, otherwise in the order in
-    /// which they were made. A tag dropped in the meantime has none.
-    [[nodiscard]] Members members(const Tags& tags) {
+    /// which they were made. A tag dropped in the meantime has none. `outside`: of all, also that of plain memory
+    /// outside of every tag, if somebody asked for it: it may have elastic memory.
+    [[nodiscard]] Members members(const Tags& tags, bool outside = false) {
         const std::lock_guard lock{mutex_};
-        return members_locked(tags);
+        Members members = members_locked(tags);
+        if (outside && tags.kind() == Tags::Kind::all && outside_ != nullptr) members.push_back(outside_);
+        return members;
     }
     /// Returns whether no memory of a tag is paused. True for a dropped tag.
     [[nodiscard]] bool all_resident(const std::string& tag) noexcept {
@@ -245,7 +245,7 @@ public:
     void set_margin(std::size_t bytes) {
         const std::lock_guard lock{mutex_};
         margin_ = bytes;
-        if (outside_ != nullptr) outside_->set_margin(bytes);
+        if (outside_ != nullptr) outside_->arena->set_margin(bytes);
         for (const auto& member : members_) {
             set_margin(*member, bytes);
         }
@@ -507,8 +507,8 @@ private:
     std::vector<std::unique_ptr<Tag>> tags_; // by name
     Members members_;                        // all, in the order in which they were made
     std::uint64_t last_serial_ = 0;
-    std::condition_variable made_;       // a tag has no maker any more
-    std::shared_ptr<ArenaCore> outside_; // made by the first call of `outside`
+    std::condition_variable made_;    // a tag has no maker any more
+    std::shared_ptr<Member> outside_; // made by the first call of `outside`
 };
 
 } // namespace memsaver::inline v0_3::detail
