@@ -115,8 +115,6 @@ struct FreeOrder {
 /// The deadline for a limit that starts now, now itself if it is negative. Empty, which means never, if it is unset or
 /// longer than half the clock's range: a deadline may be moved by a time that passed.
 Deadline deadline_after(const TimeLimit& limit);
-/// The time left until the deadline, at least 0; empty for no deadline.
-std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline);
 /// Calls `passed()`, at ever longer intervals, until it returns true. Returns false once the deadline has passed.
 bool poll_until(const Deadline& deadline, FunctionRef<bool()> passed);
 

@@ -32,12 +32,6 @@ MEMSAVER_INLINE Deadline deadline_after(const TimeLimit& limit) {
     return Clock::now() + std::max(*limit, std::chrono::nanoseconds{0});
 }
 
-MEMSAVER_INLINE std::optional<std::chrono::nanoseconds> time_left(const Deadline& deadline) {
-    if (!deadline) return {};
-    return std::max(std::chrono::nanoseconds{0},
-                    std::chrono::nanoseconds{*deadline - std::chrono::steady_clock::now()});
-}
-
 MEMSAVER_INLINE bool poll_until(const Deadline& deadline, FunctionRef<bool()> passed) {
     for (auto pause = std::chrono::microseconds{5}; !passed();
          pause = std::min(2 * pause, std::chrono::microseconds{500})) {

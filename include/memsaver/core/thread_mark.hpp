@@ -27,8 +27,6 @@ public:
     [[nodiscard]] bool is_here() const noexcept { return is(::pthread_self()); }
     /// Returns whether it is the running thread with this id; std::thread::id holds the same.
     [[nodiscard]] bool is(pthread_t thread) const noexcept { return running() && ::pthread_equal(id_, thread) != 0; }
-    /// Returns whether both refer to the same running thread, whichever copies of the library made them.
-    [[nodiscard]] bool same_as(const ThreadMark& other) const noexcept { return other.running() && is(other.id_); }
     /// "thread 4711", or "thread 4711, which has ended", with the number that the system's tools show.
     [[nodiscard]] std::string text() const;
 

@@ -49,7 +49,6 @@ public:
 
     /// Strong exception guarantee: may throw bad_alloc.
     void add(Range range, std::shared_ptr<ArenaCore> arena) { put(node(std::move(arena)), range); }
-    void remove(Range range) noexcept { (void)take(range.address); }
     /// Removes all ranges of the arena.
     void remove(const ArenaCore& arena) noexcept {
         for (;;) {

@@ -41,17 +41,26 @@ MEMSAVER_INLINE void* Elastic::data() const {
 
 MEMSAVER_INLINE void Elastic::commit(std::size_t offset, std::size_t bytes) {
     detail::ElasticRange& own = range();
-    arena_->saver().commit(arena_->base(), own, offset, bytes);
+    detail::SaverCore& saver = arena_->saver();
+    saver.boundary("commit", arena_->base(),
+                   [&] { saver.with_room(arena_->base(), [&] { own.commit(offset, bytes); }); });
 }
 
 MEMSAVER_INLINE void Elastic::release(std::size_t offset, std::size_t bytes, const Order& order) {
     detail::ElasticRange& own = range();
-    arena_->saver().release(arena_->base(), own, offset, bytes, order);
+    detail::SaverCore& saver = arena_->saver();
+    saver.boundary("release", arena_->base(),
+                   [&] { own.release(offset, bytes, saver.release_order(arena_->base(), order)); });
 }
 
 MEMSAVER_INLINE void Elastic::resize(std::size_t bytes, const Order& order) {
     detail::ElasticRange& own = range();
-    arena_->saver().resize(arena_->base(), own, bytes, order);
+    detail::SaverCore& saver = arena_->saver();
+    saver.boundary("resize", arena_->base(), [&] {
+        saver.with_room(arena_->base(), [&] {
+            if (!own.grow(bytes)) own.shrink(bytes, saver.release_order(arena_->base(), order));
+        });
+    });
 }
 
 MEMSAVER_INLINE std::size_t Elastic::granularity() const { return range().step(); }

@@ -331,9 +331,8 @@ private:
                                           : state_.span_of(going.names(), resumes ? "exchange" : "pause");
             try {
                 split(out.empty() ? state_.resume_now(coming, {}, deadline)
-                      : !resumes
-                          ? state_.pause_now(leaving, {.order = order, .timeout = time_left(deadline)})
-                          : state_.exchange_now(leaving, coming, {.order = order, .timeout = time_left(deadline)}));
+                      : !resumes  ? state_.pause_now(leaving, {.order = order}, deadline)
+                                  : state_.exchange_now(leaving, coming, {.order = order}, deadline));
             } catch (const Error& error) {
                 split(error.report());
                 throw;

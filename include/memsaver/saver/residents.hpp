@@ -138,11 +138,7 @@ public:
         core.dropped.store(yes);
         notify_all();
     }
-    /// Returns whether any of these tags was dropped.
-    [[nodiscard]] bool any_gone(const ResidentList& tags) noexcept {
-        const std::lock_guard lock{mutex_};
-        return any_in(tags, [](const auto& tag) { return tag->gone(); });
-    }
+    /// Leaves out tags that were dropped.
     void leave_out_gone(ResidentList& tags) noexcept {
         const std::lock_guard lock{mutex_};
         erase_in(tags, [](const auto& tag) { return tag->gone(); });
@@ -484,25 +480,16 @@ public:
     struct Candidate {
         std::shared_ptr<Resident> resident;
         std::vector<std::size_t> bytes;
-        int priority = 0;
-        Resident::Clock::time_point last_use{};
         bool idle = false; ///< not used, not claimed, and no thread waits to pause it
     };
-    /// Fills in the other members of rows with a resident and bytes, leaves out tags that may not be evicted, and sorts
-    /// the others in eviction order.
+    /// Says which of these are idle, leaves out tags that may not be evicted, and sorts the others in eviction order.
     void rank(std::vector<Candidate>& tags) {
-        {
-            const std::lock_guard lock{mutex_};
-            erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone(); });
-            for (Candidate& each : tags) {
-                each.priority = each.resident->priority;
-                each.last_use = each.resident->last_use;
-                each.idle = idle(*each.resident);
-            }
-        }
+        const std::lock_guard lock{mutex_};
+        erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone(); });
+        for (Candidate& each : tags) each.idle = idle(*each.resident);
         sort_by(tags, [](const Candidate& each) { return each.resident->serial; }); // tags that were never used
-        sort_by(tags, [](const Candidate& each) { return key_of(each.last_use.time_since_epoch().count()); });
-        sort_by(tags, [](const Candidate& each) { return key_of(each.priority); });
+        sort_by(tags, [](const Candidate& each) { return key_of(each.resident->last_use.time_since_epoch().count()); });
+        sort_by(tags, [](const Candidate& each) { return key_of(each.resident->priority); });
     }
 
     void count_eviction(const Report& out) noexcept {

@@ -67,9 +67,8 @@ public:
     /// See ArenaCore::reserve_elastic. The range keeps its arena.
     std::shared_ptr<ElasticRange> reserve(const Arena& arena, std::size_t bytes, std::size_t step, bool whole);
     Elastic elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options);
-    void commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes);
-    void release(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes, const Order& order);
-    void resize(ArenaCore& arena, ElasticRange& range, std::size_t bytes, const Order& order);
+    /// Returns when the pages of elastic memory of the arena, released now, may be unmapped.
+    [[nodiscard]] FreeOrder release_order(const ArenaCore& arena, const Order& order);
     /// The owner gives it up. In a capture, the graph owns it from now on.
     void end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
@@ -157,24 +156,14 @@ public:
         require_may_call(what);
         return translated(std::forward<Act>(act));
     }
-    /// As above, for one arena; errors name its tag.
-    template <class Act>
-    decltype(auto) boundary(const char* what, const ArenaCore& arena, Act&& act) const {
+    /// As above, for one arena, or for tags: errors name its tag, or the only one.
+    template <class About, class Act>
+    decltype(auto) boundary(const char* what, const About& about, Act&& act) const {
         require_may_call(what);
         try {
             return act();
         } catch (...) {
-            rethrow_about(arena);
-        }
-    }
-    /// As above, for tags; if there is only one, errors name it.
-    template <class Act>
-    decltype(auto) boundary(const char* what, const Tags& tags, Act&& act) const {
-        require_may_call(what);
-        try {
-            return act();
-        } catch (...) {
-            rethrow_about(tags);
+            rethrow_about(about);
         }
     }
 

@@ -231,22 +231,8 @@ MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes
     });
 }
 
-MEMSAVER_INLINE void SaverCore::commit(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes) {
-    boundary("commit", arena,
-             [&] { state_->with_room(SaverState::Tried{arena}, [&] { range.commit(offset, bytes); }); });
-}
-
-MEMSAVER_INLINE void SaverCore::release(ArenaCore& arena, ElasticRange& range, std::size_t offset, std::size_t bytes,
-                                        const Order& order) {
-    boundary("release", arena, [&] { range.release(offset, bytes, state_->release_order(arena, order)); });
-}
-
-MEMSAVER_INLINE void SaverCore::resize(ArenaCore& arena, ElasticRange& range, std::size_t bytes, const Order& order) {
-    boundary("resize", arena, [&] {
-        state_->with_room(SaverState::Tried{arena}, [&] {
-            if (!range.grow(bytes)) range.shrink(bytes, state_->release_order(arena, order));
-        });
-    });
+MEMSAVER_INLINE FreeOrder SaverCore::release_order(const ArenaCore& arena, const Order& order) {
+    return state_->release_order(arena, order);
 }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept {
@@ -359,7 +345,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
         state_->with_failed_pause_hooks(event, [&] {
             state_->run_hooks(HookKind::before_pause, event, false);
             try {
-                event.report = state_->pause_now(std::move(members), options);
+                event.report = state_->pause_now(std::move(members), options, deadline_after(options.timeout));
             } catch (NotIdle& error) {
                 state_->say_who_holds(error);
                 throw;
@@ -413,8 +399,9 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
             state_->run_hooks(HookKind::before_pause, going, false);
             state_->run_hooks(HookKind::before_resume, arriving, false);
             try {
-                going.report = state_->with_room_for_all(
-                    {&out, &in, options.room_within}, [&] { return state_->exchange_now(leaving, entering, options); });
+                going.report = state_->with_room_for_all({&out, &in, options.room_within}, [&] {
+                    return state_->exchange_now(leaving, entering, options, deadline_after(options.timeout));
+                });
             } catch (NotIdle& busy) {
                 if (!busy.report().tags.empty()) busy.append(" since an earlier attempt, which the report shows");
                 state_->say_who_holds(busy);
@@ -619,7 +606,9 @@ MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) 
                 if (record != nullptr) return Use{shared_from_this(), std::move(record)};
                 return Use{shared_from_this(), Residency{*state_}.use(tags, residents, options)};
             } catch (const Misuse&) { // unless they were named, tags dropped meanwhile are left out
-                if (tags.kind() == Tags::Kind::named || !state_->tags_.residents().any_gone(residents)) throw;
+                const std::size_t before = residents.size();
+                state_->tags_.residents().leave_out_gone(residents);
+                if (tags.kind() == Tags::Kind::named || residents.size() == before) throw;
             }
         }
     });

@@ -341,9 +341,9 @@ class SaverState {
         }
         return memory;
     }
-    // Members are listed before hooks run, so that tags made meanwhile are left to the next operation.
-    Report pause_now(Members members, const PauseOptions& options) {
-        const Deadline deadline = deadline_after(options.timeout);
+    // Members are listed before hooks run, so that tags made meanwhile are left to the next operation. `deadline`
+    // replaces the timeout of the options.
+    Report pause_now(Members members, const PauseOptions& options, const Deadline& deadline) {
         erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "pause"};
         const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
@@ -357,8 +357,7 @@ class SaverState {
                           const std::vector<std::string>& told);
     /// Throws Misuse if a range is not inside live blocks of these members.
     void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
-    Report exchange_now(Members out, Members in, const ExchangeOptions& options) {
-        const Deadline deadline = deadline_after(options.timeout);
+    Report exchange_now(Members out, Members in, const ExchangeOptions& options, const Deadline& deadline) {
         Members members = std::move(out);
         erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         const Residents::Claim unused{tags_.residents(), TagTable::residents_of(members), deadline, "exchange"};
