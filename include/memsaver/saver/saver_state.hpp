@@ -393,14 +393,76 @@ class SaverState {
     }
     /// Returns the current holders of memory, one row per tag and device. A tag of `wanted`, which a use names, is
     /// "wanted" rather than "idle".
-    [[nodiscard]] std::vector<Holder> holders(const Tags& wanted = {});
+    [[nodiscard]] std::vector<Holder> holders(const Tags& wanted = {}) {
+        std::vector<Holder> rows;
+        for (const auto& member : tags_.members(Tags::all())) {
+            const std::size_t bytes =
+                options_.enabled ? member->arena->mapped_bytes() : usage_of(*member->arena).mapped_bytes;
+            if (bytes == 0) continue;
+            Holder& row = rows.emplace_back(tags_.residents().holder_of(*member->resident));
+            row.device = member->driver.device();
+            row.bytes = bytes;
+            if (row.state == "idle" && is_in(wanted.names(), row.tag)) row.state = "wanted";
+        }
+        return rows;
+    }
     /// Attaches the holders to an error, and a line of text for an OutOfMemory, for a use of the tags `wanted`, and if
     /// residency is in play.
-    void say_who_holds(Error& error, const Tags& wanted = {}) noexcept;
+    void say_who_holds(Error& error, const Tags& wanted = {}) noexcept {
+        try {
+            std::vector<Holder> rows = holders(wanted);
+            const bool say = tags_.residents().in_play() || !wanted.names().empty() ||
+                             dynamic_cast<const OutOfMemory*>(&error) != nullptr;
+            const std::string line = say ? line_of(rows) : std::string{};
+            error.attach(std::move(rows));
+            if (!line.empty()) error.append("; " + line);
+        } catch (const std::bad_alloc&) { // then the error has no holders
+        }
+    }
     /// Attaches the holders to an error, and who holds that device's memory to its text; unless a use failed
     /// (`wanted`), also what the program can do. `tags` need the memory; `asked`: how often room was made for them.
     void say_no_room(OutOfMemory& error, int device, const std::vector<std::string>& tags, unsigned asked,
-                     const Tags& wanted = {}) noexcept;
+                     const Tags& wanted = {}) noexcept {
+        const Evictions* const how = options_.evict_for_allocations.how();
+        try {
+            std::vector<Holder> rows = holders(wanted);
+            std::vector<Holder> there;
+            std::size_t mapped = 0;
+            bool could_pause = false;
+            for (const Holder& row : rows) {
+                if (row.device != device) continue;
+                there.push_back(Holder{row}); // the same function as in holders()
+                if (!tags_.residents().in_play() && wanted.names().empty() && how == nullptr)
+                    there.back().state.clear();
+                mapped += row.bytes;
+                if (!options_.enabled) continue; // plain memory is never paused
+                could_pause = could_pause || !is_in(tags, row.tag);
+            }
+            DeviceMemory memory;
+            std::string others;
+            for (const AnyDriver& driver : tags_.drivers()) {
+                if (driver.device() != device || !driver.memory(memory).ok()) continue;
+                others = driver.holders();
+                break;
+            }
+            const std::size_t used = memory.total_bytes - std::min(memory.free_bytes, memory.total_bytes);
+            std::string text = line_of(there, used - std::min(mapped, used));
+            if (!text.empty()) text.insert(0, "; ");
+            if (!others.empty()) text += "; " + others;
+            if (asked >= most_asked) {
+                text += text_of(
+                    {"; room was made ", in_digits(asked), " times, the most for one call, and did not suffice"});
+            } else if (could_pause && wanted.names().empty()) {
+                text += how != nullptr ? how->advice
+                                       : "; allocations and resumes pause no other tag by themselves, only uses do: "
+                                         "pause one, call reclaim, set evict_for_allocations, or ";
+                text += options_.on_no_room ? "free memory in on_no_room" : "set on_no_room";
+            }
+            error.attach(std::move(rows));
+            error.append(text);
+        } catch (const std::bad_alloc&) { // then the error has no holders
+        }
+    }
     /// Returns the report of a pause, and warns of bytes that it discarded because nobody named a policy.
     Report warn_of_lost_bytes(Report report, const std::optional<AnyPolicy>& once) {
         if (!options_.events || once || options_.default_policy) return report;
@@ -579,5 +641,3 @@ public:
 };
 
 } // namespace memsaver::inline v0_3::detail
-
-#include "memsaver/saver/residency.hpp" // what it only declares
