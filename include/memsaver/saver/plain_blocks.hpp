@@ -24,7 +24,7 @@ namespace memsaver::inline v0_3::detail {
 class PlainBlocks final : public PlainMemory {
 public:
     explicit PlainBlocks(Directory& directory)
-        : PlainMemory{.destroy = [](PlainMemory* plain) { delete static_cast<PlainBlocks*>(plain); },
+        : PlainMemory{.destroy = [](PlainMemory* plain) noexcept { delete static_cast<PlainBlocks*>(plain); },
                       .allocate = &call<&PlainBlocks::allocate>,
                       .holds = &call<&PlainBlocks::holds>,
                       .deallocate = &call<&PlainBlocks::deallocate>,
@@ -199,7 +199,8 @@ public:
 private:
     /// A method of this class as a function.
     template <auto method, class Result, class... Arguments>
-    static Result call(PlainMemory& plain, Arguments... arguments) {
+    static Result call(PlainMemory& plain, Arguments... arguments) noexcept(
+        noexcept((std::declval<PlainBlocks&>().*method)(std::declval<Arguments>()...))) {
         return (static_cast<PlainBlocks&>(plain).*method)(std::forward<Arguments>(arguments)...);
     }
 

@@ -21,14 +21,13 @@ class GraphKeeps;
 /// may have elastic ranges and workspaces, whose pages are the arena's own. Thread-safe.
 ///
 /// Functions that are members, instead of virtual ones: with one implementation in sight, compilers call that of a
-/// virtual one directly, and so compile it into programs that have no plain memory. Of these only `allocate`,
-/// `deallocate`, `write` and `load` throw.
+/// virtual one directly, and so compile it into programs that have no plain memory.
 struct PlainMemory {
-    void (*destroy)(PlainMemory*);
+    void (*destroy)(PlainMemory*) noexcept;
     /// Allocates as the arena does. Does not make room.
     void* (*allocate)(PlainMemory&, const std::shared_ptr<ArenaCore>& arena, const Request& request);
     /// Returns whether `bytes` at `pointer` lie in a live block of the arena.
-    bool (*holds)(PlainMemory&, const ArenaCore& arena, const void* pointer, std::size_t bytes);
+    bool (*holds)(PlainMemory&, const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept;
     /// Frees a block. Waits for the device, as cudaFree does. Throws Misuse unless one starts here.
     void (*deallocate)(PlainMemory&, ArenaCore& arena, void* pointer, const FreeOrder& order,
                        const std::shared_ptr<GraphKeeps>& graph);
@@ -38,9 +37,9 @@ struct PlainMemory {
     /// Loads once into memory that is never paused. `reader` makes the policy that reads.
     void (*load)(PlainMemory&, ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)());
     /// Adds the arena's blocks to its row.
-    void (*fill)(PlainMemory&, const ArenaCore& arena, ArenaUsage& row);
+    void (*fill)(PlainMemory&, const ArenaCore& arena, ArenaUsage& row) noexcept;
     /// Frees all blocks of a closed arena. Returns the first failure; the next call retries the rest.
-    Status (*close)(PlainMemory&, const ArenaCore& arena);
+    Status (*close)(PlainMemory&, const ArenaCore& arena) noexcept;
 
     struct Delete {
         void operator()(PlainMemory* plain) const noexcept { plain->destroy(plain); }
