@@ -1,20 +1,10 @@
 // Addresses are taken from the lowest gap and freed in arbitrary pieces.
 #include "memsaver/arena/addresses.hpp"
-#include "memsaver/host/host_driver.hpp"
+#include "support/machines.hpp"
 #include "support/reserved.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <random>
-#include <utility>
-#include <vector>
-
 namespace arena_addresses_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 constexpr std::size_t unit = 2_MiB;
 constexpr std::size_t units = 64;
@@ -115,5 +105,4 @@ TEST_CASE("Addresses: several segments, of which the first that has room serves"
     CHECK(addresses.close().ok());
     CHECK(addresses.bytes() == 0);
 }
-
 } // namespace arena_addresses_test

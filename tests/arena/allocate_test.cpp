@@ -2,9 +2,7 @@
 #include "support/machines.hpp"
 
 namespace arena_allocate_test {
-
 using namespace test;
-
 using ArenaOf = TaggedArena<MachineDriver>;
 
 TEST_CASE_FIXTURE(OnMachine, "small blocks share pages" * on_machines) {
@@ -150,5 +148,4 @@ TEST_CASE_FIXTURE(OnMachine, "a small block waits once, however much other threa
     machine.driver.on_call({});
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
 }
-
 } // namespace arena_allocate_test

@@ -2,9 +2,7 @@
 #include "support/machines.hpp"
 
 namespace arena_deallocate_test {
-
 using namespace test;
-
 using ArenaOf = TaggedArena<MachineDriver>;
 
 TEST_CASE_FIXTURE(OnMachine, "a block freed as idle is reused at once" * on_machines) {
@@ -64,5 +62,4 @@ TEST_CASE_FIXTURE(OnMachine, "the first byte of a chunk that small blocks share 
     arena.deallocate(second, already_idle);
     CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
 }
-
 } // namespace arena_deallocate_test

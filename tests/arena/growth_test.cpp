@@ -2,11 +2,7 @@
 // unused memory a resume maps.
 #include "support/machines.hpp"
 
-#include <bit>
-#include <numeric>
-
 namespace arena_growth_test {
-
 using namespace test;
 
 constexpr std::size_t largest_extent = 1_GiB;
@@ -112,5 +108,4 @@ TEST_CASE("growth: where the addresses of a whole step cannot be reserved, a blo
     CHECK_THROWS_AS((void)arena.allocate(2_MiB), OutOfAddresses);
     CHECK(arena.usage().mapped_bytes == 256_MiB);
 }
-
 } // namespace arena_growth_test

@@ -3,9 +3,7 @@
 #include "support/machines.hpp"
 
 namespace arena_idle_wait_test {
-
 using namespace test;
-
 using Machine = MachineDriver;
 using ArenaOn = TaggedArena<Machine>;
 constexpr std::chrono::nanoseconds none{0};
@@ -121,5 +119,4 @@ TEST_CASE("every failing call of a wait is reported, and leaves no event open") 
         }
     }
 }
-
 } // namespace arena_idle_wait_test

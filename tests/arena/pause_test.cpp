@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace arena_pause_test {
-
 using namespace test;
 
 template <class Policy = Discard>
@@ -157,5 +156,4 @@ TEST_CASE("addresses and bytes of blocks that were freed while paused are free a
     (void)arena.resume();
     CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
 }
-
 } // namespace arena_pause_test

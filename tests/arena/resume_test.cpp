@@ -1,10 +1,8 @@
 // Resuming an arena: same addresses, correct bytes, all or nothing.
 #include "memsaver/arena/arena.hpp"
-
 #include "support/machines.hpp"
 
 namespace arena_resume_test {
-
 using namespace test;
 
 template <class Policy = Discard>
@@ -79,5 +77,4 @@ TEST_CASE("saved bytes are freed with their last block, whichever pause saved th
         }
     }
 }
-
 } // namespace arena_resume_test

@@ -1,13 +1,9 @@
 // Memory whose pages other processes read: nothing is allocated in it, and it is for reading, as long as it has them.
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/memsaver.hpp"
-#include "memsaver/testing/testing.hpp"
-
 #include "support/machines.hpp"
 
 namespace arena_seal_test {
-
-using namespace memsaver;
+using namespace test;
 
 constexpr std::size_t page = 64_KiB;
 
@@ -124,5 +120,4 @@ TEST_CASE("seal: what one pause saved of sealed and of other memory with a polic
     f.arena.resume();
     CHECK(f.arena.usage().backed_up_bytes == 0);
 }
-
 } // namespace arena_seal_test

@@ -1,9 +1,7 @@
 // One arena without a saver: the typed form's additions to its core.
-#include "support/deadline.hpp"
 #include "support/machines.hpp"
 
 namespace arena_tagged_arena_test {
-
 using namespace test;
 
 template <class Policy = Discard>
@@ -212,5 +210,4 @@ TEST_CASE("an event sink that begins an operation on its arena within another ge
         return events == 2 && refused == 2;
     }));
 }
-
 } // namespace arena_tagged_arena_test

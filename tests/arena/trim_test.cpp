@@ -2,9 +2,7 @@
 #include "support/machines.hpp"
 
 namespace arena_trim_test {
-
 using namespace test;
-
 using ArenaOf = TaggedArena<MachineDriver>;
 
 TEST_CASE_FIXTURE(OnMachine, "trim releases extents without live blocks" * on_machines) {
@@ -60,5 +58,4 @@ TEST_CASE_FIXTURE(OnMachine, "addresses of pages that could not be unmapped are 
     CHECK(arena.usage().held_bytes == 0);
     CHECK(arena.usage().paused_bytes == 0);
 }
-
 } // namespace arena_trim_test

@@ -1,19 +1,9 @@
 // A type-erased policy is still the same policy, and its slot receives every call.
-#include "memsaver/arena/tagged_arena.hpp"
-#include "memsaver/backup/discard.hpp"
-#include "memsaver/backup/policy.hpp"
-
 #include "backup/slot_support.hpp"
-
-#include <optional>
-#include <string>
-#include <type_traits>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace backup_any_backup_test {
-
 using namespace slot_test;
-
 using Any = AnyPolicy;
 static_assert(std::is_convertible_v<Zero, Any> && std::is_convertible_v<Discard&, Any>);
 static_assert(!std::is_constructible_v<Any, int>);
@@ -143,5 +133,4 @@ TEST_CASE("AnyPolicy: a slot's report of a failed release is passed on") {
     CHECK(slot->resumed().code == 3);
     CHECK(slot->close().code == 4);
 }
-
 } // namespace backup_any_backup_test

@@ -1,29 +1,11 @@
 // Asynchronous backups: a policy whose tickets complete when the test allows it, and what may happen while a ticket is
 // incomplete.
 #include "memsaver/arena/arena.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
-#include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <set>
-#include <utility>
-#include <vector>
 
 namespace backup_async_policy_test {
-
 using namespace test;
-
-namespace {
-
 using D = MachineDriver;
 using Core = ArenaCore;
 using Manual = TaggedArena<D, ManualBackup>;
@@ -51,8 +33,6 @@ public:
 private:
     D driver_;
 };
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "a saver pauses one tag on a thread while it resumes another on the next" * on_hosts) {
     const ManualBackup leaving;
@@ -377,5 +357,4 @@ TEST_CASE_FIXTURE(OnMachine, "blocks freed while paused are forgotten, and no se
     CHECK(serials.size() == blocks_made);
     CHECK(addresses.size() < blocks_made); // although addresses were
 }
-
 } // namespace backup_async_policy_test

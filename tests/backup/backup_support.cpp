@@ -1,13 +1,7 @@
 // Compiled once for all test programs: what Compressed and the other policies instantiate takes seconds.
 #include "backup/backup_support.hpp"
-
 #include "backup/compressed_support.hpp"
 #include "memsaver/backup/verified.hpp"
-
-#include <cstdint>
-#include <fstream>
-#include <sstream>
-#include <utility>
 
 namespace test {
 
@@ -82,5 +76,4 @@ std::string mapping_flags(const void* at) {
     }
     return {};
 }
-
 } // namespace test

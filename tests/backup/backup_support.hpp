@@ -2,20 +2,7 @@
 // files.
 #pragma once
 
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
-
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <cstddef>
-#include <filesystem>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
-
-#include <sys/stat.h>
 
 namespace test {
 
@@ -92,5 +79,4 @@ private:
     FaultyDriver<D> driver_;
     std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
 };
-
 } // namespace test

@@ -1,17 +1,9 @@
 // Comparing wrappers see every byte, store none, and propagate failures.
 #include "memsaver/backup/store.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace backup_compare_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 /// Bytes from location 0 on.
 class Kept final : public ByteStore {
@@ -64,5 +56,4 @@ TEST_CASE("ComparingStore: bytes that cannot be read are a failure, not a differ
     CHECK(comparing.put(kept.bytes.data(), 0, 1000).code == 3);
     CHECK_FALSE(comparing.differs());
 }
-
 } // namespace backup_compare_test

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace test {
-
 using namespace memsaver;
 
 /// Two pieces of two chunks.
@@ -14,5 +13,4 @@ template <class P>
 Compressed<P> compressed(P policy) {
     return {.policy = std::move(policy), .piece_bytes = 2_MiB, .pieces = 2};
 }
-
 } // namespace test

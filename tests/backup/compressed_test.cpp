@@ -1,27 +1,10 @@
 // Compressed backups: bytes are restored exactly, need less memory, and are intact after any failure.
 #include "backup/backup_support.hpp"
 #include "backup/compressed_support.hpp"
-#include "support/host_with.hpp"
-
 #include "memsaver/backup/verified.hpp"
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <thread>
-
-#include <sys/mman.h>
-
 namespace backup_compressed_test {
-
 using namespace test;
-
-namespace {
 
 /// Returns bytes of which a third is new.
 std::vector<unsigned char> thin(std::size_t count, std::uint64_t seed) {
@@ -128,8 +111,6 @@ struct Watched {
     }
     friend bool operator==(const Watched& a, const Watched& b) { return a.parts == b.parts; }
 };
-
-} // namespace
 
 TEST_CASE("compressed: bytes are restored unchanged, and take less memory" * on_machines) {
     for (const auto& keeper : coded_keepers()) {
@@ -637,5 +618,4 @@ TEST_CASE("the host codec's checksum sees every change of one half of a word") {
         CHECK(std::adjacent_find(sums.begin(), sums.end()) == sums.end());
     }
 }
-
 } // namespace backup_compressed_test

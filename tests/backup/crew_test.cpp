@@ -1,27 +1,9 @@
 // A crew runs one function on several threads, its own or an engine's, and is finished once all have returned.
 #include "memsaver/backup/crew.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <condition_variable>
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <stdexcept>
-#include <system_error>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <sched.h>
+#include "support/machines.hpp"
 
 namespace backup_crew_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 /// Tasks wait until they are run, or are refused.
 class Engine final : public Executor {
@@ -212,5 +194,4 @@ TEST_CASE("Crew: a node's processors are used if possible") {
     none.join();
     CHECK(ran == 1);
 }
-
 } // namespace backup_crew_test

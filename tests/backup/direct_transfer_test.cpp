@@ -2,10 +2,7 @@
 #include "backup/transfer_support.hpp"
 
 namespace backup_direct_transfer_test {
-
 using namespace transfer_test;
-
-namespace {
 
 constexpr std::size_t part_bytes = 1_MiB;
 constexpr std::size_t bytes = 2 * part_bytes + 6912; // three parts, of which the last one is odd
@@ -44,8 +41,6 @@ struct Setup {
     PlainBytes memory;
     std::vector<std::shared_ptr<HostCells>> cells;
 };
-
-} // namespace
 
 TEST_CASE("Direct transfer: an observer sees copied bytes while the rest is still to come") {
     for (const bool ready : {false, true}) {
@@ -132,5 +127,4 @@ TEST_CASE(
         CHECK(s.driver.drain().ok());
     }
 }
-
 } // namespace backup_direct_transfer_test

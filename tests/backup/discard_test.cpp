@@ -1,20 +1,14 @@
 // Discard touches nothing; its test mode overwrites everything that is resumed. Zero fills with zero. Fills run in the
 // order of their own stream; after a failure, none is in flight.
+#include "backup/slot_support.hpp"
 #include "memsaver/backup/discard.hpp"
 
-#include "backup/slot_support.hpp"
-
 namespace backup_discard_test {
-
 using namespace slot_test;
-
-namespace {
 
 Range range(const Pages& memory, std::size_t first, std::size_t count) {
     return {memory.addresses.get().address + first, count};
 }
-
-} // namespace
 
 static_assert(Backup<Discard> && Backup<Zero> && BackupSlot<FillSlot>);
 
@@ -142,5 +136,4 @@ TEST_CASE("FillSlot: whichever call fails, it throws, everything is closed, and 
         });
     CHECK(points >= 6);
 }
-
 } // namespace backup_discard_test

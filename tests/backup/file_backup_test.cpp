@@ -1,18 +1,9 @@
 // Backups in files: who can access them, how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/vanished.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
-#include <atomic>
-#include <thread>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 namespace backup_file_backup_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnMachine, "FileBackup: a file of one's own, without a name, closed on exec" * on_machines) {
@@ -152,5 +143,4 @@ TEST_CASE("disk space for a block that replaces a freed one is allocated again, 
     (void)saver.resume("cold");
     CHECK(has_pattern(machine.driver, block, 4_MiB, 1));
 }
-
 } // namespace backup_file_backup_test

@@ -4,9 +4,8 @@
 #include "support/bytes.hpp"
 #include "support/folder.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstddef>
+#include <doctest/doctest.h>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -41,5 +40,4 @@ inline std::vector<unsigned char> part_of(const std::vector<unsigned char>& byte
     const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
     return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
-
 } // namespace test

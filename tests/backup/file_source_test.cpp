@@ -3,21 +3,9 @@
 #include "backup/file_source_support.hpp"
 #include "support/sampling.hpp"
 
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <thread>
-#include <utility>
-
-#include <unistd.h>
-
 namespace backup_file_source_test {
-
 using namespace test;
-
 using Bytes = std::vector<unsigned char>;
-
-namespace {
 
 /// Small buffers, so that a few megabytes are many pieces.
 FileSource small_source(unsigned threads = 3) { return {.threads = threads, .ring_bytes = threads * 4_MiB}; }
@@ -34,8 +22,6 @@ std::size_t open_descriptors() {
     const std::filesystem::directory_iterator all{"/proc/self/fd"};
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnModel, "FileSource: loaded now and at every resume, and never saved" * on_machines) {
     const Bytes bytes = pattern(9'000'001, 1);
@@ -721,5 +707,4 @@ TEST_CASE("FileSource: describes itself") {
     CHECK(AnyPolicy{FileSource{}} != AnyPolicy{FileSource{.threads = 1}});
     CHECK(AnyPolicy{FileSource{}}.keeps_bytes());
 }
-
 } // namespace backup_file_source_test

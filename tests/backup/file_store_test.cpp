@@ -1,20 +1,10 @@
 // Space in a file: growth, holes, a full disk, and views.
-#include "memsaver/backup/file_backup.hpp"
-#include "memsaver/backup/file_store.hpp"
-
 #include "backup/slot_support.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <filesystem>
-#include <vector>
+#include "memsaver/backup/file_store.hpp"
+#include "support/machines.hpp"
 
 namespace backup_file_store_test {
-
 using namespace slot_test;
-
-namespace {
 
 struct Place : Pages {
     FileStore store{driver, std::filesystem::temp_directory_path().string(), {{.threads = 2}, 4_MiB}};
@@ -22,8 +12,6 @@ struct Place : Pages {
         return {{addresses.get().address, room.location, bytes}};
     }
 };
-
-} // namespace
 
 TEST_CASE("FileStore: a view is a copy, of odd parts too, and outlives the file") {
     Place place;
@@ -52,5 +40,4 @@ TEST_CASE("FileStore: closing reports failures") {
     CHECK(place.driver.calls(Call::close_file) == 1);
     CHECK(place.driver.pinned_bytes() == 0);
 }
-
 } // namespace backup_file_store_test

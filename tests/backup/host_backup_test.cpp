@@ -1,23 +1,13 @@
 // The observable behavior of backups with any policy, and specifics of host memory.
 #include "backup/backup_support.hpp"
-#include "support/host_with.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/sampling.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
-#include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <functional>
 #include <future>
-#include <mutex>
-#include <thread>
 
 namespace backup_host_backup_test {
-
 using namespace test;
-
-namespace {
 
 /// Returns Refresh::once policies for each kind of storage, with one more option set by `set`.
 template <class Set>
@@ -95,8 +85,6 @@ void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
         CHECK(kept <= bytes);
     }
 }
-
-} // namespace
 
 TEST_CASE("backup: bytes are identical over three cycles with fresh bytes" * on_machines) {
     for (const auto& keeper : some_keepers()) {
@@ -494,8 +482,6 @@ TEST_CASE("pageable, file: pinned memory stays within the ring" * on_quick) {
     }
 }
 
-namespace {
-
 /// A host with almost no available memory.
 class PoorHost : public DeviceAround {
 public:
@@ -524,8 +510,6 @@ private:
     std::size_t room_;
     std::atomic<std::size_t> touched_{0};
 };
-
-} // namespace
 
 TEST_CASE("tags that pause together share a budget of host memory") {
     constexpr std::size_t each = 8_MiB;
@@ -640,8 +624,6 @@ TEST_CASE_FIXTURE(OnMachine, "a view outlives its host memory, and its saver" * 
     CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const unsigned char*>(view.data())));
 }
 
-namespace {
-
 /// An engine with one thread, which runs the tasks one after the other.
 class OneThread final : public Executor {
 public:
@@ -673,8 +655,6 @@ private:
     std::deque<std::function<void()>> tasks_;
     std::thread thread_{[this] { run(); }};
 };
-
-} // namespace
 
 TEST_CASE("an executor's only thread may pause and resume by itself" * on_machines) {
     const auto engine = std::make_shared<OneThread>();
@@ -733,15 +713,11 @@ TEST_CASE("progress ends at the total" * on_machines) {
     }
 }
 
-namespace {
-
 /// An engine that runs each task synchronously.
 class AtOnce final : public Executor {
 public:
     void submit(std::function<void()> task) override { task(); }
 };
-
-} // namespace
 
 TEST_CASE("several tags are restored in the caller's order, after all memory was created" * on_machines) {
     using Driver = MachineDriver;
@@ -845,5 +821,4 @@ TEST_CASE("blocks are allocated and freed by other threads while a tag is saved 
         CHECK(blocks.whole());
     }
 }
-
 } // namespace backup_host_backup_test

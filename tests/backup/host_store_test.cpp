@@ -1,23 +1,10 @@
 // Host memory: regions, refused pinning, and views.
-#include "memsaver/backup/host_backup.hpp"
-#include "memsaver/backup/host_store.hpp"
-
 #include "backup/slot_support.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
+#include "memsaver/backup/host_store.hpp"
+#include "support/machines.hpp"
 
 namespace backup_host_store_test {
-
 using namespace slot_test;
-
-namespace {
 
 struct Place {
     explicit Place(bool pinned, std::size_t pin_limit = 1_GiB)
@@ -41,8 +28,6 @@ struct Place {
     HostStore store;
     std::vector<std::string> told;
 };
-
-} // namespace
 
 TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the thread that needs it") {
     Place place{true};
@@ -137,5 +122,4 @@ TEST_CASE("HostStore: pages that were written are counted by the system, and no 
         CHECK(budget->promised_bytes() == 0);
     }
 }
-
 } // namespace backup_host_store_test

@@ -1,18 +1,11 @@
 // If the copy engines are stopped, a kernel copies the bytes; otherwise, and where a kernel must not be used, the
 // engines do.
 #include "backup/backup_support.hpp"
-
 #include "memsaver/backup/copy_lane.hpp"
 
-#include <chrono>
-#include <thread>
-
 namespace backup_kernel_copies_test {
-
 using namespace test;
 using namespace std::chrono_literals;
-
-namespace {
 
 /// Long enough for the rest of a test, and short enough to wait for.
 constexpr auto standstill = 300ms;
@@ -50,8 +43,6 @@ struct World {
     void* block;
     std::uint64_t before = 0;
 };
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnMachine, "copy_by_kernel: both ways, any number of bytes, and none beside them" * on_machines) {
     const auto& driver = machine.driver;
@@ -314,5 +305,4 @@ TEST_CASE("kernel copies: options are compared and described") {
     CHECK(contains(HostBackup{}.describe(), "copies of 256.00 MiB by a kernel after 10000 us"));
     CHECK(contains(HostBackup{.kernel_copies = {.after = 0ns}}.describe(), "no copies by a kernel"));
 }
-
 } // namespace backup_kernel_copies_test

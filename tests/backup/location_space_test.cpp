@@ -1,20 +1,9 @@
 // Space is never allocated twice, and adjacent free space is merged.
 #include "memsaver/backup/store.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <new>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace backup_location_space_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 TEST_CASE("LocationSpace: consecutive ranges are adjacent in a fresh region, and the best fit is taken") {
     LocationSpace space;
@@ -127,5 +116,4 @@ TEST_CASE("LocationSpace: a region that was removed leaves no border behind") {
     space.give(950, 50);
     CHECK(space.take(200) == 950);
 }
-
 } // namespace backup_location_space_test

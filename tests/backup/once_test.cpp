@@ -1,20 +1,10 @@
 // Refresh::once: bytes count as saved only once the memory has been released with all of them saved.
 #include "backup/backup_support.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 #include "support/vanished.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <string>
-#include <vector>
-
 namespace backup_once_test {
-
 using namespace test;
-
-namespace {
 
 /// Returns every policy that saves once.
 std::vector<NamedPolicy> savers_once() {
@@ -25,8 +15,6 @@ std::vector<NamedPolicy> savers_once() {
     REQUIRE(some.size() == (no_codec().empty() ? 4 : 3));
     return some;
 }
-
-} // namespace
 
 TEST_CASE("once: after a pause that failed without a change everything is saved again" * on_machines) {
     for (const auto& once : savers_once()) {
@@ -86,5 +74,4 @@ TEST_CASE("once: a pause with other bytes is followed by one that saves everythi
         CHECK(saver.pause().saved_bytes == 0);
     }
 }
-
 } // namespace backup_once_test

@@ -1,17 +1,10 @@
 // Backups in another device's memory: the memory used there, which devices access it, and what is released.
-#include "memsaver/backup/peer_store.hpp"
-
 #include "backup/backup_support.hpp"
+#include "memsaver/backup/peer_store.hpp"
 #include "support/sampling.hpp"
 
-#include <array>
-#include <optional>
-
 namespace backup_peer_backup_test {
-
 using namespace test;
-
-namespace {
 
 constexpr std::array<std::size_t, 4> sizes{1, 70'000, 2_MiB + 17, 5_MiB};
 constexpr std::size_t whole_bytes = 7_MiB; // at least so many in all
@@ -31,8 +24,6 @@ struct Blocks {
     D driver;
     std::vector<void*> all;
 };
-
-} // namespace
 
 TEST_CASE("PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
     const Checked machine;
@@ -274,5 +265,4 @@ TEST_CASE("PeerBackup: each call on the peer fails in turn, and no byte is lost 
         }
     }
 }
-
 } // namespace backup_peer_backup_test

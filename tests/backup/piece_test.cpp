@@ -1,16 +1,9 @@
 // How bytes are split into pieces: only at cells, and deterministically.
 #include "memsaver/backup/pieces.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace backup_piece_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 constexpr auto never = [](const Unit&, const Unit&) { return false; };
 
@@ -115,5 +108,4 @@ TEST_CASE("in_wanted_order: a group for each range that has bytes, in that order
           Ranges{{{1000, 100}}, {{2000, 50}}});
     CHECK(sum(cut_in_wanted_order(units, 32, {{1040, 20}, {2049, 1}}, true, never)) == 150);
 }
-
 } // namespace backup_piece_test

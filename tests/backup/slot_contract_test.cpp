@@ -4,15 +4,8 @@
 #include "backup/transfer_support.hpp"
 #include "support/sampling.hpp"
 
-#include <functional>
-#include <memory>
-#include <vector>
-
 namespace backup_slot_contract_test {
-
 using namespace transfer_test;
-
-namespace {
 
 constexpr std::size_t bytes = 2_MiB + 100'608; // a whole piece and a part
 
@@ -95,8 +88,6 @@ void fail_each(const test::NamedPolicy& keeper, bool out_first, const std::funct
     }
 }
 
-} // namespace
-
 TEST_CASE("slot contract: bytes are saved and restored, in part, behind a stream and repeatedly") {
     for (const test::NamedPolicy& keeper : test::keepers()) {
         CAPTURE(keeper.name);
@@ -155,5 +146,4 @@ TEST_CASE("slot contract: a driver call of a restore fails, and no byte is lost"
     for (const test::NamedPolicy& keeper : test::keepers({.threads = 1}))
         fail_each(keeper, true, [](Kept& kept) { return kept.in(); });
 }
-
 } // namespace backup_slot_contract_test

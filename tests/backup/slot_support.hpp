@@ -6,18 +6,15 @@
 #include "memsaver/testing/testing.hpp"
 #include "support/reserved.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <doctest/doctest.h>
 #include <vector>
 
 namespace slot_test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
-
 using Faulty = FaultyDriver<HostDriver>;
 
 struct Pages {
@@ -44,5 +41,4 @@ struct Pages {
     Reservation addresses = test::reserved(driver, bytes, 64_KiB);
     test::Backed extent{addresses.get().address, bytes};
 };
-
 } // namespace slot_test

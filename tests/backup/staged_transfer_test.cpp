@@ -2,15 +2,8 @@
 #include "backup/transfer_support.hpp"
 #include "support/machines.hpp"
 
-#include <cstring>
-#include <functional>
-#include <thread>
-
 namespace backup_staged_transfer_test {
-
 using namespace transfer_test;
-
-namespace {
 
 /// Stores multiples of the alignment; fails on request.
 class Shelf final : public ByteStore {
@@ -81,8 +74,6 @@ public:
     void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
     std::vector<std::function<void()>> tasks;
 };
-
-} // namespace
 
 TEST_CASE("Ring: stays within its limit, and is made when it is used") {
     const Faulty driver = late_machine();
@@ -259,5 +250,4 @@ TEST_CASE(
     for (const auto& task : engine->tasks) task(); // run late, and find nothing to do
     CHECK(transfer->wait().ok());
 }
-
 } // namespace backup_staged_transfer_test

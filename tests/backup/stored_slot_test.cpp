@@ -1,20 +1,9 @@
 // The slot's bookkeeping, with a store that only records its calls.
 #include "memsaver/backup/store.hpp"
-#include "memsaver/backup/stored_slot.hpp"
-#include "memsaver/host/host_driver.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace backup_stored_slot_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 /// Moves nothing: all has arrived, or the transfer fails, at once.
 class Done final : public Transfer::Way {
@@ -181,5 +170,4 @@ TEST_CASE("StoredSlot: the blocks of a failed save whose copies ran anyway are r
     CHECK(f.save().ok());
     CHECK(f.place->saved.size() == 2);
 }
-
 } // namespace backup_stored_slot_test

@@ -1,24 +1,9 @@
 // A ticket waits for its work in its destructor, if it is the last owner. Progress adds up, and ignores exceptions of
 // its sink.
-#include "memsaver/backup/ticket.hpp"
-
-#include "memsaver/core/error.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <memory>
-#include <stdexcept>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace backup_ticket_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 static_assert(!std::is_copy_constructible_v<Ticket>);
 static_assert(std::is_nothrow_move_constructible_v<Ticket> && std::is_nothrow_move_assignable_v<Ticket>);
@@ -183,5 +168,4 @@ TEST_CASE("Progress: several threads reach the total exactly once") {
     for (std::thread& thread : threads) thread.join();
     CHECK(ends == 1);
 }
-
 } // namespace backup_ticket_test

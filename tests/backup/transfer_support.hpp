@@ -6,17 +6,15 @@
 #include "memsaver/testing/testing.hpp"
 #include "support/bytes.hpp"
 
-#include <doctest/doctest.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <doctest/doctest.h>
 #include <memory>
 #include <utility>
 #include <vector>
 
 namespace transfer_test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 using Faulty = FaultyDriver<HostDriver>;
@@ -66,5 +64,4 @@ public:
 private:
     std::shared_ptr<std::atomic<std::size_t>> most_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
-
 } // namespace transfer_test

@@ -1,21 +1,9 @@
 // Bytes that differ from the saved ones are not restored; once they are correct again, they are.
 #include "backup/backup_support.hpp"
-
 #include "memsaver/backup/verified.hpp"
 
-#include <algorithm>
-#include <cstddef>
-#include <string>
-#include <vector>
-
-#include <fcntl.h>
-#include <unistd.h>
-
 namespace backup_verified_test {
-
 using namespace test;
-
-namespace {
 
 /// Flips a bit of one kept byte, wherever it is; a second call restores it.
 template <class D>
@@ -52,8 +40,6 @@ private:
 };
 template <class D>
 Corruption(MemorySaver<FaultyDriver<D>>&, const FileWatch<D>&) -> Corruption<D>;
-
-} // namespace
 
 TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right" * on_machines) {
     for (const auto& keeper : keepers()) {
@@ -131,8 +117,6 @@ TEST_CASE("Verified: a write that failed does not hide damage to bytes saved lat
     }
 }
 
-namespace {
-
 /// Verified<> with a count of its checksums.
 template <class P>
 struct Counted {
@@ -180,8 +164,6 @@ std::size_t most_checksums(const Counted<P>& policy, int cycles) {
     return most;
 }
 
-} // namespace
-
 TEST_CASE("Verified: checksums are dropped with their bytes") {
     HostBackup given_back{.retain = false, .threads = 1};
     const int cycles = 40; // 120 blocks; each has at most one piece on each side of two boundaries
@@ -203,5 +185,4 @@ TEST_CASE("Verified: without it, damage is not noticed") { // proves that the te
     (void)saver.resume("weights");
     CHECK(!has_pattern(machine.driver, block, 6912, 1));
 }
-
 } // namespace backup_verified_test

@@ -2,13 +2,12 @@
 // allocation of a call fails: the call says so, changes nothing, and works when it is repeated. Returns 0 on success.
 #include "../support/failing_operators.hpp"
 
-#include <memsaver/c.h>
-
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memsaver/c.h>
 #include <new>
 
 namespace {

@@ -1,6 +1,5 @@
 // A callback that breaks its contract by throwing. No exception may leave the library.
 #include <memsaver/c.h>
-
 #include <stdexcept>
 
 extern "C" int throwing_hook(void* context, const memsaver_hook_event*) {

@@ -1,22 +1,9 @@
 // A status is a small value, and each kind of it becomes its exception, with the attempted operation, the native code,
 // and the source line of the call.
-#include "memsaver/core/error.hpp"
-#include "memsaver/core/sizes.hpp"
-
-#include <doctest/doctest.h>
-
-#include <initializer_list>
-#include <memory>
-#include <new>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
+#include "support/machines.hpp"
 
 namespace core_error_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 Status failed(StatusKind kind) { return {.kind = kind, .code = 7, .name = "NATIVE_NAME"}; }
 
@@ -220,5 +207,4 @@ TEST_CASE("a status without a name says what its kind means") {
     CHECK(to_string(Status{.kind = StatusKind::unsupported}) == "unsupported");
     CHECK(to_string(Status{.kind = StatusKind::other, .code = 5}) == "error (5)");
 }
-
 } // namespace core_error_test

@@ -1,21 +1,9 @@
 // Events are created only if there is a listener, whose exceptions do not propagate; a span reports its beginning and
 // its end, once each; and the predefined sinks.
-#include "memsaver/core/core.hpp"
-#include "memsaver/core/event.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstdio>
-#include <new>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace core_event_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 TEST_CASE("tell: without a sink no event is made") {
     bool made = false;
@@ -120,5 +108,4 @@ TEST_CASE("sinks: every kind has a name") {
         CHECK(std::string{name_of(kind)} != "unknown");
     }
 }
-
 } // namespace core_event_test

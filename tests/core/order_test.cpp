@@ -1,15 +1,8 @@
 // What an order contains, and that only streams and events can be given.
-#include "memsaver/core/order.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace core_order_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 CUstream_st* stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
 CUevent_st* event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(number); }
@@ -57,5 +50,4 @@ TEST_CASE("Order: after_all takes lists") {
     CHECK_THROWS_AS((void)Order::after_all({}), Misuse);
     CHECK_THROWS_AS((void)Order::after_all({}, {EventRef{}}), Misuse);
 }
-
 } // namespace core_order_test

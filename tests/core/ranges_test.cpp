@@ -1,20 +1,8 @@
 // A range is an address and a size; sets of ranges agree with byte maps.
-#include "memsaver/core/handles.hpp"
-#include "memsaver/core/ranges.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <random>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace core_ranges_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 constexpr std::size_t bytes_in_map = 48;
 using Map = std::vector<bool>;
@@ -122,5 +110,4 @@ TEST_CASE("Range: ranges overlap where they have a byte in common") {
     CHECK(!overlap(range, {0x1200, 1}));
     CHECK(!overlap({0, 0x1000}, range));
 }
-
 } // namespace core_ranges_test

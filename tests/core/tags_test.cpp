@@ -1,20 +1,8 @@
 // Names of tags: how lists are formed, and how texts show them.
-#include "memsaver/core/core.hpp"
-
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstddef>
-#include <set>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace core_tags_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
+using namespace test;
 using Names = std::vector<std::string>;
 
 TEST_CASE("tags: one name, a list, and any range of names are owned") {
@@ -66,5 +54,4 @@ TEST_CASE("the only tag that is named") {
     CHECK(detail::only_tag(Tags::all()).empty());
     CHECK(detail::only_tag({}).empty());
 }
-
 } // namespace core_tags_test

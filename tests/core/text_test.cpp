@@ -1,25 +1,8 @@
 // Texts are their parts; sizes: literals, rounding up to the limit of overflow, and formatting.
-#include "memsaver/core/error.hpp"
-#include "memsaver/core/event.hpp"
-#include "memsaver/core/sizes.hpp"
-#include "memsaver/core/text.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <new>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace core_text_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 static_assert(std::is_trivially_copyable_v<Bit> && sizeof(Bit) == 16);
 
@@ -118,5 +101,4 @@ TEST_CASE("addresses are printed in hexadecimal") {
     CHECK(format_address(0) == "0x0");
     CHECK(format_address(0x7f0000000000) == "0x7f0000000000");
 }
-
 } // namespace core_text_test

@@ -1,19 +1,9 @@
 // Usage as JSON: every field, names that need quoting, empty usage (saver/usage_test.cpp tests its text form); and
 // reports: sums of their rows, in a line.
-#include "memsaver/core/core.hpp"
-#include "memsaver/core/report.hpp"
-#include "memsaver/core/sizes.hpp"
-
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <sstream>
-#include <string>
+#include "support/machines.hpp"
 
 namespace core_usage_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 TEST_CASE("usage as JSON has every field") {
     ArenaUsage row{"weights", 1, "host", "paused", 2, 3, 4, 5, 6, 7, 8, 15, 9, 10};
@@ -102,5 +92,4 @@ TEST_CASE("Report: a resume in a line") {
 }
 
 TEST_CASE("Report: nothing done") { CHECK(text({}) == "released 0 B, saved 0 B, still held 0 B, 0.0 ms"); }
-
 } // namespace core_usage_test

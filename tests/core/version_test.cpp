@@ -1,9 +1,5 @@
 // The version in the headers is the one that the build was configured with.
-#include "memsaver/core/version.hpp"
-
-#include <doctest/doctest.h>
-
-#include <string>
+#include "support/machines.hpp"
 
 namespace core_version_test {
 
@@ -12,5 +8,4 @@ TEST_CASE("headers and build name the same version") {
     CHECK(std::to_string(version.major) + '.' + std::to_string(version.minor) + '.' + std::to_string(version.patch) ==
           MEMSAVER_TEST_VERSION);
 }
-
 } // namespace core_version_test

@@ -1,25 +1,9 @@
 // AnyDriver and DeviceAround forward every call; what a machine lacks is unsupported.
-#include "memsaver/driver/any_driver.hpp"
-#include "memsaver/driver/cuda_driver.hpp"
-#include "memsaver/driver/device_around.hpp"
-#include "memsaver/driver/neighbours.hpp"
-#include "memsaver/host/host_driver.hpp"
 #include "support/gullible.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <type_traits>
-#include <utility>
+#include "support/machines.hpp"
 
 namespace driver_any_driver_test {
-
 using namespace test;
-
-namespace {
-
 using Faulty = FaultyDriver<Gullible>;
 
 /// The calls that a machine must have, and no others.
@@ -74,8 +58,6 @@ public:
 private:
     Neighbours neighbours_;
 };
-
-} // namespace
 
 static_assert(Driver<AnyDriver> && Driver<CudaDriver> && Driver<HostDriver> && Driver<FaultyDriver<HostDriver>>);
 static_assert(!Driver<PoorMachine> && !Driver<std::shared_ptr<Device>> && !Driver<int>);
@@ -238,5 +220,4 @@ TEST_CASE("AnyDriver: a moved-from one still works") {
     CHECK(any == moved); // NOLINT(bugprone-use-after-move): a move copies
     CHECK(any.drain().ok());
 }
-
 } // namespace driver_any_driver_test

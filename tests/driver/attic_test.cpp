@@ -1,14 +1,8 @@
 // What could not be closed is kept, and closed again.
-#include "memsaver/driver/attic.hpp"
-
-#include <doctest/doctest.h>
-
-#include <memory>
+#include "support/machines.hpp"
 
 namespace driver_attic_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 /// `close` fails a few times.
 class Stubborn final : public Closable {
@@ -59,5 +53,4 @@ TEST_CASE("Attic: what is added twice is kept once, and ends") {
     }
     CHECK(alive == 0);
 }
-
 } // namespace driver_attic_test

@@ -1,22 +1,8 @@
 // The drivers of the library keep the contract of drivers, and the suite finds drivers that do not.
-#include "memsaver/testing/testing.hpp"
-#include "support/host_with.hpp"
-
-#include <doctest/doctest.h>
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace driver_contract_test {
-
-using namespace memsaver;
-
-namespace {
+using namespace test;
 
 void check_contract(const AnyDriver& driver) {
     const FaultyDriver<AnyDriver> watched{driver};
@@ -60,8 +46,6 @@ struct FillsHalf : DeviceAround {
     }
 };
 
-} // namespace
-
 TEST_CASE("contract: HostDriver, a nasty one, and machines around it") {
     check_contract(HostDriver{64_MiB});
     check_contract(HostDriver{64_MiB, {.granularity = 64_KiB, .poison = true, .late = true}});
@@ -94,5 +78,4 @@ TEST_CASE("contract: a driver whose calls fail gets their names") {
         CHECK_MESSAGE(breaks(faulty, std::string{call_name(call)} + " "), call_name(call));
     }
 }
-
 } // namespace driver_contract_test

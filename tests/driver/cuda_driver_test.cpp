@@ -1,37 +1,12 @@
 // CudaDriver and its loader without a GPU: with a stub libcuda.so.1 (stub_libcuda.cpp), whose path the build passes as
 // MEMSAVER_STUB_LIBCUDA.
-#include "memsaver/core/error.hpp"
-#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/cuda_api.hpp"
-#include "memsaver/driver/cuda_driver.hpp"
-#include "memsaver/driver/neighbours.hpp"
-
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/faulty_driver.hpp"
 #include "stub_libcuda.hpp"
-
-#include <doctest/doctest.h>
-
-#include <dlfcn.h>
-
-#include <atomic>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <string>
-#include <thread>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace driver_cuda_driver_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using namespace cuda_names;
-
-namespace {
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
@@ -45,8 +20,6 @@ std::string text_thrown(const F& body) {
     return "nothing thrown";
 }
 
-} // namespace
-
 static_assert(Driver<CudaDriver>);
 
 static_assert(cuda_status_kind(0) == StatusKind::ok);
@@ -57,8 +30,6 @@ static_assert(cuda_status_kind(600) == StatusKind::other);
 static_assert(cuda_status_kind(700) == StatusKind::gone);
 static_assert(cuda_status_kind(900) == StatusKind::other);
 static_assert(cuda_status_kind(999) == StatusKind::other);
-
-namespace {
 
 constexpr const char* stub_file = MEMSAVER_STUB_LIBCUDA;
 
@@ -114,8 +85,6 @@ struct OnGpu : OnStub {
 
 StreamRef stream(std::uintptr_t number) { return reinterpret_cast<CUstream_st*>(number); }
 EventRef event(std::uintptr_t number) { return reinterpret_cast<CUevent_st*>(number); }
-
-} // namespace
 
 TEST_CASE("CudaDriver: a missing library, and one that is no CUDA driver, are a reason, not a crash") {
     const char* nowhere = "libmemsaver-has-no-such-driver.so.1";
@@ -845,5 +814,4 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: closing after the driver has been unloade
     CHECK(stub.called("cuDevicePrimaryCtxRelease"));
     CHECK_FALSE(stub.called("cuStreamDestroy"));
 }
-
 } // namespace driver_cuda_driver_test

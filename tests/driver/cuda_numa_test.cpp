@@ -1,17 +1,9 @@
 // The host's NUMA node next to a CudaDriver's device: with the stub libcuda.so.1, like cuda_driver_test.cpp.
-#include "memsaver/driver/any_driver.hpp"
-#include "memsaver/driver/cuda_driver.hpp"
-#include "memsaver/host/host_driver.hpp"
-
 #include "stub_libcuda.hpp"
-
-#include <doctest/doctest.h>
-
-#include <dlfcn.h>
+#include "support/machines.hpp"
 
 namespace driver_cuda_numa_test {
-
-using namespace memsaver;
+using namespace test;
 using namespace cuda_names;
 
 TEST_CASE("a driver that does not know its NUMA node: the node is unknown") {
@@ -37,5 +29,4 @@ TEST_CASE("CudaDriver: the NUMA node is what the device says, and -1 where it do
     }
     state.reset();
 }
-
 } // namespace driver_cuda_numa_test

@@ -1,22 +1,8 @@
 // Promised but untouched memory is subtracted from the system's available memory.
-#include "memsaver/driver/host_cells.hpp"
-
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace driver_host_budget_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 
 std::size_t available(const Machine& driver) {
@@ -112,5 +98,4 @@ TEST_CASE("HostBudget: threads together are never promised more than one after t
     kept.clear();
     CHECK(budget->promised_bytes() == 0);
 }
-
 } // namespace driver_host_budget_test

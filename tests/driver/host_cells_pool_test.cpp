@@ -1,19 +1,8 @@
 // Mappings are freed by their last owner; if that fails, they are kept and retried.
-#include "memsaver/driver/host_cells.hpp"
-
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <memory>
-#include <thread>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace driver_host_cells_pool_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 using Mappings = HostCellsPool;
 
@@ -91,5 +80,4 @@ TEST_CASE("HostCellsPool: several threads") {
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
 }
-
 } // namespace driver_host_cells_pool_test

@@ -1,21 +1,8 @@
 // The owner of host pages populates and pins them cell by cell, and frees all of them.
-#include "memsaver/driver/host_cells.hpp"
-
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <thread>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace driver_host_cells_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 using Region = HostCells;
 
@@ -160,5 +147,4 @@ TEST_CASE("HostCells: several threads, the same cells and others") {
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
 }
-
 } // namespace driver_host_cells_test

@@ -1,25 +1,10 @@
 // Resources are returned to the driver once, by their last owner. A resource that could not be acquired is not owned,
 // and one that could not be released stays owned, unless it is gone anyway.
-#include "memsaver/driver/owned.hpp"
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
+#include "support/machines.hpp"
 #include "support/reserved.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <filesystem>
-#include <string>
-#include <type_traits>
-#include <utility>
-
 namespace driver_owned_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
-namespace {
-
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 
 const std::string directory = std::filesystem::temp_directory_path().string();
@@ -70,8 +55,6 @@ constexpr bool is_an_owner =
     !std::is_copy_constructible_v<T> && std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>;
 static_assert(is_an_owner<Reservation> && is_an_owner<OwnedPages> && is_an_owner<Mapping>);
 static_assert(is_an_owner<OwnedStream> && is_an_owner<OwnedEvent> && is_an_owner<OwnedFile>);
-
-} // namespace
 
 TEST_CASE_TEMPLATE("an owner opens, moves, and closes once", Owner, StreamOwner, EventOwner, FileOwner, PagesOwner,
                    AddressOwner) {
@@ -148,8 +131,6 @@ TEST_CASE("OwnedPages: counts its bytes for as long as it owns them") {
     CHECK(driver.everything_given_back());
 }
 
-namespace {
-
 struct Mapped {
     Mapped() { REQUIRE(pages.open(driver, std::size_t{2_MiB}).ok()); }
     Status map(Mapping& mapping) { return mapping.open(driver, addresses.get(), pages.get().handle); }
@@ -158,8 +139,6 @@ struct Mapped {
     Reservation addresses = test::reserved(driver, 2_MiB, 2_MiB);
     OwnedPages pages;
 };
-
-} // namespace
 
 TEST_CASE("Mapping: a failing map owns nothing, and a failing unmap keeps it, to be tried again") {
     Mapped fixture;
@@ -178,5 +157,4 @@ TEST_CASE("Mapping: a failing map owns nothing, and a failing unmap keeps it, to
     CHECK(fixture.driver.calls(Call::unmap) == 2);
     CHECK(fixture.driver.mapped_bytes() == 0);
 }
-
 } // namespace driver_owned_test

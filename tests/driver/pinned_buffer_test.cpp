@@ -1,19 +1,8 @@
 // The owner of a pinned buffer frees it, also if it could not be pinned.
-#include "memsaver/driver/host_cells.hpp"
-
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <type_traits>
-#include <utility>
+#include "support/machines.hpp"
 
 namespace driver_pinned_buffer_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 using Buffer = PinnedBuffer;
 
@@ -99,5 +88,4 @@ TEST_CASE("PinnedBuffer: a failed release is retried, also of a buffer that was 
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());
 }
-
 } // namespace driver_pinned_buffer_test

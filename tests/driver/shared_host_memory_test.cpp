@@ -1,27 +1,9 @@
 // What backups made side by side share: pages of small ones, and rings.
-#include "memsaver/driver/ring.hpp"
-
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <thread>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace driver_shared_host_memory_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
-
-namespace {
 
 struct Setup {
     HostPart part(std::size_t bytes, bool pinned = true) const {
@@ -33,8 +15,6 @@ struct Setup {
     std::shared_ptr<HostBudget> budget = std::make_shared<HostBudget>();
     std::shared_ptr<HostCellsPool> pool = std::make_shared<HostCellsPool>();
 };
-
-} // namespace
 
 TEST_CASE("HostPart: small parts share mappings that grow with them, large ones have their own") {
     const Setup s;
@@ -167,5 +147,4 @@ TEST_CASE("Ring: a budget is gone with its last user, though a ring could not be
     CHECK(seen.expired());
     CHECK(driver.everything_given_back());
 }
-
 } // namespace driver_shared_host_memory_test

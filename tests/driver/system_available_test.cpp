@@ -1,23 +1,7 @@
-#include "memsaver/driver/system_available.hpp"
-
-#include "memsaver/core/core.hpp"
-#include "memsaver/driver/system.hpp"
-
-#include "support/folder.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "support/machines.hpp"
 
 namespace driver_system_available_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
-namespace {
+using namespace test;
 
 /// The system's files, simulated by a test.
 class FakeSystem {
@@ -51,8 +35,6 @@ private:
     test::Folder folder_{};
     const std::string root_ = folder_.path.string();
 };
-
-} // namespace
 
 TEST_CASE("what the system has available") {
     const FakeSystem system;
@@ -174,5 +156,4 @@ TEST_CASE("this machine has something available, and no more than it has") {
     CHECK(bytes > 0);
     CHECK(bytes <= total * 1024);
 }
-
 } // namespace driver_system_available_test

@@ -1,33 +1,11 @@
-#include "memsaver/driver/system.hpp"
+#include "support/machines.hpp"
 
-#include "support/folder.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <cstddef>
-#include <cstring>
-#include <filesystem>
-#include <string>
-#include <thread>
-
-#include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 namespace driver_system_files_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
-namespace {
+using namespace test;
 
 constexpr std::size_t block = 4096;
 
@@ -105,8 +83,6 @@ private:
     rlimit before_ = {};
     void (*handler_)(int) = nullptr;
 };
-
-} // namespace
 
 TEST_CASE("a file is private: no name, mode 0600, closed on exec") {
     const Directory directory;
@@ -367,5 +343,4 @@ TEST_CASE("only regular files are opened") {
     CHECK(SystemFiles::open_source(pipe.c_str(), false, file).code == EINVAL); // and does not wait for a writer
     CHECK(file == FileRef{77, true});
 }
-
 } // namespace driver_system_files_test

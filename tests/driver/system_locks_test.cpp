@@ -1,21 +1,7 @@
-#include "memsaver/driver/system.hpp"
-
-#include "support/folder.hpp"
-
-#include <doctest/doctest.h>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <string>
+#include "support/machines.hpp"
 
 namespace driver_system_locks_test {
-
 using namespace memsaver::detail;
-
-namespace {
 
 struct Folder : test::Folder {
     const std::string path = test::Folder::path.string();
@@ -31,8 +17,6 @@ struct File {
 
     int descriptor;
 };
-
-} // namespace
 
 TEST_CASE("system locks: a folder is this user's alone, or refused") {
     const Folder folder;
@@ -86,5 +70,4 @@ TEST_CASE("system locks: a file that was removed, or replaced, is not the one of
     CHECK(SystemLocks::is_named(next.descriptor, at, "file"));
     (void)::close(at);
 }
-
 } // namespace driver_system_locks_test

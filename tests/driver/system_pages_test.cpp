@@ -1,24 +1,7 @@
-#include "memsaver/driver/system.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <fstream>
-#include <limits>
-#include <sstream>
-#include <string>
-#include <vector>
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "support/machines.hpp"
 
 namespace driver_system_pages_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
-namespace {
+using namespace test;
 
 /// Returns the lines of /proc/self/smaps for the mapping that contains a byte, the range first.
 std::string smaps_of(const void* pages) {
@@ -57,8 +40,6 @@ bool system_has_huge_pages() {
     std::ifstream file{"/sys/kernel/mm/transparent_hugepage/enabled"};
     return file.is_open();
 }
-
-} // namespace
 
 TEST_CASE("host pages begin at a multiple of a huge page, and have the size requested") {
     for (const std::size_t bytes : {std::size_t{1}, 2_MiB, 2_MiB + 1, 10_MiB}) {
@@ -131,5 +112,4 @@ TEST_CASE("failures to map or populate are reported") {
     CHECK(SystemPages::populate_host(pages, 2_MiB).kind == StatusKind::out_of_host_memory); // nothing is mapped there
     CHECK(SystemPages::unmap_host(reinterpret_cast<void*>(std::uintptr_t{1}), 2_MiB).kind == StatusKind::other);
 }
-
 } // namespace driver_system_pages_test

@@ -1,15 +1,8 @@
 // The engine's command line, and values derived from a model's sizes.
 #include "../../bench/engine/run_options.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <stdexcept>
-#include <string_view>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace engine_options_test {
-
 using engine::ModelSize;
 using engine::parse_options;
 using engine::RunOptions;
@@ -83,5 +76,4 @@ TEST_CASE("a model's parameters are those of its matrices") {
     CHECK(size.weight_bytes() == 2 * size.parameters());
     CHECK(size.kv_bytes() == 2 * 64 * 2);
 }
-
 } // namespace engine_options_test

@@ -1,19 +1,9 @@
 // The engine's page table: which slot owns which page of its cache.
 #include "../../examples/engine/page_table.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <set>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace engine_page_table_test {
-
 using engine::PageTable;
-
-namespace {
 
 /// Checks that every page is free or owned by one slot, page 0 by none, and that rows are zero beyond their pages.
 void check_books(const PageTable& table, int pages, const std::vector<int>& open) {
@@ -31,8 +21,6 @@ void check_books(const PageTable& table, int pages, const std::vector<int>& open
     CHECK(entries == owned.size());
     for (int i = 0; i < table.pages_per_slot(); ++i) CHECK(table.entries()[static_cast<std::size_t>(i)] == 0);
 }
-
-} // namespace
 
 TEST_CASE("a sequence takes pages as it grows, and returns them") {
     PageTable table{10, 4, 3, 5};
@@ -131,5 +119,4 @@ TEST_CASE("no page has two owners, whatever happens") {
     }
     CHECK(refused > 0);
 }
-
 } // namespace engine_page_table_test

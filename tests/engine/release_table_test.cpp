@@ -1,20 +1,11 @@
 // The engine's table of memory owners, and the JSON format of results.
 #include "../../bench/engine/release_table.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <string>
+#include "support/machines.hpp"
 
 namespace engine_release_table_test {
-
 using engine::Bytes;
 using engine::Json;
 using engine::ReleaseTable;
-
-namespace {
 
 constexpr Bytes MiB = 1 << 20;
 
@@ -26,8 +17,6 @@ ReleaseTable filled() {
     table.add({"tag weights", 40'400 * MiB, 0, "pausing it"});
     return table;
 }
-
-} // namespace
 
 TEST_CASE("memory that no holder explains is the rest of the whole") {
     const ReleaseTable table = filled();
@@ -68,5 +57,4 @@ TEST_CASE("JSON keeps the order, escapes text, and has no invalid numbers") {
     CHECK(all.text() == R"({"text": "a \"b\"\\\u000a", "yes": true, "big": 18446744073709551615, "real": 0.5, )"
                         R"("none": null, "list": [1, 2.5], "rows": [{"x": 1}, {"x": 1}], "empty": {}})");
 }
-
 } // namespace engine_release_table_test

@@ -2,9 +2,7 @@
 #include "failure/operations_memory.hpp"
 
 namespace failure_allocate_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: allocating") { sweep_all(allocating()); }
-
 } // namespace failure_allocate_sweep_test

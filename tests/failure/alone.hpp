@@ -31,5 +31,4 @@ struct ChosenPolicy {
 };
 
 using AloneArena = TaggedArena<FailingDriver, ChosenPolicy>;
-
 } // namespace test

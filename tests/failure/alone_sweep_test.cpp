@@ -2,9 +2,7 @@
 #include "failure/operations_alone.hpp"
 
 namespace failure_alone_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: one arena") { sweep_all(of_one_arena()); }
-
 } // namespace failure_alone_sweep_test

@@ -2,7 +2,6 @@
 #include "failure/operations_arriving.hpp"
 
 namespace failure_arrival_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: arriving, under every sort of policy") {
@@ -15,5 +14,4 @@ TEST_CASE("sweep: arriving, without memory") {
     sweep_all(arriving(), {.policies = some_policies(1, {"pinned"}),
                            .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory}});
 }
-
 } // namespace failure_arrival_sweep_test

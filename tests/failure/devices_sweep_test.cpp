@@ -2,7 +2,6 @@
 #include "failure/operations_devices.hpp"
 
 namespace failure_devices_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: two devices") {
@@ -13,5 +12,4 @@ TEST_CASE("sweep: two devices") {
     through.setting = {.name = "the saver's own is well", .well = Setting::Well::own};
     sweep_all(on_devices(), through);
 }
-
 } // namespace failure_devices_sweep_test

@@ -2,7 +2,6 @@
 #include "failure/operations_elastic.hpp"
 
 namespace failure_elastic_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: elastic memory, under every sort of policy") {
@@ -23,5 +22,4 @@ TEST_CASE("sweep: elastic memory, switched off") {
                            .kinds = {StatusKind::other, StatusKind::gone},
                            .setting = {.name = "switched off", .enabled = false}});
 }
-
 } // namespace failure_elastic_sweep_test

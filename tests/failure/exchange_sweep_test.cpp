@@ -2,7 +2,6 @@
 #include "failure/operations.hpp"
 
 namespace failure_exchange_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: exchanging, under every sort of policy") {
@@ -16,5 +15,4 @@ TEST_CASE("sweep: exchanging, with and without room") {
     sweep_all(exchanging(), {.policies = some_policies(1, {"pinned"}),
                              .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::other}});
 }
-
 } // namespace failure_exchange_sweep_test

@@ -2,9 +2,7 @@
 #include "failure/operations_memory.hpp"
 
 namespace failure_free_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: freeing") { sweep_all(freeing()); }
-
 } // namespace failure_free_sweep_test

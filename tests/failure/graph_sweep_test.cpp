@@ -2,11 +2,9 @@
 #include "failure/operations_graphs.hpp"
 
 namespace failure_graph_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: graphs") { sweep_all(graphs()); }
 
 TEST_CASE("sweep: workspaces") { sweep_all(workspaces()); }
-
 } // namespace failure_graph_sweep_test

@@ -2,7 +2,6 @@
 #include "failure/operations.hpp"
 
 namespace failure_load_sweep_test {
-
 using namespace test;
 
 // "swept" is not involved.
@@ -21,5 +20,4 @@ TEST_CASE("sweep: loading from files, switched off") {
                                                           .kinds = {StatusKind::other, StatusKind::gone},
                                                           .setting = {.name = "switched off", .enabled = false}});
 }
-
 } // namespace failure_load_sweep_test

@@ -4,7 +4,6 @@
 #include "failure/sweeping.hpp"
 
 namespace test {
-
 using About = Operation::About;
 
 inline ArenaOptions options_of(std::size_t capacity, std::size_t reserve = 0) {
@@ -29,5 +28,4 @@ inline void paused_in_batches(Populated& world) {
 
 inline std::size_t swept_bytes(Populated& world) { return row_of(*world.saver, "swept").mapped_bytes; }
 inline std::size_t swept_blocks(Populated& world) { return row_of(*world.saver, "swept").blocks; }
-
 } // namespace test

@@ -37,5 +37,4 @@ inline std::vector<Operation> only(const std::vector<Operation>& all, std::initi
     REQUIRE(some.size() == names.size());
     return some;
 }
-
 } // namespace test

@@ -73,5 +73,4 @@ inline std::vector<Operation> of_one_arena() {
         {"TaggedArena::close: paused", paused, close, closed},
     };
 }
-
 } // namespace test

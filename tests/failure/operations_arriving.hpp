@@ -119,5 +119,4 @@ inline std::vector<Operation> arriving() {
          }},
     };
 }
-
 } // namespace test

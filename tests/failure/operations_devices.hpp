@@ -54,5 +54,4 @@ inline std::vector<Operation> on_devices() {
         {"two devices, close: paused", pause_swept, close, closed, About::the_end},
     };
 }
-
 } // namespace test

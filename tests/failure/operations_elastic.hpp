@@ -130,5 +130,4 @@ inline std::vector<Operation> elastic() {
          [](Populated& world) { CHECK(row_of(*world.saver, "swept").blocks == 4); }},
     };
 }
-
 } // namespace test

@@ -106,5 +106,4 @@ inline std::vector<Operation> dying() {
         {"~MemorySaver: paused in part", paused_in_batches, die, nothing, About::the_end},
     };
 }
-
 } // namespace test

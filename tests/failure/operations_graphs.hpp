@@ -151,5 +151,4 @@ inline std::vector<Operation> workspaces() {
          [](Populated& world) { world.pool.reset(); }, nothing},
     };
 }
-
 } // namespace test

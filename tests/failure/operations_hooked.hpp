@@ -3,7 +3,6 @@
 
 #include "failure/operation_states.hpp"
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/interop/cuda_pools.hpp"
 
 namespace test {
 
@@ -149,5 +148,4 @@ inline std::vector<Operation> with_hooks() {
         {"resume: with trim_cuda_pools", after_pause(with_pools), trimming(resume_swept), resumed},
     };
 }
-
 } // namespace test

@@ -5,8 +5,6 @@
 #include "backup/file_source_support.hpp"
 #include "failure/operation_states.hpp"
 
-#include <filesystem>
-
 namespace test {
 
 /// A file whose bytes differ in one place from those that the block loaded from it should have.
@@ -195,5 +193,4 @@ inline std::vector<Operation> loading() {
          away},
     };
 }
-
 } // namespace test

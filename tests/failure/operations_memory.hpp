@@ -121,5 +121,4 @@ inline std::vector<Operation> freeing() {
          }},
     };
 }
-
 } // namespace test

@@ -3,12 +3,6 @@
 
 #include "failure/operation_states.hpp"
 
-#include <chrono>
-#include <cstddef>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace test {
 
 inline std::vector<Operation> pausing() {
@@ -209,5 +203,4 @@ inline std::vector<Operation> exchanging() {
          came, About::all},
     };
 }
-
 } // namespace test

@@ -112,5 +112,4 @@ inline std::vector<Operation> evicting() {
          }},
     };
 }
-
 } // namespace test

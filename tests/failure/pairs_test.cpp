@@ -4,7 +4,6 @@
 #include "support/model.hpp"
 
 namespace failure_pairs_test {
-
 using namespace test;
 
 constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, StatusKind::out_of_host_memory};
@@ -96,5 +95,4 @@ TEST_CASE("pairs: a second failure during the recovery from the first") {
     MESSAGE("pairs: " << tried << " points, seeds 1 to " << seeds << (step > 1 ? ", sampled, " : ", ") << failed
                       << " calls failed");
 }
-
 } // namespace failure_pairs_test

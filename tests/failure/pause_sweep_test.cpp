@@ -2,9 +2,7 @@
 #include "failure/operations_pausing.hpp"
 
 namespace failure_pause_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: pausing") { sweep_all(pausing()); }
-
 } // namespace failure_pause_sweep_test

@@ -1,12 +1,10 @@
 // Transfers of several pieces by several threads: any call fails, also while another thread is working. The n-th call
 // varies from run to run, so points are sampled, from seeds.
 #include "failure/operations_pausing.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/model.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
 namespace failure_pieces_sweep_test {
-
 using namespace test;
 
 constexpr unsigned threads = 4;
@@ -114,5 +112,4 @@ TEST_CASE("pieces: cells that are pinned during the copies") {
     // More than a cell of 64 MiB; host pages begin a little before a cell boundary, so that there are three cells.
     sample(with({66'000'000, 5'000'000}), by_cells(), {.capacity = 192_MiB}, "in several cells, by several threads", 2);
 }
-
 } // namespace failure_pieces_sweep_test

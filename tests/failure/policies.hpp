@@ -1,15 +1,8 @@
 // The subjects of a sweep: a small machine, and every policy with small sizes. Independent of the operations.
 #pragma once
 
-#include "support/host_calls.hpp"
-
 #include "backup/backup_support.hpp"
-#include "support/host_with.hpp"
-
-#include <cerrno>
-#include <filesystem>
-
-#include <sys/mman.h>
+#include "support/host_calls.hpp"
 
 namespace test {
 
@@ -158,5 +151,4 @@ inline const std::vector<unsigned char>& expected_bytes(std::size_t bytes, std::
     if (found.empty()) found = pattern(bytes, seed);
     return found;
 }
-
 } // namespace test

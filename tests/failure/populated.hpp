@@ -3,10 +3,7 @@
 #pragma once
 
 #include "failure/alone.hpp"
-#include "failure/policies.hpp"
 #include "graph/graph_support.hpp"
-
-#include "memsaver/saver/registrations.hpp"
 
 namespace test {
 
@@ -374,5 +371,4 @@ private:
 
     std::uint64_t seeds_ = 100;
 };
-
 } // namespace test

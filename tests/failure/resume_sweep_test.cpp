@@ -2,9 +2,7 @@
 #include "failure/operations_pausing.hpp"
 
 namespace failure_resume_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: resuming") { sweep_all(resuming()); }
-
 } // namespace failure_resume_sweep_test

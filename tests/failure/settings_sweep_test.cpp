@@ -3,7 +3,6 @@
 #include "failure/operations.hpp"
 
 namespace failure_settings_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: switched off") {
@@ -32,5 +31,4 @@ TEST_CASE("sweep: checks, and an engine's threads") {
         through);
     sweep_all(only(resuming(), {"resume", "resume: batches with holes"}), through);
 }
-
 } // namespace failure_settings_sweep_test

@@ -4,7 +4,6 @@
 #include "failure/operations_pausing.hpp"
 
 namespace failure_single_handle_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: blocks behind single handles") {
@@ -14,5 +13,4 @@ TEST_CASE("sweep: blocks behind single handles") {
     for (const auto& operations : {allocating(), pausing(), resuming(), exchanging(), elastic()})
         sweep_all(operations, sweep);
 }
-
 } // namespace failure_single_handle_sweep_test

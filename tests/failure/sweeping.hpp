@@ -181,5 +181,4 @@ inline void sweep_all(const std::vector<Operation>& operations, const Sweep& thr
         if (thrown) std::rethrow_exception(thrown);
     }
 }
-
 } // namespace test

@@ -2,7 +2,6 @@
 #include "failure/operations_residency.hpp"
 
 namespace failure_use_sweep_test {
-
 using namespace test;
 
 TEST_CASE("sweep: using and reclaiming, under every sort of policy") {
@@ -22,5 +21,4 @@ TEST_CASE("sweep: evictions for allocations and resumes") {
                            .kinds = {StatusKind::out_of_memory, StatusKind::out_of_host_memory},
                            .setting = evicts});
 }
-
 } // namespace failure_use_sweep_test

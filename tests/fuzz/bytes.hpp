@@ -28,5 +28,4 @@ inline void play(std::span<const std::uint8_t> input) {
     while (bytes.left()) player.step();
     player.end();
 }
-
 } // namespace test

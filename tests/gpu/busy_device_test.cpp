@@ -7,17 +7,12 @@
 #include <set>
 
 namespace gpu_busy_device_test {
-
 using namespace gpu_test;
-
-namespace {
 
 /// An arena with memory for exactly two blocks, so that a third must reuse one of them.
 constexpr std::size_t block_bytes = 2_MiB;
 using Two = TaggedArena<Watched, Discard>;
 Two make_two(const Watched& driver) { return {driver, "two", {}, {.capacity = 2 * block_bytes}}; }
-
-} // namespace
 
 TEST_CASE("deallocate does not wait for a busy device") {
     Program program;
@@ -196,5 +191,4 @@ TEST_CASE("allocating and growing go on while the device is busy") {
     for (void* block : blocks) arena.deallocate(block);
     saver.close();
 }
-
 } // namespace gpu_busy_device_test

@@ -3,15 +3,10 @@
 #include "backup/backup_support.hpp"
 #include "gpu/gpu_support.hpp"
 
-#include <functional>
 #include <future>
-#include <set>
 
 namespace gpu_capture_test {
-
 using namespace gpu_test;
-
-namespace {
 
 /// A capture by the program on its first stream, with one kernel in it.
 class Recording {
@@ -106,8 +101,6 @@ void around_captures(const Act& act, const Act& before = {}, const Act& afterwar
     }
 }
 
-} // namespace
-
 TEST_CASE("allocating inside a capture, growth included") {
     around_captures([](Program&, MemorySaver<Watched>& saver, const Watched& driver) {
         const auto before = driver.calls(Call::create);
@@ -179,8 +172,6 @@ TEST_CASE("pausing and resuming other tags after named streams, and trimming, le
     });
 }
 
-namespace {
-
 constexpr std::size_t kept_bytes = 3_MiB + 6912;
 
 /// Prepares, pauses and resumes one tag for each of these policies during captures.
@@ -217,8 +208,6 @@ std::vector<test::NamedPolicy> keepers_that_give_back(bool yes) {
     std::erase_if(policies, [&](const auto& each) { return test::contains(each.name, "given back") != yes; });
     return policies;
 }
-
-} // namespace
 
 TEST_CASE("preparing, saving and restoring leave captures whole: pinning, copies, files, and waits for them") {
     const auto policies = keepers_that_give_back(false);
@@ -308,5 +297,4 @@ TEST_CASE("the driver's own captures: a graph made through CudaDriver replays af
     }
     saver.close();
 }
-
 } // namespace gpu_capture_test

@@ -2,16 +2,14 @@
 // Such a test case begins with `if (!alone()) return;` and is skipped otherwise.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <doctest/doctest.h>
 #include <filesystem>
-#include <string>
-
 #include <spawn.h>
+#include <string>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,5 +62,4 @@ inline Ended run_alone(const std::string& test_case, const std::string& told = "
     REQUIRE(::waitpid(process, &status, 0) == process);
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text_of(out), text_of(err)};
 }
-
 } // namespace gpu_test

@@ -2,18 +2,12 @@
 // tests/backup/compressed_test.cpp tests everything that is independent of nvCOMP, on every machine.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/backup/compressed.hpp"
-#include "support/bytes.hpp"
-
-#include <cstring>
-#include <random>
+#include "support/machines.hpp"
 
 extern bool gpu_case_skipped; // in main.cpp
 
 namespace gpu_compressed_test {
-
 using namespace gpu_test;
-
-namespace {
 
 bool no_nvcomp() {
     static const std::string why = NvcompLibrary::load().problem;
@@ -35,8 +29,6 @@ std::vector<unsigned char> weights(std::size_t bytes) {
     }
     return made;
 }
-
-} // namespace
 
 TEST_CASE("compressed: bf16 weights take two thirds, and come back as they were") {
     if (no_nvcomp()) return;
@@ -63,5 +55,4 @@ TEST_CASE("compressed: bf16 weights take two thirds, and come back as they were"
     }
     CHECK(driver.everything_given_back());
 }
-
 } // namespace gpu_compressed_test

@@ -1,14 +1,8 @@
 // CudaDriver keeps the contract of drivers on a real device.
-#include "memsaver/memsaver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <string>
+#include "support/machines.hpp"
 
 namespace gpu_contract_test {
-
-using namespace memsaver;
+using namespace test;
 
 TEST_CASE("contract: CudaDriver") {
     const FaultyDriver driver{CudaDriver{0}};
@@ -19,5 +13,4 @@ TEST_CASE("contract: CudaDriver") {
     CHECK(driver.identity(identity).ok());
     CHECK(identity.rfind("GPU-", 0) == 0);
 }
-
 } // namespace gpu_contract_test

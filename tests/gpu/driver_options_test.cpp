@@ -1,18 +1,9 @@
 // CudaDriver options beyond plain pages: export, RDMA, and the topology of the host.
 #include "gpu/gpu_support.hpp"
-#include "support/bytes.hpp"
-
-#include <filesystem>
-#include <optional>
-#include <string>
-
-#include <unistd.h>
+#include "support/machines.hpp"
 
 namespace gpu_driver_options_test {
-
 using namespace gpu_test;
-
-namespace {
 
 /// The calls of a program that shares pages.
 struct Sharing {
@@ -108,8 +99,6 @@ void check_cycles(const D& driver, MemorySaver<D>& saver, void* block, std::size
 }
 
 constexpr std::size_t bytes = 64_MiB;
-
-} // namespace
 
 TEST_CASE("pages for RDMA: the flag is on them before a pause and after, where the device supports it") {
     Program program;
@@ -211,5 +200,4 @@ TEST_CASE("the host's NUMA node next to the device is one that there is, or none
     check_cycles(driver, saver, block, bytes);
     saver.close();
 }
-
 } // namespace gpu_driver_options_test

@@ -2,25 +2,21 @@
 // the final checks of a FaultyDriver. Independent of the tests.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cuda.h>
 #include <doctest/doctest.h>
 #include <memsaver/driver/cuda_api.hpp>
 #include <memsaver/memsaver.hpp>
 #include <memsaver/testing/testing.hpp>
-
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace gpu_test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
-
 using Watched = FaultyDriver<CudaDriver>;
 
 // wait_and_store: runs until *gate is not zero, or for `limit` nanoseconds so that a failing test ends; then stores
@@ -244,5 +240,4 @@ public:
 
     Watched driver;
 };
-
 } // namespace gpu_test

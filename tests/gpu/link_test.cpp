@@ -2,23 +2,10 @@
 // and graphs wait at gates. The test's time limit ends a deadlock.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/share/staging.hpp"
-#include "support/bytes.hpp"
-
-#include <unistd.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace gpu_link_test {
-
 using namespace gpu_test;
-
-namespace {
 
 /// A file of this process, removed with it.
 class File {
@@ -44,8 +31,6 @@ std::vector<std::uint32_t> words_of(const std::vector<unsigned char>& bytes, std
     for (std::uint32_t& word : words) word += more;
     return words;
 }
-
-} // namespace
 
 TEST_CASE("copy_by_kernel: loaded in an open capture, both ways bit-identical, while a kernel of another stream runs") {
     Program program;
@@ -145,5 +130,4 @@ TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the 
     }
     saver.close();
 }
-
 } // namespace gpu_link_test

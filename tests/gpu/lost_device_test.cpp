@@ -2,17 +2,10 @@
 // reports no error. Runs in its own process, because a lost context cannot be recovered.
 #include "gpu/child.hpp"
 #include "gpu/gpu_support.hpp"
-#include "support/bytes.hpp"
-
-#include <cstring>
-#include <filesystem>
-#include <tuple>
+#include "support/machines.hpp"
 
 namespace gpu_lost_device_test {
-
 using namespace gpu_test;
-
-namespace {
 
 constexpr std::size_t bytes = 5_MiB + 6912;
 
@@ -20,8 +13,6 @@ bool reads(const BackupView& view, std::uint64_t seed) {
     const auto expected = test::pattern(bytes, seed);
     return view.size_bytes == bytes && std::memcmp(view.data(), expected.data(), bytes) == 0;
 }
-
-} // namespace
 
 TEST_CASE("alone: a kernel touches paused memory" * doctest::skip()) {
     if (alone() == nullptr) return;
@@ -77,5 +68,4 @@ TEST_CASE("a lost context: DeviceLost, backups stay readable, closing is silent"
     CHECK(ended.out.find("came to its end") != std::string::npos);
     CHECK_MESSAGE(ended.err.empty(), ended.err);
 }
-
 } // namespace gpu_lost_device_test

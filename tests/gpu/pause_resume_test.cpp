@@ -5,10 +5,7 @@
 #include <type_traits>
 
 namespace gpu_pause_resume_test {
-
 using namespace gpu_test;
-
-namespace {
 
 std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
     return std::vector<std::uint32_t>(count, value);
@@ -18,8 +15,6 @@ std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
 constexpr std::size_t slack = 32_MiB;
 
 bool about(std::size_t a, std::size_t b) { return (a > b ? a - b : b - a) <= slack; }
-
-} // namespace
 
 TEST_CASE("the default driver is the GPU") {
     CHECK(with_default_driver(
@@ -84,5 +79,4 @@ TEST_CASE("a thread without a current context, and one with a context of the pro
     }
     must(native.ctx_set(before), "cuCtxSetCurrent");
 }
-
 } // namespace gpu_pause_resume_test

@@ -6,10 +6,7 @@
 #include <limits>
 
 namespace gpu_pools_test {
-
 using namespace gpu_test;
-
-namespace {
 
 constexpr std::size_t bytes = 64_MiB;
 
@@ -37,8 +34,6 @@ std::size_t released_by_pools(const Report& report) {
     for (const TagReport& row : report.tags) sum += row.tag == "CUDA pools" ? row.released_bytes : 0;
     return sum;
 }
-
-} // namespace
 
 TEST_CASE("the memory that graphs keep between launches is released, and the next launch takes it again") {
     Program program;
@@ -124,5 +119,4 @@ TEST_CASE("memory that a stream-ordered pool keeps is released, and memory in us
     cache.reset();
     saver.close();
 }
-
 } // namespace gpu_pools_test

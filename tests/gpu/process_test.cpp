@@ -2,18 +2,10 @@
 #include "gpu/child.hpp"
 #include "gpu/gpu_support.hpp"
 #include "process/process_support.hpp"
-#include "support/bytes.hpp"
-
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <optional>
+#include "support/machines.hpp"
 
 namespace gpu_process_test {
-
 using namespace gpu_test;
-
-namespace {
 
 /// Lives until the end of the process: constructed before the driver was loaded, destroyed after it.
 struct OfTheProgram {
@@ -41,8 +33,6 @@ struct Folder {
     Folder& operator=(const Folder&) = delete;
     ~Folder() { std::filesystem::remove_all(path); }
 };
-
-} // namespace
 
 TEST_CASE("alone: exit with a static saver that was made in main" * doctest::skip()) {
     const char* const folder = alone();
@@ -121,5 +111,4 @@ TEST_CASE("fork: calls of the child are refused, and the parent is unharmed") { 
     program.synchronize(); // the context is valid
     saver.close();
 }
-
 } // namespace gpu_process_test

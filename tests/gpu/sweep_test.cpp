@@ -1,14 +1,10 @@
 // A pause and a resume on a GPU, with their 1st, 2nd, ... last driver call failing: no bytes are lost, and a retry
 // continues. Uses the policy that makes the most calls; tests/failure covers all policies on host memory.
 #include "gpu/gpu_support.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
 namespace gpu_sweep_test {
-
 using namespace gpu_test;
-
-namespace {
 
 enum class Swept : unsigned char { pause, resume };
 
@@ -51,8 +47,6 @@ void check_left(const Watched& driver) {
     for (const std::string& violation : driver.violations()) FAIL_CHECK(violation);
 }
 
-} // namespace
-
 TEST_CASE("each driver call of a pause and of a resume fails once, or it and all that follow") {
     Program program; // keeps the context
     const CudaDriver device{0};
@@ -81,5 +75,4 @@ TEST_CASE("each driver call of a pause and of a resume fails once, or it and all
         }
     }
 }
-
 } // namespace gpu_sweep_test

@@ -1,18 +1,10 @@
 // Transfers on a GPU: work that follows one range runs once that range has arrived, before the rest has.
 #include "gpu/gpu_support.hpp"
 #include "memsaver/backup/backup.hpp"
-#include "support/bytes.hpp"
-
-#include <atomic>
-#include <cstring>
-#include <memory>
-#include <utility>
+#include "support/machines.hpp"
 
 namespace gpu_transfer_test {
-
 using namespace gpu_test;
-
-namespace {
 
 /// A driver's plain memory.
 class PlainBytes {
@@ -142,8 +134,6 @@ private:
     mutable std::vector<std::byte> bytes_;
 };
 
-} // namespace
-
 TEST_CASE("Direct transfer: a stream follows a range") {
     using Region = HostCells;
     constexpr std::size_t bytes = Region::cell_bytes + 8_MiB; // at least two cells, wherever it begins
@@ -175,5 +165,4 @@ TEST_CASE("Staged transfer: a stream follows a range") {
     };
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, false, make);
 }
-
 } // namespace gpu_transfer_test

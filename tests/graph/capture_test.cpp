@@ -2,7 +2,6 @@
 #include "graph/graph_support.hpp"
 
 namespace graph_capture_test {
-
 using namespace test;
 
 TEST_CASE("a captured graph replays after its memory was away, in every mode" * on_machines) {
@@ -304,5 +303,4 @@ TEST_CASE("switched off, the same program runs" * on_machines) {
         off.deallocate(block);
     }
 }
-
 } // namespace graph_capture_test

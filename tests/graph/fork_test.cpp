@@ -4,11 +4,8 @@
 #include "process/process_support.hpp"
 
 namespace graph_fork_test {
-
 using namespace test;
-
 using process_test::Child;
-
 using D = MachineDriver;
 
 /// Objects that a child may use and destroy.
@@ -99,5 +96,4 @@ TEST_CASE("fork: while threads begin regions, hooks and captures, and end them")
     over = true;
     for (std::thread& thread : threads) thread.join();
 }
-
 } // namespace graph_fork_test

@@ -53,5 +53,4 @@ void replay(const D& driver, const Graph& graph, StreamRef stream) {
     graph.launch(stream);
     REQUIRE(driver.drain().ok());
 }
-
 } // namespace test

@@ -2,7 +2,6 @@
 #include "graph/graph_support.hpp"
 
 namespace graph_graph_test {
-
 using namespace test;
 
 /// Allocates every block of `bytes` that still fits into an arena.
@@ -342,5 +341,4 @@ TEST_CASE("a pool of workspaces that ends in a body stays with the graph" * on_m
         CHECK(row_of(saver, "workspace").mapped_bytes == 0);
     }
 }
-
 } // namespace graph_graph_test

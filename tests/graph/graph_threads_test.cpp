@@ -2,7 +2,6 @@
 #include "graph/graph_support.hpp"
 
 namespace graph_graph_threads_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way waits for its end" * on_hosts) {
@@ -147,5 +146,4 @@ TEST_CASE_FIXTURE(OnSaver, "a thread captures one graph at a time" * on_hosts) {
     older.update(inside, [] {});
     replay(machine.driver, older, inside);
 }
-
 } // namespace graph_graph_threads_test

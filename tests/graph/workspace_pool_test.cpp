@@ -1,11 +1,7 @@
 // WorkspacePool: names share bytes, grow in place, and have the same addresses after a resume.
 #include "support/machines.hpp"
-#include "support/turnstile.hpp"
-
-#include "memsaver/graph/workspace_pool.hpp"
 
 namespace graph_workspace_pool_test {
-
 using namespace test;
 
 void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
@@ -479,5 +475,4 @@ TEST_CASE("inside a capture a workspace is made, grows and is zeroed, and replay
         CHECK(machine.driver.close_graph(graph).ok());
     }
 }
-
 } // namespace graph_workspace_pool_test

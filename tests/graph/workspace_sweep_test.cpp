@@ -1,10 +1,7 @@
 // WorkspacePool: pages that a failed growth could not release (failure/operations_graphs.hpp has the other failures).
 #include "support/machines.hpp"
 
-#include "memsaver/graph/workspace_pool.hpp"
-
 namespace graph_workspace_sweep_test {
-
 using namespace test;
 
 /// A pool with one workspace that is about to grow.
@@ -72,5 +69,4 @@ TEST_CASE("pages that a failed growth could not release do not prevent a resume"
     world.saver.reset();
     check_given_back(world.driver);
 }
-
 } // namespace graph_workspace_sweep_test

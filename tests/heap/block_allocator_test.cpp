@@ -1,14 +1,10 @@
 // The block allocator agrees with a map of every unit for any sequence of operations.
-#include "memsaver/heap/block_allocator.hpp"
-
 #include "block_model.hpp"
+#include "memsaver/heap/block_allocator.hpp"
+#include "support/machines.hpp"
 #include "support/sampling.hpp"
 
-#include <cstdint>
-#include <vector>
-
 namespace heap_block_allocator_test {
-
 using namespace block_model;
 
 constexpr auto just_do = [](auto&& call) { call(); };
@@ -78,5 +74,4 @@ TEST_CASE("BlockAllocator: a block that a graph keeps does not belong to the pro
     blocks.reclaim(kept);
     CHECK(free_ranges(blocks, 0) == Ranges{{base, 2 * unit}});
 }
-
 } // namespace heap_block_allocator_test

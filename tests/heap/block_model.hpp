@@ -3,11 +3,10 @@
 
 #include "memsaver/heap/block_allocator.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <doctest/doctest.h>
 #include <map>
 #include <random>
 #include <set>
@@ -15,7 +14,6 @@
 #include <vector>
 
 namespace block_model {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 
@@ -253,5 +251,4 @@ private:
 
     std::mt19937_64 random_;
 };
-
 } // namespace block_model

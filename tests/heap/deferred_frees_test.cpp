@@ -1,23 +1,11 @@
 // Blocks are freed in the order of the work that may touch them, and never twice.
 #include "memsaver/heap/deferred_frees.hpp"
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-#include "support/held_stream.hpp"
+#include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <list>
-#include <utility>
-#include <vector>
 
 namespace heap_deferred_frees_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
+using namespace test;
 using test::HeldStream;
 using Machine = FaultyDriver<HostDriver>;
 using Addresses = std::vector<Address>;
@@ -334,5 +322,4 @@ TEST_CASE("DeferredFrees: however many blocks wait for a stream, few are examine
     work.finish();
     CHECK(f.collected(0).size() == 9000);
 }
-
 } // namespace heap_deferred_frees_test

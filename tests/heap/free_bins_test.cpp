@@ -1,17 +1,9 @@
 // Size classes are ordered, and the lists contain what was added to them, on the side where it was added.
 #include "memsaver/heap/block_allocator.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <set>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace heap_free_bins_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 std::multiset<FreeBins::Node> found(FreeBins& bins, std::size_t bin, std::size_t per_bin = ~std::size_t{0}) {
     std::multiset<FreeBins::Node> nodes;
@@ -56,5 +48,4 @@ TEST_CASE("FreeBins: a search stops at the first match, and looks at no more of 
     CHECK(bins.search(0, 8, second) < 9);
     CHECK(visits == 2);
 }
-
 } // namespace heap_free_bins_test

@@ -1,18 +1,11 @@
 // The table behaves like std::unordered_map, even if all keys map to the same few slots.
 #include "memsaver/heap/block_allocator.hpp"
+#include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <random>
 #include <unordered_map>
-#include <vector>
 
 namespace heap_offset_map_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 /// Returns the slot of a key in a table of `slots`, as computed by OffsetMap.
 std::size_t home(Address key, unsigned log2_slots) {
@@ -71,5 +64,4 @@ TEST_CASE("OffsetMap: an empty one finds and erases nothing") {
     map.insert(256, 5);
     CHECK(map.find(257) == OffsetMap::none);
 }
-
 } // namespace heap_offset_map_test

@@ -1,20 +1,8 @@
 // with_default_driver: a GPU if there is one (here the stub of stub_libcuda.cpp), otherwise host memory.
-#include "memsaver/core/error.hpp"
-#include "memsaver/host/default_driver.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
+#include "support/machines.hpp"
 
 namespace host_default_driver_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
-namespace {
+using namespace test;
 
 constexpr const char* no_library = "libmemsaver-has-no-such-driver.so.1";
 
@@ -33,8 +21,6 @@ struct Look {
         return {std::is_same_v<D, CudaDriver>, driver.device(), memory.total_bytes};
     }
 };
-
-} // namespace
 
 TEST_CASE("with_default_driver: host memory of the requested size if there is no driver") {
     const Given given = with_default_driver(Look{}, {.cuda_library = no_library, .host_capacity = 64_MiB});
@@ -70,5 +56,4 @@ TEST_CASE("with_default_driver: the requested device if it can be used") {
 TEST_CASE("with_default_driver: a number that no device has is not replaced by host memory") {
     CHECK_THROWS_AS(with_default_driver(Look{}, {.device = 7, .cuda_library = MEMSAVER_STUB_LIBCUDA}), Misuse);
 }
-
 } // namespace host_default_driver_test

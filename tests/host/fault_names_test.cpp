@@ -1,23 +1,10 @@
 // A fault in a tag's memory is reported with its name and otherwise has its usual effect, in programs with and without
 // a fault handler.
 #include "process/process_support.hpp"
-
-#include "memsaver/memsaver.hpp"
-
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <doctest/doctest.h>
-
-#include <csignal>
-
-#include <cstring>
-#include <optional>
-#include <string>
+#include "support/machines.hpp"
 
 namespace host_fault_names_test {
-
-using namespace memsaver;
+using namespace test;
 using process_test::Child;
 
 void use_action(const struct sigaction& action) { (void)::sigaction(SIGSEGV, &action, nullptr); }
@@ -265,5 +252,4 @@ TEST_CASE("a handler that came later stays, and hands on to ours while and after
     CHECK(child.rest().starts_with("above\nmemsaver: tag \"b\": 0x"));
     CHECK(child.wait() == -SIGSEGV);
 }
-
 } // namespace host_fault_names_test

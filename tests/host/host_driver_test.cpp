@@ -1,11 +1,9 @@
-#include "memsaver/host/host_driver.hpp"
-
 #include "host_support.hpp"
+#include "memsaver/host/host_driver.hpp"
 
 #include <type_traits>
 
 namespace host_host_driver_test {
-
 using namespace host_test;
 
 static_assert(!std::is_convertible_v<std::size_t, HostDriver>, "a number is no machine");
@@ -198,5 +196,4 @@ TEST_CASE("HostDriver: many threads at once, everything is released") {
     CHECK(driver.counts() == HostCounts{});
     CHECK(driver.violations().empty());
 }
-
 } // namespace host_host_driver_test

@@ -1,15 +1,8 @@
-#include "memsaver/host/host_engine.hpp"
-
 #include "host_support.hpp"
-
-#include <atomic>
-#include <chrono>
-#include <filesystem>
-#include <iterator>
-#include <thread>
+#include "memsaver/host/host_engine.hpp"
+#include "support/machines.hpp"
 
 namespace host_host_engine_test {
-
 using namespace host_test;
 
 TEST_CASE("host streams: work runs later, in order, on another thread") {
@@ -363,5 +356,4 @@ TEST_CASE("late host streams: nothing starts until a thread waits for it, and th
         CHECK(bytes_at(a.address)[0] == 6);
     }
 }
-
 } // namespace host_host_engine_test

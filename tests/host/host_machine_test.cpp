@@ -1,18 +1,9 @@
-#include "memsaver/host/host_engine.hpp"
-
 #include "host_support.hpp"
-
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <new>
-#include <thread>
+#include "memsaver/host/host_engine.hpp"
+#include "support/machines.hpp"
 
 namespace host_host_machine_test {
-
 using namespace host_test;
-
-namespace {
 
 struct Setup {
     HostDriver driver = machine();
@@ -32,8 +23,6 @@ struct Setup {
         return bytes_at(a.address)[0];
     }
 };
-
-} // namespace
 
 TEST_CASE("host captures: work is recorded and not run, and replayed on whatever pages are there") {
     Setup s;
@@ -313,5 +302,4 @@ TEST_CASE("lanes: work passes in order on each, and one does not wait for the ot
     a.give_back();
     CHECK(driver.counts() == HostCounts{});
 }
-
 } // namespace host_host_machine_test

@@ -1,11 +1,9 @@
-#include "memsaver/host/host_memory.hpp"
-
 #include "host_support.hpp"
+#include "memsaver/host/host_memory.hpp"
 
 #include <algorithm>
 
 namespace host_host_memory_test {
-
 using namespace host_test;
 
 TEST_CASE("host memory: pages keep their bytes wherever they are mapped") {
@@ -208,5 +206,4 @@ TEST_CASE("host memory: thousands of handles, one access and one unmap for all")
     REQUIRE(driver.unreserve(room, count * page).ok());
     CHECK(driver.counts() == HostCounts{});
 }
-
 } // namespace host_host_memory_test

@@ -1,20 +1,14 @@
-#include "memsaver/host/host_memory.hpp"
-
 #include "host_support.hpp"
+#include "memsaver/host/host_memory.hpp"
 
 #include <limits>
 
 namespace host_host_pins_test {
-
 using namespace host_test;
-
-namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
 const void* at(std::size_t address) { return reinterpret_cast<const void*>(address); }
-
-} // namespace
 
 TEST_CASE("pins: each byte at most once") {
     HostPins pins{unlimited};
@@ -119,5 +113,4 @@ TEST_CASE("pins: a lost machine returns gone") {
     CHECK(driver.unpin_host(host).kind == StatusKind::gone);
     CHECK(driver.pin_host(host, 4).kind == StatusKind::gone);
 }
-
 } // namespace host_host_pins_test

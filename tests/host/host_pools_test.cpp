@@ -1,24 +1,14 @@
 // A host machine's pools use its memory, and release unused memory when trimmed. Also: ownership of streams.
-#include "memsaver/host/host_driver.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstddef>
+#include "support/machines.hpp"
 
 namespace host_host_pools_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
-namespace {
+using namespace test;
 
 std::size_t held(const HostDriver& driver, PoolRef pool) {
     std::size_t bytes = 0;
     CHECK(driver.pool_memory(pool, bytes).ok());
     return bytes;
 }
-
-} // namespace
 
 TEST_CASE("pools hold pages of the machine until they are trimmed") {
     const HostDriver driver{64_MiB};
@@ -69,5 +59,4 @@ TEST_CASE("a machine knows its own streams, and a query is no violation") {
     CHECK(two.violations().empty());
     CHECK(one.close_stream(stream).ok());
 }
-
 } // namespace host_host_pools_test

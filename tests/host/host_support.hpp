@@ -5,17 +5,14 @@
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/host/host_memory.hpp"
 
-#include <doctest/doctest.h>
-
 #include <condition_variable>
 #include <cstring>
+#include <doctest/doctest.h>
 #include <mutex>
+#include <unistd.h>
 #include <vector>
 
-#include <unistd.h>
-
 namespace host_test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 
@@ -98,5 +95,4 @@ private:
     std::condition_variable changed_;
     bool open_ = false;
 };
-
 } // namespace host_test

@@ -1,41 +1,17 @@
 // One simulated device for several processes: capacity, pages that pass from one to another, and processes that are
 // killed.
-#include "memsaver/backup/host_backup.hpp"
-#include "memsaver/core/error.hpp"
-#include "memsaver/host/host_driver.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/share/message.hpp"
-
 #include "process/process_support.hpp"
 #include "support/machines.hpp"
-#include "support/sanitized.hpp"
-
-#include <doctest/doctest.h>
-
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace host_shared_pages_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 using process_test::Child;
 using process_test::say;
 using process_test::wait_to_be_killed;
 using test::contains;
 using test::text_of;
-
-namespace {
 
 constexpr std::size_t page = 64_KiB;
 constexpr std::size_t capacity = 16 * page;
@@ -126,8 +102,6 @@ struct Line {
     say('s');
     wait_to_be_killed();
 }
-
-} // namespace
 
 TEST_CASE("shared machine: all its drivers take from one capacity") {
     const std::string name = unique_name();
@@ -397,5 +371,4 @@ TEST_CASE("shared machine: a saver on it pauses, resumes, and sees what others h
     one.resume();
     CHECK(data[40 * page - 1] == 9);
 }
-
 } // namespace host_shared_pages_test

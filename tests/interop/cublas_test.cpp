@@ -1,22 +1,11 @@
 // The guard that keeps cuBLAS on a tag's workspace, with a fake cuBLAS. static/interop_test.cpp compiles it with the
 // real one.
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/interop/cublas.hpp"
-
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <string>
-#include <utility>
-
 namespace interop_cublas_test {
-
 using namespace test;
-
-namespace {
 
 /// The state of a cuBLAS handle.
 struct FakeBlas {
@@ -53,8 +42,6 @@ struct FakeApi {
 using Guard = BasicCublasWorkspace<FakeApi>;
 
 void* used_by(FakeBlas* handle) { return handle->workspace; } // a cuBLAS call
-
-} // namespace
 
 TEST_CASE("cuBLAS works in the tag's memory, whoever sets its stream") {
     for (const bool enabled : {true, false}) {
@@ -123,5 +110,4 @@ TEST_CASE_FIXTURE(OnSaver, "an error of cuBLAS is thrown with its name, and noth
     CHECK_THROWS_AS((void)guard.handle(), DriverError);
     CHECK_THROWS_AS((Guard{&blas, arena, 0}), Misuse);
 }
-
 } // namespace interop_cublas_test

@@ -1,24 +1,9 @@
 // trim_cuda_pools: memory retained by stream-ordered pools and graphs is released after a pause, and before a resume
 // returns.
-#include "memsaver/interop/cuda_pools.hpp"
-
-#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace interop_cuda_pools_test {
-
 using namespace test;
-
-namespace {
-
 using D = MachineDriver;
 
 /// Adds memory to a pool that is already freed.
@@ -42,8 +27,6 @@ std::optional<TagReport> pools_of(const Report& report, int device = 0) {
     }
     return {};
 }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnMachine, "after a pause the pools are trimmed, and the bytes released are reported") {
     Told told;
@@ -173,16 +156,12 @@ TEST_CASE("switched off, hooks are accepted and none runs; a hook that ends afte
     late.reset();
 }
 
-namespace {
-
 /// A machine without pools.
 struct NoPools : DeviceAround {
     using DeviceAround::DeviceAround;
     Status trim_pool(PoolRef pool, std::size_t keep) noexcept override { return Device::trim_pool(pool, keep); }
     Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override { return Device::pool_memory(pool, bytes); }
 };
-
-} // namespace
 
 TEST_CASE("on a driver without pools the hook does nothing") {
     Told told;
@@ -196,5 +175,4 @@ TEST_CASE("on a driver without pools the hook does nothing") {
     CHECK_THROWS_AS((void)trim_cuda_pools.trim(saver.driver()), Unavailable);
     saver.deallocate(block);
 }
-
 } // namespace interop_cuda_pools_test

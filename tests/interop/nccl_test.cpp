@@ -1,35 +1,11 @@
 // Communicators during pauses, with a stub libnccl.so.2 (stub_nccl.cpp), whose path the build passes: the order of
 // calls, the failure of each, a communicator in error, versions that are too old.
+#include "memsaver/interop/nccl.hpp"
 #include "stub_nccl.hpp"
-#include "support/bytes.hpp"
-#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
-#include "memsaver/interop/nccl.hpp"
-
-#include <doctest/doctest.h>
-
-#include <dlfcn.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdlib>
-#include <memory>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 namespace interop_nccl_test {
-
 using namespace test;
-
-namespace {
-
 using Calls = std::vector<std::string>;
 
 /// Resets the stub and uses it in place of NCCL as long as it lives.
@@ -56,8 +32,6 @@ public:
 private:
     StubNccl* state_ = nullptr;
 };
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnMachine, "nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
     const Stub stub;
@@ -428,5 +402,4 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: missing, or not NCCL, or no communicator") {
     saver.pause();
     saver.resume();
 }
-
 } // namespace interop_nccl_test

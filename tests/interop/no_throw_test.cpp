@@ -1,17 +1,8 @@
 // The functions that do not throw: they return null and send an event where an arena would throw.
 #include "memsaver/interop/no_throw.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <limits>
-#include <string>
-#include <vector>
-
 namespace interop_no_throw_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnSaver, "null instead of an exception, with the tag and the reason" * on_machines) {
@@ -46,5 +37,4 @@ TEST_CASE("a handle without an arena") {
     int foreign = 0;
     deallocate_or_report(Arena{}, &foreign, {});
 }
-
 } // namespace interop_no_throw_test

@@ -1,23 +1,9 @@
 // Ranges on a profiler's timeline, with a fake NVTX. static/interop_test.cpp compiles them with the real one.
 #include "memsaver/interop/nvtx.hpp"
-
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
-
 namespace interop_nvtx_test {
-
 using namespace test;
-
-namespace {
 
 /// What a profiler would record.
 struct Timeline {
@@ -49,8 +35,6 @@ struct Watched {
     ~Watched() { timeline = nullptr; }
     Timeline seen;
 };
-
-} // namespace
 
 TEST_CASE("pause, save, resume, restore and trim are ranges, and every other event is passed on") {
     Watched watched;
@@ -157,5 +141,4 @@ TEST_CASE("a capture is a range, also one that fails") {
     CHECK(watched.seen.lines.size() == 4);
     CHECK(machine.driver.close_stream(stream).ok());
 }
-
 } // namespace interop_nvtx_test

@@ -1,25 +1,12 @@
 // The functions for PyTorch's pluggable allocator: null instead of exceptions, and blocks that wait for the stream on
 // which they were freed.
 #include "memsaver/interop/pytorch.hpp"
-#include "support/bytes.hpp"
-#include "support/held_stream.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <cstddef>
-#include <limits>
-#include <optional>
-#include <set>
-#include <string>
 #include <sys/types.h>
-#include <vector>
 
 namespace interop_pytorch_test {
-
 using namespace test;
-
-namespace {
 
 /// Records the events of a sink.
 struct Told {
@@ -41,8 +28,6 @@ extern "C" void* engine_allocate(ssize_t bytes, int device, CUstream_st* stream)
 extern "C" void engine_deallocate(void* pointer, ssize_t bytes, int device, CUstream_st* stream) {
     pytorch_deallocate(*engine_arena, pointer, bytes, device, stream);
 }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "memory that comes through the two functions is paused and resumed" * on_machines) {
     engine_arena = saver.arena("torch", HostBackup{});
@@ -160,5 +145,4 @@ TEST_CASE_FIXTURE(OnMachine, "a freed block is used again only when its stream h
         other.finish();
     }
 }
-
 } // namespace interop_pytorch_test

@@ -1,14 +1,6 @@
 // The fuzzer's corpus, without the fuzzer.
 #include "fuzz/bytes.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace model_corpus_test {
 
@@ -25,5 +17,4 @@ TEST_CASE("the inputs that the fuzzer found are played again") {
     }
     CHECK(played > 0);
 }
-
 } // namespace model_corpus_test

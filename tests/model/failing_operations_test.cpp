@@ -3,12 +3,10 @@
 #include "support/player.hpp"
 #include "support/sampling.hpp"
 
+#include <cstdint>
 #include <doctest/doctest.h>
 
-#include <cstdint>
-
 namespace model_failing_operations_test {
-
 using namespace test;
 
 TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
@@ -52,5 +50,4 @@ TEST_CASE("only objects whose closing call failed may be left in the end") {
     CHECK(left_without_reason(driver).empty());
     CHECK(driver.close_stream(stream).ok());
 }
-
 } // namespace model_failing_operations_test

@@ -1,18 +1,9 @@
 // How much more memory than it uses an arena keeps, over cycles of random frees and allocations, also while it is
 // paused.
-#include "memsaver/memsaver.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <random>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace model_fragmentation_test {
-
-using namespace memsaver;
+using namespace test;
 
 TEST_CASE("after a resume, little mapped memory is unused: sizes from 256 B to 64 MiB, 4 GiB in all") {
     constexpr std::uint64_t seed = 20260701;
@@ -48,5 +39,4 @@ TEST_CASE("after a resume, little mapped memory is unused: sizes from 256 B to 6
     MESSAGE("worst: " << worst << " mapped for each byte used");
     CHECK(worst <= 1.12);
 }
-
 } // namespace model_fragmentation_test

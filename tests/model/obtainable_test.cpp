@@ -5,9 +5,7 @@
 #include "support/sampling.hpp"
 
 namespace model_obtainable_test {
-
 using namespace test;
-
 using Driver = MachineDriver;
 
 constexpr std::size_t capacity = 128_MiB;
@@ -227,5 +225,4 @@ TEST_CASE("all memory that nobody holds can be allocated, after random operation
     CHECK(refusals > 10 * seeds); // some requests had to be refused
     MESSAGE(seeds << " of the seeds 1 to 8, " << refusals << " refusals, each with memory that lives in the way");
 }
-
 } // namespace model_obtainable_test

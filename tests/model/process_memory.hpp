@@ -4,16 +4,13 @@
 #include "memsaver/core/sizes.hpp"
 #include "support/chosen_machine.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstddef>
+#include <doctest/doctest.h>
 #include <fstream>
-
 #include <malloc.h>
 #include <unistd.h>
 
 namespace test {
-
 using namespace memsaver;
 
 /// A snapshot taken at construction. Checks nothing under sanitizers, which keep freed memory.
@@ -54,5 +51,4 @@ private:
     std::size_t heap_ = heap();
     std::size_t resident_ = resident();
 };
-
 } // namespace test

@@ -7,10 +7,7 @@
 #include "support/model.hpp"
 #include "support/sampling.hpp"
 
-#include <filesystem>
-
 namespace model_random_operations_test {
-
 using namespace test;
 
 constexpr std::size_t looked_at = 16_KiB; // at each end of a block
@@ -469,5 +466,4 @@ TEST_CASE("many cycles that keep bytes leave nothing behind" * on_quick) {
         arena.deallocate(stays);
     }
 }
-
 } // namespace model_random_operations_test

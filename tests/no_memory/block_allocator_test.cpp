@@ -1,11 +1,9 @@
 // Without host memory, a block allocator throws bad_alloc and is unchanged.
-#include "memsaver/heap/block_allocator.hpp"
-
 #include "failing_new.hpp"
 #include "heap/block_model.hpp"
+#include "memsaver/heap/block_allocator.hpp"
 
 namespace no_memory_block_allocator_test {
-
 using namespace block_model;
 
 TEST_CASE("BlockAllocator: a call that has no memory changes nothing, and works once there is some") {
@@ -24,5 +22,4 @@ TEST_CASE("BlockAllocator: a call that has no memory changes nothing, and works 
     }
     CHECK(failures > 100);
 }
-
 } // namespace no_memory_block_allocator_test

@@ -1,22 +1,13 @@
 // Without host memory, the small containers throw bad_alloc and are unchanged.
+#include "failing_new.hpp"
 #include "memsaver/arena/addresses.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
-#include "memsaver/host/host_driver.hpp"
-
-#include "failing_new.hpp"
+#include "support/machines.hpp"
 #include "support/reserved.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <new>
-#include <utility>
-#include <vector>
-
 namespace no_memory_bookkeeping_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 TEST_CASE("OffsetMap: without memory to grow it keeps its items, and needs none to change them") {
     OffsetMap map;
@@ -93,5 +84,4 @@ TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
     CHECK(passed.size() == blocks);
     CHECK_FALSE(deferred.any_waiting());
 }
-
 } // namespace no_memory_bookkeeping_test

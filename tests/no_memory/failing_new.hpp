@@ -3,13 +3,11 @@
 
 #include "support/countdown.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstddef>
+#include <doctest/doctest.h>
 #include <new>
 
 namespace no_memory {
-
 using test::countdown;
 
 /// Calls `act` with its 1st, 2nd, ... allocation failing until it succeeds; calls `unchanged()` after each failure.
@@ -30,5 +28,4 @@ int sweep(Act&& act, Unchanged&& unchanged) {
         unchanged();
     }
 }
-
 } // namespace no_memory

@@ -1,11 +1,7 @@
 // Replaces operator new for this test program.
 #include "failing_new.hpp"
 #include "support/failing_operators.hpp"
-
-#include <cstddef>
-#include <memory>
-#include <new>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace no_memory_failing_new_test {
 
@@ -25,5 +21,4 @@ TEST_CASE("operator new fails when it is told to, once for each allocation") {
     CHECK(failures == 2);
     CHECK(unchanged == 2);
 }
-
 } // namespace no_memory_failing_new_test

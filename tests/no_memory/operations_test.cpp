@@ -1,22 +1,10 @@
 // Operations that run out of host memory at every point: they lose no resources, and memory that may be in use is not
 // reused.
-#include "memsaver/memsaver.hpp"
-#include "memsaver/testing/testing.hpp"
-#include "support/held_stream.hpp"
-
 #include "failing_new.hpp"
-
-#include <cstddef>
-#include <cstring>
-#include <fstream>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace no_memory_operations_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 
 /// Calls `act` with the allocation after `n` others failing. Returns whether that allocation was reached.
@@ -154,5 +142,4 @@ TEST_CASE("FileSource: loads, pauses and resumes without memory lose nothing, an
         });
     }
 }
-
 } // namespace no_memory_operations_test

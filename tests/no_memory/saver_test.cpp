@@ -1,28 +1,13 @@
 // Calls of a saver and an arena on three devices while host memory runs out at each point in turn: they throw one of
 // the library's exceptions, usage stays correct, and the same call continues from there.
+#include "failing_new.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/backup/compressed.hpp"
-#include "memsaver/interop/cuda_pools.hpp"
-#include "memsaver/memsaver.hpp"
-#include "memsaver/saver/registrations.hpp"
-
-#include "failing_new.hpp"
+#include "support/machines.hpp"
 #include "support/sampling.hpp"
 
-#include <array>
-#include <cstddef>
-#include <cstring>
-#include <functional>
-#include <new>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace no_memory_saver_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
+using namespace test;
 
 /// A tag on three devices whose bytes are kept, and one on the first device.
 struct World {
@@ -443,5 +428,4 @@ TEST_CASE("TaggedArena: its life, whatever host memory it lacks") {
     });
     CHECK(failures > 100);
 }
-
 } // namespace no_memory_saver_test

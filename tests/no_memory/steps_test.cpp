@@ -1,20 +1,11 @@
 // Operations that run out of host memory: memory being returned to an arena is not lost, even if the arena grows
 // concurrently.
-#include "memsaver/arena/arena.hpp"
-#include "memsaver/host/host_driver.hpp"
-#include "memsaver/testing/testing.hpp"
-
 #include "failing_new.hpp"
-
-#include <new>
-#include <optional>
-#include <utility>
+#include "memsaver/arena/arena.hpp"
+#include "support/machines.hpp"
 
 namespace no_memory_steps_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
+using namespace test;
 using Machine = FaultyDriver<HostDriver>;
 const FreeOrder idle{FreeOrder::Kind::idle, {}, 0};
 
@@ -111,5 +102,4 @@ TEST_CASE("TrimStep: whatever host memory it lacks, the extents that it takes ou
         CHECK(driver.everything_given_back());
     }
 }
-
 } // namespace no_memory_steps_test

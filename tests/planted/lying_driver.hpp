@@ -12,7 +12,6 @@
 #include <utility>
 
 namespace planted {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 
@@ -113,5 +112,4 @@ private:
 };
 
 using LyingDriver = test::HostWith<LyingMachine>;
-
 } // namespace planted

@@ -2,13 +2,11 @@
 // a correct machine, which must detect nothing, and with one planted bug, which must be detected.
 #include "backup/file_source_support.hpp"
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/saver/registrations.hpp"
 #include "planted/lying_driver.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
 namespace planted_planted_bugs_test {
-
 using namespace planted;
 using namespace test;
 
@@ -524,5 +522,4 @@ TEST_CASE("bytes thought to survive a pause that discards them") {
     });
     CHECK(!outcome.right_bytes);
 }
-
 } // namespace planted_planted_bugs_test

@@ -1,28 +1,9 @@
 // Processes that end during operations leave nothing behind and print nothing.
 #include "process/process_support.hpp"
-#include "support/folder.hpp"
-#include "support/host_with.hpp"
-
-#include "memsaver/memsaver.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <csignal>
-#include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <system_error>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace process_end_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
+using namespace test;
 using process_test::Child;
 using test::Folder;
 
@@ -116,5 +97,4 @@ TEST_CASE("exit after the device was lost is silent") {
         CHECK(child.wait() == 4);
     }
 }
-
 } // namespace process_end_test

@@ -1,31 +1,10 @@
 // A forked child cannot use its parent's saver: calls fail with an error and do not affect the parent.
 #include "process/process_support.hpp"
+#include "support/machines.hpp"
 #include "support/sampling.hpp"
-#include "support/sanitized.hpp"
-
-#include "memsaver/memsaver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <functional>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace process_fork_test {
-
-using namespace memsaver;
-using namespace memsaver::detail;
-
+using namespace test;
 using process_test::Child;
 using process_test::refused;
 
@@ -277,5 +256,4 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
         CHECK(driver.violations().empty());
     }
 }
-
 } // namespace process_fork_test

@@ -1,34 +1,10 @@
 // The limits of a process (ulimit): each is an error that names it, nothing is lost, no signal ends the program, and
 // giving memory back needs none of them. Each limit is set in a child process.
 #include "process/process_support.hpp"
-#include "support/bytes.hpp"
-#include "support/sanitized.hpp"
-
-#include "memsaver/memsaver.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include <doctest/doctest.h>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace process_limits_test {
-
-using namespace memsaver;
-
+using namespace test;
 using process_test::Child;
 
 void set_limit(decltype(RLIMIT_AS) which, std::size_t most) {
@@ -358,5 +334,4 @@ TEST_CASE("descriptors: the same for the simulated device's own file") {
         return untouched(own, 8_MiB) ? 0 : 5;
     });
 }
-
 } // namespace process_limits_test

@@ -3,17 +3,15 @@
 
 #include "memsaver/core/error.hpp"
 
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <doctest/doctest.h>
-
 #include <csignal>
 #include <cstdlib>
+#include <doctest/doctest.h>
 #include <exception>
 #include <functional>
 #include <string>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace process_test {
 
@@ -102,5 +100,4 @@ inline bool refused(const std::function<void()>& use) {
     }
     return false;
 }
-
 } // namespace process_test

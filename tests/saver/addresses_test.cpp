@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_addresses_test {
-
 using namespace test;
 
 /// A saver whose machine has no more addresses, though nearly all of its memory is free: tag "cache" could be paused.
@@ -37,5 +36,4 @@ TEST_CASE("out of addresses: an allocation, a reserve, elastic memory, plain mem
     without_addresses([](MemorySaver<>& saver) { (void)saver.arena("w", ArenaOptions{.reserve = 64_MiB}); });
     without_addresses([](MemorySaver<>& saver) { (void)saver.arena("w").elastic(1_GiB); });
 }
-
 } // namespace saver_addresses_test

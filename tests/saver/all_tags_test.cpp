@@ -2,9 +2,7 @@
 #include "support/machines.hpp"
 
 namespace saver_all_tags_test {
-
 using namespace test;
-
 using Saver = MemorySaver<MachineDriver>;
 
 /// Every call that takes a list of tags, and how the tags are when it begins.
@@ -97,5 +95,4 @@ TEST_CASE("all tags: no call is misuse because another thread makes and drops ta
         }
     }
 }
-
 } // namespace saver_all_tags_test

@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_arena_handle_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnSaver, "handles of one arena are equal" * on_machines) {
@@ -49,5 +48,4 @@ TEST_CASE_FIXTURE(OnMachine, "silent deallocation reports to the sink" * on_mach
     arena.deallocate_quietly(block);
     CHECK(ignored == 1);
 }
-
 } // namespace saver_arena_handle_test

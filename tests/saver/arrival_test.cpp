@@ -1,13 +1,11 @@
 // Bytes in flight while the program continues: streamed resumes, and saving ahead.
 #include "graph/graph_support.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 #include "support/vanished.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
 namespace saver_arrival_test {
-
 using namespace test;
 
 constexpr std::size_t layer = 1_MiB;
@@ -736,5 +734,4 @@ TEST_CASE_FIXTURE(
     }
     check_books(saver, machine.driver);
 }
-
 } // namespace saver_arrival_test

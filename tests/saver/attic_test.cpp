@@ -6,9 +6,7 @@
 #include "support/sampling.hpp"
 
 namespace saver_attic_test {
-
 using namespace test;
-
 using Saver = MemorySaver<MachineDriver>;
 
 /// A tag with a block that stays, and one of everything that ends.
@@ -155,5 +153,4 @@ TEST_CASE("attic: `close` releases it") {
 TEST_CASE("attic: so does the end of the last owner") {
     each_way([](World&) {});
 }
-
 } // namespace saver_attic_test

@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_buffer_test {
-
 using namespace test;
 
 static_assert(!std::is_copy_constructible_v<Buffer<float>> && std::is_nothrow_move_constructible_v<Buffer<float>> &&
@@ -68,5 +67,4 @@ TEST_CASE("a buffer outlives region, saver and close" * on_machines) {
     }
     CHECK(told == 0);
 }
-
 } // namespace saver_buffer_test

@@ -4,9 +4,7 @@
 #include "support/manual_backup.hpp"
 
 namespace saver_capture_test {
-
 using namespace test;
-
 using D = MachineDriver;
 
 constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
@@ -268,5 +266,4 @@ TEST_CASE("a block freed with a capturing stream is not reused: replays write th
         capture.replay();
     }
 }
-
 } // namespace saver_capture_test

@@ -3,9 +3,7 @@
 #include "support/machines.hpp"
 
 namespace saver_devices_test {
-
 using namespace test;
-
 using Machine = Checked;
 constexpr std::chrono::milliseconds moment{1};
 
@@ -292,5 +290,4 @@ TEST_CASE("devices: a tag that cannot come to another device is used where it is
     CHECK(row_of(saver, "a").state == "active");
     CHECK(has_pattern(near.driver, block.data(), 1_MiB, 1));
 }
-
 } // namespace saver_devices_test

@@ -1,11 +1,9 @@
 // The lifetime of a tag: made, dropped, made again; what outlives it, and the fate of its backup.
+#include "backup/backup_support.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
-#include "backup/backup_support.hpp"
-
 namespace saver_drop_test {
-
 using namespace test;
 
 template <class D>
@@ -294,5 +292,4 @@ TEST_CASE_FIXTURE(
     }
     CHECK(policy.copies->forgotten().size() == 1); // by the end of its buffer
 }
-
 } // namespace saver_drop_test

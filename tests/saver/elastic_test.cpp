@@ -1,12 +1,10 @@
 // Elastic memory: commits and releases anywhere in one range, and their interaction with all other operations.
 #include "graph/graph_support.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
 namespace saver_elastic_test {
-
 using namespace test;
 
 constexpr std::size_t step = 4_MiB;
@@ -747,5 +745,4 @@ TEST_CASE("elastic: close and drop wait for another device's work that may use w
         CHECK(machine.driver.handle_bytes() == 0);
     }
 }
-
 } // namespace saver_elastic_test

@@ -1,11 +1,8 @@
 // An event sink that calls the saver: Misuse at any event of any call, and the call itself goes on.
-#include "support/deadline.hpp"
 #include "support/machines.hpp"
 
 namespace saver_event_sink_test {
-
 using namespace test;
-
 using Saver = MemorySaver<>;
 
 /// Calls that a sink must not make. `block`: a live one.
@@ -142,5 +139,4 @@ TEST_CASE("event sink: what it ends on the thread of an operation on the tag doe
         }));
     }
 }
-
 } // namespace saver_event_sink_test

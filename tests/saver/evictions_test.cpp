@@ -2,18 +2,12 @@
 #include "graph/graph_support.hpp"
 #include "saver/tags_world.hpp"
 
-#include "memsaver/graph/workspace_pool.hpp"
-#include "memsaver/saver/elastic.hpp"
-
 #include <concepts>
 
 namespace saver_evictions_test {
-
 using namespace test;
 using namespace std::chrono_literals;
-
 using D = MachineDriver;
-
 using World = TagsWorld;
 constexpr std::size_t all = 40_MiB; // of memory
 const SaverOptions evicting{.evict_for_allocations = true};
@@ -394,5 +388,4 @@ TEST_CASE("evictions: threads that allocate, resume and use under pressure end, 
     }
     check_given_back(driver);
 }
-
 } // namespace saver_evictions_test

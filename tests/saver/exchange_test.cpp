@@ -1,11 +1,9 @@
 // Exchanges: which pages are handed over, which bytes are saved and restored, and the state after a failure.
+#include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
 namespace saver_exchange_test {
-
 using namespace test;
 
 constexpr std::size_t block = 16_MiB;
@@ -396,5 +394,4 @@ TEST_CASE("exchange: if the margin leaves no room for the incoming tag, nothing 
     CHECK(out.usage().state == "paused");
     CHECK(in.usage().state == "active");
 }
-
 } // namespace saver_exchange_test

@@ -2,13 +2,11 @@
 #include "backup/backup_support.hpp"
 #include "backup/file_source_support.hpp"
 #include "graph/graph_support.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
 namespace saver_gate_test {
-
 using namespace test;
 
 constexpr std::size_t layer = 600 * 1024;
@@ -475,5 +473,4 @@ TEST_CASE_FIXTURE(OnMachine, "gates: switched off, they do nothing") {
     CHECK_THROWS_AS((void)saver.gate(block.data() + 5, layer), Misuse);
     CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
 }
-
 } // namespace saver_gate_test

@@ -4,9 +4,7 @@
 #include "backup/file_source_support.hpp"
 
 namespace saver_given_back_test {
-
 using namespace test;
-
 using D = MachineDriver;
 
 std::size_t host_bytes(const D& driver) { return driver.host_bytes() + driver.pinned_bytes(); }
@@ -254,5 +252,4 @@ TEST_CASE("no page is released under copies of a save ahead, or of a load, that 
         }
     }
 }
-
 } // namespace saver_given_back_test

@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_hooks_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnSaver, "hooks run in order, on the calling thread, with the tags and the report" * on_machines) {
@@ -277,5 +276,4 @@ TEST_CASE_FIXTURE(OnMachine, "tags that are made while hooks run are left to the
     for (const char* tag : {"first", "second", "late", "later"}) CHECK(row_of(saver, tag).state == "active");
     for (void* block : {first, second, late}) saver.deallocate(block, already_idle);
 }
-
 } // namespace saver_hooks_test

@@ -1,10 +1,8 @@
 // Host memory that the library takes for itself: shared by the tags of a device, no larger than what passes through,
 // budgeted, shown by `usage`, and given back by `trim`.
-#include "support/folder.hpp"
 #include "support/machines.hpp"
 
 namespace saver_host_memory_test {
-
 using namespace test;
 
 std::string tag(int number) { return "lora/" + std::to_string(number); }
@@ -190,5 +188,4 @@ TEST_CASE("a ring that the driver does not take back is kept, and freed by a lat
     CHECK(driver.pinned_bytes() == 0);
     all.check_bytes();
 }
-
 } // namespace saver_host_memory_test

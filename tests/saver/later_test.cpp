@@ -1,19 +1,9 @@
 // Faults of earlier versions. What hung runs in a child process with a deadline.
-#include "support/deadline.hpp"
-#include "support/folder.hpp"
 #include "support/machines.hpp"
 
-#include "memsaver/graph/workspace_pool.hpp"
-#include "memsaver/saver/elastic.hpp"
-
-#include <cstdio>
-#include <fstream>
-
 namespace saver_later_test {
-
 using namespace test;
 using namespace std::chrono_literals;
-
 using D = FaultyDriver<HostDriver>;
 
 /// Tag "c" is being paused on another thread, which waits for work that only this thread lets go. Tag "b" is paused and
@@ -230,5 +220,4 @@ TEST_CASE("a tag costs the process two mappings, its pages and the addresses aro
     (void)saver.resume();
     CHECK(mappings() <= prepared + tags / 10);
 }
-
 } // namespace saver_later_test

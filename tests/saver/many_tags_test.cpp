@@ -1,13 +1,9 @@
 // Operations over several tags: their turns, lists of them, and the cost of tags that hold nothing.
-#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
 #include <time.h>
 
-#include <cstdio>
-
 namespace saver_many_tags_test {
-
 using namespace test;
 
 /// Copies to the device wait while `held`.
@@ -197,5 +193,4 @@ TEST_CASE("many tags: addresses come with what is allocated, for three blocks of
     CHECK(saver.pause().tags.size() == 501);
     CHECK(driver.handle_bytes() == 0);
 }
-
 } // namespace saver_many_tags_test

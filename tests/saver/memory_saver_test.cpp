@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_memory_saver_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnSaver, "memory is released and resumed, pointers stay, over three cycles" * on_machines) {
@@ -156,5 +155,4 @@ TEST_CASE("a tag on two devices has one policy, and each device one driver") {
     check_books(saver, first.driver);
     check_books(saver, second.driver);
 }
-
 } // namespace saver_memory_saver_test

@@ -3,7 +3,6 @@
 #include "support/vanished.hpp"
 
 namespace saver_messages_test {
-
 using namespace test;
 
 std::string tag_named(const std::function<void()>& act) {
@@ -429,5 +428,4 @@ TEST_CASE("messages: elastic memory that is not committed, and sizes that are va
     CHECK(contains(driver.violations()[0], "elastic and not committed"));
     CHECK(contains(driver.violations()[0], "tag \"kv\""));
 }
-
 } // namespace saver_messages_test

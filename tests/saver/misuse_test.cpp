@@ -4,7 +4,6 @@
 #include "support/machines.hpp"
 
 namespace saver_misuse_test {
-
 using namespace test;
 
 /// Returns the observable state of a saver.
@@ -382,5 +381,4 @@ TEST_CASE_FIXTURE(OnSaver, "a hook may pause another saver, and wait for a threa
     CHECK(depth == 2);
     CHECK(machine.driver.handle_bytes() == 0);
 }
-
 } // namespace saver_misuse_test

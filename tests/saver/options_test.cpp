@@ -1,18 +1,12 @@
 // Options that cannot mean anything are refused when they are given: the message names the option, its value and what
 // is valid. Options at the edge of what is valid work.
-#include "support/machines.hpp"
-
 #include "memsaver/backup/compressed.hpp"
 #include "memsaver/backup/verified.hpp"
-#include "memsaver/saver/registrations.hpp"
-
-#include <filesystem>
+#include "support/machines.hpp"
 
 namespace saver_options_test {
-
 using namespace test;
 using namespace std::chrono_literals;
-
 using Saver = MemorySaver<>;
 
 /// What the message must contain: the option, its value, the range.
@@ -183,5 +177,4 @@ TEST_CASE("options at the edge of what is valid work") {
         CHECK(saver.arena("t", policy).usage().used_bytes == 1_MiB); // the same policy again
     }
 }
-
 } // namespace saver_options_test

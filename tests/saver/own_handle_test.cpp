@@ -1,10 +1,7 @@
 // Functions of the program that end the object that calls them, and hooks that change their event.
 #include "support/machines.hpp"
 
-#include "memsaver/saver/registrations.hpp"
-
 namespace saver_own_handle_test {
-
 using namespace test;
 
 TEST_CASE("own handle: a registration that ends itself in its function is called once, and ends") {
@@ -246,5 +243,4 @@ TEST_CASE("own handle: changes that hooks of an eviction make to their event aff
     CHECK(row_of(saver, "a").paused_bytes == 0);
     CHECK(told == "baba");
 }
-
 } // namespace saver_own_handle_test

@@ -1,9 +1,7 @@
 // Plain memory: outside regions, and everywhere in a disabled saver.
-#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
 namespace saver_plain_arena_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnMachine, "one driver allocation for each block" * on_machines) {
@@ -141,5 +139,4 @@ TEST_CASE("the margin holds for plain memory too") {
     CHECK_THROWS_AS((void)off.arena("tag").allocate(33_MiB), OutOfMemory);
     CHECK(off.arena("tag").allocate(16_MiB) != nullptr);
 }
-
 } // namespace saver_plain_arena_test

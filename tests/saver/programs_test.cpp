@@ -3,7 +3,6 @@
 #include "support/programs.hpp"
 
 namespace saver_programs_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnMachine, "the programs of the design" * on_machines) {
@@ -52,5 +51,4 @@ TEST_CASE("program 12") {
     });
     CHECK(ran);
 }
-
 } // namespace saver_programs_test

@@ -3,7 +3,6 @@
 #include "support/machines.hpp"
 
 namespace saver_reclaim_test {
-
 using namespace test;
 using namespace std::chrono_literals;
 
@@ -150,5 +149,4 @@ TEST_CASE("reclaim: a device whose last tag has been dropped does not belong to 
     CHECK_NOTHROW((void)saver.arena("b", Discard{}, AnyDriver{other}));
     CHECK(saver.usage().devices().size() == 2);
 }
-
 } // namespace saver_reclaim_test

@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_region_test {
-
 using namespace test;
 
 static_assert(!std::is_move_constructible_v<Region> && !std::is_copy_constructible_v<Region>);
@@ -110,5 +109,4 @@ TEST_CASE_FIXTURE(OnMachine, "two savers have regions of their own" * on_machine
     CHECK_THROWS_AS(second.deallocate(block), Misuse);
     first.deallocate(block);
 }
-
 } // namespace saver_region_test

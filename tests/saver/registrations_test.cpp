@@ -1,13 +1,7 @@
 // Registered memory: what a pause refuses, what it deregisters and registers again, and the state after failures.
 #include "support/machines.hpp"
 
-#include "memsaver/saver/registrations.hpp"
-
-#include <sys/wait.h>
-#include <unistd.h>
-
 namespace saver_registrations_test {
-
 using namespace test;
 
 /// A mock network card that records its calls.
@@ -479,5 +473,4 @@ TEST_CASE("registrations: a device on which none of the tags lives is not waited
     (void)saver.resume("a");
     CHECK(registered);
 }
-
 } // namespace saver_registrations_test

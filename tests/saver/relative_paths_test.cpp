@@ -1,14 +1,8 @@
 // Relative paths are those of the working directory in which they are given.
-#include "support/folder.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
 
-#include "memsaver/backup/verified.hpp"
-
-#include <filesystem>
-#include <fstream>
-
 namespace saver_relative_paths_test {
-
 using namespace test;
 
 namespace fs = std::filesystem;
@@ -119,5 +113,4 @@ TEST_CASE("relative paths: two of the same text are two policies once the workin
     same.directory = fs::absolute("../first/backups").lexically_normal().string();
     CHECK_NOTHROW((void)saver.arena("t", same));
 }
-
 } // namespace saver_relative_paths_test

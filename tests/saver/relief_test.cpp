@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_relief_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnMachine, "relief: a reserve takes memory that another tag does not use" * on_quick) {
@@ -78,5 +77,4 @@ TEST_CASE("relief: pages of a tag that could not be made, and not be released th
         CHECK(machine.driver.handle_bytes() == 400_MiB);
     }
 }
-
 } // namespace saver_relief_test

@@ -3,7 +3,6 @@
 #include "support/machines.hpp"
 
 namespace saver_room_test {
-
 using namespace test;
 using namespace std::chrono_literals;
 
@@ -371,5 +370,4 @@ TEST_CASE("room: memory that an owner of elastic memory frees elsewhere counts")
     CHECK(none.elastic_bytes == 0); // what it says it released does not count alone
     CHECK(none.evicted_bytes == 32_MiB);
 }
-
 } // namespace saver_room_test

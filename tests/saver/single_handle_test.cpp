@@ -2,10 +2,7 @@
 #include "support/handles.hpp"
 #include "support/machines.hpp"
 
-#include <random>
-
 namespace saver_single_handle_test {
-
 using namespace test;
 
 const ArenaOptions one_handle{.single_handle = true};
@@ -128,5 +125,4 @@ TEST_CASE("single handle: a workspace grows once, and the refusal says what to d
     CHECK(contains(text, "request the maximum size first"));
     CHECK(pool.get("gate", 8_MiB) == first);
 }
-
 } // namespace saver_single_handle_test

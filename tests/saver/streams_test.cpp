@@ -1,13 +1,10 @@
 // A program that runs ahead of its device allocates and frees with a stream: queries, events and memory are bounded.
-#include "support/host_with.hpp"
 #include "support/machines.hpp"
 
 #include <latch>
 
 namespace saver_streams_test {
-
 using namespace test;
-
 using Machine = MachineDriver;
 
 TEST_CASE("streams: ahead of a busy stream, at most two queries a pair, few events, and little more than is in use") {
@@ -215,5 +212,4 @@ TEST_CASE("streams: a block that is freed during a resume which fails is gone at
     machine.driver.on_call({});
     CHECK(row_of(saver, "tag").backed_up_bytes == 4_MiB);
 }
-
 } // namespace saver_streams_test

@@ -55,5 +55,4 @@ public:
     std::map<std::string, void*> blocks;
     std::map<std::string, std::uint64_t> seeds;
 };
-
 } // namespace test

@@ -1,11 +1,7 @@
 // Threads whose ids the system reuses: regions, uses and captures of a thread that has ended are nobody's.
-#include "support/deadline.hpp"
 #include "support/machines.hpp"
 
-#include "memsaver/core/thread_mark.hpp"
-
 namespace saver_thread_identity_test {
-
 using namespace test;
 
 /// Runs `first` on a thread, and then, if there is one, `then` on another one that the system gives the same id.
@@ -102,5 +98,4 @@ TEST_CASE("thread identity: a capture that an ended thread left open is not one 
                   });
     if (found) CHECK_FALSE(ended.ok()); // as on a GPU: only the thread that began it can end it
 }
-
 } // namespace saver_thread_identity_test

@@ -1,13 +1,8 @@
 // Time limits: the maximum of every duration means for ever, 0 and less not to wait, and times are never misread.
-#include "support/deadline.hpp"
+#include "memsaver/saver/residents.hpp"
 #include "support/machines.hpp"
 
-#include "memsaver/saver/residents.hpp"
-
-#include <cmath>
-
 namespace saver_time_limits_test {
-
 using namespace test;
 using namespace std::chrono;
 
@@ -195,5 +190,4 @@ TEST_CASE("time limits: a machine whose copies stall for ever counts no overflow
     saver.pause();
     saver.resume();
 }
-
 } // namespace saver_time_limits_test

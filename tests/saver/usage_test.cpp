@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace saver_usage_test {
-
 using namespace test;
 
 TEST_CASE_FIXTURE(OnSaver, "rows are in the order in which the arenas were made" * on_machines) {
@@ -116,5 +115,4 @@ TEST_CASE_FIXTURE(OnSaver, "reports are printed for people" * on_machines) {
     const std::string resumed = printed(saver.resume());
     CHECK(contains(resumed, "mapped 128.00 MiB, restored 128.00 MiB, still held 0 B, "));
 }
-
 } // namespace saver_usage_test

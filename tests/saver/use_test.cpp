@@ -3,12 +3,9 @@
 #include "saver/tags_world.hpp"
 
 namespace saver_use_test {
-
 using namespace test;
 using namespace std::chrono_literals;
-
 using D = MachineDriver;
-
 using World = TagsWorld;
 
 static_assert(std::is_nothrow_move_constructible_v<Use> && std::is_nothrow_move_assignable_v<Use>);
@@ -752,5 +749,4 @@ TEST_CASE("use: one of no tags marks nothing, whosever the stream is") {
     Use none = saver.use(Tags::under("lora/"));
     CHECK_NOTHROW(none.until(stream.get()));
 }
-
 } // namespace saver_use_test

@@ -1,15 +1,11 @@
 // Changing the backup of paused memory.
-#include "support/machines.hpp"
-
 #include "backup/backup_support.hpp"
 #include "graph/graph_support.hpp"
-
 #include "memsaver/backup/verified.hpp"
+#include "support/machines.hpp"
 
 namespace saver_write_backup_test {
-
 using namespace test;
-
 using Bytes = std::vector<unsigned char>;
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and the others" * on_machines) {
@@ -225,5 +221,4 @@ TEST_CASE("write_backup: switched off, work submitted before still reads the old
     driver.on_call({});
     CHECK(read_bytes(driver, block.data(), fresh.size()) == fresh);
 }
-
 } // namespace saver_write_backup_test

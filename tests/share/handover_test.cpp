@@ -1,31 +1,10 @@
 // Pages that go from member to member without the driver: which, as what, and when one of them is killed on the way.
-#include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include "process/process_support.hpp"
 #include "share/share_support.hpp"
-#include "support/sanitized.hpp"
-
-#include <doctest/doctest.h>
-
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <csignal>
-#include <cstddef>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
+#include "support/machines.hpp"
 
 namespace share_handover_test {
-
-using namespace memsaver;
+using namespace test;
 using namespace std::chrono_literals;
 using process_test::Child;
 using process_test::say;
@@ -35,8 +14,6 @@ using share_support::free_bytes;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
-
-namespace {
 
 /// Counts how pages come and go, and kills its process before the call of a number.
 class Watched final : public DeviceAround {
@@ -95,8 +72,6 @@ void wait_for_go(const Place& place) {
 }
 
 constexpr std::size_t big = 40 * page; // two do not fit
-
-} // namespace
 
 TEST_CASE("share hand-over: pages go to and fro without being released, those of strangers cleared") {
     for (const bool trusted : {true, false}) {
@@ -351,8 +326,6 @@ TEST_CASE("share hand-over: a leader or a taker without descriptors leaves pages
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
 }
 
-namespace {
-
 /// One member of two is a child that is killed before its first, second, ... driver call, until it makes no more;
 /// either leads. `inside(mine, at)` runs in the child, `outside(other, child, place)` here: it returns whether the
 /// child was killed.
@@ -385,8 +358,6 @@ void killed_at_each_call(const char* name, const char* others, const Inside& ins
         }
     }
 }
-
-} // namespace
 
 TEST_CASE("share hand-over: a giver that is killed at any call takes nothing with it") {
     killed_at_each_call(
@@ -455,5 +426,4 @@ TEST_CASE("share hand-over: a leader that is killed while pages pass through it 
         CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
     }
 }
-
 } // namespace share_handover_test

@@ -1,37 +1,15 @@
 // What no member sends: noise and damaged messages, with and without descriptors, to a leader, a member and a keeper.
 // Nobody ends or hangs, and no descriptor stays open.
-#include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
-
-#include "process/process_support.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
-#include "support/sanitized.hpp"
-
-#include <doctest/doctest.h>
 
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <iterator>
-#include <optional>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
 
 namespace share_message_test {
-
-using namespace memsaver;
+using namespace test;
 using namespace std::chrono_literals;
 using detail::ShareFd;
 using detail::ShareMessage;
@@ -43,8 +21,6 @@ using share_support::page;
 using share_support::Place;
 using share_support::soon;
 using Kind = ShareMessage::Kind;
-
-namespace {
 
 std::size_t open_descriptors() {
     const std::filesystem::directory_iterator all{"/proc/self/fd"};
@@ -125,8 +101,6 @@ private:
 };
 
 constexpr int rounds = test::sanitized ? 200 : 800;
-
-} // namespace
 
 TEST_CASE("share messages: a leader survives noise, and serves its members afterwards") {
     const Place place;
@@ -321,5 +295,4 @@ TEST_CASE("share messages: a keeper survives noise, and keeps what it has") {
     }
     CHECK(open_descriptors() == before);
 }
-
 } // namespace share_message_test

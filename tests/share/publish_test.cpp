@@ -1,43 +1,10 @@
 // Tags that one process publishes and others map: in processes that are killed and stopped.
-#include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include "process/process_support.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
-#include "support/sanitized.hpp"
-
-#include <doctest/doctest.h>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace share_publish_test {
-
-using namespace memsaver;
+using namespace test;
 using namespace std::chrono_literals;
 using process_test::Child;
 using process_test::say;
@@ -50,8 +17,6 @@ using share_support::Place;
 using share_support::soon;
 using test::contains;
 using test::text_of;
-
-namespace {
 
 /// A process with a model to publish: two blocks, and one elsewhere of which readers get copies.
 struct Engine {
@@ -192,8 +157,6 @@ struct WithModel : Published {
     Reader reader{place};
     const Attached model = reader.attach();
 };
-
-} // namespace
 
 TEST_CASE("publish: the hash function is XXH64") {
     CHECK(detail::xxh64("", 0) == 0xEF46DB3751D8E999);
@@ -1198,5 +1161,4 @@ TEST_CASE("publish: processes that are killed at any moment harm no publication,
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
     CHECK(detail::ShareFolder{"", place.folder}.names("keep").size() <= 3); // of the last ones
 }
-
 } // namespace share_publish_test

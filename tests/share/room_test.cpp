@@ -1,23 +1,13 @@
 // Who gets room next and who is asked for it, without sockets, threads or devices.
 #include "memsaver/share/room.hpp"
-
-#include <doctest/doctest.h>
+#include "support/machines.hpp"
 
 #include <sys/eventfd.h>
 
-#include <chrono>
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <vector>
-
 namespace share_room_test {
-
 using namespace memsaver::detail;
 using namespace std::chrono_literals;
 using Kind = ShareMessage::Kind;
-
-namespace {
 
 struct Desk {
     struct Sent {
@@ -125,8 +115,6 @@ struct Taker {
 };
 
 constexpr std::int64_t long_time = 1'000'000'000;
-
-} // namespace
 
 TEST_CASE("share room: free memory is granted once, until it is taken, returned unused, or its member has gone") {
     Desk desk;
@@ -627,5 +615,4 @@ TEST_CASE("share message: a message of another version or size is rejected") {
         CHECK_FALSE(bad.sound(sizeof bad));
     }
 }
-
 } // namespace share_room_test

@@ -3,25 +3,21 @@
 
 #include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
-
 #include "process/process_support.hpp"
-
-#include <doctest/doctest.h>
-
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <doctest/doctest.h>
+#include <fcntl.h>
 #include <filesystem>
 #include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <thread>
+#include <unistd.h>
 
 namespace share_support {
-
 using namespace memsaver;
 using namespace std::chrono_literals;
 
@@ -119,5 +115,4 @@ bool soon(F holds) {
         if (holds()) return true;
     return false;
 }
-
 } // namespace share_support

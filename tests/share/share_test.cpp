@@ -1,50 +1,14 @@
 // Several members on one device: in one process, and in processes that are killed and stopped.
-#include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
-#include "memsaver/testing/testing.hpp"
-
-#include "process/process_support.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
-#include "support/sanitized.hpp"
 
-#include <doctest/doctest.h>
-
-#include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <sstream>
-#include <string>
-#include <system_error>
-#include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 namespace share_share_test {
-
-using namespace memsaver;
+using namespace test;
 using namespace std::chrono_literals;
 using process_test::Child;
 using process_test::say;
@@ -56,8 +20,6 @@ using share_support::Place;
 using share_support::soon;
 using test::contains;
 using test::text_of;
-
-namespace {
 
 /// A block in a tag that others may have while it is idle.
 void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
@@ -169,8 +131,6 @@ std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
         if (row.tag == tag) bytes += row.mapped_bytes;
     return bytes;
 }
-
-} // namespace
 
 TEST_CASE("share: the program of the design") {
     const Place place;
@@ -1149,5 +1109,4 @@ TEST_CASE("share: many threads of many members ask at once, and everything is re
     REQUIRE(place.device().memory(memory).ok());
     CHECK(memory.free_bytes == 64 * page);
 }
-
 } // namespace share_share_test

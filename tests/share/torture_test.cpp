@@ -3,45 +3,15 @@
 //
 // MEMSAVER_TORTURE_KILLS: how many processes are killed. MEMSAVER_TORTURE_SEED: another run. MEMSAVER_TORTURE_GPU=1: on
 // the first GPU, of which another process holds all but the pages that the players use and their contexts.
-#include "memsaver/memsaver.hpp"
 #include "memsaver/share/share.hpp"
-
 #include "share/share_support.hpp"
-#include "support/sanitized.hpp"
+#include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <exception>
-#include <functional>
-#include <memory>
-#include <new>
-#include <optional>
-#include <random>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
 namespace share_torture_test {
-
-using namespace memsaver;
+using namespace test;
 using namespace std::chrono_literals;
-
-namespace {
 
 const bool on_gpu = std::getenv("MEMSAVER_TORTURE_GPU") != nullptr;
 const std::size_t page = on_gpu ? 192_MiB : share_support::page; // as large as what GPUs pass on
@@ -806,8 +776,6 @@ std::uint64_t number_in(const char* variable, std::uint64_t usual) {
     return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
 }
 
-} // namespace
-
 TEST_CASE("share torture: processes that do everything at random and are killed at random lose no byte and no page") {
     const std::uint64_t kills = number_in("MEMSAVER_TORTURE_KILLS", test::sanitized ? 20 : 60);
     const std::uint64_t seed = number_in("MEMSAVER_TORTURE_SEED", 1);
@@ -833,5 +801,4 @@ TEST_CASE("share torture: processes that do everything at random and are killed 
     CHECK_MESSAGE(in_ms(referee.slowest) < 1000, done);
     (void)::munmap(shared, sizeof(Board));
 }
-
 } // namespace share_torture_test

@@ -8,7 +8,6 @@
 #include <string_view>
 
 namespace backup_concepts_test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 
@@ -82,5 +81,4 @@ static_assert(!Backup<int> && !Backup<HostDriver>);
 
 static_assert(Backup<Zero> && Backup<Discard> && Backup<HostBackup> && Backup<FileBackup> && Backup<FileSource>);
 static_assert(Backup<Verified<HostBackup>> && Backup<Verified<FileBackup>>);
-
 } // namespace backup_concepts_test

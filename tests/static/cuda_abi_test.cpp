@@ -11,7 +11,6 @@
 #include <type_traits>
 
 namespace static_cuda_abi_test {
-
 using namespace memsaver::detail;
 using memsaver::StatusKind;
 

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 namespace interop_test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 

@@ -3,17 +3,14 @@
 
 #include "memsaver/driver/driver.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <doctest/doctest.h>
 #include <vector>
 
 namespace test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 /// Waits for a stream's work so far, and for no other.
@@ -81,5 +78,4 @@ bool all_are(const D& driver, const void* from, std::size_t count, unsigned char
     // As one call into the C library: a loop over bytes took half the time of some sanitized tests.
     return count == 0 || (bytes[0] == value && std::memcmp(bytes.data(), bytes.data() + 1, count - 1) == 0);
 }
-
 } // namespace test

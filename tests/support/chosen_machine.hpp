@@ -21,5 +21,4 @@ struct RunsOn {
 inline constexpr RunsOn on_machines{"host+nasty+cuda"};
 inline constexpr RunsOn on_hosts{"host+nasty"}; // needs what only a HostDriver does
 inline constexpr RunsOn on_quick{"host+cuda"};  // moves too much memory to poison it
-
 } // namespace test

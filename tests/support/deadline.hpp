@@ -1,11 +1,10 @@
 // Runs what may hang in a child process with a deadline.
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <exception>
 #include <functional>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace test {
 
@@ -25,5 +24,4 @@ inline bool within_seconds(unsigned seconds, const std::function<bool()>& body) 
     int status = 0;
     return child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
-
 } // namespace test

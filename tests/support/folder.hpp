@@ -1,9 +1,8 @@
 // A temporary directory of its own, which ends with it.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #include <cstdlib>
+#include <doctest/doctest.h>
 #include <filesystem>
 #include <string>
 
@@ -21,5 +20,4 @@ struct Folder {
 
     std::filesystem::path path;
 };
-
 } // namespace test

@@ -13,7 +13,6 @@
 #include <vector>
 
 namespace test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 
@@ -345,5 +344,4 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::close_file, driver.close_file(file));
     return {failed, outputs};
 }
-
 } // namespace test

@@ -44,5 +44,4 @@ private:
     mutable std::mutex mutex_;
     std::map<memsaver::Address, memsaver::Address> live_; // begin and end
 };
-
 } // namespace test

@@ -9,10 +9,6 @@
 
 namespace test {
 
-using namespace memsaver;
-
-using namespace memsaver::detail;
-
 class HeldStream {
 public:
     explicit HeldStream(const HostDriver& driver) : driver_{driver} {
@@ -67,5 +63,4 @@ private:
     HostDriver driver_;
     StreamRef lane_;
 };
-
 } // namespace test

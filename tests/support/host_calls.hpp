@@ -25,5 +25,4 @@ inline bool is_of_the_host(memsaver::Call call) noexcept {
     default: return false;
     }
 }
-
 } // namespace test

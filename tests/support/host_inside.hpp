@@ -5,11 +5,9 @@
 #include "memsaver/testing/testing.hpp"
 
 #include <doctest/doctest.h>
-
 #include <optional>
 
 namespace test {
-
 using namespace memsaver;
 
 /// Returns the HostDriver, also through machines around it, if there is one. The only place that asks a driver for it.
@@ -27,5 +25,4 @@ template <class D>
     REQUIRE(host);
     return *host;
 }
-
 } // namespace test

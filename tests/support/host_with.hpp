@@ -31,5 +31,4 @@ public:
 private:
     memsaver::HostDriver host_;
 };
-
 } // namespace test

@@ -7,22 +7,35 @@
 #include "memsaver/testing/testing.hpp"
 #include "support/bytes.hpp"
 #include "support/chosen_machine.hpp"
+#include "support/deadline.hpp"
+#include "support/folder.hpp"
 #include "support/held_stream.hpp"
 #include "support/host_inside.hpp"
+#include "support/host_with.hpp"
+#include "support/sanitized.hpp"
 #include "support/told.hpp"
 #include "support/turnstile.hpp"
-
-#include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
+#include <doctest/doctest.h>
 #include <exception>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <initializer_list>
 #include <iterator>
@@ -30,23 +43,31 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <numeric>
 #include <optional>
+#include <random>
+#include <sched.h>
 #include <set>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <system_error>
 #include <thread>
+#include <tuple>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
 namespace test {
-
-using namespace memsaver;
-
-using namespace memsaver::detail;
-
 using MachineDriver = FaultyDriver<AnyDriver>;
 
 /// A well-behaved machine of 512 MiB.
@@ -232,5 +253,4 @@ std::string printed(const Shown& shown) {
     text << shown;
     return text.str();
 }
-
 } // namespace test

@@ -20,7 +20,6 @@
 #include <vector>
 
 namespace test {
-
 using namespace memsaver;
 using namespace memsaver::detail;
 
@@ -269,5 +268,4 @@ struct ManualBackup {
 };
 
 static_assert(Backup<ManualBackup>);
-
 } // namespace test

@@ -11,9 +11,7 @@
 #include <string>
 
 namespace test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 /// Small, fast, and the same on every platform.
@@ -93,5 +91,4 @@ private:
     Blocks blocks_;
     std::map<std::string, std::size_t> live_bytes_;
 };
-
 } // namespace test

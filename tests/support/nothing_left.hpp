@@ -9,9 +9,7 @@
 #include <string>
 
 namespace test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 /// Call after a saver has ended without a failing call at its end. Returns one line for each kind of resource of which
@@ -37,5 +35,4 @@ template <class D>
     at_most("ranges of host pages", left.host_pages, 0);
     return text.empty() ? text : text + driver.leaks();
 }
-
 } // namespace test

@@ -20,5 +20,4 @@ std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed) {
     bytes.resize(count);
     return bytes;
 }
-
 } // namespace test

@@ -14,14 +14,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
-#include <unistd.h>
-
 namespace test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 /// The content of a block, now or after a pause.
@@ -121,5 +118,4 @@ public:
         return std::any_of(begin(), end(), [&](const auto& at) { return at.second.tag == tag && at.second.away; });
     }
 };
-
 } // namespace test

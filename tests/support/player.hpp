@@ -33,10 +33,6 @@
 
 namespace test {
 
-using namespace memsaver;
-
-using namespace memsaver::detail;
-
 /// The saver contradicts the model.
 struct Broken : std::logic_error {
     using std::logic_error::logic_error;
@@ -907,5 +903,4 @@ private:
     std::uint64_t injected_before_ = 0; // on lost machines
     bool busy_ = false;                 // the device may have work
 };
-
 } // namespace test

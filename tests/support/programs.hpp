@@ -5,8 +5,6 @@
 #include "memsaver/backup/compressed.hpp"
 #include "memsaver/memsaver.hpp"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -14,13 +12,12 @@
 #include <iostream>
 #include <ostream>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
 namespace test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 template <class Device>
@@ -354,5 +351,4 @@ public:
 private:
     std::string path_ = "/var/tmp/memsaver-programs-" + std::to_string(::getpid());
 };
-
 } // namespace test

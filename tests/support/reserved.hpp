@@ -3,9 +3,8 @@
 
 #include "memsaver/driver/owned.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstddef>
+#include <doctest/doctest.h>
 
 namespace test {
 
@@ -33,5 +32,4 @@ private:
     memsaver::detail::OwnedPages pages_; // declared before the mapping, so that it is destroyed after it
     memsaver::detail::Mapping mapping_;
 };
-
 } // namespace test

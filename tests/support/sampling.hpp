@@ -48,5 +48,4 @@ inline const Sampling& sampling() {
 
 /// The number of checks that have failed in this program. Defined in main.cpp.
 std::uint64_t failed_checks() noexcept;
-
 } // namespace test

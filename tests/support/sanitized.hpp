@@ -14,5 +14,4 @@ inline constexpr bool sanitized = false;
 #else
 inline constexpr bool sanitized = false;
 #endif
-
 } // namespace test

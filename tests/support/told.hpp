@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace test {
-
 using namespace memsaver;
 
 class Told {
@@ -46,5 +45,4 @@ private:
     };
     std::shared_ptr<Events> events_ = std::make_shared<Events>();
 };
-
 } // namespace test

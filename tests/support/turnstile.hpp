@@ -15,9 +15,7 @@
 #include <vector>
 
 namespace test {
-
 using namespace memsaver;
-
 using namespace memsaver::detail;
 
 /// A gate that threads wait at, and the number of threads waiting.
@@ -161,5 +159,4 @@ private:
     Turnstile waits_;
     Doing doing_;
 };
-
 } // namespace test

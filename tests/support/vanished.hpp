@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <string>
-
 #include <unistd.h>
 
 namespace test {
@@ -21,5 +20,4 @@ memsaver::Arena arena_in_vanished_directory(Saver& saver, const char* tag,
     std::filesystem::remove(directory);
     return arena;
 }
-
 } // namespace test

@@ -1,27 +1,9 @@
 // FaultyDriver around a driver that accepts everything, so that only FaultyDriver can detect errors.
-#include "memsaver/testing/testing.hpp"
 #include "support/gullible.hpp"
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <new>
-#include <sstream>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace testing_faulty_driver_test {
-
 using namespace test;
-
-namespace {
-
 using Faulty = FaultyDriver<Gullible>;
 
 /// A reservation of four pages with the first mapped and accessible.
@@ -52,8 +34,6 @@ struct Mapped {
 void* at(void* pages, std::size_t offset) { return static_cast<char*>(pages) + offset; }
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
-} // namespace
 
 TEST_CASE("a FaultyDriver without failures behaves like the driver inside") {
     const Faulty driver{Gullible{}};
@@ -576,8 +556,6 @@ TEST_CASE("many threads, one set of records") {
 
 // --- Sweep ---
 
-namespace {
-
 struct Fixture {
     Faulty driver{Gullible{}};
     Address address = 0;
@@ -593,8 +571,6 @@ void take_and_give_back(Fixture& f) {
     check(created, "create");
     check(f.driver.release(f.handle), "release");
 }
-
-} // namespace
 
 TEST_CASE("a sweep fails every call in turn, then none") {
     std::vector<std::uint64_t> failed_at;
@@ -639,5 +615,4 @@ TEST_CASE("a sweep ends after the last call") {
                         {}, make, [](Fixture&) { throw std::logic_error{"a bug"}; }, nothing),
                     std::logic_error);
 }
-
 } // namespace testing_faulty_driver_test

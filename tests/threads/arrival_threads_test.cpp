@@ -3,7 +3,6 @@
 #include "support/machines.hpp"
 
 namespace threads_arrival_threads_test {
-
 using namespace test;
 
 constexpr std::size_t block_bytes = 2_MiB;
@@ -175,5 +174,4 @@ TEST_CASE("a saver is closed while threads wait for arriving bytes" * on_hosts) 
         CHECK(coming.done());
     }
 }
-
 } // namespace threads_arrival_threads_test

@@ -2,7 +2,6 @@
 #include "support/machines.hpp"
 
 namespace threads_fences_test {
-
 using namespace test;
 
 TEST_CASE("threads that want memory while one waits for it all go on, also if that wait fails") {
@@ -121,5 +120,4 @@ TEST_CASE("blocks can be freed while a thread asks how large the device is") {
     arena.deallocate(blocks.back());
     first.go_on();
 }
-
 } // namespace threads_fences_test

@@ -2,12 +2,8 @@
 // others make progress. No timeouts: a failure hangs.
 #include "support/machines.hpp"
 
-#include <filesystem>
-
 namespace threads_progress_test {
-
 using namespace test;
-
 using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
@@ -358,5 +354,4 @@ TEST_CASE("a device whose pause blocks does not hold up another" * on_hosts) {
         CHECK(all_are(one.driver, there, 2_MiB, 0));
     }
 }
-
 } // namespace threads_progress_test

@@ -4,14 +4,10 @@
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
-#include <filesystem>
-#include <random>
 #include <shared_mutex>
 
 namespace threads_stress_test {
-
 using namespace test;
-
 using D = MachineDriver;
 using Saver = MemorySaver<D>;
 
@@ -421,5 +417,4 @@ TEST_CASE("closing while others are at work: they get Misuse, and nothing is lef
     CHECK(machine.driver.handle_bytes() == 0);
     CHECK(machine.driver.reserved_bytes() == 0);
 }
-
 } // namespace threads_stress_test

@@ -2,13 +2,9 @@
 // are not passed by more often than documented.
 #include "support/machines.hpp"
 
-#include <random>
-
 namespace threads_use_test {
-
 using namespace test;
 using namespace std::chrono_literals;
-
 using D = MachineDriver;
 
 constexpr std::size_t each = 1_MiB;
@@ -314,5 +310,4 @@ TEST_CASE("threads: a tag that comes to a second device while it is dropped can 
     }
     saver.close();
 }
-
 } // namespace threads_use_test

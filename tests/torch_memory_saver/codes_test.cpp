@@ -1,16 +1,9 @@
 // No exception crosses the C interface: each one has a code.
 #include "../../examples/torch_memory_saver/codes.hpp"
-
-#include <doctest/doctest.h>
-
-#include <stdexcept>
-#include <string>
+#include "support/machines.hpp"
 
 namespace torch_memory_saver_codes_test {
-
 using namespace tms;
-
-namespace {
 
 template <class E>
 Code code_of_throwing(const E& error, std::string* told = nullptr) {
@@ -19,8 +12,6 @@ Code code_of_throwing(const E& error, std::string* told = nullptr) {
                        if (told != nullptr) *told = text;
                    });
 }
-
-} // namespace
 
 TEST_CASE("each exception has its code") {
     using namespace memsaver;
@@ -45,5 +36,4 @@ TEST_CASE("a failure is reported, and reporting may fail") {
     const Code code = as_code([] { throw memsaver::Misuse{"no"}; }, [](const std::string&) { throw std::bad_alloc{}; });
     CHECK(code == invalid_value);
 }
-
 } // namespace torch_memory_saver_codes_test

@@ -1,29 +1,12 @@
 // The named pipe and its state file.
 #include "../../examples/torch_memory_saver/control.hpp"
-
-#include "support/folder.hpp"
-
-#include <doctest/doctest.h>
+#include "support/machines.hpp"
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
-
-#include <condition_variable>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace torch_memory_saver_control_test {
-
 using tms::Control;
-
-namespace {
 
 /// A temporary folder, and the commands that the pipe received.
 struct Place {
@@ -50,8 +33,6 @@ struct Place {
     std::condition_variable changed;
     std::vector<std::pair<std::string, std::string>> acts;
 };
-
-} // namespace
 
 TEST_CASE("commands arrive in order, whole, and are answered") {
     static Place place; // the control's thread lives as long as the process
@@ -142,5 +123,4 @@ TEST_CASE("a child that ends leaves its parent's alone") {
     control->remove();
     CHECK(std::filesystem::is_empty(place.folder.path));
 }
-
 } // namespace torch_memory_saver_control_test

@@ -1,27 +1,12 @@
 // The behavior of torch_memory_saver's interface, on any driver.
 #include "../../examples/torch_memory_saver/engine.hpp"
-
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <string>
-#include <thread>
-#include <vector>
-
 namespace torch_memory_saver_engine_test {
-
 using namespace test;
 using tms::Engine;
 using tms::Keep;
 using tms::Placement;
-
-namespace {
 
 /// An engine on one machine; checks at the end that everything was released.
 struct Bench {
@@ -44,8 +29,6 @@ struct Bench {
         return bytes;
     }
 };
-
-} // namespace
 
 TEST_CASE("pages are released and created, pointers stay, tags are separate" * on_machines) {
     Bench bench;
@@ -328,5 +311,4 @@ TEST_CASE("plain memory can use pages that no block needs") {
     bench.engine.free_plain(0, plain);
     CHECK(bench.machine.driver.close_stream(stream).ok());
 }
-
 } // namespace torch_memory_saver_engine_test

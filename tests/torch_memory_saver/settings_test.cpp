@@ -1,18 +1,9 @@
 // The environment's settings: an invalid value is reported and has no other effect.
-#include "../../examples/torch_memory_saver/settings.hpp"
 #include "../../examples/torch_memory_saver/thread_settings.hpp"
-
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-#include <vector>
+#include "support/machines.hpp"
 
 namespace torch_memory_saver_settings_test {
-
 using namespace tms;
-
-namespace {
 
 struct Said {
     std::vector<std::string> lines;
@@ -25,8 +16,6 @@ struct Said {
             [&](const std::string& line) { lines.push_back(line); });
     }
 };
-
-} // namespace
 
 TEST_CASE("nothing set") {
     Said said;
@@ -122,5 +111,4 @@ TEST_CASE("a thread's initial settings, and those it keeps") {
     thread.cpu_backup = thread.disk_backup = false;
     CHECK(thread.keep() == Keep::nothing);
 }
-
 } // namespace torch_memory_saver_settings_test

@@ -7,13 +7,8 @@
 #include <cuda_runtime_api.h>
 #endif
 
-#include <tuple>
-
 namespace gpu_two_devices_test {
-
 using namespace gpu_test;
-
-namespace {
 
 std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
     return std::vector<std::uint32_t>(count, value);
@@ -24,8 +19,6 @@ std::size_t used_on(const Watched& driver) {
     check(driver.memory(memory), "ask for the device's memory");
     return memory.total_bytes - memory.free_bytes;
 }
-
-} // namespace
 
 TEST_CASE("each device's memory is released, resumed and restored separately") {
     const Ledgered first{0};
@@ -268,5 +261,4 @@ TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured
     }
     saver.close();
 }
-
 } // namespace gpu_two_devices_test

@@ -1,10 +1,8 @@
 // Backups in another GPU's memory: restored bit by bit, and not on this GPU during the pause.
 #include "gpu/gpu_support.hpp"
-#include "support/bytes.hpp"
 #include "support/machines.hpp"
 
 namespace gpu_two_peer_backup_test {
-
 using namespace test;
 
 TEST_CASE("two GPUs: PeerBackup keeps bytes on the other one") {
@@ -29,5 +27,4 @@ TEST_CASE("two GPUs: PeerBackup keeps bytes on the other one") {
     saver.resume("parked");
     CHECK(has_pattern(machine.driver, static_cast<char*>(block) + 5, fresh.size(), 77));
 }
-
 } // namespace gpu_two_peer_backup_test

@@ -20,10 +20,7 @@
 #include <utility>
 
 namespace interop_cccl_containers_test {
-
 using namespace gpu_test; // not global: nvcc emits `cuda::` at the end of a unit, which would become ambiguous
-
-namespace {
 
 template <class T>
 using Vector = thrust::device_vector<T, ThrustAllocator<T>>;
@@ -32,8 +29,6 @@ constexpr int count = 1 << 20;
 constexpr long long sum_below(long long n) { return n * (n - 1) / 2; }
 
 std::string state_of(const Arena& arena) { return arena.usage().state; }
-
-} // namespace
 
 TEST_CASE("a thrust vector in paused memory: the same address and values after the resume") {
     Program program;
@@ -189,5 +184,4 @@ TEST_CASE("a ::cuda::buffer in paused memory: the same address and values after 
     saver.close();
 }
 #endif
-
 } // namespace interop_cccl_containers_test

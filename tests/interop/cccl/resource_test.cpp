@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace interop_cccl_resource_test {
-
 using namespace test;
 
 // The requirements of each generation, by its own names.
@@ -51,8 +50,6 @@ concept BothGenerations = std::equality_comparable<R> && std::copyable<R> &&
 static_assert(BothGenerations<ArenaResource>);
 static_assert(!BothGenerations<Arena>);
 
-namespace {
-
 /// All stream-ordered ways to deallocate.
 using Free = std::function<void(ArenaResource&, void*, std::size_t, ::cuda::stream_ref)>;
 const std::vector<Free>& stream_ordered_frees() {
@@ -71,8 +68,6 @@ const std::vector<PlainFree>& plain_frees() {
                                               [](auto& r, void* p, std::size_t n) { r.deallocate_sync(p, n, 256); }};
     return frees;
 }
-
-} // namespace
 
 TEST_CASE_FIXTURE(OnSaver, "every way to allocate and to deallocate" * on_machines) {
     ArenaResource resource{saver.arena("cccl", HostBackup{})};
@@ -223,5 +218,4 @@ TEST_CASE_FIXTURE(OnSaver, "references and owners that hide the type" * on_machi
 #endif
     CHECK(resource.arena().usage().blocks == 0);
 }
-
 } // namespace interop_cccl_resource_test

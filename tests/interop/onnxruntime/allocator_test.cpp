@@ -12,10 +12,7 @@
 #include <vector>
 
 namespace interop_onnxruntime_allocator_test {
-
 using namespace test;
-
-namespace {
 
 const OrtApi& api() {
     const OrtApi* found = OrtGetApiBase()->GetApi(ORT_API_VERSION);
@@ -49,8 +46,6 @@ Tensor make_tensor(OrtAllocator& allocator, std::int64_t count) {
         api().CreateTensorAsOrtValue(&allocator, &count, 1, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, &value));
     return {value, [](OrtValue* dead) { api().ReleaseValue(dead); }};
 }
-
-} // namespace
 
 TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and bytes after a resume") {
     const Checked machine{host_machine};
@@ -120,5 +115,4 @@ TEST_CASE(
     allocator.Free(&allocator, late); // reports nothing
     CHECK(allocator.Alloc(&allocator, 1) == nullptr);
 }
-
 } // namespace interop_onnxruntime_allocator_test

@@ -8,14 +8,11 @@
 #include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/resource_ref.hpp>
-
 #include <thrust/reduce.h>
 #include <thrust/sequence.h>
-
 #include <utility>
 
 namespace interop_rmm_containers_test {
-
 using namespace gpu_test; // not global: nvcc emits `cuda::` at the end of a unit, which would become ambiguous
 
 static_assert(std::is_constructible_v<rmm::device_async_resource_ref, ArenaResource&>);
@@ -71,5 +68,4 @@ TEST_CASE("an arena as RMM's resource of the device, and under one of its adapto
     program.synchronize();
     saver.close();
 }
-
 } // namespace interop_rmm_containers_test

@@ -7,7 +7,6 @@
 #include <cstring>
 
 namespace torch_memory_saver_preload_late_runtime_test {
-
 using namespace test;
 
 TEST_CASE("functions that were not loaded before are found later") {
@@ -32,5 +31,4 @@ TEST_CASE("functions that were not loaded before are found later") {
     CHECK(free(block) == 0);
     CHECK(free(nullptr) == 0);
 }
-
 } // namespace torch_memory_saver_preload_late_runtime_test

@@ -49,5 +49,4 @@ inline std::size_t free_bytes() {
     reinterpret_cast<int (*)(std::size_t*, std::size_t*)>(found)(&free, &total);
     return free;
 }
-
 } // namespace test

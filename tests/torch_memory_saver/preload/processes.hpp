@@ -105,5 +105,4 @@ inline void check_cancellation(const Allocating& how) {
     how.tms.region(false);
     how.tms.cpu_backup(false);
 }
-
 } // namespace test

@@ -10,10 +10,7 @@
 #include <thread>
 
 namespace torch_memory_saver_preload_shared_runtime_test {
-
 using namespace test;
-
-namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 
@@ -21,8 +18,6 @@ unsigned long plain_calls() {
     static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
     return symbol<unsigned long()>("host_libcuda_plain_calls", driver)();
 }
-
-} // namespace
 
 TEST_CASE("outside of a region, and for foreign pointers, the runtime's own are called") {
     const unsigned long before = plain_calls();
@@ -129,8 +124,6 @@ TEST_CASE("devices") {
     CHECK(cudaFree(second) == 0);
 }
 
-namespace {
-
 Allocating through_the_runtime() {
     return {Interface{},
             [](std::size_t bytes) {
@@ -139,8 +132,6 @@ Allocating through_the_runtime() {
             },
             [](void* block) { (void)cudaFree(block); }};
 }
-
-} // namespace
 
 TEST_CASE("fork: a child frees its parent's memory at once, whatever the parent's threads were in the middle of") {
     check_forks(through_the_runtime());
@@ -154,5 +145,4 @@ TEST_CASE("by default the driver's allocations are not intercepted") {
     REQUIRE(::dladdr(::dlsym(driver, "cuMemAlloc_v2"), &info) != 0);
     CHECK(std::string{info.dli_fname}.find("libcuda.so.1") != std::string::npos);
 }
-
 } // namespace torch_memory_saver_preload_shared_runtime_test

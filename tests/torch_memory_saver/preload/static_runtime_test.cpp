@@ -15,10 +15,7 @@
 #include <thread>
 
 namespace torch_memory_saver_preload_static_runtime_test {
-
 using namespace test;
-
-namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 
@@ -32,8 +29,6 @@ bool in_preload(void* function) {
     return ::dladdr(function, &info) != 0 &&
            std::string{info.dli_fname}.find("torch_memory_saver_hook_mode_preload") != std::string::npos;
 }
-
-} // namespace
 
 TEST_CASE("functions looked up in the driver, in both ways, are the shim's") {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
@@ -148,5 +143,4 @@ TEST_CASE("paused from outside") {
     tell("stop outside", "3 stop outside 1");
     CHECK(cudaFree(block) == 0);
 }
-
 } // namespace torch_memory_saver_preload_static_runtime_test

@@ -10,7 +10,6 @@
 #include <cstring>
 
 namespace torch_memory_saver_preload_torch_mode_test {
-
 using namespace test;
 
 TEST_CASE("memory in and outside of a region") {
@@ -46,8 +45,6 @@ TEST_CASE("memory in and outside of a region") {
     free(nullptr, 0, 0, nullptr);
 }
 
-namespace {
-
 Allocating through_the_allocator() {
     void* const library = ::dlopen(std::getenv("MEMSAVER_TMS_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     REQUIRE_MESSAGE(library != nullptr, ::dlerror());
@@ -57,12 +54,9 @@ Allocating through_the_allocator() {
             [=](void* block) { free(block, 0, 0, nullptr); }};
 }
 
-} // namespace
-
 TEST_CASE("fork: a child frees its parent's memory at once, whatever the parent's threads were in the middle of") {
     check_forks(through_the_allocator());
 }
 
 TEST_CASE("cancelled threads end after the call that they are in") { check_cancellation(through_the_allocator()); }
-
 } // namespace torch_memory_saver_preload_torch_mode_test
