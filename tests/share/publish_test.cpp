@@ -344,6 +344,20 @@ TEST_CASE_FIXTURE(WithEngine,
     CHECK(reader.attach().tag() == "model@2");
 }
 
+TEST_CASE_FIXTURE(WithEngine, "publish: names in any alphabet are found, and those of no bytes too") {
+    PublishOptions options = engine.options();
+    for (const char* const name : {"\xc3\xa9t\xc3\xa9", "zeta", "\xe5\xb1\x82", "a"})
+        options.names.push_back({name, engine.first, 10});
+    options.names.push_back({"no bytes", nullptr, 0});
+    options.names.push_back({"no bytes to write", nullptr, 0, PublishAccess::copied});
+    (void)engine.share.publish("model", engine.saver, "weights", options);
+    Reader reader{place};
+    const Attached model = reader.attach();
+    for (const PublishedRange& each : options.names) CHECK(model.at(each.name).bytes == each.bytes);
+    for (const AttachedRange& each : model.ranges()) CHECK(model.at(each.name).data == each.data);
+    CHECK_NOTHROW(model.verify());
+}
+
 TEST_CASE_FIXTURE(WithEngine, "publish: the hash is of names and bytes, wherever they lie") {
     Engine same{place};
     const std::uint64_t hash = engine.publish("1");
@@ -583,7 +597,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: misuse is refused, and changes nothing")
     options.names[0].bytes = 3 * page + 1000;
     CHECK(contains(refused(options), "is not in a live block"));
     options.names[0].bytes = 0;
-    CHECK(contains(refused(options), "is not in a live block"));
+    CHECK(contains(refused(options), "has no name"));
     options = engine.options();
     options.names[2].bytes = 3 * page;
     CHECK(contains(refused(options), "not bytes of live blocks"));

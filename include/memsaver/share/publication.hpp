@@ -24,7 +24,8 @@ enum class PublishAccess : unsigned char { shared, copied };
 struct PublishedRange {
     /// At most 199 bytes; each name once.
     std::string name{};
-    /// Shared: in a live block of the published tag. Copied: in live blocks of any tag of the saver.
+    /// Shared: in a live block of the published tag. Copied: in live blocks of any tag of the saver. No bytes:
+    /// anywhere.
     const void* data = nullptr;
     std::size_t bytes = 0;
     PublishAccess access = PublishAccess::shared;

@@ -76,7 +76,9 @@ public:
             const bool inside = block != contents_.blocks.size();
             if (inside) named[block] = 1;
             row.bytes = each.bytes;
-            if (each.access == PublishAccess::copied) {
+            if (each.bytes == 0) {
+                row.copied = each.access == PublishAccess::copied ? 1 : 0; // lies nowhere
+            } else if (each.access == PublishAccess::copied) {
                 const auto holder = arena_.saver().holder("publish", each.data, each.bytes);
                 if (!arena_.saver().here(*holder, each.data, each.bytes))
                     misuse({"publish: ", in_quotes(each.name), " is paused, in tag ", in_quotes(holder->tag())});
@@ -155,7 +157,7 @@ private:
     [[nodiscard]] std::vector<Turn::Hold> turns_for(const std::vector<PublishedRange>& names) const {
         std::vector<std::shared_ptr<ArenaCore>> others;
         for (const PublishedRange& each : names) {
-            if (each.access != PublishAccess::copied) continue;
+            if (each.access != PublishAccess::copied || each.bytes == 0) continue;
             auto holder = arena_.saver().holder("publish", each.data, each.bytes);
             if (!(holder->driver() == core().driver()))
                 misuse({"publish: ", in_quotes(each.name), " is on another device than tag ", in_quotes(core().tag())});
@@ -367,8 +369,9 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
         throw;
     }
     model->rows = std::move(manifest.rows);
-    std::sort(model->rows.begin(), model->rows.end(),
-              [](const ManifestRow& a, const ManifestRow& b) { return a.name < b.name; });
+    std::sort(model->rows.begin(), model->rows.end(), [](const ManifestRow& a, const ManifestRow& b) {
+        return std::string_view{a.name.data()} < b.name.data();
+    });
     return model;
 }
 
@@ -408,7 +411,7 @@ inline void Attached::verify() const {
         std::vector<const detail::ManifestRow*> rows;
         std::vector<Range> ranges;
         for (const detail::ManifestRow& row : model_->rows) {
-            if (row.copied != 0) continue; // this process may have written it
+            if (row.copied != 0 || row.bytes == 0) continue; // this process may have written it
             const AttachedRange range = model_->range(row);
             if (!core->here(range.data, range.bytes))
                 detail::misuse({"verify: tag ", detail::in_quotes(tag()), " is paused"});
