@@ -65,13 +65,16 @@ TEST_CASE_FIXTURE(OnMachine, "out of memory names the bytes needed and free, and
 }
 
 TEST_CASE_FIXTURE(OnMachine, "growth falls back to the exact need" * on_machines) {
-    ArenaOf arena{machine.driver, "tight"};
-    (void)arena.allocate(64_MiB); // the next step would be 32 MiB
-    machine.driver.fail({.call = Call::create, .nth = 1, .kind = StatusKind::out_of_memory});
-    (void)arena.allocate(3_MiB);
-    CHECK(machine.driver.injected() == 1);
-    CHECK(arena.usage().mapped_bytes == 68_MiB);
-    CHECK(machine.driver.handle_bytes() == 68_MiB);
+    for (const StatusKind kind : {StatusKind::out_of_memory, StatusKind::out_of_host_memory}) {
+        ArenaOf arena{machine.driver, "tight"};
+        (void)arena.allocate(64_MiB); // the next step would be 32 MiB
+        const auto failed = machine.driver.injected();
+        machine.driver.fail({.call = Call::create, .nth = 1, .kind = kind});
+        (void)arena.allocate(3_MiB);
+        CHECK(machine.driver.injected() == failed + 1);
+        CHECK(arena.usage().mapped_bytes == 68_MiB);
+        CHECK(machine.driver.handle_bytes() == 68_MiB);
+    }
 }
 
 TEST_CASE_FIXTURE(OnMachine, "the margin stays free" * on_machines) {

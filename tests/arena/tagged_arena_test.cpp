@@ -7,6 +7,8 @@ using namespace test;
 template <class Policy = Discard>
 using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
+static_assert(!std::is_copy_constructible_v<TaggedArena<HostDriver>>, "two would close one another");
+
 TEST_CASE_FIXTURE(OnMachine, "an arena can be moved" * on_machines) {
     ArenaOf<> first{machine.driver, "moved"};
     void* const block = first.allocate(1_MiB);

@@ -1111,7 +1111,8 @@ private:
             return add_memory(range, false);
         };
         Status status = add(step);
-        if (status.kind == StatusKind::out_of_memory && step != needed) status = add(needed);
+        const bool no_room = status.kind == StatusKind::out_of_memory || status.kind == StatusKind::out_of_host_memory;
+        if (no_room && step != needed) status = add(needed);
         if (!status.ok()) raise_no_room(status, "allocate device memory", needed);
     }
     /// Takes addresses, reserving another segment if necessary; if none can be reserved for `bytes`, takes `least`.

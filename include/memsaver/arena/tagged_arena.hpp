@@ -26,6 +26,9 @@ class ArenaCore;
 class OwnedArena {
 public:
     OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options);
+    OwnedArena(OwnedArena&&) noexcept = default;
+    OwnedArena& operator=(OwnedArena&&) noexcept = default;
+    ~OwnedArena() = default;
 
     /// See Arena::allocate. If the device is out of memory, first releases unused memory of this arena and of other
     /// arenas that share the driver, then retries.

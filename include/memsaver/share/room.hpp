@@ -52,7 +52,7 @@ public:
     /// How long pages wait for more of them.
     static constexpr std::chrono::milliseconds pages_wait{100};
     /// How long they linger at most.
-    static constexpr std::chrono::nanoseconds longest = std::chrono::hours{1};
+    static constexpr std::chrono::milliseconds longest = std::chrono::hours{1};
     /// How long a new leader waits for members to come before it says that nobody has more to give.
     static constexpr std::chrono::milliseconds gathers{50};
 

@@ -77,7 +77,8 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         for (Page& each : pages_)
             if (each.message.within == 0) each.until = std::max(each.until, now + pages_wait);
         if (descriptor) { // else the driver has them already
-            const std::chrono::nanoseconds lingers{std::clamp<std::int64_t>(message.within, 0, longest.count())};
+            const std::chrono::nanoseconds lingers{
+                std::clamp<std::int64_t>(message.within, 0, std::chrono::nanoseconds{longest}.count())};
             pages_.push_back(
                 {message, std::move(descriptor), now + std::max<std::chrono::nanoseconds>(pages_wait, lingers)});
         }
