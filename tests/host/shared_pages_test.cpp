@@ -1,5 +1,6 @@
 // One simulated device for several processes: capacity, pages that pass from one to another, and processes that are
 // killed.
+#include "memsaver/host/page_source.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/share/message.hpp"
 #include "process/process_support.hpp"
@@ -126,6 +127,13 @@ TEST_CASE("shared machine: all its drivers take from one capacity") {
         CHECK(one.violations().empty());
     }
     CHECK_FALSE(std::filesystem::exists(base() + '/' + name)); // the last one removes the folder
+}
+
+TEST_CASE("shared machine: pages that the system does not have are not taken") {
+    const HostDriver driver = open_machine(unique_name(), std::size_t{1} << 55U);
+    PageHandle handle;
+    CHECK(driver.create_shared(std::size_t{1} << 54U, handle) == HostStatus::out_of_host_memory);
+    CHECK(free_bytes(driver) == std::size_t{1} << 55U);
 }
 
 TEST_CASE("shared machine: it has a name for everybody, and exports pages") {

@@ -4,6 +4,7 @@
 #include "support/machines.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
 
@@ -441,7 +442,7 @@ TEST_CASE("share: impossible options, devices, folders and savers are refused") 
     const Place place;
     CHECK_THROWS_AS((void)place.join({.name = std::string(64, 'x')}), Misuse);
     CHECK_THROWS_AS((void)place.join({.floor = 2, .ceiling = 1}), Misuse);
-    for (const std::chrono::milliseconds time : {std::chrono::milliseconds{-1}, std::chrono::milliseconds{1h + 1ms}})
+    for (const std::chrono::milliseconds time : {-1ms, 1h + 1ms, std::chrono::milliseconds::max()})
         CHECK_THROWS_AS((void)place.join({.linger = time}), Misuse);
     CHECK_THROWS_AS((void)place.join({.answer_within = 0ms}), Misuse);
     CHECK(contains(text_of<Unavailable>([] { const Share share{HostDriver{}}; }), "HostDriverOptions::machine"));
@@ -773,12 +774,41 @@ TEST_CASE("share: a child that is forked while pages are exported has no descrip
 
 TEST_CASE("share: a forked child keeps its own files, whatever number they have") {
     detail::ShareFd parents = owned(::dup(STDIN_FILENO));
+    const int number = parents.get();
     Child child{[&] {
-        const int number = parents.get();
         if (::dup2(STDERR_FILENO, number) != number) return 2;
         const detail::ShareFd mine = owned(number);
         parents.reset();
         return ::fcntl(number, F_GETFD) >= 0 ? 0 : 1;
+    }};
+    CHECK(child.wait() == 0);
+}
+
+TEST_CASE("share: a program that closes all descriptors has an error, and keeps the files that it opens then") {
+    const Place place;
+    Child child{[&] {
+        std::optional<Share> share = place.join({.name = "a"});
+        std::optional<MemorySaver<>> saver{share->driver()};
+        void* const block = fill(*saver, "weights", page, 1);
+        (void)share->publish("model", *saver, "weights", {.names = {{"w", block, page}}});
+        const Lending lending = share->lend(*saver);
+        if (::close_range(STDERR_FILENO + 1, ~0U, 0) != 0) return 2;
+        std::vector<int> own;
+        constexpr int files = 50; // more than there were
+        while (own.size() < files) own.push_back(::memfd_create("own", 0));
+        bool threw = false;
+        try {
+            (void)saver->arena("more").allocate(page);
+        } catch (const DriverError&) {
+            threw = true;
+        }
+        saver.reset();
+        share.reset();
+        for (const int each : own) {
+            struct stat facts {};
+            if (::fstat(each, &facts) != 0 || facts.st_size != 0) return 3;
+        }
+        return threw ? 0 : 4;
     }};
     CHECK(child.wait() == 0);
 }

@@ -252,6 +252,10 @@ public:
         if (same && (made == 0 || made == file.made)) return {};
         return {StatusKind::other, EBADF, "EBADF: the program has closed a file descriptor of memsaver's"};
     }
+    /// Its descriptor, for calls of the system; -1 if it no longer is that file.
+    static int number_of(const FileRef& file) noexcept {
+        return file.descriptor >= 0 && still_open(file).ok() ? file.descriptor : -1;
+    }
 
     /// Opens a file by name for reading, closed on exec. `direct`: bypasses the page cache; EINVAL if the file system
     /// cannot. EINVAL also for anything other than a regular file, except EISDIR for a directory.

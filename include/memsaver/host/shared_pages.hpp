@@ -53,61 +53,61 @@ public:
         for (;;) { // the last to leave may remove it meanwhile
             Status status = SystemLocks::own_folder(path_.c_str());
             if (status.ok()) {
-                folder_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-                status = folder_ < 0 ? system_status(errno) : Status{};
+                const int folder = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                status = folder < 0 ? system_status(errno) : SystemFiles::opened(folder, false, folder_);
             }
             if (status.code == ENOENT) continue;
             must(path_, status);
             try {
                 if (join(wanted, name)) return;
             } catch (...) {
-                (void)::close(folder_);
+                (void)SystemFiles::close_file(folder_);
                 throw;
             }
-            (void)::close(folder_);
+            (void)SystemFiles::close_file(folder_);
         }
     }
     ~SharedPages() override {
         if (process_ == ::getpid()) { // the locks of a forked child are its parent's
-            const Locked locked{folder_};
-            (void)SystemLocks::lock(machine_, F_UNLCK);
+            const Locked locked{SystemFiles::number_of(folder_)};
+            const int machine = SystemFiles::number_of(machine_);
+            (void)SystemLocks::lock(machine, F_UNLCK);
             std::size_t taken = 0;
-            if (locked.status().ok() && !SystemLocks::locked_by_another(machine_) && count(taken).ok() && taken == 0) {
-                (void)::unlinkat(folder_, "machine", 0);
-                (void)::unlinkat(folder_, "lock", 0);
+            if (locked.status().ok() && !SystemLocks::locked_by_another(machine) && count(taken).ok() && taken == 0) {
+                (void)::unlinkat(folder_.descriptor, "machine", 0);
+                (void)::unlinkat(folder_.descriptor, "lock", 0);
                 (void)::rmdir(path_.c_str());
             }
         }
-        (void)::close(machine_);
-        (void)::close(folder_);
+        (void)SystemFiles::close_file(machine_);
+        (void)SystemFiles::close_file(folder_);
     }
 
     [[nodiscard]] std::size_t taken() noexcept override {
-        const Locked locked{folder_};
+        const Locked locked{SystemFiles::number_of(folder_)};
         std::size_t taken = 0;
         return locked.status().ok() && count(taken).ok() && taken < capacity_ ? taken : capacity_;
     }
-    /// Allocates all pages now, because a full file system would otherwise be a SIGBUS.
+    /// Allocates all pages now, because a full file system would otherwise be a SIGBUS, and a full system the end of
+    /// some process.
     Status take(std::size_t bytes, HostPages& pages) override {
         HostPages added;
         if (const Status status = add(bytes, added); !status.ok()) return status;
-        int error = 0;
-        do { // outside of the lock: clears the pages
-            error = ::fallocate(added.file.descriptor, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-        } while (error == EINTR);
-        if (error == 0) {
+        std::size_t available = bytes;
+        (void)SystemMemory::host_available(available);
+        Status status = HostStatus::out_of_host_memory;
+        if (bytes <= available) status = SystemFiles::allocate_file(added.file, 0, bytes); // not locked: clears them
+        if (status.ok())
             pages = added;
-            return HostStatus::ok;
-        }
-        give_back(added);
-        if (error == ENOSPC)
-            return {StatusKind::out_of_host_memory, error, "ENOSPC: /dev/shm is full (HostDriverOptions::machine)"};
-        return system_status(error);
+        else
+            give_back(added);
+        if (status.code != ENOSPC) return status;
+        return {StatusKind::out_of_host_memory, ENOSPC, "ENOSPC: /dev/shm is full (HostDriverOptions::machine)"};
     }
     Status take_room(std::size_t bytes, HostPages& pages) noexcept override { return add(bytes, pages); }
     void give_back(const HostPages& pages) noexcept override {
         (void)SystemFiles::close_file(pages.file);
-        const Locked locked{folder_};
+        const Locked locked{SystemFiles::number_of(folder_)};
         std::size_t taken = 0;
         if (locked.status().ok()) (void)count(taken); // removes it, if nobody else has it
     }
@@ -171,37 +171,37 @@ private:
 
     /// Opens the folder and joins the machine there. False if it was removed meanwhile.
     bool join(const Facts& wanted, const std::string& name) {
-        const Locked locked{folder_};
+        const Locked locked{SystemFiles::number_of(folder_)};
         if (locked.removed() || locked.status().code == ENOENT) return false;
         const auto must = [&](const Status& status) {
             if (!status.ok()) unavailable({"HostDriver: cannot use ", path_, ": ", to_string(status)}, status);
         };
         must(locked.status());
-        machine_ = ::openat(folder_, "machine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (machine_ < 0) must(system_status(errno));
+        const int machine = ::openat(folder_.descriptor, "machine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        must(machine < 0 ? system_status(errno) : SystemFiles::opened(machine, false, machine_));
         try {
             std::size_t taken = 0;
             must(count(taken));
             Facts found;
-            if (taken == 0 && !SystemLocks::locked_by_another(machine_)) {
-                if (::pwrite(machine_, &wanted, sizeof wanted, 0) != sizeof wanted) must(system_status(errno));
-            } else if (::pread(machine_, &found, sizeof found, 0) != sizeof found || found.version != wanted.version) {
+            if (taken == 0 && !SystemLocks::locked_by_another(machine)) {
+                if (::pwrite(machine, &wanted, sizeof wanted, 0) != sizeof wanted) must(system_status(errno));
+            } else if (::pread(machine, &found, sizeof found, 0) != sizeof found || found.version != wanted.version) {
                 unavailable({"HostDriver: the machine ", in_quotes(name), " is in use by another version of memsaver"});
             } else if (found.capacity != wanted.capacity || found.granularity != wanted.granularity) {
                 misuse({"HostDriver: the machine ", in_quotes(name), " has ", in_bytes(found.capacity), " in units of ",
                         in_bytes(found.granularity), " as long as it is used, not ", in_bytes(wanted.capacity),
                         " in units of ", in_bytes(wanted.granularity)});
             }
-            must(SystemLocks::lock(machine_, F_RDLCK));
+            must(SystemLocks::lock(machine, F_RDLCK));
         } catch (...) {
-            (void)::close(machine_);
+            (void)SystemFiles::close_file(machine_);
             throw;
         }
         return true;
     }
     /// Counts what is taken, and removes what is nobody's. Requires the lock.
     Status count(std::size_t& taken) noexcept {
-        const int list = ::openat(folder_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        const int list = ::openat(folder_.descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR* const entries = list < 0 ? nullptr : ::fdopendir(list);
         if (entries == nullptr) {
             const int error = errno;
@@ -217,17 +217,18 @@ private:
     /// Removes the file of pages whose lock has ended. Returns its size, or 0.
     std::size_t size_if_held(const char* file) noexcept {
         struct stat found {};
-        const int other = ::openat(folder_, file, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (other < 0) return ::fstatat(folder_, file, &found, 0) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
+        const int other = ::openat(folder_.descriptor, file, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (other < 0)
+            return ::fstatat(folder_.descriptor, file, &found, 0) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
         const bool held = SystemLocks::locked_by_another(other);
-        if (!held) (void)::unlinkat(folder_, file, 0);
+        if (!held) (void)::unlinkat(folder_.descriptor, file, 0);
         const std::size_t bytes = held && ::fstat(other, &found) == 0 ? static_cast<std::size_t>(found.st_size) : 0;
         (void)::close(other);
         return bytes;
     }
     Status add(std::size_t bytes, HostPages& pages) noexcept {
         if (const Status status = SystemLimits::file_size(bytes); !status.ok()) return status;
-        const Locked locked{folder_};
+        const Locked locked{SystemFiles::number_of(folder_)};
         if (!locked.status().ok()) return locked.status();
         std::size_t taken = 0;
         if (const Status status = count(taken); !status.ok()) return status;
@@ -237,24 +238,24 @@ private:
         do { // a process with the same number in another container may have taken the name
             (void)std::snprintf(name.data(), name.size(), "p%ld-%llu", static_cast<long>(::getpid()),
                                 static_cast<unsigned long long>(next_++));
-            file = ::openat(folder_, name.data(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+            file = ::openat(folder_.descriptor, name.data(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         } while (file < 0 && errno == EEXIST);
         if (file < 0) return system_status(errno);
         if (SystemLocks::lock(file, F_WRLCK).ok() && ::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
             pages = {{}, 0, bytes};
             const Status status = SystemFiles::opened(file, false, pages.file);
-            if (!status.ok()) (void)::unlinkat(folder_, name.data(), 0);
+            if (!status.ok()) (void)::unlinkat(folder_.descriptor, name.data(), 0);
             return status;
         }
         const int error = errno;
-        (void)::unlinkat(folder_, name.data(), 0);
+        (void)::unlinkat(folder_.descriptor, name.data(), 0);
         (void)::close(file);
         return system_status(error);
     }
 
     std::string path_; // of the folder
-    int folder_ = -1;  // descriptors
-    int machine_ = -1;
+    FileRef folder_;
+    FileRef machine_;
     std::size_t capacity_;
     pid_t process_;
     std::uint64_t next_ = 0; // number of the next file

@@ -233,12 +233,13 @@ inline void Keeper::note(const Kept& kept, bool yes) {
 inline void Keeper::run() noexcept {
     std::vector<Link> links; // that have asked for nothing yet: one that is stopped keeps nobody waiting
     std::vector<pollfd> polled;
+    constexpr int look_again = 1'000; // the program may have closed all descriptors
     for (;;) {
         try {
             polled.assign({{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
             for (const Link& each : links) polled.push_back(each.polled());
-            (void)::poll(polled.data(), polled.size(), links.empty() ? -1 : links.front().milliseconds_left());
-            if (polled[0].revents != 0) return;
+            (void)::poll(polled.data(), polled.size(), links.empty() ? look_again : links.front().milliseconds_left());
+            if (polled[0].revents != 0 || stop_.get() < 0) return;
             for (std::size_t i = links.size(); i-- > 0;) {
                 if (polled[i + 2].revents == 0 && links[i].milliseconds_left() != 0) continue;
                 Link link = std::move(links[i]);

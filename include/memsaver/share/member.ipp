@@ -213,13 +213,14 @@ inline void ShareMemberCore::run() noexcept {
     constexpr int descriptors = 1000;
     if (const int high = ::fcntl(wake_.get(), F_DUPFD_CLOEXEC, descriptors); high >= 0) (void)::close(high);
     std::vector<pollfd> polled;
-    unsigned tries = 0; // without a leader, in a row
+    constexpr std::chrono::seconds look_again{1}; // nothing wakes it if the program has closed all descriptors
+    unsigned tries = 0;                           // without a leader, in a row
     for (;;) {
         try {
             connect();
             polled.clear();
             polled.push_back({wake_.get(), POLLIN, 0});
-            std::optional<Clock::time_point> until;
+            std::optional<Clock::time_point> until = Clock::now() + look_again;
             const auto sooner = [&](std::optional<Clock::time_point> other) {
                 if (other && (!until || *other < *until)) until = other;
             };

@@ -4,6 +4,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/driver/system.hpp"
 
 #include <array>
 #include <cstddef>
@@ -81,7 +82,7 @@ struct ShareMessage {
 };
 
 /// An open descriptor of a share. A forked child closes those of all shares at once: what it would keep are its
-/// parent's locks, sockets and pages.
+/// parent's locks, sockets and pages. One that the program has closed behind the share's back is -1 from then on.
 class ShareFd {
 public:
     ShareFd() noexcept = default;
@@ -91,22 +92,22 @@ public:
     /// Likewise for calls of a driver, which may wait for locks that other threads hold while they wait for a fork: one
     /// waits for a second at most.
     static ShareFd exported(FunctionRef<int()> open);
-    ShareFd(ShareFd&& other) noexcept : descriptor_{std::exchange(other.descriptor_, -1)}, forks_{other.forks_} {}
+    ShareFd(ShareFd&& other) noexcept : file_{std::exchange(other.file_, {})}, forks_{other.forks_} {}
     ShareFd& operator=(ShareFd&& other) noexcept {
-        std::swap(descriptor_, other.descriptor_);
+        std::swap(file_, other.file_);
         std::swap(forks_, other.forks_);
         return *this;
     }
     ~ShareFd() { reset(); }
 
-    [[nodiscard]] int get() const noexcept { return descriptor_; }
-    [[nodiscard]] explicit operator bool() const noexcept { return descriptor_ >= 0; }
+    [[nodiscard]] int get() const noexcept { return SystemFiles::number_of(file_); }
+    [[nodiscard]] explicit operator bool() const noexcept { return file_.descriptor >= 0; }
     void reset() noexcept;
 
 private:
     friend class ShareFds;
 
-    int descriptor_ = -1;
+    FileRef file_;
     unsigned forks_ = 0; // how often the process had been forked: in a child, the number may be another file's
 };
 

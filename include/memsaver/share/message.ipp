@@ -40,17 +40,16 @@ public:
     }
     [[nodiscard]] ShareFd add(int descriptor, const std::unique_lock<std::mutex>& /*held*/) noexcept {
         ShareFd added;
-        if (descriptor < 0) return added;
-        fds_.push_back(descriptor);
-        added.descriptor_ = descriptor;
+        if (descriptor < 0 || !SystemFiles::opened(descriptor, false, added.file_).ok()) return added;
+        fds_.push_back(added.file_);
         added.forks_ = forks_;
         return added;
     }
-    void close(int descriptor, unsigned forks) noexcept {
+    void close(const FileRef& file, unsigned forks) noexcept {
         const std::lock_guard lock{mutex_};
         if (forks != forks_) return; // closed in this child
-        std::erase(fds_, descriptor);
-        (void)::close(descriptor);
+        std::erase(fds_, file);
+        (void)SystemFiles::close_file(file);
     }
 
 private:
@@ -74,7 +73,7 @@ private:
             exporting_.unlock();
         else
             new (&exporting_) std::mutex; // its holder is not in this process
-        for (int& each : fds_) (void)::close(std::exchange(each, -1));
+        for (const FileRef& each : fds_) (void)SystemFiles::close_file(each);
         fds_.clear();
         forks_ += 1;
         mutex_.unlock();
@@ -83,7 +82,7 @@ private:
     std::mutex exporting_; // before the other one
     bool delayed_ = false; // whether the thread that forks has it
     std::mutex mutex_;
-    std::vector<int> fds_;
+    std::vector<FileRef> fds_;
     unsigned forks_ = 0;
 };
 
@@ -101,7 +100,7 @@ inline ShareFd ShareFd::exported(FunctionRef<int()> open) {
 }
 
 inline void ShareFd::reset() noexcept {
-    if (descriptor_ >= 0) ShareFds::all().close(std::exchange(descriptor_, -1), forks_);
+    if (file_.descriptor >= 0) ShareFds::all().close(std::exchange(file_, {}), forks_);
 }
 
 inline bool ShareMessage::sound(std::size_t received) const noexcept {
