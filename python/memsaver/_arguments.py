@@ -41,7 +41,7 @@ def names_of(tags: TagList) -> tuple[Any, int]:
 def native_of(handle: Any, attributes: Sequence[str], what: str) -> int:
     """Returns the driver handle of a stream or event object of another library."""
     if isinstance(handle, int):
-        return handle
+        return pointer_of(handle, f"{'an' if what == 'event' else 'a'} {what}")
     if what == "stream" and hasattr(handle, "__cuda_stream__"):
         return int(handle.__cuda_stream__()[1])
     for attribute in attributes:
@@ -115,7 +115,7 @@ def device_options_of(
         host_machine=None if host_machine is None else raw(host_machine, "host_machine"),
         peers=(c_int * len(peers))(*map(device_of, peers)),
         peer_count=len(peers),
-        cuda_library=None if cuda_library is None else os.fsencode(cuda_library),
+        cuda_library=None if cuda_library is None else raw(os.fsdecode(cuda_library), "cuda_library"),
     )
 
 

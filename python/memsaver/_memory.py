@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from memsaver import _callbacks
@@ -19,7 +20,7 @@ __all__ = ["Buffer", "DType", "View"]
 DType: TypeAlias = Any
 
 _nothing = ctypes.c_ubyte()
-_TYPE = re.compile(r"[<>|=][biufcV?](\d+)")
+_TYPE = re.compile(r"[<>|=][biufcV?]([1-9]\d*)")
 
 
 def _type_of(dtype: DType) -> tuple[str, int]:
@@ -55,7 +56,7 @@ class View:
     ) -> None:
         """`paused(pointer, bytes)`: whether any of these bytes are paused."""
         self.typestr, size = _type_of(dtype)
-        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.shape: tuple[int, ...] = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
         if any(extent < 0 for extent in self.shape):
             raise Misuse(f"invalid array shape {self.shape}")
         #: The address, an int.

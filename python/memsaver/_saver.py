@@ -732,7 +732,7 @@ class Saver:
         Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened or
         read, and `SourceChanged`. If the file could not be opened, nothing has changed.
         """
-        sizes = bytes_of(bytes, "a size"), os.fsencode(path), bytes_of(offset, "an offset")
+        sizes = bytes_of(bytes, "a size"), raw(os.fsdecode(path), "a path"), bytes_of(offset, "an offset")
         call(library().memsaver_load, self._handle, pointer_of(pointer), *sizes)
 
     def forget_backup(self, tags: TagList = None) -> None:

@@ -77,7 +77,7 @@ class Share:
             trusted=trusted,
             linger_ns=nanoseconds_of(linger),
             answer_within_ns=nanoseconds_of(answer_within),
-            folder=None if folder is None else os.fsencode(folder),
+            folder=None if folder is None else raw(os.fsdecode(folder), "a folder"),
         )
         where = device_options_of(device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library)
         call(library().memsaver_join_share, byref(where), byref(options), self._handle.out)
@@ -282,5 +282,6 @@ def _place_of(name: str, value: Any) -> tuple[int, int]:
         if not value.is_contiguous():
             raise Misuse(f"{name!r} is not contiguous: publish a contiguous copy in memory of the saver")
         return int(value.data_ptr()), int(value.numel()) * int(value.element_size())
-    pointer, size = value
-    return pointer_of(pointer), bytes_of(size, "a size")
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {type(value).__name__}")
+    return pointer_of(value[0]), bytes_of(value[1], "a size")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from memsaver import _abi
-from memsaver._library import bytes_of
+from memsaver._library import bytes_of, raw
 from memsaver.errors import Misuse
 
 __all__ = ["Discard", "FileBackup", "FileSource", "HostBackup", "Policy", "Zero"]
@@ -122,5 +122,5 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
     if isinstance(policy, HostBackup):
         to.storage = _one_of(policy.storage, _STORAGE, "storage")
     else:
-        to.kind, to.directory = 3, os.fsencode(policy.directory)
+        to.kind, to.directory = 3, raw(os.fsdecode(policy.directory), "a directory")
     return to

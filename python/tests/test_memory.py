@@ -80,6 +80,8 @@ def test_streams(saver: Saver, stream: Any) -> None:
 def test_what_is_no_stream(saver: Saver) -> None:
     with pytest.raises(TypeError, match="stream must be an address"):
         saver.allocate(1, "a", stream="0")
+    with pytest.raises(memsaver.Misuse, match="a stream cannot be"):  # ctypes would make it the default one
+        saver.allocate(1, "a", stream=1 << 64)
     pointer = saver.allocate(1, "a")
     with pytest.raises(memsaver.Misuse, match="stream= or idle=True"):
         saver.free(pointer, stream=0, idle=True)
@@ -119,6 +121,7 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
         assert array.ctypes.data == buffer.pointer
         array[:] = 7
         assert numpy.asarray(saver.view(buffer.pointer, (3, 4), dtype)).sum() == 84
+        assert numpy.asarray(saver.view(buffer.pointer, numpy.int64(12), dtype)).sum() == 84
         assert bytes(buffer.memory()[:4]) == numpy.float32(7).tobytes()
     assert saver.totals("a").blocks == 0
     with pytest.raises(memsaver.Misuse, match="freed"):

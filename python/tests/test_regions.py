@@ -87,3 +87,5 @@ def test_what_is_no_tag(saver: Saver) -> None:
         saver.region(b"a")  # type: ignore[arg-type]
     with pytest.raises(memsaver.Misuse, match="null character"):
         saver.region("a\0b")
+    with pytest.raises(memsaver.Misuse, match="null character"):
+        saver.arena("a", memsaver.FileBackup(directory="/tmp\0b"))

@@ -198,6 +198,8 @@ def test_what_cannot_be_published(place: Place) -> None:
             publish({"w": (w.pointer, 2000)})
         with pytest.raises(memsaver.Misuse, match="no range 'v'"):
             publish({"w": w}, copied="v")
+        with pytest.raises(TypeError, match="'w' must be an array of a saver"):
+            publish({"w": w.memory()})
         with pytest.raises(memsaver.Misuse, match="199 bytes"):
             publish({"w" * 200: w})
         with pytest.raises(memsaver.Misuse, match="not on the driver of this share"):
@@ -300,12 +302,14 @@ def test_tensors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
             share.publish("model", saver, "weights", {"w": Tensor(weight.array.T)})
         cached = saver.buffer(100, tag="weights")  # what a framework caches: it is told to let go
         saver._leavers.append(lambda of, ends: cached.free() if ends("weights") and not ends("other") else None)
-        share.publish("model", saver, "weights", {"w": weight})
+        empty = Tensor(numpy.zeros((0, 3)))
+        share.publish("model", saver, "weights", {"w": weight, "empty": empty})
         model = share.attach("model", saver)
         with pytest.raises(memsaver.Misuse, match="a saver on a GPU"):
             memsaver.torch.tensors(model, {"w": weight})
         saver._on_gpu = True
-        found = memsaver.torch.tensors(model, {"w": weight})
+        found = memsaver.torch.tensors(model, {"w": weight, "empty": empty})
+        assert found["empty"].array.shape == (0, 3)
         assert found["w"].array.tolist() == weight.array.tolist()
         assert found["w"].data_ptr() != weight.data_ptr()
         with pytest.raises(memsaver.Misuse, match="64 bytes"):
