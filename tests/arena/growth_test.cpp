@@ -9,15 +9,12 @@ constexpr std::size_t largest_extent = 1_GiB;
 
 /// An arena on a machine that is large because hardly any memory is touched, and the bytes of each handle that it
 /// created.
-class Growing {
-public:
+struct Growing {
     explicit Growing(std::size_t granularity) : driver{HostDriver{96_GiB, {.granularity = granularity}}} {
         driver.on_call([this](const CallRecord& made) {
             if (made.call == Call::create) taken.push_back(made.bytes);
         });
     }
-    Growing(const Growing&) = delete;
-    Growing& operator=(const Growing&) = delete;
     ~Growing() { driver.on_call({}); }
 
     const MachineDriver driver;

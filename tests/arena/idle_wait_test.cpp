@@ -91,8 +91,6 @@ TEST_CASE("every failing call of a wait is reported, and leaves no event open") 
             REQUIRE(driver.inner().open_stream(stream).ok());
             (void)arena.allocate(2_MiB);
         }
-        Fixture(const Fixture&) = delete;
-        Fixture& operator=(const Fixture&) = delete;
         ~Fixture() { CHECK(driver.inner().close_stream(stream).ok()); }
 
         Machine driver{HostDriver{64_MiB}};

@@ -206,8 +206,7 @@ TEST_CASE("an event sink that begins an operation on its arena within another ge
         TaggedArena arena{HostDriver{64_MiB}, "a", HostBackup{}, {.events = sink}};
         (void)arena.allocate(1_MiB);
         self = &arena;
-        (void)arena.pause();
-        (void)arena.resume();
+        pause_and_resume(arena);
         self = nullptr;
         return events == 2 && refused == 2;
     }));

@@ -12,8 +12,7 @@ static_assert(std::is_copy_constructible_v<Any> && std::is_copy_assignable_v<Any
 using Calls = std::vector<std::string>;
 
 /// Logs its calls. Cannot be moved.
-class LoggingSlot {
-public:
+struct LoggingSlot {
     explicit LoggingSlot(Calls& calls) : calls_{calls} {}
     LoggingSlot(LoggingSlot&&) = delete;
     ~LoggingSlot() { calls_.push_back("end"); }
@@ -45,8 +44,7 @@ struct Logging {
 static_assert(Backup<Logging>);
 
 /// Reports the resources that it could not free.
-class ClosingSlot : public LoggingSlot {
-public:
+struct ClosingSlot : LoggingSlot {
     using LoggingSlot::LoggingSlot;
     Status resumed() noexcept { return {StatusKind::other, 3, "resumed"}; }
     Status close() noexcept { return {StatusKind::other, 4, "close"}; }
@@ -61,8 +59,7 @@ struct Closing {
 static_assert(Backup<Closing>);
 
 /// Is given files to read.
-class ReadingSlot : public LoggingSlot {
-public:
+struct ReadingSlot : LoggingSlot {
     using LoggingSlot::LoggingSlot;
     static void load(const LiveBlock& block, std::size_t offset, const FileRange& from, const LiveSet& live) {
         CHECK(offset == 7);

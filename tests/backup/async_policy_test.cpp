@@ -14,8 +14,7 @@ PauseStep begin_pause(Core& core) { return {core, core.take_turn(), std::nullopt
 ResumeStep begin_resume(Core& core) { return {core, core.take_turn()}; }
 
 /// Counts unmaps, and unmaps during an incomplete save of their bytes.
-class UnmapWatch {
-public:
+struct UnmapWatch {
     UnmapWatch(const D& driver, std::shared_ptr<ManualCopies> copies) : driver_{driver} {
         driver_.on_call([this, copies = std::move(copies)](const CallRecord& made) {
             if (made.call != Call::unmap) return;
@@ -23,8 +22,6 @@ public:
             if (copies->under_way(Way::out, made.address, made.bytes)) ++early;
         });
     }
-    UnmapWatch(const UnmapWatch&) = delete;
-    UnmapWatch& operator=(const UnmapWatch&) = delete;
     ~UnmapWatch() { driver_.on_call({}); }
 
     std::atomic<int> unmaps{0};

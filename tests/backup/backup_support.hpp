@@ -46,8 +46,7 @@ std::string mapping_flags(const void* at);
 
 /// Records which files a driver writes to.
 template <class D>
-class FileWatch {
-public:
+struct FileWatch {
     explicit FileWatch(const FaultyDriver<D>& driver) : driver_{driver} {
         driver_.on_call([seen = seen_](const CallRecord& call) {
             if (call.call != Call::write_file) return;
@@ -55,8 +54,6 @@ public:
             seen->last = call.file.descriptor;
         });
     }
-    FileWatch(const FileWatch&) = delete;
-    FileWatch& operator=(const FileWatch&) = delete;
     ~FileWatch() { driver_.on_call({}); }
 
     [[nodiscard]] int descriptor() const {

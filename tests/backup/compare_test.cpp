@@ -6,8 +6,7 @@ namespace backup_compare_test {
 using namespace test;
 
 /// Bytes from location 0 on.
-class Kept final : public ByteStore {
-public:
+struct Kept final : ByteStore {
     explicit Kept(std::vector<std::byte> kept, Status answer = {}) : bytes{std::move(kept)}, status{answer} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }

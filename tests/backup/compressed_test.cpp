@@ -27,8 +27,7 @@ std::vector<unsigned char> noise(std::size_t count, std::uint64_t seed) {
 }
 
 /// The machine's own codec, with injectable failures.
-class WatchedCodec final : public Codec {
-public:
+struct WatchedCodec final : Codec {
     explicit WatchedCodec(const AnyDriver& driver) : codec_{codec_for(driver, Coding::halves)} {}
     Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override {
         return codec_->measure(bytes, chunks, sizes);
@@ -58,8 +57,7 @@ private:
 };
 
 /// Records where bytes are kept.
-class Seen final : public PieceObserver {
-public:
+struct Seen final : PieceObserver {
     void saved(const Unit& unit, const std::byte*) override {
         const std::lock_guard lock{mutex};
         units.push_back(unit);
@@ -429,8 +427,6 @@ struct SideBySide : DeviceAround {
     struct Books {
         Books() : begin{static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0))} {}
         ~Books() { (void)::munmap(begin, size); }
-        Books(const Books&) = delete;
-        Books& operator=(const Books&) = delete;
 
         static constexpr std::size_t size = 4_GiB;
         static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -505,8 +501,7 @@ TEST_CASE("HostBackup: bytes are moved out of one region of host memory at a tim
     REQUIRE(second.data() == first.data() + 1_MiB); // both are adjacent, there and here
     write_bytes(driver, first.data(), noise(1_MiB, 1));
     write_bytes(driver, second.data(), noise(1_MiB, 2));
-    saver.pause("tag");
-    saver.resume("tag");
+    pause_and_resume(saver, "tag");
     CHECK(read_bytes(driver, first.data(), 1_MiB) == noise(1_MiB, 1));
     CHECK(read_bytes(driver, second.data(), 1_MiB) == noise(1_MiB, 2));
 }

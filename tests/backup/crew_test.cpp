@@ -6,8 +6,7 @@ namespace backup_crew_test {
 using namespace test;
 
 /// Tasks wait until they are run, or are refused.
-class Engine final : public Executor {
-public:
+struct Engine final : Executor {
     void submit(std::function<void()> task) override {
         if (refuse_from-- == 0) {
             refuse_from = 0;
@@ -20,8 +19,7 @@ public:
 };
 
 /// An engine's own threads.
-class Pool final : public Executor {
-public:
+struct Pool final : Executor {
     ~Pool() override {
         for (std::thread& thread : threads_) thread.join();
     }

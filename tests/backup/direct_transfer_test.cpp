@@ -10,9 +10,8 @@ constexpr std::size_t bytes = 2 * part_bytes + 6912; // three parts, of which th
 struct Setup {
     Setup() : driver{late_machine()}, memory{driver, bytes} {
         memory.write(1);
-        for (std::size_t at = 0; at < bytes; at += part_bytes) {
+        for (std::size_t at = 0; at < bytes; at += part_bytes)
             cells.push_back(std::make_shared<HostCells>(driver, std::min(part_bytes, bytes - at)));
-        }
     }
     /// One piece for each part, which is pinned on its own, as the cells of a large mapping are.
     std::vector<Piece> pieces() const {
@@ -50,8 +49,7 @@ TEST_CASE("Direct transfer: an observer sees copied bytes while the rest is stil
             first->start();
             CHECK(first->wait().ok());
         }
-        class First final : public PieceObserver {
-        public:
+        struct First final : PieceObserver {
             explicit First(Faulty driver) : driver_{std::move(driver)} {}
             void saved(const Unit&, const std::byte*) override {
                 if (copies == 0) copies = driver_.calls(Call::copy_to_host) - before_;

@@ -139,8 +139,7 @@ TEST_CASE("disk space for a block that replaces a freed one is allocated again, 
     machine.driver.fail({.call = Call::allocate_file});
     CHECK_THROWS_AS((void)saver.pause("cold"), Error);
     CHECK(machine.driver.calls(Call::write_file) == written);
-    (void)saver.pause("cold");
-    (void)saver.resume("cold");
+    pause_and_resume(saver, "cold");
     CHECK(has_pattern(machine.driver, block, 4_MiB, 1));
 }
 } // namespace backup_file_backup_test

@@ -42,9 +42,8 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: loaded now and at every resume, and neve
         CHECK(paused.held_bytes == 0);
         CHECK(row_of(saver, "model").mapped_bytes == 0);
         saver.resume("model");
-        for (const auto& [block, wanted] : blocks) {
+        for (const auto& [block, wanted] : blocks)
             CHECK(read_bytes(machine.driver, block.data(), wanted.size()) == wanted);
-        }
     }
     check_books(saver, machine.driver);
 }
@@ -134,8 +133,7 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: many ranges of many files in one block; 
     load(3'050'000, 100'000, first, one, 5); // until it is loaded again
     CHECK(cycle() == saved);
     write_bytes(machine.driver, block.data() + 3'050'000, fresh);
-    saver.pause("model");
-    saver.resume("model");
+    pause_and_resume(saver, "model");
     check();
     saver.invalidate("model"); // all of it
     write_bytes(machine.driver, block.data(), is = pattern(size, 20));
@@ -148,8 +146,7 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: a block begins with the file that was lo
     const Buffer<unsigned char> block{model, 2_MiB};
     model.load(block.data() + 1_MiB, 1_MiB, one);
     model.load(block.data(), 1_MiB, two);
-    saver.pause("model");
-    saver.resume("model");
+    pause_and_resume(saver, "model");
     CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 2));
     CHECK(has_pattern(machine.driver, block.data() + 1_MiB, 1_MiB, 1));
 }
@@ -169,13 +166,11 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: blocks are allocated and freed" * on_mac
     saver.resume("model");
     blocks.erase(blocks.begin() + 4);
     add(200);
-    saver.pause("model");
-    saver.resume("model");
+    pause_and_resume(saver, "model");
     const std::size_t seeds[] = {0, 1, 3, 4, 6, 7, 100, 200};
     REQUIRE(blocks.size() == std::size(seeds));
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (std::size_t i = 0; i < blocks.size(); ++i)
         CHECK(read_bytes(machine.driver, blocks[i].data() + 1, 299'990) == part_of(bytes, seeds[i], 299'990));
-    }
     const std::size_t before = open_descriptors();
     for (std::size_t i = 0; i < 200; ++i) model.load(blocks[0].data(), 100, path, i);
     CHECK(open_descriptors() == before);
@@ -233,8 +228,7 @@ TEST_CASE("FileSource: a file that changed while its bytes were away is an error
     saver.resume("model", {.bytes = Discard{}});
     const std::string other = files.put("other", pattern(3_MiB, 2));
     model.load(block.data(), 3_MiB, other);
-    saver.pause("model");
-    saver.resume("model");
+    pause_and_resume(saver, "model");
     CHECK(has_pattern(machine.driver, block.data(), 3_MiB, 2));
 }
 
@@ -307,16 +301,14 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: write_backup takes bytes out of the file
     CHECK(std::memcmp(all.data(), is.data(), is.size()) == 0);
     saver.resume("model");
     CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
-    saver.pause("model");
-    saver.resume("model");
+    pause_and_resume(saver, "model");
     CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
 }
 
 TEST_CASE_FIXTURE(OnModel, "FileSource: room for bytes is not yet bytes that were saved") {
     const std::string path = files.put("model", pattern(4'000'000, 1));
     const Buffer<unsigned char> block{model, 4'000'000};
-    saver.pause("model");
-    saver.resume("model");
+    pause_and_resume(saver, "model");
     model.load(block.data() + 1'000'000, 2'000'000, path); // the kept bytes beside it are discarded
     saver.prepare("model");
     CHECK_THROWS_AS((void)saver.backup_view(block.data() + 999'999, 10), Misuse);
@@ -390,8 +382,7 @@ TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
     const Arena model = off.arena("model", FileSource{});
     const Buffer<unsigned char> block{model, 1 << 20};
     model.load(block.data() + 5, 70'000, path, 33);
-    off.pause("model");
-    off.resume("model");
+    pause_and_resume(off, "model");
     model.invalidate(block.data(), 1);
     CHECK(read_bytes(machine.driver, block.data() + 5, 70'000) == part_of(bytes, 33, 70'000));
     CHECK_THROWS_AS(model.load(block.data(), 0, path), Misuse);
@@ -455,8 +446,7 @@ TEST_CASE_FIXTURE(OnFiles,
                 const auto are = [&](const Bytes& some) { return std::memcmp(&now[at], &some[at], 4096) == 0; };
                 if (!are(old) && !are(fresh)) FAIL_CHECK(at);
             }
-            saver.pause("model");
-            saver.resume("model");
+            pause_and_resume(saver, "model");
             CHECK((read_bytes(machine.driver, block.data(), 6_MiB) == now || call == Call::copy_to_device));
             if (!threw) CHECK(now == fresh);
             model.load(block.data(), 6_MiB, first);
@@ -595,8 +585,7 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: loads, invalidations, pauses and dealloc
     }
     std::thread pausing{[&] {
         while (!stop) {
-            saver.pause("model");
-            saver.resume("model");
+            pause_and_resume(saver, "model");
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
     }};
@@ -651,8 +640,7 @@ TEST_CASE("FileSource: kept bytes whose pages cannot be pinned are restored besi
         std::memcpy(is.data() + 2'000'001, pattern(3_MiB, 1).data(), 3_MiB);
         if (prepared) saver.prepare("model");
         machine.driver.fail({.call = Call::pin_host, .lasting = Lasting::onwards});
-        saver.pause("model");
-        saver.resume("model");
+        pause_and_resume(saver, "model");
         machine.driver.heal();
         CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
     }

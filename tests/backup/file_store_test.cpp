@@ -20,9 +20,8 @@ TEST_CASE("FileStore: a view is a copy, of odd parts too, and outlives the file"
     CHECK(place.store.out(place.all(room), {})->wait().ok());
     BackupView view = place.store.view(room.location + 4099, 7001);
     CHECK(place.store.clear().ok());
-    for (std::size_t i = 0; i < 7001; ++i) {
+    for (std::size_t i = 0; i < 7001; ++i)
         REQUIRE(view.data()[i] == std::byte{static_cast<unsigned char>((i + 4099) / 100)});
-    }
     place.driver.fail({.call = Call::unmap_host}); // when the view is destroyed
     view = {};
     CHECK(place.driver.host_bytes() != 0);

@@ -26,8 +26,7 @@ std::vector<AnyPolicy> policies_once(const Set& set) {
 
 /// Blocks with new bytes, and a check that they are unchanged.
 template <class D>
-class Blocks {
-public:
+struct Blocks {
     Blocks(const D& driver, const Arena& arena, const std::vector<std::size_t>& sizes) : driver_{driver} {
         for (const std::size_t bytes : sizes) add(arena, bytes);
     }
@@ -118,8 +117,7 @@ TEST_CASE("backup: a large odd block" * on_quick) {
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {64_MiB + 1, 6912}};
         blocks.write(1);
-        (void)saver.pause("weights");
-        (void)saver.resume("weights");
+        pause_and_resume(saver, "weights");
         CHECK(blocks.whole());
     }
 }
@@ -184,8 +182,7 @@ TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machin
         blocks.write(9);
         later.write(90);
         saver.invalidate("weights");
-        (void)saver.pause("weights");
-        (void)saver.resume("weights");
+        pause_and_resume(saver, "weights");
         CHECK(blocks.whole());
         CHECK(later.whole());
         CHECK(latest.whole());
@@ -199,8 +196,7 @@ TEST_CASE("backup: another policy for a single pause" * on_machines) {
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
         blocks.write(1);
-        (void)saver.pause("weights");
-        (void)saver.resume("weights");
+        pause_and_resume(saver, "weights");
         CHECK(saver.pause("weights", {.bytes = Zero{}}).saved_bytes == 0);
         (void)saver.resume("weights");
         CHECK(all_are(machine.driver, blocks.at(1), 2_MiB + 1, 0));
@@ -288,8 +284,7 @@ TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
         blocks.write(1);
-        (void)saver.pause("frozen");
-        (void)saver.resume("frozen");
+        pause_and_resume(saver, "frozen");
         CHECK(saver.pause("frozen").saved_bytes == 0); // unchanged, including odd tails
         (void)saver.resume("frozen");
         write_bytes(machine.driver, static_cast<std::byte*>(blocks.at(1)) + 2_MiB, {0x77});
@@ -356,8 +351,7 @@ TEST_CASE("backup memory of freed blocks is reused, or released as a whole" * on
         for (std::uint64_t cycle = 0; cycle < 5; ++cycle) {
             Blocks blocks{machine.driver, arena, {3_MiB + 1, 2_MiB, 6912}};
             blocks.write(cycle);
-            (void)saver.pause("weights");
-            (void)saver.resume("weights");
+            pause_and_resume(saver, "weights");
             CHECK(blocks.whole());
             if (cycle == 0) most = machine.driver.host_bytes();
             CHECK(machine.driver.host_bytes() == most);
@@ -417,8 +411,7 @@ TEST_CASE("pins refused: slower, reported once, and the bytes are right" * on_ma
             for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
                 blocks.write(cycle);
                 saver.invalidate("weights");
-                (void)saver.pause("weights");
-                (void)saver.resume("weights");
+                pause_and_resume(saver, "weights");
                 CHECK(blocks.whole());
             }
             const bool host = keeper.name.rfind("pinned", 0) == 0;
@@ -441,8 +434,7 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
                 driver, saver.arena("weights", HostBackup{.threads = 2}), {limit == 66_MiB ? 70_MiB : 3_MiB, 6912}};
             for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
                 blocks.write(cycle);
-                (void)saver.pause("weights");
-                (void)saver.resume("weights");
+                pause_and_resume(saver, "weights");
                 CHECK(blocks.whole());
                 CHECK(host_of(driver).counts().pinned_bytes <= limit);
             }
@@ -473,8 +465,7 @@ TEST_CASE("pageable, file: pinned memory stays within the ring" * on_quick) {
         });
         blocks.write(1);
         most = 0;
-        (void)saver.pause("weights");
-        (void)saver.resume("weights");
+        pause_and_resume(saver, "weights");
         machine.driver.on_call({});
         CHECK(most > 0);
         CHECK(most <= 8_MiB);
@@ -483,8 +474,7 @@ TEST_CASE("pageable, file: pinned memory stays within the ring" * on_quick) {
 }
 
 /// A host with almost no available memory.
-class PoorHost : public DeviceAround {
-public:
+struct PoorHost : DeviceAround {
     using DeviceAround::DeviceAround;
     Status host_available(std::size_t& bytes) noexcept override {
         bytes = 3_MiB;
@@ -493,8 +483,7 @@ public:
 };
 
 /// A host with memory for the backup of one tag.
-class HostForOne : public DeviceAround {
-public:
+struct HostForOne : DeviceAround {
     HostForOne(AnyDriver inner, std::size_t room) : DeviceAround{std::move(inner)}, room_{room} {}
     Status host_available(std::size_t& bytes) noexcept override {
         bytes = room_ - std::min(room_, touched_.load());
@@ -625,8 +614,7 @@ TEST_CASE_FIXTURE(OnMachine, "a view outlives its host memory, and its saver" * 
 }
 
 /// An engine with one thread, which runs the tasks one after the other.
-class OneThread final : public Executor {
-public:
+struct OneThread final : Executor {
     ~OneThread() override {
         submit({});
         thread_.join();
@@ -714,8 +702,7 @@ TEST_CASE("progress ends at the total" * on_machines) {
 }
 
 /// An engine that runs each task synchronously.
-class AtOnce final : public Executor {
-public:
+struct AtOnce final : Executor {
     void submit(std::function<void()> task) override { task(); }
 };
 
@@ -809,8 +796,7 @@ TEST_CASE("blocks are allocated and freed by other threads while a tag is saved 
         }};
         for (int cycle = 0; cycle < 2; ++cycle) {
             saver.prepare("weights");
-            (void)saver.pause("weights");
-            (void)saver.resume("weights");
+            pause_and_resume(saver, "weights");
         }
         stop = true;
         other.join();

@@ -23,8 +23,7 @@ struct World {
         : size{bytes}, block{
                            saver.arena("weights", HostBackup{.threads = 2, .kernel_copies = options}).allocate(bytes)} {
         write_pattern(driver, block, size, 1);
-        (void)saver.pause("weights");
-        (void)saver.resume("weights");
+        pause_and_resume(saver, "weights");
         (void)driver.inner().copy_by_kernel(0, 0, 0, {});
         before = driver.calls(Call::copy_by_kernel);
     }
@@ -184,8 +183,7 @@ TEST_CASE("kernel copies: an engine that also clears memory is told from one tha
 
 TEST_CASE("kernel copies: the engines are used again once they are free") {
     World world{patient};
-    (void)world.saver.pause("weights");
-    (void)world.saver.resume("weights");
+    pause_and_resume(world.saver, "weights");
     CHECK(world.kernels() == 0);
     CHECK(world.whole());
     {
@@ -218,8 +216,7 @@ TEST_CASE("kernel copies: not if they are switched off, nor for few bytes, nor w
             saver.arena("weights", HostBackup{.threads = 2, .kernel_copies = by_kernel}).allocate(4_MiB);
         for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
             write_pattern(driver, block, 4_MiB, cycle);
-            (void)saver.pause("weights");
-            (void)saver.resume("weights");
+            pause_and_resume(saver, "weights");
             CHECK(has_pattern(driver, block, 4_MiB, cycle));
         }
     }
@@ -230,8 +227,7 @@ TEST_CASE("kernel copies: a transfer behind another one adopts its result") {
     World world{soon};
     void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = soon}).allocate(8_MiB);
     write_pattern(world.driver, more, 8_MiB, 5);
-    (void)world.saver.pause("more");
-    (void)world.saver.resume("more");
+    pause_and_resume(world.saver, "more");
     (void)world.saver.pause({"weights", "more"});
     REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
     const std::uint64_t queries = world.driver.calls(Call::query);

@@ -153,15 +153,13 @@ TEST_CASE("PeerBackup: Refresh::once with a check finds undeclared changes") {
     void* const block =
         saver.arena("frozen", PeerBackup{.peer = peer, .refresh = Refresh::once, .check = true}).allocate(3_MiB);
     write_pattern(driver, block, 3_MiB, 1);
-    saver.pause("frozen");
-    saver.resume("frozen");
+    pause_and_resume(saver, "frozen");
     CHECK_NOTHROW(saver.pause("frozen"));
     saver.resume("frozen");
     write_pattern(driver, block, 3_MiB, 2);
     CHECK_THROWS_AS(saver.pause("frozen"), Misuse);
     saver.invalidate("frozen");
-    saver.pause("frozen");
-    saver.resume("frozen");
+    pause_and_resume(saver, "frozen");
     CHECK(has_pattern(driver, block, 3_MiB, 2));
 }
 
@@ -248,8 +246,7 @@ TEST_CASE("PeerBackup: each call on the peer fails in turn, and no byte is lost 
             peer.fail({.call = call, .nth = nth});
             for (int round = 0; round < 2; ++round) {
                 try {
-                    saver->pause("parked");
-                    saver->resume("parked");
+                    pause_and_resume(*saver, "parked");
                 } catch (const Error&) { // the next round continues
                 }
             }

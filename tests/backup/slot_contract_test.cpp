@@ -16,8 +16,6 @@ struct Kept {
         driver.heal();
         CHECK(slot->close().ok());
     }
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
 
     [[nodiscard]] Range first() const { return {memory.address(), 256}; }
     [[nodiscard]] Range second() const { return {memory.address() + 256, bytes - 256}; }

@@ -6,8 +6,7 @@ namespace backup_staged_transfer_test {
 using namespace transfer_test;
 
 /// Stores multiples of the alignment; fails on request.
-class Shelf final : public ByteStore {
-public:
+struct Shelf final : ByteStore {
     static constexpr std::size_t page = 4096;
 
     explicit Shelf(std::size_t room) : bytes_(room) {}
@@ -69,8 +68,7 @@ struct Setup {
 };
 
 /// Runs tasks on request.
-class Engine final : public Executor {
-public:
+struct Engine final : Executor {
     void submit(std::function<void()> task) override { tasks.push_back(std::move(task)); }
     std::vector<std::function<void()>> tasks;
 };

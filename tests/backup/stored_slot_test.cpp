@@ -6,8 +6,7 @@ namespace backup_stored_slot_test {
 using namespace test;
 
 /// Moves nothing: all has arrived, or the transfer fails, at once.
-class Done final : public Transfer::Way {
-public:
+struct Done final : Transfer::Way {
     explicit Done(Status status) : status_{status} {}
     std::size_t start(Transfer& transfer) override {
         status_.ok() ? transfer.arrived(0) : transfer.fail(status_);

@@ -16,8 +16,7 @@ struct Log {
     std::vector<Range> followed;
 };
 
-class Work final : public Ticket::Work {
-public:
+struct Work final : Ticket::Work {
     explicit Work(Log& log) : log_{log} {}
     ~Work() override { ++log_.ends; }
     Status query(bool& done) noexcept override {
@@ -69,8 +68,7 @@ TEST_CASE("Ticket: queries its work") {
 }
 
 /// Work that implements only what it must.
-class WaitOnly final : public Ticket::Work {
-public:
+struct WaitOnly final : Ticket::Work {
     explicit WaitOnly(int& waits, bool throws = false) : waits_{waits}, throws_{throws} {}
     Status wait() override {
         ++waits_;

@@ -20,13 +20,10 @@ using namespace memsaver::detail;
 using Faulty = FaultyDriver<HostDriver>;
 
 /// A driver's plain memory.
-class PlainBytes {
-public:
+struct PlainBytes {
     PlainBytes(const Faulty& driver, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
         REQUIRE(driver_.allocate_plain(bytes, address_).ok());
     }
-    PlainBytes(const PlainBytes&) = delete;
-    PlainBytes& operator=(const PlainBytes&) = delete;
     ~PlainBytes() { CHECK(driver_.free_plain(address_).ok()); }
 
     [[nodiscard]] Address address() const { return address_; }
@@ -49,8 +46,7 @@ inline void check_clean(const Faulty& driver) {
 }
 
 /// Records the largest reported number of bytes.
-class Done {
-public:
+struct Done {
     [[nodiscard]] ProgressSink sink() {
         return [most = most_](std::size_t done, std::size_t total) {
             std::size_t before = most->load();

@@ -7,8 +7,7 @@ using namespace test;
 
 /// Flips a bit of one kept byte, wherever it is; a second call restores it.
 template <class D>
-class Corruption {
-public:
+struct Corruption {
     Corruption(MemorySaver<FaultyDriver<D>>& saver, const FileWatch<D>& watch) : saver_{saver}, watch_{watch} {}
 
     void turn(const void* at, bool in_file) {
@@ -84,8 +83,7 @@ TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right"
         CHECK(has_pattern(machine.driver, large, 2_MiB + 1, 2));
         // New bytes have new checksums.
         write_pattern(machine.driver, large, 2_MiB + 1, 4);
-        (void)saver.pause("weights");
-        (void)saver.resume("weights");
+        pause_and_resume(saver, "weights");
         CHECK(has_pattern(machine.driver, large, 2_MiB + 1, 4));
     }
 }

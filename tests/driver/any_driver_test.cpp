@@ -7,8 +7,7 @@ using namespace test;
 using Faulty = FaultyDriver<Gullible>;
 
 /// The calls that a machine must have, and no others.
-class PoorMachine final : public Device {
-public:
+struct PoorMachine final : Device {
     [[nodiscard]] int device() const noexcept override { return 2; }
     [[nodiscard]] std::string name() const override { return "poor"; }
 
@@ -47,8 +46,7 @@ private:
 };
 
 /// Answers what is not a call in a way of its own.
-class TalkativeMachine final : public DeviceAround {
-public:
+struct TalkativeMachine final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status identity(std::string& text) const noexcept override { return text = "GPU-7", Status{}; }
     [[nodiscard]] Neighbours* neighbours() noexcept override { return &neighbours_; }
@@ -70,9 +68,8 @@ TEST_CASE("every call passes through each layer with its arguments, and its resu
     const OneOfEach expected = one_of_each(direct);
     CHECK(expected.failed.empty());
     CHECK(direct.calls() == calls_of_each);
-    for (std::size_t i = 0; i < call_kinds; ++i) {
+    for (std::size_t i = 0; i < call_kinds; ++i)
         CHECK_MESSAGE(direct.calls(static_cast<Call>(i)) > 0, call_name(static_cast<Call>(i)));
-    }
     const Faulty inside{Gullible{}};
     const AnyDriver any{std::make_shared<DeviceAround>(inside)};
     const OneOfEach made = one_of_each(any);

@@ -5,11 +5,8 @@ namespace driver_attic_test {
 using namespace test;
 
 /// `close` fails a few times.
-class Stubborn final : public Closable {
-public:
+struct Stubborn final : Closable {
     Stubborn(int failures, int& alive) : failures_{failures}, alive_{alive} { ++alive_; }
-    Stubborn(const Stubborn&) = delete;
-    Stubborn& operator=(const Stubborn&) = delete;
     ~Stubborn() override { --alive_; }
     Status close() noexcept override { return failures_-- > 0 ? Status{StatusKind::other, 7, "stubborn"} : Status{}; }
 

@@ -48,8 +48,6 @@ struct Stub {
     StubThread& thread = *stub_symbol<StubThread*()>("memsaver_stub_thread")();
 
     Stub() { state.reset(); }
-    Stub(const Stub&) = delete;
-    Stub& operator=(const Stub&) = delete;
     ~Stub() { state.reset(); }
 
     CudaDriver driver(int device = 0, CudaDriverOptions options = {}) const {

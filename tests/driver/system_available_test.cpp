@@ -4,8 +4,7 @@ namespace driver_system_available_test {
 using namespace test;
 
 /// The system's files, simulated by a test.
-class FakeSystem {
-public:
+struct FakeSystem {
     void write(const std::string& file, const std::string& text) const {
         const std::filesystem::path path = root_ + file;
         std::filesystem::create_directories(path.parent_path());

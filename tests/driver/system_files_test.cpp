@@ -21,8 +21,6 @@ struct Bytes {
         data = static_cast<unsigned char*>(pages);
         for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<unsigned char>(first + i / 7);
     }
-    Bytes(const Bytes&) = delete;
-    Bytes& operator=(const Bytes&) = delete;
     ~Bytes() { CHECK(SystemPages::unmap_host(data, bytes).ok()); }
     unsigned char* data = nullptr;
     std::size_t bytes;
@@ -63,8 +61,7 @@ bool with_mount(const char* type, const char* options, const Body& body) {
 }
 
 /// A limit on the size of files, without its signal.
-class FileSizeLimit {
-public:
+struct FileSizeLimit {
     explicit FileSizeLimit(std::size_t bytes) {
         handler_ = std::signal(SIGXFSZ, SIG_IGN);
         REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
@@ -72,8 +69,6 @@ public:
         limit.rlim_cur = bytes;
         REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
     }
-    FileSizeLimit(const FileSizeLimit&) = delete;
-    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
     ~FileSizeLimit() {
         (void)::setrlimit(RLIMIT_FSIZE, &before_);
         (void)std::signal(SIGXFSZ, handler_);

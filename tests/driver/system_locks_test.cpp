@@ -12,8 +12,6 @@ struct File {
         REQUIRE(descriptor >= 0);
     }
     ~File() { (void)::close(descriptor); }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
 
     int descriptor;
 };

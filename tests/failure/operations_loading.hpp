@@ -8,8 +8,7 @@
 namespace test {
 
 /// A file whose bytes differ in one place from those that the block loaded from it should have.
-class SweptFile {
-public:
+struct SweptFile {
     static constexpr std::size_t bytes = 37'500;
     static constexpr std::size_t offset = 777;
     static constexpr std::uint64_t seed = 1250;
@@ -30,11 +29,8 @@ public:
 
     [[nodiscard]] std::string path(const std::string& which) const { return files_.path(which); }
     /// Moves a file away as long as it lives.
-    class Away {
-    public:
+    struct Away {
         explicit Away(std::string path) : path_{std::move(path)} { std::filesystem::rename(path_, path_ + ".away"); }
-        Away(const Away&) = delete;
-        Away& operator=(const Away&) = delete;
         ~Away() {
             std::error_code ignored;
             std::filesystem::rename(path_ + ".away", path_, ignored);

@@ -10,8 +10,7 @@ constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory, St
 constexpr Lasting lastings[] = {Lasting::once, Lasting::onwards};
 
 /// One sample of two failures.
-class Pair {
-public:
+struct Pair {
     explicit Pair(std::uint64_t seed) : random_{seed} {}
 
     /// Returns the number of failed calls.

@@ -9,8 +9,7 @@ namespace test {
 /// A small host machine that maps host pages lazily, because a sweep maps and unmaps them more often than anything else
 /// and hardly touches them. The pages begin a little before a boundary of the cells in which they are pinned, so that
 /// small backups have several cells.
-class ThriftyMachine : public DeviceAround {
-public:
+struct ThriftyMachine : DeviceAround {
     using DeviceAround::DeviceAround;
 
     Status map_host(std::size_t bytes, void*& pages) noexcept override {
@@ -108,8 +107,7 @@ inline std::vector<SweptPolicy> some_policies(unsigned threads, std::initializer
 }
 
 /// Stands for an engine's thread pool.
-class ThreadPool final : public Executor {
-public:
+struct ThreadPool final : Executor {
     enum class Way : unsigned char { at_once, never, refuses };
     explicit ThreadPool(Way way) : way_{way} {}
     void submit(std::function<void()> task) override {

@@ -21,8 +21,7 @@ struct Setting {
 
 /// A saver whose tag "swept" has the policy under test and is the target of operations. "beside" is active, "away" is
 /// paused, and both keep their bytes; a plain block belongs to no tag. Calls to `driver` fail, calls to `well` do not.
-class Populated {
-public:
+struct Populated {
     struct Block {
         void* at = nullptr;
         std::size_t bytes = 0;
@@ -67,8 +66,6 @@ public:
         write(plain, 5000, 9);
         prepare(*this);
     }
-    Populated(const Populated&) = delete;
-    Populated& operator=(const Populated&) = delete;
     ~Populated() = default;
 
     // --- Building blocks of operations; the model is updated once they have succeeded ---

@@ -82,11 +82,8 @@ inline void verify_lost(Populated& world, const SweepPoint& point, const Operati
 }
 
 /// Counts the points that a sweep tried, and prints the number when destroyed.
-class Points {
-public:
+struct Points {
     explicit Points(std::string what) : what_{std::move(what)} {}
-    Points(const Points&) = delete;
-    Points& operator=(const Points&) = delete;
     ~Points() { MESSAGE(what_ << ": " << tried_ << " points"); }
     void add(std::uint64_t points) { tried_ += points; }
 

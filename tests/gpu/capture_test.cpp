@@ -9,15 +9,12 @@ namespace gpu_capture_test {
 using namespace gpu_test;
 
 /// A capture by the program on its first stream, with one kernel in it.
-class Recording {
-public:
+struct Recording {
     Recording(Program& program, CUstreamCaptureMode mode, void* data, std::uint32_t count)
         : program_{program}, data_{data}, count_{count} {
         must(program_.native.begin_capture(program_.stream, mode), "cuStreamBeginCapture");
         program_.add_one(program_.stream, data_, count_);
     }
-    Recording(const Recording&) = delete;
-    Recording& operator=(const Recording&) = delete;
     ~Recording() {
         CUgraph graph = nullptr;
         if (open_ && program_.native.end_capture(program_.stream, &graph) == CUDA_SUCCESS) {
@@ -289,8 +286,7 @@ TEST_CASE("the driver's own captures: a graph made through CudaDriver replays af
         program.add_one(program.stream, data.data(), 1 << 20);
         (void)saver.arena("meanwhile").allocate(64_MiB);
         REQUIRE(driver.end_capture(program.stream, graph).ok());
-        saver.pause();
-        saver.resume();
+        test::pause_and_resume(saver);
         REQUIRE(driver.launch(graph, program.stream).ok());
         CHECK(program.read(data.data(), 1 << 20) == std::vector<std::uint32_t>(1 << 20, 1));
         REQUIRE(driver.close_graph(graph).ok());

@@ -57,8 +57,7 @@ struct Sharing {
 };
 
 /// Another mapping of exported pages, as in an importing process.
-class Imported {
-public:
+struct Imported {
     Imported(const Sharing& calls, const CudaDriver& driver, int descriptor, std::size_t bytes)
         : driver_{driver}, bytes_{bytes} {
         CUmemGenericAllocationHandle handle = 0;
@@ -70,8 +69,6 @@ public:
         REQUIRE(driver_.map(address_, bytes_, handle_).ok());
         REQUIRE(driver_.allow_access(address_, bytes_).ok());
     }
-    Imported(const Imported&) = delete;
-    Imported& operator=(const Imported&) = delete;
     ~Imported() {
         CHECK(driver_.unmap(address_, bytes_).ok());
         CHECK(driver_.release(handle_).ok());
@@ -92,8 +89,7 @@ void check_cycles(const D& driver, MemorySaver<D>& saver, void* block, std::size
     for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
         CAPTURE(cycle);
         test::write_pattern(driver, block, bytes, cycle);
-        saver.pause();
-        saver.resume();
+        test::pause_and_resume(saver);
         CHECK(test::has_pattern(driver, block, bytes, cycle));
     }
 }

@@ -117,8 +117,7 @@ inline void must(CUresult result, const char* what) {
 
 /// A program on one GPU: its context is current on this thread as long as it lives; the kernels are loaded and have run
 /// once, because the first launch of a kernel may wait for the device.
-class Program {
-public:
+struct Program {
     explicit Program(int device = 0) {
         must(native.ctx_get(&before_), "cuCtxGetCurrent");
         must(native.device_get(&device_, device), "cuDeviceGet");
@@ -137,8 +136,6 @@ public:
         add_one(stream, gate_, 0);
         must(native.ctx_synchronize(), "cuCtxSynchronize");
     }
-    Program(const Program&) = delete;
-    Program& operator=(const Program&) = delete;
     ~Program() {
         set(1);
         (void)native.ctx_set(context_);
@@ -227,11 +224,8 @@ private:
 
 /// Asserts at its end that everything was released and no call was invalid. Construct it before the users of the
 /// driver.
-class Ledgered {
-public:
+struct Ledgered {
     explicit Ledgered(int device = 0) : driver{CudaDriver{device}} {}
-    Ledgered(const Ledgered&) = delete;
-    Ledgered& operator=(const Ledgered&) = delete;
     ~Ledgered() {
         driver.on_call({});
         CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());

@@ -8,16 +8,13 @@ namespace gpu_link_test {
 using namespace gpu_test;
 
 /// A file of this process, removed with it.
-class File {
-public:
+struct File {
     explicit File(const std::vector<unsigned char>& bytes)
         : path_{"/tmp/memsaver_gpu_link_" + std::to_string(::getpid())} {
         std::ofstream out{path_, std::ios::binary};
         out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
         REQUIRE(out.flush().good());
     }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
     ~File() { (void)std::remove(path_.c_str()); }
     [[nodiscard]] const std::string& path() const { return path_; }
 

@@ -29,8 +29,6 @@ struct Folder {
     std::filesystem::path path =
         std::filesystem::temp_directory_path() / ("memsaver-gpu-end-" + std::to_string(::getpid()));
     Folder() { std::filesystem::create_directory(path); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
     ~Folder() { std::filesystem::remove_all(path); }
 };
 
@@ -104,9 +102,7 @@ TEST_CASE("fork: calls of the child are refused, and the parent is unharmed") { 
     saver.pause();
     CHECK(books.driver.handle_bytes() == 0);
     saver.resume();
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-        CHECK(test::has_pattern(books.driver, blocks[i], bytes, 10 + i));
-    }
+    for (std::size_t i = 0; i < blocks.size(); ++i) CHECK(test::has_pattern(books.driver, blocks[i], bytes, 10 + i));
     program.add_one(program.stream, blocks[0], 1000);
     program.synchronize(); // the context is valid
     saver.close();

@@ -7,13 +7,10 @@ namespace gpu_transfer_test {
 using namespace gpu_test;
 
 /// A driver's plain memory.
-class PlainBytes {
-public:
+struct PlainBytes {
     PlainBytes(const Watched& driver, std::size_t bytes) : driver_{driver} {
         REQUIRE(driver_.allocate_plain(bytes, address_).ok());
     }
-    PlainBytes(const PlainBytes&) = delete;
-    PlainBytes& operator=(const PlainBytes&) = delete;
     ~PlainBytes() { CHECK(driver_.free_plain(address_).ok()); }
     [[nodiscard]] Address address() const { return address_; }
 
@@ -23,8 +20,7 @@ private:
 };
 
 /// As long as it lives, copies to `from` and to all later addresses wait for the program's gate.
-class Held {
-public:
+struct Held {
     Held(const Watched& driver, Program& program, StreamRef lane, Address from) : driver_{driver}, program_{program} {
         program_.shut_gate();
         driver_.on_call(
@@ -33,8 +29,6 @@ public:
                 program.hold(native(lane));
             });
     }
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
     ~Held() {
         driver_.on_call({});
         program_.open_gate();
@@ -117,8 +111,7 @@ std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes
 }
 
 /// A store in ordinary memory.
-class Shelf final : public ByteStore {
-public:
+struct Shelf final : ByteStore {
     explicit Shelf(std::size_t room) : bytes_(room) {}
     [[nodiscard]] std::size_t alignment() const noexcept override { return 4096; }
     Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {

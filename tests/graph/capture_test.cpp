@@ -58,8 +58,7 @@ TEST_CASE("close inside a capture is refused as a pause is, on this thread and o
                 std::thread{refused}.join();
             });
             CHECK(saver.owns(block));
-            (void)saver.pause("graph");
-            (void)saver.resume("graph");
+            pause_and_resume(saver, "graph");
             saver.deallocate(block);
         }
         saver.close();
@@ -89,8 +88,7 @@ TEST_CASE_FIXTURE(OnSaver, "bytes that only the capture wrote survive by default
         capture(saver, "discarded", stream, {.policy = Discard{.poison = static_cast<unsigned char>(0xDD)}}, body);
     CHECK(read(kept) == pattern(bytes, 7));
     CHECK(read(discarded) == pattern(bytes, 7));
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     CHECK(read(kept) == pattern(bytes, 7));
     CHECK(read(discarded) == std::vector<unsigned char>(bytes, 0xDD));
 }
@@ -167,8 +165,7 @@ TEST_CASE_FIXTURE(OnSaver, "a capture that is broken by a wait says so, and leav
     CHECK(machine.driver.drain().ok());
     const Graph graph = capture(saver, "graph", stream, [] {});
     replay(machine.driver, graph, stream);
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
 }
 
 TEST_CASE("while a capture is open pauses are refused, and it stays whole" * on_machines) {
@@ -293,8 +290,7 @@ TEST_CASE("switched off, the same program runs" * on_machines) {
             CHECK(row_of(off, "graph").blocks == 1);
             CHECK(row_of(off, "graph").used_bytes == 1_MiB);
             check_books(off, machine.driver);
-            (void)off.pause();
-            (void)off.resume();
+            pause_and_resume(off);
             replay(machine.driver, graph, stream);
             CHECK(all_are(machine.driver, block, 1_MiB, 1));
             CHECK(machine.driver.plain_bytes() == 3_MiB); // a replay writes to freed memory

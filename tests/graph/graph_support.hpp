@@ -9,15 +9,12 @@ inline constexpr CaptureMode capture_modes[] = {CaptureMode::global, CaptureMode
 
 /// Host memory that a graph copies to.
 template <class D>
-class Outbox {
-public:
+struct Outbox {
     Outbox(const D& driver, std::size_t bytes) : driver_{driver}, bytes_{bytes} {
         REQUIRE(driver_.map_host(bytes_, pages_).ok());
         REQUIRE(driver_.populate_host(pages_, bytes_).ok());
         REQUIRE(driver_.pin_host(pages_, bytes_).ok());
     }
-    Outbox(const Outbox&) = delete;
-    Outbox& operator=(const Outbox&) = delete;
     ~Outbox() {
         CHECK(driver_.unpin_host(pages_).ok());
         CHECK(driver_.unmap_host(pages_, bytes_).ok());

@@ -138,8 +138,7 @@ TEST_CASE_FIXTURE(OnSaver, "blocks that a body frees stay with the graph until i
     CHECK(has(used, idle));
     for (void* const block : kept) CHECK(!has(used, block));
     (void)saver.trim();
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     used = in_use();
     for (void* const block : kept) CHECK(!has(used, block));
 
@@ -218,8 +217,7 @@ TEST_CASE("updating: the graph does what the new body does, in the same tag" * o
         };
         CHECK_THROWS_AS(graph.update(stream, broken), std::runtime_error);
         CHECK(!stream.capturing());
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         replay(machine.driver, graph, stream);
         CHECK(all_are(machine.driver, block, 1_MiB, 3)); // unchanged
 
@@ -323,8 +321,7 @@ TEST_CASE("a pool of workspaces that ends in a body stays with the graph" * on_m
             check_books(saver, machine.driver);
         };
         still_its(1);
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         still_its(1);
         graph.update(stream, [&] { body(3); });
         still_its(3);

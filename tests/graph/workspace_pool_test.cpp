@@ -65,9 +65,7 @@ TEST_CASE_FIXTURE(OnSaver,
         CHECK(workspaces.get("grows", bytes) == first);
         CHECK(workspaces.stats().mapped_bytes == align_up(bytes, 2_MiB));
         CHECK(has_pattern(machine.driver, first, 3_MiB, 1));
-        for (void* const other : others) {
-            CHECK((other < first || other >= at(first, 64_MiB)));
-        }
+        for (void* const other : others) CHECK((other < first || other >= at(first, 64_MiB)));
         check_books(saver, machine.driver);
     }
     write_pattern(machine.driver, first, 64_MiB, 2);
@@ -469,8 +467,7 @@ TEST_CASE("inside a capture a workspace is made, grows and is zeroed, and replay
             REQUIRE(machine.driver.launch(graph, stream).ok());
             CHECK(machine.driver.drain().ok());
             CHECK(all_are(machine.driver, a, 4_MiB, 0));
-            (void)saver.pause();
-            (void)saver.resume();
+            pause_and_resume(saver);
         }
         CHECK(machine.driver.close_graph(graph).ok());
     }

@@ -39,8 +39,7 @@ TEST_CASE("pages that a failed growth could not release do no harm once they can
             CHECK(world.pool->get("a", 12_MiB) == world.address);
             CHECK(row_of(*world.saver, "workspace").held_bytes == 0);
         }
-        (void)world.saver->pause();
-        (void)world.saver->resume();
+        pause_and_resume(*world.saver);
         check_books(*world.saver, world.driver);
         {
             const Arena arena = world.saver->arena("workspace");

@@ -42,8 +42,7 @@ struct Snapshot {
     std::vector<std::size_t> sums;
 };
 
-class Model {
-public:
+struct Model {
     enum class What : unsigned char { absent, free, taken };
     struct Taken {
         std::size_t bytes = 0;
@@ -145,8 +144,7 @@ private:
 };
 
 /// Random operations on an allocator and on its model. `act(call)` runs each call that may throw.
-class Walk {
-public:
+struct Walk {
     static constexpr std::size_t granule = 16; // units
     static constexpr std::size_t granules = 24;
 

@@ -128,9 +128,7 @@ TEST_CASE("DeferredFrees: each stream's marks are queried up to the first that h
     Fixture f;
     const HeldStream one{f.driver};
     const HeldStream two{f.driver};
-    for (Address i = 1; i <= 100; ++i) {
-        f.after_stream(i * 0x10000, 0x10000, i % 2 == 0 ? one.get() : two.get());
-    }
+    for (Address i = 1; i <= 100; ++i) f.after_stream(i * 0x10000, 0x10000, i % 2 == 0 ? one.get() : two.get());
     const auto queries = [&] {
         const std::uint64_t before = f.driver.calls(Call::query);
         const std::size_t count = f.collected(99).size();
@@ -295,9 +293,7 @@ TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave n
     const auto any = [](Range) { return true; };
     for (Address i = 1; i <= 10; ++i) f.after_stream(i << 20U, i << 12U, work.get());
     for (int step = 0; step < 1000; ++step) {
-        for (Address i = 1; i <= 8; ++i) {
-            REQUIRE(f.deferred.take(work.get(), i << 12U, any) == i << 20U);
-        }
+        for (Address i = 1; i <= 8; ++i) REQUIRE(f.deferred.take(work.get(), i << 12U, any) == i << 20U);
         for (Address i = 1; i <= 8; ++i) f.after_stream(i << 20U, i << 12U, work.get());
     }
     CHECK(f.driver.outstanding().events <= 17); // not 8,000

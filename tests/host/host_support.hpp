@@ -78,8 +78,7 @@ inline bool passed(const HostDriver& driver, EventRef event) {
 }
 
 /// A gate at which kernels wait until the test opens it.
-class Turnstile {
-public:
+struct Turnstile {
     void open() {
         const std::lock_guard lock{mutex_};
         open_ = true;

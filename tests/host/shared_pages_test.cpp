@@ -77,8 +77,6 @@ struct Shared {
 struct Line {
     Line() { REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0); }
     ~Line() { close(0), close(1); }
-    Line(const Line&) = delete;
-    Line& operator=(const Line&) = delete;
 
     void close(int end) {
         if (ends[end] >= 0) (void)::close(std::exchange(ends[end], -1));

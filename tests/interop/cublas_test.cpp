@@ -63,8 +63,7 @@ TEST_CASE("cuBLAS works in the tag's memory, whoever sets its stream") {
             CHECK(used_by(guard) == guard.workspace());
             CHECK(guard.handle() == &blas);
             void* const before = guard.workspace();
-            (void)saver.pause();
-            (void)saver.resume();
+            pause_and_resume(saver);
             CHECK(used_by(guard) == before);
             const Guard moved{std::move(guard)};
             CHECK(used_by(moved) == before);

@@ -58,8 +58,7 @@ TEST_CASE_FIXTURE(OnMachine, "after a pause the pools are trimmed, and the bytes
 
     leave_in(machine.driver, {}, 4_MiB);
     trim = Hook{}; // both have ended
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     CHECK(told.of_pools.size() == 2);
     CHECK(machine.driver.inner().trim_pool({}, 0).ok());
     CHECK(told.ignored.empty());
@@ -148,8 +147,7 @@ TEST_CASE("switched off, hooks are accepted and none runs; a hook that ends afte
         (void)saver.arena("tag").allocate(2_MiB);
         late = saver.after_pause(trim_cuda_pools);
         leave_in(machine.driver, {}, 4_MiB);
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         CHECK(host_of(machine.driver).counts().held_bytes == 6_MiB);
         CHECK(machine.driver.inner().trim_pool({}, 0).ok());
     }

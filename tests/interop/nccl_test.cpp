@@ -9,8 +9,7 @@ using namespace test;
 using Calls = std::vector<std::string>;
 
 /// Resets the stub and uses it in place of NCCL as long as it lives.
-class Stub {
-public:
+struct Stub {
     Stub() {
         ::setenv("MEMSAVER_NCCL", MEMSAVER_STUB_NCCL, 1);
         void* const library = ::dlopen(MEMSAVER_STUB_NCCL, RTLD_NOW);
@@ -18,8 +17,6 @@ public:
         state_ = reinterpret_cast<StubNccl* (*)()>(::dlsym(library, "stub_nccl"))();
         *state_ = {};
     }
-    Stub(const Stub&) = delete;
-    Stub& operator=(const Stub&) = delete;
     ~Stub() {
         CHECK(state_->wrong == Calls{});
         ::unsetenv("MEMSAVER_NCCL");
@@ -188,10 +185,7 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
         static_cast<std::vector<int>*>(context)->push_back(WithContext::inside());
     };
     NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
-    std::thread{[&] {
-        saver.pause("weights");
-        saver.resume("weights");
-    }}.join();
+    std::thread{[&] { pause_and_resume(saver, "weights"); }}.join();
     buffer.end();
     CHECK(inside == std::vector<int>(6, 1)); // register; deregister, suspend, resume, register; deregister
     stub->on_call = nullptr;
@@ -310,8 +304,7 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: nonblocking communicators are waited for unt
     CHECK_THROWS_AS(saver.pause(), NotIdle);
     stub->polls = 0;
     CHECK(machine.driver.handle_bytes() == 4_MiB);
-    saver.pause();
-    saver.resume();
+    pause_and_resume(saver);
 }
 
 /// Makes the calls that begin with `context` outlast any timeout.
@@ -379,8 +372,7 @@ TEST_CASE("nccl: a version too old to suspend keeps its memory, and its registra
     CHECK(contains(told[0], "2.29.7"));
     CHECK(contains(told[0], "\"old\""));
     NcclWindow window = comm.window(weights.data(), 4_MiB);
-    saver.pause();
-    saver.resume();
+    pause_and_resume(saver);
     CHECK(stub.taken() == Calls{"window 4194304 1", "unwindow", "window 4194304 1"});
     stub->version = 23203;
     NcclComm never{registrations, Stub::comm(), {.suspend = NcclSuspend::never}};
@@ -399,7 +391,6 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: missing, or not NCCL, or no communicator") {
     ::setenv("MEMSAVER_NCCL", "libdl.so.2", 1);
     CHECK(contains(text(), "is not NCCL"));
     CHECK_THROWS_AS((NcclComm{registrations, nullptr}), Misuse);
-    saver.pause();
-    saver.resume();
+    pause_and_resume(saver);
 }
 } // namespace interop_nccl_test

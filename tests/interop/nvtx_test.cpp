@@ -121,8 +121,7 @@ TEST_CASE("switched off, no range is opened") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver, {.enabled = false, .events = Ranges{}}};
     (void)saver.arena("tag").allocate(1_MiB);
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     CHECK(watched.seen.lines.empty());
 }
 

@@ -15,8 +15,6 @@ struct Told {
         if (event.kind == EventKind::ignored) texts.push_back(event.text);
     };
     Told() = default;
-    Told(const Told&) = delete;
-    Told& operator=(const Told&) = delete;
 };
 
 // A program's own functions, which PyTorch loads by name from a library, using state that the program keeps.

@@ -14,8 +14,7 @@ constexpr std::size_t step_bytes = 2 * granule; // of elastic ranges
 constexpr std::size_t steps = 8;
 
 /// A driver's mappings, recorded from its calls. Each row is a physical handle, created and released as a whole.
-class Mappings {
-public:
+struct Mappings {
     explicit Mappings(const Driver& driver) : driver_{driver} {
         driver.on_call([rows = rows_](const CallRecord& call) {
             if (!call.status.ok()) return;
@@ -25,8 +24,6 @@ public:
             }
         });
     }
-    Mappings(const Mappings&) = delete;
-    Mappings& operator=(const Mappings&) = delete;
     ~Mappings() { driver_.on_call({}); }
 
     /// Returns the bytes of the handles that contain any of these blocks.
@@ -47,8 +44,7 @@ private:
 };
 
 /// A saver on a machine that is nearly full most of the time.
-class Player {
-public:
+struct Player {
     Player(std::uint64_t seed, const Driver& driver) : random_{seed}, driver_{driver} {
         REQUIRE(driver_.open_stream(stream_).ok());
         for (int i = 0; i < 6; ++i) {
@@ -59,8 +55,6 @@ public:
             ranges_.push_back(arenas_[i].elastic(steps * step_bytes, {.granularity = step_bytes}));
     }
     ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
-    Player(const Player&) = delete;
-    Player& operator=(const Player&) = delete;
 
     void step() {
         const std::size_t what = random_.below(100);

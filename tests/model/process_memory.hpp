@@ -14,8 +14,7 @@ namespace test {
 using namespace memsaver;
 
 /// A snapshot taken at construction. Checks nothing under sanitizers, which keep freed memory.
-class ProcessMemory {
-public:
+struct ProcessMemory {
     /// Checks that memory has not grown since: malloc has allocated at most `heap_slack` bytes more.
     void check_not_grown([[maybe_unused]] std::size_t heap_slack) const {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -57,8 +57,7 @@ struct SourceBytes {
     std::string path;
 };
 
-class Player {
-public:
+struct Player {
     explicit Player(std::uint64_t seed, const MachineDriver& driver) : random_{seed}, driver_{driver} {
         (void)saver_.arena("zero", Zero{});
         (void)saver_.arena("discard", Discard{.poison = static_cast<unsigned char>(0xDD)});
@@ -72,14 +71,11 @@ public:
             (void)saver_.arena("packed", HostBackup{.threads = 2});
         }
         (void)saver_.arena("source", FileSource{.threads = 2, .ring_bytes = 8_MiB});
-        for (const char* tag : {"zero", "host", "apart", "source"}) {
+        for (const char* tag : {"zero", "host", "apart", "source"})
             ranges_.push_back(saver_.arena(tag).elastic(steps * step_bytes, {.granularity = step_bytes}));
-        }
         REQUIRE(driver_.open_stream(stream_).ok());
     }
     ~Player() { CHECK(driver_.close_stream(stream_).ok()); }
-    Player(const Player&) = delete;
-    Player& operator=(const Player&) = delete;
 
     void step() {
         const std::size_t what = random_.below(100);
@@ -214,9 +210,8 @@ private:
             block.content.seed = 1 + random_.below(SourceBytes::seeds);
             const std::size_t count = std::min(block.bytes, SourceBytes::get().all);
             saver_.load(pointer(address), count, SourceBytes::get().path); // loads new bytes for both ends
-            for (const Address end : ends) {
+            for (const Address end : ends)
                 saver_.load(pointer(end), bytes, SourceBytes::get().path, SourceBytes::offset_of(block.content.seed));
-            }
             return check_bytes(address, block);
         }
         const std::vector<unsigned char> fresh = pattern(bytes, block.content.seed);

@@ -77,9 +77,8 @@ TEST_CASE("DeferredFrees: the same for blocks that wait for a stream") {
     std::vector<Address> passed;
     passed.reserve(2 * blocks);
     no_memory::countdown = 0;
-    for (auto asked = deferred.ask(0); asked.mark.event; asked = deferred.ask(0)) {
+    for (auto asked = deferred.ask(0); asked.mark.event; asked = deferred.ask(0))
         CHECK_FALSE(deferred.answer(asked, true, [&](Address address) { passed.push_back(address); }));
-    }
     no_memory::countdown = -1;
     CHECK(passed.size() == blocks);
     CHECK_FALSE(deferred.any_waiting());

@@ -22,8 +22,6 @@ struct World {
         CHECK(drivers[0].open_stream(stream).ok());
         CHECK(drivers[1].open_stream(other).ok());
     }
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
     ~World() {
         plain = {};
         elastic = {};

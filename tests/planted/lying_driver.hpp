@@ -39,8 +39,7 @@ enum class Lie : unsigned char {
 };
 
 /// A machine with the planted bug.
-class LyingMachine : public DeviceAround {
-public:
+struct LyingMachine : DeviceAround {
     LyingMachine(AnyDriver inner, Lie lie) : DeviceAround{std::move(inner)}, lie_{lie} {}
 
     Status record_device(EventRef event) noexcept override {

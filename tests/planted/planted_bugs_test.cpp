@@ -44,13 +44,10 @@ struct Machine {
     }
 };
 
-class OpenStream {
-public:
+struct OpenStream {
     explicit OpenStream(const Machine& machine) : driver_{machine.honest} {
         REQUIRE(driver_.open_stream(stream_).ok());
     }
-    OpenStream(const OpenStream&) = delete;
-    OpenStream& operator=(const OpenStream&) = delete;
     ~OpenStream() { CHECK(driver_.close_stream(stream_).ok()); }
     operator StreamRef() const { return stream_; }
 
@@ -91,8 +88,7 @@ void pause_and_resume(Machine& machine) {
     void* const block = arena.allocate(3_MiB);
     write_pattern(machine.honest, block, 3_MiB, 1);
     machine.expect_pattern(block, 3_MiB, 1);
-    (void)arena.pause();
-    (void)arena.resume();
+    test::pause_and_resume(arena);
     machine.expect_zero(block, 3_MiB);
 }
 
@@ -515,8 +511,7 @@ TEST_CASE("bytes thought to survive a pause that discards them") {
         ArenaOf<> arena{machine.lying, "discarded"};
         void* const block = arena.allocate(2_MiB);
         write_pattern(machine.honest, block, 2_MiB, 1);
-        (void)arena.pause();
-        (void)arena.resume();
+        test::pause_and_resume(arena);
         CHECK(all_are(machine.honest, block, 2_MiB, host_poison));
         machine.expect_pattern(block, 2_MiB, 1);
     });

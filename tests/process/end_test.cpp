@@ -8,8 +8,7 @@ using process_test::Child;
 using test::Folder;
 
 /// Writes to a file never end: at the second write, it reports its progress.
-class EndlessWrites : public DeviceAround {
-public:
+struct EndlessWrites : DeviceAround {
     using DeviceAround::DeviceAround;
     Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) noexcept override {
         const Status status = DeviceAround::write_file(file, from, bytes, offset);

@@ -70,9 +70,7 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
         expect([&] { saver.invalidate(blocks[2].first, 1); });
         expect([&] { active.invalidate(blocks[2].first, 1); });
         expect([&] { (void)active.allocate(1); });
-        for (const auto& [block, value] : blocks) {
-            expect([&, given = block] { saver.deallocate(given); });
-        }
+        for (const auto& [block, value] : blocks) expect([&, given = block] { saver.deallocate(given); });
         expect([&] { saver.close(); });
         return wrong;
     }};
@@ -150,8 +148,7 @@ TEST_CASE("fork: a saver that the child made is its own") {
         MemorySaver own{driver};
         auto* const block = static_cast<unsigned char*>(own.arena("weights", HostBackup{.threads = 2}).allocate(bytes));
         std::memset(block, 7, bytes);
-        (void)own.pause();
-        (void)own.resume();
+        pause_and_resume(own);
         return block[bytes - 1] == 7 ? 0 : 1;
     }};
     CHECK(child.wait() == 0);
@@ -189,8 +186,7 @@ TEST_CASE("fork: a child has a saver of its own at once, whatever the parent's t
             const Arena arena = own.arena("weights", HostBackup{.threads = 2});
             auto* const block = static_cast<unsigned char*>(arena.allocate(bytes));
             std::memset(block, 7, bytes);
-            (void)own.pause();
-            (void)own.resume();
+            pause_and_resume(own);
             return block[bytes - 1] == 7 ? 0 : 1;
         }};
         const int code = child.wait();
@@ -244,9 +240,8 @@ TEST_CASE("fork: switched off, and outside, the same holds for plain memory, wor
         }};
         CHECK(child.rest().empty());
         CHECK(child.wait() == 0);
-        for (unsigned char* const block : blocks) {
+        for (unsigned char* const block : blocks)
             CHECK(std::all_of(block, block + bytes, [](unsigned char byte) { return byte == 5; }));
-        }
         range.commit(0, 8_MiB);
         range.release(0, 8_MiB);
         graph.launch(stream);

@@ -82,8 +82,7 @@ TEST_CASE("limits: a file backup that may not be that large is an error, no sign
             if (!all_are(block, 7, 8_MiB) || files.usage().state != "active") return 2;
             if (saver.pause("rest").released_bytes < 8_MiB) return 3;
             set_limit(RLIMIT_FSIZE, RLIM_INFINITY);
-            (void)saver.pause("files");
-            (void)saver.resume("files");
+            pause_and_resume(saver, "files");
             if (!all_are(block, 7, 8_MiB)) return 4;
             set_limit(RLIMIT_FSIZE, most);
             saver.drop("files");
@@ -99,8 +98,7 @@ TEST_CASE("limits: a backup that was written once may not be written under a sma
         const Arena files = saver.arena("files", FileBackup{.directory = "/tmp", .retain = true});
         void* const block = files.allocate(8_MiB);
         std::memset(block, 7, 8_MiB);
-        (void)saver.pause("files");
-        (void)saver.resume("files");
+        pause_and_resume(saver, "files");
         std::memset(block, 8, 8_MiB);
         set_limit(RLIMIT_FSIZE, 1_MiB);
         if (!names(text_of<DriverError>([&] { (void)saver.pause("files"); }), "RLIMIT_FSIZE")) return 1;
@@ -118,8 +116,7 @@ TEST_CASE("limits: a simulated device under a limit of file sizes can use all of
         void* const block = turns.allocate(16_MiB);
         for (int i = 0; i < 16; ++i) {
             std::memset(block, i, 16_MiB);
-            (void)saver.pause("turns");
-            (void)saver.resume("turns");
+            pause_and_resume(saver, "turns");
             if (!all_are(block, static_cast<unsigned char>(i), 16_MiB)) return 1;
         }
         if (!names(text_of<DriverError>([&] { (void)kept.allocate(128_MiB); }), "RLIMIT_FSIZE")) return 2;
@@ -308,8 +305,7 @@ TEST_CASE("descriptors: a save to a backup file that the program closed leaves t
         MemorySaver saver{HostDriver{256_MiB}};
         const Arena files = saver.arena("files", FileBackup{.directory = here, .retain = true});
         void* const block = files.allocate(4_MiB);
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         std::memset(block, 7, 4_MiB);
         const int own = take_over(here, 8_MiB, (here + "/own").c_str());
         (void)::rmdir(here.c_str());

@@ -16,8 +16,7 @@
 namespace process_test {
 
 /// Runs `body` in a forked child, which exits with the returned code; captures its standard error.
-class Child {
-public:
+struct Child {
     explicit Child(const std::function<int()>& body) {
         REQUIRE(::pipe(pipe_) == 0);
         pid_ = ::fork();
@@ -35,8 +34,6 @@ public:
         }
         ::_exit(code);
     }
-    Child(const Child&) = delete;
-    Child& operator=(const Child&) = delete;
     ~Child() {
         if (pid_ > 0 && std::uncaught_exceptions() != 0) (void)::kill(pid_, SIGKILL); // may wait to be told more
         if (pid_ > 0) (void)wait();

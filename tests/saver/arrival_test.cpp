@@ -177,8 +177,7 @@ TEST_CASE_FIXTURE(OnSaver, "an arrival is done when its bytes are, and not befor
     CHECK(a.whole());
     CHECK(b.whole());
     policy.copies->held = false;
-    saver.pause("manual");
-    saver.resume("manual");
+    pause_and_resume(saver, "manual");
     CHECK(a.whole());
 }
 
@@ -501,8 +500,7 @@ TEST_CASE_FIXTURE(OnSaver, "hooks around a streamed resume: those after it run o
     CHECK(after == 1); // it is paused again
     {
         const Arrival coming = saver.resume_async("manual");
-        saver.pause("manual");
-        saver.resume("manual");
+        pause_and_resume(saver, "manual");
         coming.wait();
     }
     CHECK(after == 2); // the resume ran the hooks: the arrival's bytes have been paused since
@@ -517,8 +515,7 @@ TEST_CASE("hooks after a streamed resume get each tag that still exists, and do 
     const auto taken = [&] { return std::exchange(told, {}); };
     saver.pause();
     const Arrival coming = saver.resume_async();
-    saver.pause("goes");
-    saver.resume("goes");
+    pause_and_resume(saver, "goes");
     coming.wait();
     CHECK(taken() == Told{{"goes"}, {"stays"}});
     saver.pause("stays");
@@ -704,8 +701,7 @@ TEST_CASE_FIXTURE(OnSaver,
     stream.let_go();
     saving.join();
     write_pattern(machine.driver, late.data(), late.size(), 33);
-    saver.pause("frozen");
-    saver.resume("frozen");
+    pause_and_resume(saver, "frozen");
     CHECK(has_pattern(machine.driver, late.data(), late.size(), 33));
     CHECK(frozen.whole());
 }

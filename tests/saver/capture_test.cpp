@@ -10,11 +10,8 @@ using D = MachineDriver;
 constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
 /// A stream on which a program captures fills.
-class Capturing {
-public:
+struct Capturing {
     explicit Capturing(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
-    Capturing(const Capturing&) = delete;
-    Capturing& operator=(const Capturing&) = delete;
     ~Capturing() {
         if (graph_ != GraphRef{}) CHECK(driver_.close_graph(graph_).ok());
         CHECK(driver_.close_stream(stream_).ok());
@@ -261,8 +258,7 @@ TEST_CASE("a block freed with a capturing stream is not reused: replays write th
         }
         capture.replay(); // its memory is still its own
         for (const auto& [block, bytes] : others) CHECK(has_pattern(machine.driver, block, bytes, 3));
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         capture.replay();
     }
 }

@@ -30,8 +30,7 @@ TEST_CASE_FIXTURE(OnSaver, "drop: releases everything of a tag, and its name is 
     const Arena again = saver.arena("lora.1", Discard{}); // with any policy
     CHECK(!(again == gone));
     saver.deallocate(again.allocate(1_MiB));
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     check_books(saver, machine.driver);
 }
 
@@ -204,8 +203,7 @@ TEST_CASE_FIXTURE(OnSaver,
     const auto cycle = [&](unsigned char byte) {
         fill(machine.driver, block, byte);
         fill(machine.driver, filed, byte);
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         CHECK(filled(machine.driver, block, byte));
         CHECK(filled(machine.driver, filed, byte));
     };

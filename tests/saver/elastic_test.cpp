@@ -567,8 +567,7 @@ TEST_CASE_FIXTURE(OnSaver,
                     }};
     Doing pauser{[&] {
         while (!over.load()) {
-            (void)saver.pause("kv");
-            (void)saver.resume("kv");
+            pause_and_resume(saver, "kv");
             std::this_thread::yield();
         }
     }};

@@ -60,8 +60,7 @@ TEST_CASE("event sink: each call that it makes is misuse, at each event, and the
                 (void)saver.arena("b", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(1_MiB);
                 block = a.allocate(3_MiB);
                 self = &saver;
-                (void)saver.pause("a");
-                (void)saver.resume("a");
+                pause_and_resume(saver, "a");
                 saver.save("b").wait();
                 (void)saver.pause("b");
                 (void)saver.exchange("a", "b");

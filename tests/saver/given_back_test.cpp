@@ -45,8 +45,7 @@ TEST_CASE("host memory that a resume could not free is reported, and freed by th
         CHECK(contains(ignored[0].text, "release a backup's storage (the next operation retries)"));
         machine.driver.heal();
         write_pattern(machine.driver, block, 3_MiB, 2);
-        (void)saver.pause();
-        (void)saver.resume();
+        pause_and_resume(saver);
         CHECK(has_pattern(machine.driver, block, 3_MiB, 2));
         CHECK(host_bytes(machine.driver) == 0);
         CHECK(told.of(EventKind::ignored).size() == 1);
@@ -96,16 +95,13 @@ TEST_CASE("a destructor that cannot free a backup reports it" * on_hosts) {
 TEST_CASE_FIXTURE(OnSaver, "backup memory of freed blocks that could not be freed is freed later" * on_hosts) {
     const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
     void* const large = arena.allocate(40_MiB);
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     const std::size_t one = machine.driver.host_bytes();
     (void)arena.allocate(3_MiB);
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     arena.deallocate(large);
     machine.driver.fail({.call = Call::unpin_host});
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     CHECK(machine.driver.host_bytes() < one);
 }
 
@@ -152,8 +148,7 @@ TEST_CASE_FIXTURE(OnSaver,
     machine.driver.fail({.call = Call::unpin_host});
     view = {}; // nothing to report to
     CHECK(host_bytes(machine.driver) != 0);
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     CHECK(host_bytes(machine.driver) == 0);
 }
 

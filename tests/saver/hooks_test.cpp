@@ -110,8 +110,7 @@ TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and 
     const auto taken = [&] { return std::exchange(failed, {}); };
     using Names = std::vector<std::string>;
 
-    saver.pause();
-    saver.resume();
+    pause_and_resume(saver);
     CHECK(taken().empty());
     machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
     CHECK_THROWS_AS(saver.pause("b"), Error);

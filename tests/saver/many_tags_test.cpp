@@ -121,17 +121,15 @@ TEST_CASE("many tags: those that hold nothing cost no driver call") {
     const MachineDriver machine{HostDriver{1_GiB}};
     MemorySaver saver{machine};
     std::vector<Buffer<char>> live;
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 10; ++i)
         live.emplace_back(saver.arena("live." + std::to_string(i), ArenaOptions{.capacity = 16_MiB}), 1_MiB);
-    }
     const auto cycle = [&] {
         auto best = std::chrono::nanoseconds::max();
         std::uint64_t calls = 0;
         for (int i = 0; i < 20; ++i) {
             const std::uint64_t before = machine.calls();
             const auto start = std::chrono::steady_clock::now();
-            (void)saver.pause();
-            (void)saver.resume();
+            pause_and_resume(saver);
             best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - start);
             calls = machine.calls() - before;
         }

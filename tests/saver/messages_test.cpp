@@ -219,8 +219,7 @@ TEST_CASE("messages: bytes that changed though they were saved once name their t
     MemorySaver saver{HostDriver{64_MiB}};
     const Buffer<char> other{saver.arena("other", HostBackup{}), 100};
     const Buffer<char> frozen{saver.arena("frozen", HostBackup{.refresh = Refresh::once, .check = true}), 100};
-    (void)saver.pause();
-    (void)saver.resume();
+    pause_and_resume(saver);
     frozen.data()[0] = static_cast<char>(frozen.data()[0] + 1);
     CHECK(tag_named([&] { (void)saver.pause(); }) == "frozen");
 }

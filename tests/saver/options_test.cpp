@@ -172,8 +172,7 @@ TEST_CASE("options at the edge of what is valid work") {
         CAPTURE(policy.describe());
         Saver saver{AnyDriver{HostDriver{64_MiB}}};
         (void)saver.arena("t", policy).allocate(1_MiB);
-        (void)saver.pause("t");
-        (void)saver.resume("t");
+        pause_and_resume(saver, "t");
         CHECK(saver.arena("t", policy).usage().used_bytes == 1_MiB); // the same policy again
     }
 }

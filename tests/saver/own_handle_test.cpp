@@ -87,10 +87,7 @@ struct OfACard {
     MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
     void* block = saver.arena("a", HostBackup{.threads = 1}).allocate(1_MiB);
     Registrations regs{saver};
-    void cycle() {
-        (void)saver.pause("a");
-        (void)saver.resume("a");
-    }
+    void cycle() { pause_and_resume(saver, "a"); }
 };
 
 TEST_CASE_FIXTURE(OfACard, "own handle: a registration may renew all from its own function") {
@@ -147,10 +144,7 @@ TEST_CASE("own handle: a hook may end itself, of each kind") {
     hooks[2] = saver.before_resume(of(2));
     hooks[3] = saver.after_resume(of(3));
     hooks[4] = saver.after_failed_pause(of(4));
-    for (int i = 0; i < 2; ++i) {
-        (void)saver.pause("a");
-        (void)saver.resume("a");
-    }
+    for (int i = 0; i < 2; ++i) pause_and_resume(saver, "a");
     {
         const Hook failing = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"no"}; });
         for (int i = 0; i < 2; ++i) CHECK_THROWS_AS((void)saver.pause("a"), std::runtime_error);

@@ -360,8 +360,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: misuse") {
     const Hook late = saver.before_pause([&](PauseEvent&) { // runs after the registrations
         CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("x")), Misuse);
     });
-    saver.pause();
-    saver.resume();
+    pause_and_resume(saver);
     Registration fine = nets.add(a.data(), 256, card.of("y"));
 }
 
@@ -446,10 +445,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: threads that add, end, pause and resume"
                         }
                     }};
     const Hook none = saver.after_pause([&](PauseEvent&) { CHECK(registered == 0); });
-    for (int i = 0; i < 100; ++i) {
-        saver.pause();
-        saver.resume();
-    }
+    for (int i = 0; i < 100; ++i) pause_and_resume(saver);
     threads.join();
     CHECK(registered == 0);
 }

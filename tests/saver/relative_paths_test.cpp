@@ -13,8 +13,6 @@ struct Directories {
         for (const char* name : {"first", "second"}) fs::create_directory(path(name));
         go("first");
     }
-    Directories(const Directories&) = delete;
-    Directories& operator=(const Directories&) = delete;
     ~Directories() { fs::current_path(before); }
     void go(const char* name) const { fs::current_path(path(name)); }
     [[nodiscard]] fs::path path(const char* name) const { return root.path / name; }
@@ -68,8 +66,7 @@ TEST_CASE("relative paths: a file that a TaggedArena loaded is found after the w
     void* const block = arena.allocate(bytes);
     arena.load(block, bytes, "weights.bin");
     in.go("second");
-    (void)arena.pause();
-    (void)arena.resume();
+    pause_and_resume(arena);
     CHECK(all(block, 'x'));
 }
 

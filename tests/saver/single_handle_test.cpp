@@ -48,8 +48,7 @@ TEST_CASE("single handle: a block larger than other arenas' extents, and a reser
     void* const large = arena.allocate(1_GiB + 4_MiB);
     CHECK(live.count() == 2);
     CHECK(live.behind_one(large, 1_GiB + 4_MiB));
-    saver.pause("net");
-    saver.resume("net");
+    pause_and_resume(saver, "net");
     CHECK(live.count() == 1); // the reserve had no blocks
     CHECK(live.behind_one(large, 1_GiB + 4_MiB));
     CHECK_THROWS_AS((void)arena.allocate(1_GiB + 4_MiB), OutOfMemory);
@@ -107,8 +106,7 @@ TEST_CASE("single handle: each step of an elastic range has one, and blocks neve
     }
     void* const block = arena.allocate(20_MiB); // the range's own handles would suffice if joined
     CHECK(machine.behind_one(block, 20_MiB));
-    saver.pause("kv");
-    saver.resume("kv");
+    pause_and_resume(saver, "kv");
     CHECK(machine.behind_one(block, 20_MiB));
     CHECK(machine.driver.handle_bytes() == 20_MiB); // and the range's handles are released
     saver.deallocate(block);

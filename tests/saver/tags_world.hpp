@@ -7,15 +7,12 @@ namespace test {
 
 inline constexpr std::size_t each = 12_MiB;
 
-class TagsWorld {
-public:
+struct TagsWorld {
     /// `paused`: tags that there are at first.
     explicit TagsWorld(const std::vector<std::string>& paused, SaverOptions options = {}, std::size_t bytes = 40_MiB)
         : driver{HostDriver{bytes}}, saver{std::in_place, driver, std::move(options)} {
         for (const std::string& name : paused) add(name, HostBackup{.threads = 1});
     }
-    TagsWorld(const TagsWorld&) = delete;
-    TagsWorld& operator=(const TagsWorld&) = delete;
     ~TagsWorld() {
         saver.reset();
         check_given_back(driver);

@@ -187,7 +187,6 @@ TEST_CASE("time limits: a machine whose copies stall for ever counts no overflow
     REQUIRE(driver.stall_copies(nanoseconds{0}).ok()); // copies go on
     MemorySaver<> saver{AnyDriver{driver}};
     (void)saver.arena("a", HostBackup{.threads = 1, .kernel_copies = {.after = hours::max()}}).allocate(unit);
-    saver.pause();
-    saver.resume();
+    pause_and_resume(saver);
 }
 } // namespace saver_time_limits_test

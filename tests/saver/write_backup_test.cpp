@@ -90,8 +90,7 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing")
     refused(block.data(), fresh.data(), 4096, "keeps no bytes");
     saver.resume("a");
     write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
-    saver.pause("a");
-    saver.resume("a");
+    pause_and_resume(saver, "a");
     CHECK(read_bytes(machine.driver, block.data(), 1 << 20) == pattern(1 << 20, 1));
     saver.close();
     refused(block.data(), fresh.data(), 4096, "");

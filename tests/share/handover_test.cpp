@@ -16,8 +16,7 @@ using share_support::Place;
 using share_support::soon;
 
 /// Counts how pages come and go, and kills its process before the call of a number.
-class Watched final : public DeviceAround {
-public:
+struct Watched final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
         if (int expected = 1; !left.compare_exchange_strong(expected, 0)) {

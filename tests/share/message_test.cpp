@@ -28,8 +28,7 @@ std::size_t open_descriptors() {
 }
 
 /// Makes what no member sends, and sends it.
-class Noise {
-public:
+struct Noise {
     /// `process`: a descriptor of some other process.
     explicit Noise(int process) : process_{process} {}
 

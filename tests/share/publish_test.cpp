@@ -66,8 +66,7 @@ bool right(const Attached& model) {
 }
 
 /// Counts the host's memory that is taken for transfers, and does something at the next import of pages or copy.
-class Watched final : public DeviceAround {
-public:
+struct Watched final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status map_host(std::size_t bytes, void*& pages) noexcept override {
         ++mapped;
@@ -510,8 +509,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and a
         (void)engine.publish();
         Reader reader{place};
         const Attached model = reader.attach();
-        engine.saver.pause("weights");
-        engine.saver.resume("weights");
+        pause_and_resume(engine.saver, "weights");
         CHECK(all_are(engine.first, 1, 3 * page));
         std::memset(engine.first, 9, 3 * page);
         std::memset(weights.allocate(page), 9, page);
@@ -1066,8 +1064,7 @@ TEST_CASE("publish: each driver call fails, and the tag is its publisher's as be
         Engine& engine = f.engine;
         if (point.error) {
             if (point.failure.lasting == Lasting::onwards) { // it could not make them writable again, and said so
-                (void)engine.saver.pause("weights");
-                (void)engine.saver.resume("weights");
+                pause_and_resume(engine.saver, "weights");
             }
             std::memset(engine.first, 1, 3 * page); // still its own
             std::memset(engine.second, 2, page + 300);
@@ -1152,8 +1149,7 @@ TEST_CASE("publish: processes that are killed at any moment harm no publication,
                         Reader reader{place};
                         const Attached common = reader.attach();
                         const Attached own = reader.share.attach(name, reader.saver);
-                        (void)reader.saver.pause();
-                        (void)reader.saver.resume();
+                        pause_and_resume(reader.saver);
                         if (!right(common) || !right(own)) return 2;
                         if (turn % 2 == 0) reader.share.withdraw(name);
                         say('t');

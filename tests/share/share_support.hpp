@@ -40,8 +40,6 @@ struct Place {
             std::this_thread::sleep_for(10ms);
         }
     }
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
 
     [[nodiscard]] HostDriver device() const { return HostDriver{64 * page, {.machine = machine, .granularity = page}}; }
     /// Members may take longer to answer than by default: machines that run tests are busy.

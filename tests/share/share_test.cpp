@@ -30,8 +30,7 @@ void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) 
 }
 
 /// Plain memory is always the same block. `freed` runs when it can be had again, before the call that frees it returns.
-class OneBlock final : public DeviceAround {
-public:
+struct OneBlock final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status allocate_plain(std::size_t /*bytes*/, Address& address) noexcept override {
         address = Address{1} << 40U;
@@ -46,8 +45,7 @@ public:
 };
 
 /// Takes long to create pages, and plain memory.
-class SlowCreate final : public DeviceAround {
-public:
+struct SlowCreate final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status create_shared(std::size_t bytes, PageHandle& pages) noexcept override {
         std::this_thread::sleep_for(60ms);
@@ -60,8 +58,7 @@ public:
 };
 
 /// Takes long to return a descriptor of pages.
-class SlowExport final : public DeviceAround {
-public:
+struct SlowExport final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status export_pages(PageHandle pages, int& descriptor) noexcept override {
         const Status status = DeviceAround::export_pages(pages, descriptor);
@@ -188,10 +185,7 @@ TEST_CASE("share: no kernel copies, which would take turns with other members' k
         void* const block = saver.arena("weights", kept).allocate(4 * page);
         std::memset(block, 5, 4 * page);
         counted->copies = 0;
-        for (int i = 0; i < 3; ++i) {
-            (void)saver.pause();
-            (void)saver.resume();
-        }
+        for (int i = 0; i < 3; ++i) pause_and_resume(saver);
         CHECK(all_are(block, 5, 4 * page));
         CHECK((counted->copies == 0) == shared);
     }

@@ -19,8 +19,7 @@ constexpr std::size_t pages = 64;
 
 /// Room on a GPU that nobody takes: the players' contexts need it.
 constexpr std::size_t contexts = 12 * 640_MiB;
-class BesideContexts final : public DeviceAround {
-public:
+struct BesideContexts final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status memory(DeviceMemory& memory) noexcept override {
         const Status status = DeviceAround::memory(memory);
@@ -49,8 +48,7 @@ std::size_t free_bytes(const AnyDriver& device) {
 
 /// On a GPU, a process that holds what is not the players', for as long as the object lives. It is no child of this
 /// process, which waits for all of its own. This process never uses the GPU: its children could not.
-class Rest {
-public:
+struct Rest {
     Rest() {
         if (!on_gpu) return;
         int until[2];
@@ -75,8 +73,6 @@ public:
     ~Rest() {
         if (until_ >= 0) (void)::close(until_);
     }
-    Rest(const Rest&) = delete;
-    Rest& operator=(const Rest&) = delete;
 
 private:
     [[noreturn]] static void hold(int ready, int until) noexcept {
@@ -104,8 +100,7 @@ using Clock = std::chrono::steady_clock;
 std::int64_t now() { return std::chrono::nanoseconds{Clock::now().time_since_epoch()}.count(); }
 constexpr double in_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-class Random {
-public:
+struct Random {
     explicit Random(std::uint64_t seed) : engine_{seed} {}
     /// Less than `end`.
     std::uint64_t operator()(std::uint64_t end) { return engine_() % end; }
@@ -144,8 +139,7 @@ struct Board {
 };
 
 /// Kills its process before the call of a number, and counts pages that came from elsewhere.
-class Mortal final : public DeviceAround {
-public:
+struct Mortal final : DeviceAround {
     Mortal(const AnyDriver& inner, Board& board, std::uint64_t calls)
         : DeviceAround{inner}, board_{board}, left_{static_cast<std::int64_t>(calls)} {}
     Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
@@ -164,8 +158,7 @@ private:
 using Words = std::array<std::uint64_t, share_support::page / sizeof(std::uint64_t)>;
 
 /// Where players write and look: the simulated device's memory, all of it; on a GPU, 64 KiB of each 12 MiB.
-class Memory {
-public:
+struct Memory {
     explicit Memory(AnyDriver device) : device_{std::move(device)} {}
     /// Calls `look(words, page)` for each part, until it returns false.
     template <class Look>
@@ -244,8 +237,7 @@ struct Pattern {
 };
 
 /// A process that does something at random, again and again.
-class Player {
-public:
+struct Player {
     Player(const Place& place, Board& board, std::size_t seat, std::uint64_t seed)
         : place_{place}, board_{board}, seat_{board.seats[seat]}, random_{seed}, mine_{board.next_number++, 0} {}
 
@@ -539,8 +531,7 @@ private:
 };
 
 /// Starts players, kills and stops them, and sees that all goes well.
-class Referee {
-public:
+struct Referee {
     Referee(Board& board, std::uint64_t seed) : board_{board}, random_{seed} {}
 
     int kills = 0;

@@ -14,8 +14,6 @@ struct Folder {
         REQUIRE(::mkdtemp(name.data()) != nullptr);
         path = name;
     }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
     ~Folder() { std::filesystem::remove_all(path); }
 
     std::filesystem::path path;

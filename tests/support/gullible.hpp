@@ -20,8 +20,7 @@ inline constexpr std::size_t page = 2_MiB;
 inline char some_host_bytes[16] = {};
 
 /// Returns fresh values, accepts everything, counts the calls, and returns `answer` where instructed to.
-class GullibleMachine final : public Device {
-public:
+struct GullibleMachine final : Device {
     struct State {
         std::atomic<std::uint64_t> next{1};
         std::atomic<int> made{0};
@@ -215,8 +214,7 @@ private:
 };
 
 /// Its handle.
-class Gullible : public AnyDriver {
-public:
+struct Gullible : AnyDriver {
     Gullible() : AnyDriver{std::make_shared<GullibleMachine>()} {}
     static std::optional<Gullible> from(const AnyDriver& driver) {
         if (dynamic_cast<const GullibleMachine*>(&driver.machine()) == nullptr) return std::nullopt;

@@ -13,8 +13,7 @@ namespace test {
 
 /// Replaces the driver's observer as long as it lives.
 template <class Driver>
-class Handles {
-public:
+struct Handles {
     explicit Handles(const Driver& driver) : driver_{driver} {
         driver.on_call([this](const memsaver::CallRecord& call) {
             const std::lock_guard lock{mutex_};
@@ -23,8 +22,6 @@ public:
                 live_.erase(live_.lower_bound(call.address), live_.lower_bound(call.address + call.bytes));
         });
     }
-    Handles(const Handles&) = delete;
-    Handles& operator=(const Handles&) = delete;
     ~Handles() { driver_.on_call({}); }
 
     [[nodiscard]] std::size_t count() const {

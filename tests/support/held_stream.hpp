@@ -9,16 +9,13 @@
 
 namespace test {
 
-class HeldStream {
-public:
+struct HeldStream {
     explicit HeldStream(const HostDriver& driver) : driver_{driver} {
         REQUIRE(driver_.open_stream(stream_).ok());
         hold();
     }
     template <class D>
     explicit HeldStream(const FaultyDriver<D>& driver) : HeldStream{host_of(driver)} {}
-    HeldStream(const HeldStream&) = delete;
-    HeldStream& operator=(const HeldStream&) = delete;
     ~HeldStream() {
         finish();
         CHECK(driver_.close_stream(stream_).ok());
@@ -45,16 +42,13 @@ private:
 };
 
 /// Delays the copies of one direction as long as it lives.
-class HeldLane {
-public:
+struct HeldLane {
     HeldLane(const HostDriver& driver, Direction direction) : driver_{driver} {
         REQUIRE(driver_.lane(direction, lane_).ok());
         REQUIRE(driver_.hold(lane_).ok());
     }
     template <class D>
     HeldLane(const FaultyDriver<D>& driver, Direction direction) : HeldLane{host_of(driver), direction} {}
-    HeldLane(const HeldLane&) = delete;
-    HeldLane& operator=(const HeldLane&) = delete;
     ~HeldLane() { let_go(); }
 
     void let_go() const { CHECK(driver_.let_go(lane_).ok()); }

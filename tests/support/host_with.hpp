@@ -14,8 +14,7 @@ namespace test {
 
 /// `Changed` is a DeviceAround that overrides some calls; it is made from the HostDriver and `arguments`.
 template <class Changed>
-class HostWith : public memsaver::AnyDriver {
-public:
+struct HostWith : memsaver::AnyDriver {
     explicit HostWith(std::size_t capacity, memsaver::HostDriverOptions options = {})
         : HostWith{memsaver::HostDriver{capacity, options}} {}
     template <class... Arguments>

@@ -99,13 +99,10 @@ void check_given_back(const FaultyDriver<D>& driver) {
 }
 
 /// A driver that is checked in its destructor. Declare it before its users.
-class Checked {
-public:
+struct Checked {
     /// The machine that the program was started for.
     explicit Checked(int device = 0) : Checked{chosen_machine(), device} {}
     explicit Checked(MachineKind kind, int device = 0) : driver{driver_of(kind, device)} {}
-    Checked(const Checked&) = delete;
-    Checked& operator=(const Checked&) = delete;
     ~Checked() { check_given_back(driver); }
 
     [[nodiscard]] std::size_t free_bytes() const {
@@ -128,11 +125,8 @@ struct OnSaver : OnMachine {
 
 /// A stream of the program.
 template <class D>
-class OwnStream {
-public:
+struct OwnStream {
     explicit OwnStream(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
-    OwnStream(const OwnStream&) = delete;
-    OwnStream& operator=(const OwnStream&) = delete;
     ~OwnStream() { CHECK(driver_.close_stream(stream_).ok()); }
 
     operator StreamRef() const noexcept { return stream_; } // NOLINT(google-explicit-constructor): as users pass theirs
@@ -164,8 +158,7 @@ inline bool about(std::size_t a, std::size_t b) { return (a > b ? a - b : b - a)
 
 /// Holds all of the device's memory except `leave` bytes as long as it lives. Not counted by a FaultyDriver.
 template <class D>
-class Ballast {
-public:
+struct Ballast {
     Ballast(const FaultyDriver<D>& driver, std::size_t leave) : driver_{driver.inner()} {
         std::size_t granularity = 0;
         REQUIRE(driver_.granularity(granularity).ok());
@@ -185,8 +178,6 @@ public:
             }
         }
     }
-    Ballast(const Ballast&) = delete;
-    Ballast& operator=(const Ballast&) = delete;
     ~Ballast() {
         for (const PageHandle pages : handles_) CHECK(driver_.release(pages).ok());
     }
@@ -244,6 +235,13 @@ template <class E, class Act>
 void check_says(const std::string& part, Act&& act) {
     const std::string text = text_of<E>(act);
     CHECK_MESSAGE(contains(text, part), part, " in: ", text);
+}
+
+/// Pauses and resumes these tags of a saver, or all; or an arena.
+template <class Paused, class... Tags>
+void pause_and_resume(Paused& paused, const Tags&... tags) {
+    (void)paused.pause(tags...);
+    (void)paused.resume(tags...);
 }
 
 /// Returns what `shown` is printed as.

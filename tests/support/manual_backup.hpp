@@ -26,8 +26,7 @@ using namespace memsaver::detail;
 enum class Way : unsigned char { out, back };
 
 /// Control and observations for the test. Thread-safe.
-class ManualCopies {
-public:
+struct ManualCopies {
     struct Piece {
         Way way = Way::out;
         LiveBlock block;
@@ -120,8 +119,7 @@ private:
 };
 
 /// See BackupSlot. Holds no lock during `live.blocks()` or a copy.
-class ManualSlot {
-public:
+struct ManualSlot {
     ManualSlot(AnyDriver driver, std::shared_ptr<ManualCopies> copies)
         : driver_{std::move(driver)}, copies_{std::move(copies)} {}
 
@@ -184,8 +182,6 @@ private:
             check(driver.record(piece.event, piece.stream), "record an event");
             copies->add(piece);
         }
-        Travel(const Travel&) = delete;
-        Travel& operator=(const Travel&) = delete;
         ~Travel() {
             copies->remove(piece);
             if (piece.host) (void)piece.host->let_go(piece.stream);

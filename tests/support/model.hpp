@@ -15,8 +15,7 @@ using namespace memsaver;
 using namespace memsaver::detail;
 
 /// Small, fast, and the same on every platform.
-class Random {
-public:
+struct Random {
     explicit Random(std::uint64_t seed) : state_{seed * 0x9E3779B97F4A7C15U + 0x1234567U} {}
     std::uint64_t next() {
         state_ ^= state_ << 13U;
@@ -47,8 +46,7 @@ struct ModelBlock {
     bool elastic = false; ///< a step of an elastic range
 };
 
-class Model {
-public:
+struct Model {
     using Blocks = std::map<Address, ModelBlock>;
 
     /// Returns false if the block overlaps another one. Paused blocks count: they keep their addresses.

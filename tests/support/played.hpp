@@ -55,9 +55,8 @@ struct PlayedBlock {
     }
     /// Writes the content with the CPU.
     void write(unsigned char* at) const {
-        for (std::size_t i = 0; i < bytes; i += 256) {
+        for (std::size_t i = 0; i < bytes; i += 256)
             std::memset(at + i, byte_at(i), std::min<std::size_t>(256, bytes - i));
-        }
     }
     /// Returns whether the first `count` bytes are as expected; of written content, compares only the ends of each 256
     /// bytes.
@@ -91,16 +90,13 @@ struct PlayedFile {
             out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
         }
     }
-    PlayedFile(const PlayedFile&) = delete;
-    PlayedFile& operator=(const PlayedFile&) = delete;
     ~PlayedFile() { (void)::unlink(path.c_str()); }
 
     std::string path =
         (std::filesystem::temp_directory_path() / ("memsaver_played_" + std::to_string(::getpid()))).string();
 };
 
-class PlayedBlocks : public std::map<Address, PlayedBlock> {
-public:
+struct PlayedBlocks : std::map<Address, PlayedBlock> {
     /// Returns false if the block overlaps another one. Paused blocks count: they keep their addresses.
     bool add(Address address, const PlayedBlock& block) {
         const auto after = lower_bound(address);

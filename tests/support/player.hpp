@@ -43,8 +43,7 @@ inline void hold(bool condition, const std::string& what) {
 
 /// `Choices` provides `below(end)`: a number from 0 to `end` - 1.
 template <class Choices>
-class FailingPlayer {
-public:
+struct FailingPlayer {
     using Driver = FaultyDriver<HostDriver>;
 
     explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
@@ -366,9 +365,8 @@ private:
         settle();
         const auto act = [&] { (void)saver_->reclaim(1_GiB); };
         if (!attempt(act)) repeat(act);
-        for (const ArenaUsage& row : saver_->usage()) {
+        for (const ArenaUsage& row : saver_->usage())
             hold(!row.evictable || row.mapped_bytes == 0, "a reclaim of all takes all that is idle: " + row.tag);
-        }
         note_evictions();
     }
     /// Updates the model of tags that may have been evicted from their states; resumes one whose eviction stopped

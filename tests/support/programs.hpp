@@ -151,8 +151,7 @@ void program_12_the_machine_at_hand(Run run) {
 }
 
 /// Program 13: a class holds a saver without naming its machine.
-class Engine {
-public:
+struct Engine {
     explicit Engine(AnyDriver driver = default_driver()) : saver_{std::move(driver)} {}
     MemorySaver<>& saver() { return saver_; }
     [[nodiscard]] const Arena& weights() const { return weights_; }
@@ -340,11 +339,8 @@ void all_programs(Device device, StreamRef stream, std::ostream& out, const std:
 }
 
 /// A file of 2 MiB, for program 22.
-class SomeFile {
-public:
+struct SomeFile {
     SomeFile() { std::ofstream{path_, std::ios::binary} << std::string(2_MiB, 'w'); }
-    SomeFile(const SomeFile&) = delete;
-    SomeFile& operator=(const SomeFile&) = delete;
     ~SomeFile() { (void)std::remove(path_.c_str()); }
     [[nodiscard]] const std::string& path() const { return path_; }
 

@@ -16,8 +16,7 @@ inline memsaver::detail::Reservation reserved(const memsaver::AnyDriver& driver,
 }
 
 /// Pages mapped at reserved addresses, with access; owned.
-class Backed {
-public:
+struct Backed {
     Backed(memsaver::Address address, std::size_t bytes) : range_{address, bytes} {}
     memsaver::Status create(const memsaver::AnyDriver& driver) { return pages_.open(driver, range_.bytes); }
     memsaver::Status map(const memsaver::AnyDriver& driver) {

@@ -11,8 +11,7 @@
 namespace test {
 using namespace memsaver;
 
-class Told {
-public:
+struct Told {
     [[nodiscard]] EventSink sink() {
         return [events = events_](const Event& event) {
             const std::lock_guard lock{events->mutex};

@@ -19,8 +19,7 @@ using namespace memsaver;
 using namespace memsaver::detail;
 
 /// A gate that threads wait at, and the number of threads waiting.
-class Turnstile {
-public:
+struct Turnstile {
     void open() {
         const std::lock_guard lock{mutex_};
         open_ = true;
@@ -47,8 +46,7 @@ private:
 };
 
 /// Runs a function on its own thread, and keeps its exception for `join`.
-class Doing {
-public:
+struct Doing {
     template <class Act>
     explicit Doing(Act act)
         : thread_{[this, act = std::move(act)]() mutable {
@@ -59,8 +57,6 @@ public:
               }
               over_ = true;
           }} {}
-    Doing(const Doing&) = delete;
-    Doing& operator=(const Doing&) = delete;
     ~Doing() {
         if (thread_.joinable()) thread_.join();
     }
@@ -78,14 +74,11 @@ private:
 };
 
 /// Runs `act(0)`, `act(1)`, ... each on its own thread.
-class Threads {
-public:
+struct Threads {
     template <class Act>
     Threads(std::size_t count, Act act) {
         for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([act, i] { act(i); });
     }
-    Threads(const Threads&) = delete;
-    Threads& operator=(const Threads&) = delete;
     ~Threads() { join(); }
     void join() {
         for (std::thread& thread : std::exchange(threads_, {})) thread.join();
@@ -101,8 +94,7 @@ enum class Whose : unsigned char { own, anybodys };
 /// Runs `act` on a thread that blocks inside its first call of a kind, from construction until `go_on`. No other thread
 /// may call the driver during construction.
 template <class D>
-class Stuck {
-public:
+struct Stuck {
     template <class Act>
     Stuck(FaultyDriver<D> driver, Call call, Act act, Whose whose = Whose::own) : driver_{std::move(driver)} {
         driver_.on_call([this, call, whose](const CallRecord& made) {
@@ -115,8 +107,6 @@ public:
         });
         gate_.await();
     }
-    Stuck(const Stuck&) = delete;
-    Stuck& operator=(const Stuck&) = delete;
     ~Stuck() {
         gate_.open();
         doing_.reset();
@@ -140,8 +130,7 @@ private:
 
 /// Runs a function on another thread; construction returns once it waits for the device.
 template <class D>
-class WaitingBeside {
-public:
+struct WaitingBeside {
     template <class Act>
     WaitingBeside(const FaultyDriver<D>& driver, Act act) : doing_{(watch(driver), std::move(act))} {
         waits_.await();

@@ -144,8 +144,7 @@ TEST_CASE("saving ahead while threads allocate, free, invalidate and pause" * on
         }};
         if (round % 2 == 1) saved.wait();
         for (std::thread* const thread : {&blocks, &other, &asker}) thread->join();
-        saver.pause("frozen");
-        saver.resume("frozen");
+        pause_and_resume(saver, "frozen");
         CHECK(read_bytes(driver, frozen.data(), block_bytes) == pattern(block_bytes, 1));
     }
 }

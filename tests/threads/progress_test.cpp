@@ -13,9 +13,8 @@ std::string directory() { return std::filesystem::temp_directory_path().string()
 std::vector<void*> some_blocks(const Arena& arena) {
     std::vector<void*> blocks;
     for (int i = 0; i < 3; ++i) {
-        for (const std::size_t bytes : {std::size_t{100}, std::size_t{70'000}, 3_MiB}) {
+        for (const std::size_t bytes : {std::size_t{100}, std::size_t{70'000}, 3_MiB})
             blocks.push_back(arena.allocate(bytes));
-        }
     }
     return blocks;
 }
@@ -162,13 +161,11 @@ TEST_CASE("freeing host memory and disk space does not hold up allocations" * on
             Saver saver{machine.driver};
             const Arena arena = saver.arena("busy", where.policy);
             void* const freed = arena.allocate(6_MiB); // whole host pages: no other block shares them
-            (void)saver.pause("busy");
-            (void)saver.resume("busy");
+            pause_and_resume(saver, "busy");
             std::vector<void*> blocks = some_blocks(arena);
             void* const kept = arena.allocate(2_MiB);
             write_pattern(machine.driver, kept, 2_MiB, 1);
-            (void)saver.pause("busy");
-            (void)saver.resume("busy");
+            pause_and_resume(saver, "busy");
             arena.deallocate(freed); // everything that the first pause reserved space for
             meanwhile(machine, saver, arena, std::move(blocks), where.call, [&] { (void)saver.pause("busy"); });
             (void)saver.resume();

@@ -14,8 +14,7 @@ using Saver = MemorySaver<D>;
 std::string directory() { return std::filesystem::temp_directory_path().string(); }
 
 /// All live blocks of all threads. Counts allocations that overlap a live block.
-class LiveBlocks {
-public:
+struct LiveBlocks {
     void add(void* block, std::size_t bytes) {
         const Address begin = address_of(block);
         const std::lock_guard lock{mutex_};
@@ -64,8 +63,7 @@ struct Shared {
 };
 
 /// One thread's work: a sequence of random operations, from a seed.
-class Worker {
-public:
+struct Worker {
     Worker(Shared& shared, std::uint64_t seed) : shared_{shared}, random_{seed} {}
 
     void work(int operations) {
@@ -362,9 +360,8 @@ TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
         doing.push_back(std::make_unique<Doing>([&, p] {
             for (int i = 0; i < blocks; ++i) {
                 void* const block = arena.allocate(i % 7 == 0 ? 200'000 : 300);
-                for (void* none = nullptr; !slots[p].compare_exchange_weak(none, block); none = nullptr) {
+                for (void* none = nullptr; !slots[p].compare_exchange_weak(none, block); none = nullptr)
                     std::this_thread::yield();
-                }
             }
         }));
         doing.push_back(std::make_unique<Doing>([&, p] {
@@ -380,10 +377,7 @@ TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
             }
         }));
     }
-    for (int i = 0; i < 20; ++i) {
-        (void)saver.pause();
-        (void)saver.resume();
-    }
+    for (int i = 0; i < 20; ++i) pause_and_resume(saver);
     for (const auto& thread : doing) CHECK_NOTHROW(thread->join());
     CHECK(arena.usage().blocks == 0);
     (void)saver.resume();

@@ -13,8 +13,7 @@ constexpr unsigned tags = 8;
 std::string name_of(unsigned tag) { return "model." + std::to_string(tag); }
 
 /// Eight tags in memory for three, filled with patterns.
-class World {
-public:
+struct World {
     explicit World(HostDriverOptions machine) : driver{HostDriver{3 * growth, machine}}, saver{std::in_place, driver} {
         for (unsigned tag = 0; tag < tags; ++tag) {
             (void)saver->reclaim(growth);
@@ -23,8 +22,6 @@ public:
             write_pattern(driver, blocks[tag], each, tag);
         }
     }
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
     ~World() {
         saver.reset();
         check_given_back(driver);

@@ -79,18 +79,16 @@ TEST_CASE("bytes kept on two devices at once come back to each, whatever keeps t
         for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
             CAPTURE(cycle);
             const auto seed = [&](std::size_t i) { return 100 * cycle + i; };
-            for (std::size_t i = 0; i < kept.size(); ++i) {
+            for (std::size_t i = 0; i < kept.size(); ++i)
                 test::write_pattern(kept[i].driver, kept[i].block, kept[i].bytes, seed(i));
-            }
             saver.invalidate("weights");
             const Report paused = saver.pause("weights");
             REQUIRE(paused.tags.size() == 2);
             for (const TagReport& row : paused.tags) CHECK(row.saved_bytes == all_bytes);
             CHECK(first.driver.handle_bytes() + second.driver.handle_bytes() == 0);
             CHECK(saver.resume("weights").restored_bytes == 2 * all_bytes);
-            for (std::size_t i = 0; i < kept.size(); ++i) {
+            for (std::size_t i = 0; i < kept.size(); ++i)
                 CHECK(test::has_pattern(kept[i].driver, kept[i].block, kept[i].bytes, seed(i)));
-            }
         }
         saver.close();
     }
@@ -159,8 +157,7 @@ TEST_CASE("a pause waits for both devices") {
     CHECK(first.driver.calls(Call::unmap) + second.driver.calls(Call::unmap) == 0); // all or nothing
     neighbour.open_gate();
     neighbour.synchronize();
-    saver.pause("tag");
-    saver.resume("tag");
+    test::pause_and_resume(saver, "tag");
     here.reset();
     there.reset();
     saver.close();
@@ -175,8 +172,7 @@ TEST_CASE("a peer can use the pages, before a pause and after") {
         Buffer<std::uint32_t> data{saver.arena("shared", Zero{}), 32 << 20};
         for (int cycle = 0; cycle < 3; ++cycle) {
             CAPTURE(cycle);
-            saver.pause();
-            saver.resume();
+            test::pause_and_resume(saver);
             program.add_one(program.stream, data.data(), 32 << 20); // device 0's kernel, device 1's memory
             program.synchronize();
             CHECK(program.read(data.data(), data.size()) == words(data.size(), 1));

@@ -34,8 +34,6 @@ struct HostInfo {
     HostInfo() {
         REQUIRE(text_of_status(api().CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &info)) == "");
     }
-    HostInfo(const HostInfo&) = delete;
-    HostInfo& operator=(const HostInfo&) = delete;
     ~HostInfo() { api().ReleaseMemoryInfo(info); }
 };
 
