@@ -112,8 +112,7 @@ TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") 
     CHECK(arena.pause({.timeout = std::chrono::hours{1}}).released_bytes > 0);
 }
 
-TEST_CASE("a pause does not hold up allocations, which come from fresh memory") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "a pause does not hold up allocations, which come from fresh memory") {
     const HostDriver host = host_of(machine.driver);
     ArenaOf<> arena{machine.driver, "meanwhile"};
     void* const block = arena.allocate(2_MiB);

@@ -39,8 +39,7 @@ TEST_CASE_FIXTURE(OnMachine, "with nothing to resume, a margin is no reason to r
     CHECK_THROWS_AS((void)arena.resume(), OutOfMemory);
 }
 
-TEST_CASE("bytes that others keep are no bytes to resume, nor are those in which no block lives") {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "bytes that others keep are no bytes to resume, nor are those in which no block lives") {
     ArenaOf<> arena{machine.driver, "reader", Discard{}, {.single_handle = true}};
     void* const borrowed = arena.allocate(6_MiB);
     const std::size_t shared = arena.usage().mapped_bytes; // all in one handle

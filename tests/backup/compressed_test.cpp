@@ -306,9 +306,7 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: a codec that fails loses nothing" * on_m
     CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
 }
 
-TEST_CASE("compressed: memory for one buffer is enough") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnHostSaver, "compressed: memory for one buffer is enough") {
     const Arena arena = saver.arena("packed", compressed(in_file()));
     void* const block = arena.allocate(8_MiB);
     write_bytes(machine.driver, block, thin(8_MiB, 1));
@@ -506,9 +504,7 @@ TEST_CASE("HostBackup: bytes are moved out of one region of host memory at a tim
     CHECK(read_bytes(driver, second.data(), 1_MiB) == noise(1_MiB, 2));
 }
 
-TEST_CASE("compressed: a policy for one pause, and a tag that is dropped") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnHostSaver, "compressed: a policy for one pause, and a tag that is dropped") {
     const Arena arena = saver.arena("plain", HostBackup{.threads = 2});
     void* const block = arena.allocate(5_MiB);
     write_bytes(machine.driver, block, thin(5_MiB, 1));

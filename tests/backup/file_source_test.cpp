@@ -363,8 +363,7 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: misuse says why, and changes nothing") {
     refused(block.data(), 1, path, 0, "");
 }
 
-TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "FileSource: without a saver, and in a saver that is switched off") {
     const ModelFiles files;
     const Bytes bytes = pattern(3_MiB, 1);
     const std::string path = files.put("model", bytes);
@@ -392,8 +391,7 @@ TEST_CASE("FileSource: without a saver, and in a saver that is switched off") {
     CHECK_THROWS_AS(off.load(block.data(), 1, files.path("nobody")), DriverError);
 }
 
-TEST_CASE("FileSource: switched off, resources that a load could not release are released later") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "FileSource: switched off, resources that a load could not release are released later") {
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
     Told told;
@@ -663,8 +661,7 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: bytes that are loaded need no host memor
     CHECK(read_bytes(machine.driver, block.data(), bytes) == part_of(pattern(8_MiB, 1), 0, bytes));
 }
 
-TEST_CASE("FileSource: who waits for a restore again gets the same answer") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "FileSource: who waits for a restore again gets the same answer") {
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
     const AnyPolicy policy{small_source()};

@@ -25,8 +25,7 @@ struct Blocks {
     std::vector<void*> all;
 };
 
-TEST_CASE("PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
     const Checked peer{1};
     for (const Refresh refresh : {Refresh::every_pause, Refresh::once}) {
         for (const bool retain : {true, false}) {
@@ -52,8 +51,7 @@ TEST_CASE("PeerBackup: bytes are kept on the peer, and none on the host" * on_ho
     }
 }
 
-TEST_CASE("PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * on_hosts) {
     const Checked peer{1};
     MemorySaver saver{machine.driver};
     const Arena first = saver.arena("first", PeerBackup{peer.driver, Refresh::once});
@@ -78,8 +76,7 @@ TEST_CASE("PeerBackup: prepared ahead, saved ahead, streamed back, exchanged" * 
     CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
-TEST_CASE("PeerBackup: saved bytes can be read and changed while the tag is paused" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "PeerBackup: saved bytes can be read and changed while the tag is paused" * on_hosts) {
     const Checked peer{1};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("parked", PeerBackup{peer.driver});

@@ -14,9 +14,7 @@ constexpr std::size_t block_bytes = 2_MiB;
 using Two = TaggedArena<Watched, Discard>;
 Two make_two(const Watched& driver) { return {driver, "two", {}, {.capacity = 2 * block_bytes}}; }
 
-TEST_CASE("deallocate does not wait for a busy device") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "deallocate does not wait for a busy device") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("tag");
     std::vector<void*> blocks;
@@ -67,9 +65,7 @@ TEST_CASE("a block that was freed while a kernel writes to it is not handed out 
     saver.close();
 }
 
-TEST_CASE("freed with a stream: reusable once that stream has passed, whatever others do") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "freed with a stream: reusable once that stream has passed, whatever others do") {
     Two arena = make_two(books.driver);
     void* const a = arena.allocate(block_bytes);
     void* const b = arena.allocate(block_bytes);
@@ -88,9 +84,7 @@ TEST_CASE("freed with a stream: reusable once that stream has passed, whatever o
     arena.close();
 }
 
-TEST_CASE("freed without a stream: handed out again only after waiting for the device") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "freed without a stream: handed out again only after waiting for the device") {
     Two arena = make_two(books.driver);
     void* const a = arena.allocate(block_bytes);
     (void)arena.allocate(block_bytes);
@@ -108,9 +102,7 @@ TEST_CASE("freed without a stream: handed out again only after waiting for the d
     arena.close();
 }
 
-TEST_CASE("a pause waits for kernels that use the memory") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "a pause waits for kernels that use the memory") {
     MemorySaver saver{books.driver};
     Buffer<std::uint32_t> buffer{saver.arena("tag"), 16 << 20};
     program.shut_gate();
@@ -173,9 +165,7 @@ TEST_CASE("a pause waits for kernels that use the memory") {
     saver.close();
 }
 
-TEST_CASE("allocating and growing go on while the device is busy") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "allocating and growing go on while the device is busy") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("tag");
     program.shut_gate();

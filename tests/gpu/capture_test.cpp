@@ -224,9 +224,7 @@ TEST_CASE("a pause that is to wait for a stream under capture is misuse, and har
     });
 }
 
-TEST_CASE("opening and closing savers meanwhile, on another thread") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "opening and closing savers meanwhile, on another thread") {
     MemorySaver saver{books.driver};
     const Buffer<std::uint32_t> data{saver.arena("data"), 1000};
     program.fill(data.data(), 0, data.size_bytes());
@@ -242,9 +240,7 @@ TEST_CASE("opening and closing savers meanwhile, on another thread") {
     CHECK(program.read(data.data(), 1000) == std::vector<std::uint32_t>(1000, 2));
 }
 
-TEST_CASE("a graph replays after its memory was paused and resumed") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "a graph replays after its memory was paused and resumed") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("graph", Zero{});
     constexpr std::uint32_t count = 3 << 20;
@@ -274,9 +270,7 @@ TEST_CASE("a graph replays after its memory was paused and resumed") {
     saver.close();
 }
 
-TEST_CASE("the driver's own captures: a graph made through CudaDriver replays after a pause") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "the driver's own captures: a graph made through CudaDriver replays after a pause") {
     const Watched& driver = books.driver;
     MemorySaver saver{driver};
     const Buffer<std::uint32_t> data{saver.arena("graph", Zero{}), 1 << 20};

@@ -234,4 +234,10 @@ struct Ledgered {
 
     Watched driver;
 };
+
+/// What most cases begin with, as TEST_CASE_FIXTURE.
+struct OnGpu {
+    Program program{};
+    const Ledgered books{};
+};
 } // namespace gpu_test

@@ -21,9 +21,7 @@ TEST_CASE("the default driver is the GPU") {
         [](const auto& driver) { return std::is_same_v<std::remove_cvref_t<decltype(driver)>, CudaDriver>; }));
 }
 
-TEST_CASE("program 1: the device's memory falls by the size and comes back, three times") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "program 1: the device's memory falls by the size and comes back, three times") {
     MemorySaver saver{books.driver};
     const std::size_t before = program.free_bytes();
     Buffer<float> kv;

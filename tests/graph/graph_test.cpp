@@ -231,8 +231,7 @@ TEST_CASE("updating: the graph does what the new body does, in the same tag" * o
     }
 }
 
-TEST_CASE("a graph outlives close, and its saver" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a graph outlives close, and its saver" * on_machines) {
     const OwnStream stream{machine.driver};
     Graph left;
     {

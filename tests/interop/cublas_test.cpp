@@ -74,9 +74,7 @@ TEST_CASE("cuBLAS works in the tag's memory, whoever sets its stream") {
     }
 }
 
-TEST_CASE("a region, and a workspace of a pool, serve as well") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnHostSaver, "a region, and a workspace of a pool, serve as well") {
     FakeBlas blas;
     {
         const auto region = saver.region("workspace");

@@ -352,8 +352,7 @@ TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither
     }
 }
 
-TEST_CASE("nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {
     const Stub stub;
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {

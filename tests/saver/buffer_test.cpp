@@ -45,8 +45,7 @@ TEST_CASE("strict alignment is kept" * on_machines) {
     CHECK(address_of(pages.data()) % 4096 == 0);
 }
 
-TEST_CASE("a buffer outlives region, saver and close" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a buffer outlives region, saver and close" * on_machines) {
     int told = 0;
     {
         Buffer<float> kept;

@@ -596,9 +596,7 @@ TEST_CASE_FIXTURE(OnSaver,
     CHECK(saver.bytes_to_resume("kv") == step);
 }
 
-TEST_CASE("elastic: a resize that has to make room commits what is lacking by then") {
-    const Checked machine{host_machine};
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnHostSaver, "elastic: a resize that has to make room commits what is lacking by then") {
     const Arena arena = saver.arena("kv");
     Elastic kv = arena.elastic(1_GiB, steps);
     kv.commit(0, 2 * step);

@@ -223,8 +223,7 @@ TEST_CASE_FIXTURE(OnMachine, "gates: a freed block is waited for no more" * on_h
     saver.deallocate(again);
 }
 
-TEST_CASE("gates: a block that a graph keeps is waited for, as its replays do" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "gates: a block that a graph keeps is waited for, as its replays do" * on_hosts) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const ManualBackup policy;
     policy.copies->held = false;
@@ -284,8 +283,7 @@ TEST_CASE("gates: after a call that failed, bytes are right behind them, or it i
     }
 }
 
-TEST_CASE("gates: after a failure, before() throws why the bytes were not restored") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "gates: after a failure, before() throws why the bytes were not restored") {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const ManualBackup policy;
     const Buffer<char> block{saver.arena("manual", policy), layer};
@@ -327,8 +325,7 @@ TEST_CASE("gates: close and drop while graphs wait" * on_hosts) {
     }
 }
 
-TEST_CASE("gates: a graph keeps the gates that it waits for; an update releases them" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "gates: a graph keeps the gates that it waits for; an update releases them" * on_hosts) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
     write_pattern(machine.driver, block.data(), layer, 5);
@@ -402,8 +399,7 @@ TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated byte
     check_given_back(driver);
 }
 
-TEST_CASE("gates: misuse") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "gates: misuse") {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     const Arena arena = saver.arena("weights", HostBackup{});
     void* const block = arena.allocate(layer);

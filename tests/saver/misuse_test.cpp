@@ -237,8 +237,7 @@ TEST_CASE("a block freed through another tag's arena stays; the error names both
     }
 }
 
-TEST_CASE("errors of plain memory of a saver that is switched off say as much" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "errors of plain memory of a saver that is switched off say as much" * on_machines) {
     MemorySaver saver{machine.driver, {.enabled = false}};
     const Arena arena = saver.arena("tag", Zero{}, {.capacity = 64_MiB, .reserve = 1_MiB});
     auto* const block = static_cast<unsigned char*>(arena.allocate(1000));
@@ -264,8 +263,7 @@ TEST_CASE("errors of plain memory of a saver that is switched off say as much" *
     saver.deallocate(block);
 }
 
-TEST_CASE("a tag's options are those that it was made with" * on_machines) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a tag's options are those that it was made with" * on_machines) {
     const auto sink = [](const Event&) {};
     MemorySaver saver{machine.driver, {.margin = 1_MiB}};
     const ArenaOptions options{.capacity = 64_MiB, .reserve = 4_MiB, .margin = 2_MiB, .events = sink};

@@ -71,8 +71,7 @@ TEST_CASE_FIXTURE(OnMachine, "plain memory without room says what was needed, an
     CHECK(arena.usage().blocks == 0);
 }
 
-TEST_CASE("a block that a graph keeps is counted as memory, not as a block, until it has been freed") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "a block that a graph keeps is counted as memory, not as a block, until it has been freed") {
     const OwnStream stream{machine.driver};
     {
         MemorySaver saver{machine.driver, {.enabled = false}};
@@ -128,8 +127,7 @@ TEST_CASE("plain memory that cannot be freed in the end is reported") {
     CHECK(told[0].tag == "plain");
 }
 
-TEST_CASE("the margin holds for plain memory too") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "the margin holds for plain memory too") {
     MemorySaver saver{machine.driver, {.margin = 512_MiB - 64_MiB}};
     const auto outside = saver.outside();
     CHECK_THROWS_AS((void)saver.allocate(65_MiB), OutOfMemory);

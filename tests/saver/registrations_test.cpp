@@ -364,8 +364,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: misuse") {
     Registration fine = nets.add(a.data(), 256, card.of("y"));
 }
 
-TEST_CASE("registrations: functions may add and end registrations; failures at an end are reported") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "registrations: functions may add and end registrations; failures at an end are reported") {
     std::vector<std::string> told;
     MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
                           if (event.kind == EventKind::ignored) told.push_back(event.text);

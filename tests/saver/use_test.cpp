@@ -676,8 +676,7 @@ TEST_CASE_FIXTURE(OnSaver, "use: a pause that only releases pages held since an 
     CHECK(use.lost().empty());
 }
 
-TEST_CASE("use: .room_within does not limit the wait for bytes that are on their way") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "use: .room_within does not limit the wait for bytes that are on their way") {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> weights{saver.arena("weights"), 8_MiB};
     for (const bool streamed : {true, false}) {

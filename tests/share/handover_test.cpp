@@ -11,6 +11,7 @@ using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
 using share_support::free_bytes;
+using share_support::OnPlace;
 using share_support::page;
 using share_support::Place;
 using share_support::soon;
@@ -190,8 +191,7 @@ TEST_CASE("share hand-over: pages that linger, and those that were passed and ar
     CHECK(free(b) == 4 * page);
 }
 
-TEST_CASE("share hand-over: pages do not linger with a leader that is stopped") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages do not linger with a leader that is stopped") {
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});
         say('r');
@@ -212,8 +212,7 @@ TEST_CASE("share hand-over: pages do not linger with a leader that is stopped") 
     leader.kill(SIGKILL);
 }
 
-TEST_CASE("share hand-over: pages of another size become free, and are created anew") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages of another size become free, and are created anew") {
     Party a{place, "a"};
     Party b{place, "b"};
     (void)a.bare("first", 20 * page);
@@ -226,8 +225,7 @@ TEST_CASE("share hand-over: pages of another size become free, and are created a
     CHECK(free_bytes(place) == 4 * page);
 }
 
-TEST_CASE("share hand-over: published pages are passed to nobody") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: published pages are passed to nobody") {
     Party a{place, "a"};
     Party b{place, "b"};
     void* const block = a.bare("weights", big);
@@ -267,8 +265,7 @@ TEST_CASE("share hand-over: pages whose clearing could not be waited for are not
     }
 }
 
-TEST_CASE("share hand-over: what nobody uses goes back to the driver") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: what nobody uses goes back to the driver") {
     Party a{place, "a"};
     Party b{place, "b"};
     (void)a.bare("weights", big);

@@ -16,6 +16,7 @@ using detail::ShareMessage;
 using process_test::Child;
 using process_test::wait_to_be_killed;
 using share_support::free_bytes;
+using share_support::OnPlace;
 using share_support::owned;
 using share_support::page;
 using share_support::Place;
@@ -101,8 +102,7 @@ private:
 
 constexpr int rounds = test::sanitized ? 200 : 800;
 
-TEST_CASE("share messages: a leader survives noise, and serves its members afterwards") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share messages: a leader survives noise, and serves its members afterwards") {
     Child other{[] {
         wait_to_be_killed();
         return 0;
@@ -137,8 +137,7 @@ TEST_CASE("share messages: a leader survives noise, and serves its members after
     CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("share messages: a member survives a leader that sends noise, and leads after it") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that sends noise, and leads after it") {
     const std::size_t before = open_descriptors();
     {
         std::optional<detail::ShareFolder> folder{std::in_place, "", place.folder};
@@ -249,8 +248,7 @@ TEST_CASE("share messages: members of another version are told so, and those who
     CHECK(share.members().size() == 1);
 }
 
-TEST_CASE("share messages: a keeper survives noise, and keeps what it has") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share messages: a keeper survives noise, and keeps what it has") {
     const std::size_t before = open_descriptors();
     {
         const detail::ShareFolder folder{"", place.folder};

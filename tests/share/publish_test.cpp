@@ -11,6 +11,7 @@ using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
 using share_support::free_bytes;
+using share_support::OnPlace;
 using share_support::owned;
 using share_support::page;
 using share_support::Place;
@@ -165,8 +166,7 @@ TEST_CASE("publish: the hash function is XXH64") {
     CHECK(detail::xxh64(text.data(), text.size()) == 0xFBCEA83C8A378BF1);
 }
 
-TEST_CASE("publish: the program of the design") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: the program of the design") {
     const Share share = place.join({.name = "engine"});
     MemorySaver<> saver{share.driver()};
     Arena weights = saver.arena("weights");
@@ -367,8 +367,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the hash is of names and bytes, wherever
     CHECK(hash == again.share.publish("model", again.saver, "weights", options));
 }
 
-TEST_CASE("publish: a tag is not paused while ranges in it are copied for readers") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: a tag is not paused while ranges in it are copied for readers") {
     const auto machine = std::make_shared<Watched>(place.device());
     Engine engine{place, AnyDriver{machine}};
     std::thread pausing;
@@ -397,8 +396,7 @@ TEST_CASE("publish: a tag is not paused while ranges in it are copied for reader
     resuming.join();
 }
 
-TEST_CASE("publish: a keeper that does not take a publication is reported") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: a keeper that does not take a publication is reported") {
     const detail::ShareFolder folder{"", place.folder};
     const detail::ShareFd silent = folder.listen("keeper-silent");
     const Share share{place.device(), {.answer_within = 100ms, .folder = place.folder}};
@@ -410,8 +408,7 @@ TEST_CASE("publish: a keeper that does not take a publication is reported") {
     CHECK(contains(text_of<Unavailable>([&] { (void)share.attach("other", saver); }), "do not answer"));
 }
 
-TEST_CASE("publish: many copied ranges are hashed together") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: many copied ranges are hashed together") {
     const auto machine = std::make_shared<Watched>(place.device());
     Engine engine{place, AnyDriver{machine}};
     PublishOptions options = engine.options();
@@ -633,8 +630,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: misuse is refused, and changes nothing")
     CHECK_THROWS_AS((void)reader.share.publish("again", reader.saver, model.tag(), {}), Misuse);
 }
 
-TEST_CASE("publish: two publishers of one name") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: two publishers of one name") {
     Engine one{place};
     Engine two{place};
     (void)one.publish();
@@ -648,8 +644,7 @@ TEST_CASE("publish: two publishers of one name") {
     (void)one.publish("3");
 }
 
-TEST_CASE("publish: a withdrawal frees the pages once the last reader has gone") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal frees the pages once the last reader has gone") {
     {
         std::optional<Engine> engine{std::in_place, place};
         (void)engine->publish("1");
@@ -701,8 +696,7 @@ TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says no
     CHECK(detail::Keeper{folder, 4s}.list().size() == 1); // the publisher waits 0.2 s for each
 }
 
-TEST_CASE("publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
     Child publisher = publisher_process(place);
     REQUIRE(publisher.next() == 'p');
     Child stopped = reader_process(place);
@@ -740,8 +734,7 @@ TEST_CASE_FIXTURE(WithModel, "publish: bytes that somebody wrote are found") {
     CHECK(device.unreserve(address, bytes).ok());
 }
 
-TEST_CASE("publish: what a reader maps makes no room, and needs none") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: what a reader maps makes no room, and needs none") {
     Engine engine{place};
     (void)engine.share.publish("model", engine.saver, "weights",
                                {.names = {{"first", engine.first, 3 * page}, {"second", engine.second, page + 300}}});
@@ -768,8 +761,7 @@ TEST_CASE("publish: what a reader maps makes no room, and needs none") {
     engine.saver.deallocate(rest);
 }
 
-TEST_CASE("publish: what is published makes no room unless a hook of its pause withdraws it") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: what is published makes no room unless a hook of its pause withdraws it") {
     Engine engine{place};
     (void)engine.publish();
     const std::size_t held = engine.saver.arena("weights").usage().mapped_bytes;
@@ -855,8 +847,7 @@ TEST_CASE("publish: a process at its limit of descriptors says so, and its tag s
     CHECK(joining.wait() == 0);
 }
 
-TEST_CASE("publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {
     std::optional<Engine> engine{std::in_place, place};
     (void)engine->publish("1");
     Child keeper{[&] { return become_keeper(place.folder); }};
@@ -980,8 +971,7 @@ TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper does not wait for a system
     CHECK(keeper.wait() == 0);
 }
 
-TEST_CASE("publish: a forked child has nothing that its parent published or attached") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: a forked child has nothing that its parent published or attached") {
     {
         Engine engine{place};
         (void)engine.publish();
@@ -1052,8 +1042,7 @@ TEST_CASE_FIXTURE(Published, "publish: strangers on a keeper's socket do no harm
     }
 }
 
-TEST_CASE("publish: each driver call fails, and the tag is its publisher's as before") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: each driver call fails, and the tag is its publisher's as before") {
     struct Fixture {
         explicit Fixture(const Place& place) : driver{place.device()}, engine{place, driver} {}
         FaultyDriver<HostDriver> driver;
@@ -1133,8 +1122,7 @@ TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and 
     }
 }
 
-TEST_CASE("publish: processes that are killed at any moment harm no publication, and leave nothing") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "publish: processes that are killed at any moment harm no publication, and leave nothing") {
     {
         Child publisher = publisher_process(place);
         REQUIRE(publisher.next() == 'p');

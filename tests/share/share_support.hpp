@@ -53,6 +53,11 @@ struct Place {
     std::string machine;
 };
 
+/// What most cases begin with, as TEST_CASE_FIXTURE.
+struct OnPlace {
+    const Place place{};
+};
+
 inline bool all_are(const void* block, int value, std::size_t bytes) {
     const auto* const at = static_cast<const unsigned char*>(block);
     for (std::size_t i = 0; i < bytes; i += 997)

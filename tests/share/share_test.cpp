@@ -15,6 +15,7 @@ using process_test::Child;
 using process_test::say;
 using process_test::wait_to_be_killed;
 using share_support::all_are;
+using share_support::OnPlace;
 using share_support::owned;
 using share_support::page;
 using share_support::Place;
@@ -130,8 +131,7 @@ std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
     return bytes;
 }
 
-TEST_CASE("share: the program of the design") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: the program of the design") {
     const ShareOptions wanted{
         .name = "rollout", .priority = 1, .floor = 8 * page, .ceiling = 60 * page, .trusted = true};
     Share share = place.join(wanted);
@@ -191,8 +191,7 @@ TEST_CASE("share: no kernel copies, which would take turns with other members' k
     }
 }
 
-TEST_CASE("share: who has used its memory since it took some is not taken for idle") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: who has used its memory since it took some is not taken for idle") {
     const Share one = place.join({.name = "one"});
     const Share two = place.join({.name = "two"});
     const Share three = place.join({.name = "three"});
@@ -222,8 +221,7 @@ TEST_CASE("share: who has used its memory since it took some is not taken for id
     CHECK(all_are(in_a, 1, 20 * page));
 }
 
-TEST_CASE("share: memory in use, below the floor or of a saver that is not lent stays where it is") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver that is not lent stays where it is") {
     const Share one = place.join({.name = "one", .floor = 20 * page});
     const Share two = place.join({.name = "two"});
     MemorySaver<> a{one.driver()};
@@ -250,8 +248,7 @@ TEST_CASE("share: memory in use, below the floor or of a saver that is not lent 
     CHECK_THROWS_AS((void)b.arena("more").allocate(30 * page), OutOfMemory);
 }
 
-TEST_CASE("share: a tag that reaches below the floor of its member stays") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a tag that reaches below the floor of its member stays") {
     const Share one = place.join({.name = "one", .floor = 20 * page});
     const Share two = place.join({.name = "two"});
     MemorySaver<> a{one.driver()};
@@ -265,8 +262,7 @@ TEST_CASE("share: a tag that reaches below the floor of its member stays") {
     CHECK(mapped(a, "small") == 0);
 }
 
-TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a ceiling bounds what one member takes, whatever is free") {
     const Share share = place.join({.name = "small", .ceiling = 10 * page});
     MemorySaver<> saver{share.driver()};
     void* const block = saver.arena("a").allocate(8 * page);
@@ -275,8 +271,7 @@ TEST_CASE("share: a ceiling bounds what one member takes, whatever is free") {
     (void)saver.arena("b").allocate(10 * page); // its own unused memory is released first
 }
 
-TEST_CASE("share: threads that allocate at the same time stay below the ceiling of their member") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: threads that allocate at the same time stay below the ceiling of their member") {
     const auto machine = std::make_shared<SlowCreate>(place.device());
     const Share share{AnyDriver{machine}, {.ceiling = 10 * page, .folder = place.folder}};
     std::atomic<int> taken{0};
@@ -294,8 +289,7 @@ TEST_CASE("share: threads that allocate at the same time stay below the ceiling 
     CHECK(share.members().at(0).held_bytes == 8 * page);
 }
 
-TEST_CASE("share: a grant that is used slowly stays") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a grant that is used slowly stays") {
     const auto machine = std::make_shared<SlowCreate>(place.device());
     const Share share{AnyDriver{machine}, {.folder = place.folder}};
     const Share other = place.join({.name = "other", .priority = 1});
@@ -309,8 +303,7 @@ TEST_CASE("share: a grant that is used slowly stays") {
     waiting.join();
 }
 
-TEST_CASE("share: a member that can wait gets memory that is freed later") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a member that can wait gets memory that is freed later") {
     const Share one = place.join({.name = "one"});
     const Share two = place.join({.name = "two"});
     MemorySaver<> a{one.driver()};
@@ -331,8 +324,7 @@ TEST_CASE("share: a member that can wait gets memory that is freed later") {
     CHECK(all_are(block, 3, 20 * page));
 }
 
-TEST_CASE("share: members are listed, printed, and named where memory is lacking") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: members are listed, printed, and named where memory is lacking") {
     const Share one = place.join({.name = "one", .priority = 3, .floor = 2 * page, .ceiling = 60 * page});
     const Share two = place.join({.name = "two"});
     MemorySaver<> a{one.driver()};
@@ -353,8 +345,7 @@ TEST_CASE("share: members are listed, printed, and named where memory is lacking
     CHECK_MESSAGE(contains(lacking, "one "), lacking);
 }
 
-TEST_CASE("share: memsaver-top shows the members, and is none") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: memsaver-top shows the members, and is none") {
     const auto shown = [](const std::string& folder, int code) {
         Child top{[&] {
             (void)::dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -400,8 +391,7 @@ TEST_CASE("share: memsaver-top shows the members, and is none") {
     CHECK(contains(shown(place.folder, 1), "no members"));
 }
 
-TEST_CASE("share: plain memory is covered like all other") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: plain memory is covered like all other") {
     const Share share = place.join({.ceiling = 10 * page});
     const AnyDriver& driver = share.driver();
     Address plain = 0;
@@ -416,8 +406,7 @@ TEST_CASE("share: plain memory is covered like all other") {
     CHECK(share.members().at(0).held_bytes == 0);
 }
 
-TEST_CASE("share: memory whose handle is reused while it is freed is counted right") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: memory whose handle is reused while it is freed is counted right") {
     const auto machine = std::make_shared<OneBlock>(place.device());
     const Share share{AnyDriver{machine}, {.folder = place.folder}};
     const AnyDriver& driver = share.driver();
@@ -432,8 +421,7 @@ TEST_CASE("share: memory whose handle is reused while it is freed is counted rig
     CHECK(share.members().at(0).held_bytes == 0);
 }
 
-TEST_CASE("share: impossible options, devices, folders and savers are refused") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: impossible options, devices, folders and savers are refused") {
     CHECK_THROWS_AS((void)place.join({.name = std::string(64, 'x')}), Misuse);
     CHECK_THROWS_AS((void)place.join({.floor = 2, .ceiling = 1}), Misuse);
     for (const std::chrono::milliseconds time : {-1ms, 1h + 1ms, std::chrono::milliseconds::max()})
@@ -461,8 +449,7 @@ TEST_CASE("share: impossible options, devices, folders and savers are refused") 
     CHECK(contains(text_of<Misuse>([&] { (void)share.lend(others); }), "not on the driver of this share"));
 }
 
-TEST_CASE("share: a folder that is full or read-only is refused, and who is in it goes on") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a folder that is full or read-only is refused, and who is in it goes on") {
     Child child{[&] {
         if (!mount_small_disk(place.folder)) return 9;
         std::optional<Share> share{Share{place.device(), {.answer_within = 50ms, .folder = place.folder}}};
@@ -497,8 +484,7 @@ TEST_CASE("share: a folder that is full or read-only is refused, and who is in i
     CHECK_MESSAGE(contains(said, "cannot lead in the folder " + place.folder + ": EROFS"), said);
 }
 
-TEST_CASE("share: members whose folder is removed go on, and the next ones meet in a new one") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: members whose folder is removed go on, and the next ones meet in a new one") {
     std::optional<Share> one{place.join({.name = "one"})};
     const Share two = place.join({.name = "two", .answer_within = 50ms});
     MemorySaver<> saver{two.driver()};
@@ -518,8 +504,7 @@ TEST_CASE("share: members whose folder is removed go on, and the next ones meet 
     CHECK(three.members().size() == 1);
 }
 
-TEST_CASE("share: handles that were moved from, assigned and given long times") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: handles that were moved from, assigned and given long times") {
     Share share{place.device(), {.answer_within = std::chrono::milliseconds::max(), .folder = place.folder}};
     const Share moved = std::move(share);
     CHECK(share.members().size() == 1); // NOLINT(bugprone-use-after-move): a move copies
@@ -535,8 +520,7 @@ TEST_CASE("share: handles that were moved from, assigned and given long times") 
     CHECK(model.tag() == other.tag()); // NOLINT(bugprone-use-after-move)
 }
 
-TEST_CASE("share: members of two devices do not meet in one folder") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: members of two devices do not meet in one folder") {
     const Place other;
     const Share share = place.join({.name = "one"});
     CHECK(contains(text_of<Misuse>([&] {
@@ -546,8 +530,7 @@ TEST_CASE("share: members of two devices do not meet in one folder") {
     CHECK(share.members().size() == 1);
 }
 
-TEST_CASE("share: a folder with a long name works") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a folder with a long name works") {
     std::string deep = place.folder;
     for (int i = 0; i < 3; ++i) {
         deep += '/' + std::string(100, 'd');
@@ -558,8 +541,7 @@ TEST_CASE("share: a folder with a long name works") {
     CHECK(two.members().size() == 2);
 }
 
-TEST_CASE("share: strangers on the leader's socket are rejected, and do no harm") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected, and do no harm") {
     const Share share = place.join({.name = "leader"});
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -584,8 +566,7 @@ TEST_CASE("share: strangers on the leader's socket are rejected, and do no harm"
     CHECK(share.members().size() == 1);
 }
 
-TEST_CASE("share: memory of a member that is killed goes to waiting members") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to waiting members") {
     const Share share = place.join({.name = "survivor"});
     MemorySaver<> saver{share.driver()};
     void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
@@ -612,8 +593,7 @@ TEST_CASE("share: memory of a member that is killed goes to waiting members") {
     CHECK(come_to(share, 1));
 }
 
-TEST_CASE("share: when the leader is killed another member leads, and knows what all hold") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member leads, and knows what all hold") {
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});
         say('l');
@@ -688,8 +668,7 @@ TEST_CASE("share: what a killed leader had is granted by the next one when its p
     }
 }
 
-TEST_CASE("share: leaders that are killed one after the other are not taken for another version") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: leaders that are killed one after the other are not taken for another version") {
     std::vector<std::unique_ptr<Child>> leaders;
     for (int i = 0; i < 12; ++i)
         leaders.push_back(std::make_unique<Child>([&] {
@@ -708,8 +687,7 @@ TEST_CASE("share: leaders that are killed one after the other are not taken for 
     for (const auto& each : leaders) (void)::kill(each->pid(), SIGKILL);
 }
 
-TEST_CASE("share: a leader that ends normally is replaced at once") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a leader that ends normally is replaced at once") {
     std::optional<Share> first{place.join({.name = "first"})};
     const Share second = place.join({.name = "second"});
     CHECK(second.members().size() == 2);
@@ -719,8 +697,7 @@ TEST_CASE("share: a leader that ends normally is replaced at once") {
     CHECK(third.members().size() == 2);
 }
 
-TEST_CASE("share: a child that is forked at any moment has no descriptor of a share") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked at any moment has no descriptor of a share") {
     std::vector<pid_t> children;
     {
         const detail::ShareFolder folder{"", place.folder};
@@ -753,8 +730,7 @@ TEST_CASE("share: a child that is forked at any moment has no descriptor of a sh
     CHECK(with == 0);
 }
 
-TEST_CASE("share: a child that is forked while pages are exported has no descriptor of them") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked while pages are exported has no descriptor of them") {
     const auto machine = std::make_shared<SlowExport>(place.device());
     const Share share{AnyDriver{machine}, {.folder = place.folder}};
     MemorySaver<> saver{share.driver()};
@@ -807,8 +783,7 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
     CHECK(child.wait() == 0);
 }
 
-TEST_CASE("share: a lender that takes longer to give than to answer is waited for") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a lender that takes longer to give than to answer is waited for") {
     const Share one = place.join({.name = "one", .answer_within = 50ms});
     const Share two = place.join({.name = "two", .answer_within = 50ms});
     MemorySaver<> a{one.driver()};
@@ -875,8 +850,7 @@ TEST_CASE("share: a forked child that destroys it waits for no thread of its par
 }
 
 // The sanitizers see what is used after its end.
-TEST_CASE("share: a share may end after main, with the static objects of the program") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: a share may end after main, with the static objects of the program") {
     Child child{[&] {
         until_exit.emplace(place.join({.name = "static"}));
         std::exit(3);
@@ -1091,8 +1065,7 @@ TEST_CASE("share: its threads handle none of the process's signals") {
     CHECK(more >= 2);
 }
 
-TEST_CASE("share: many threads of many members ask at once, and everything is released") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace, "share: many threads of many members ask at once, and everything is released") {
     std::vector<Share> shares;
     for (int i = 0; i < 3; ++i) shares.push_back(place.join({.name = "m" + std::to_string(i), .priority = i}));
     {

@@ -123,6 +123,15 @@ struct OnSaver : OnMachine {
     MemorySaver<MachineDriver> saver{machine.driver};
 };
 
+/// The same on a well-behaved host, whatever the program was started for.
+struct OnHost {
+    const Checked machine{host_machine};
+};
+
+struct OnHostSaver : OnHost {
+    MemorySaver<MachineDriver> saver{machine.driver};
+};
+
 /// A stream of the program.
 template <class D>
 struct OwnStream {

@@ -122,8 +122,7 @@ TEST_CASE("graphs of many threads are replayed behind gates while bytes come" * 
     }
 }
 
-TEST_CASE("saving ahead while threads allocate, free, invalidate and pause" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "saving ahead while threads allocate, free, invalidate and pause" * on_hosts) {
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
@@ -149,8 +148,7 @@ TEST_CASE("saving ahead while threads allocate, free, invalidate and pause" * on
     }
 }
 
-TEST_CASE("a saver is closed while threads wait for arriving bytes" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a saver is closed while threads wait for arriving bytes" * on_hosts) {
     for (int round = 0; round < rounds; ++round) {
         MemorySaver saver{machine.driver};
         const AnyPolicy policy = round % 2 == 0 ? HostBackup{} : HostBackup{.storage = Storage::pageable, .threads = 1};

@@ -98,8 +98,7 @@ TEST_CASE("threads with a block each are refused none while there is room for al
     for (const auto& each : all) CHECK_NOTHROW(each->join());
 }
 
-TEST_CASE("an allocation that needs all that waits waits for the device once") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "an allocation that needs all that waits waits for the device once") {
     TaggedArena<MachineDriver> arena{machine.driver, "full", {}, {.capacity = 64_MiB}};
     std::vector<void*> blocks;
     for (int i = 0; i < 32; ++i) blocks.push_back(arena.allocate(2_MiB));
@@ -108,8 +107,7 @@ TEST_CASE("an allocation that needs all that waits waits for the device once") {
     CHECK(machine.driver.calls(Call::drain) == 1);
 }
 
-TEST_CASE("blocks can be freed while a thread asks how large the device is") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "blocks can be freed while a thread asks how large the device is") {
     TaggedArena<MachineDriver> arena{machine.driver, "asked", {}, {.capacity = 34_MiB}};
     std::vector<void*> blocks;
     Stuck first{machine.driver, Call::memory, [&] {

@@ -197,8 +197,7 @@ TEST_CASE("freeing host memory and disk space does not hold up allocations" * on
     }
 }
 
-TEST_CASE("who waits for freed memory does not hold up those who need not wait" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "who waits for freed memory does not hold up those who need not wait" * on_hosts) {
     Saver saver{machine.driver};
     const Arena busy = saver.arena("busy");
     const Arena unused = saver.arena("unused");
@@ -214,8 +213,7 @@ TEST_CASE("who waits for freed memory does not hold up those who need not wait" 
     stuck.go_on();
 }
 
-TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "two threads that pause one tag take turns" * on_hosts) {
     Saver saver{machine.driver};
     void* const block = saver.arena("tag", Zero{}).allocate(20_MiB);
     const std::size_t mapped = machine.driver.handle_bytes();
@@ -246,8 +244,7 @@ TEST_CASE("two threads that pause one tag take turns" * on_hosts) {
     }
 }
 
-TEST_CASE("a turn that is not free in time is NotIdle, and nothing has changed" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "a turn that is not free in time is NotIdle, and nothing has changed" * on_hosts) {
     Saver saver{machine.driver};
     const Arena free = saver.arena("free", Zero{});
     const Arena busy = saver.arena("busy", Zero{});
@@ -277,8 +274,7 @@ TEST_CASE("a turn that is not free in time is NotIdle, and nothing has changed" 
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("tags named in any order do not lock each other out" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "tags named in any order do not lock each other out" * on_hosts) {
     Saver saver{machine.driver};
     for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(1_MiB);
     Doing forwards{[&] {

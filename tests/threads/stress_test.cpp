@@ -385,8 +385,7 @@ TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
     CHECK(machine.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("closing while others are at work: they get Misuse, and nothing is left" * on_hosts) {
-    const Checked machine;
+TEST_CASE_FIXTURE(OnMachine, "closing while others are at work: they get Misuse, and nothing is left" * on_hosts) {
     Saver saver{machine.driver};
     const Arena arena = saver.arena("closed", Zero{});
     std::vector<std::unique_ptr<Doing>> doing;

@@ -45,8 +45,7 @@ Tensor make_tensor(OrtAllocator& allocator, std::int64_t count) {
     return {value, [](OrtValue* dead) { api().ReleaseValue(dead); }};
 }
 
-TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and bytes after a resume") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "a tensor of ONNX Runtime's lives in an arena: the same address and bytes after a resume") {
     MemorySaver saver{machine.driver};
     const HostInfo host;
     OnnxRuntimeAllocator allocator{saver.arena("onnx", HostBackup{}), host.info};
@@ -70,8 +69,7 @@ TEST_CASE("a tensor of ONNX Runtime's lives in an arena: the same address and by
     CHECK(allocator.arena().usage().blocks == 0);
 }
 
-TEST_CASE("no room is null and an event instead of an exception; with room the next call succeeds") {
-    const Checked machine{host_machine};
+TEST_CASE_FIXTURE(OnHost, "no room is null and an event instead of an exception; with room the next call succeeds") {
     MemorySaver saver{machine.driver};
     const HostInfo host;
     std::vector<std::string> told;
