@@ -1,6 +1,9 @@
 // OutOfMemory is thrown only if live memory is in the way: before that, freed blocks of any tag, unused pages and
 // memory freed by the program's callback are used, and the device is waited for once if they need it.
+#include "support/folder.hpp"
 #include "support/machines.hpp"
+
+#include <fstream>
 
 namespace saver_room_test {
 using namespace test;
@@ -90,7 +93,7 @@ TEST_CASE("room: memory that one saver freed serves another, and free extents co
 
 /// A resume holds freed memory of its tag while it runs: other allocations wait until it ends, in every way.
 TEST_CASE("room: freed memory that another thread's operation holds while it runs is waited for") {
-    for (const std::string wants : {"another tag", "the same tag", "a resume", "a workspace"}) {
+    for (const std::string wants : {"another tag", "the same tag", "a resume", "a workspace", "beside an arrival"}) {
         CAPTURE(wants);
         const FaultyDriver driver{HostDriver{all}};
         MemorySaver saver{driver};
@@ -101,14 +104,18 @@ TEST_CASE("room: freed memory that another thread's operation holds while it run
         (void)saver.pause();
         { const Buffer<char> freed{arena, most}; }
         const HeldLane lane{driver, Direction::in};
-        Doing resuming{[&] { (void)saver.resume("away"); }};
+        Doing resuming{[&] {
+            if (wants != "beside an arrival") return (void)saver.resume("away");
+            saver.resume_async("away").wait();
+        }};
         while (driver.calls(Call::copy_to_device) == 0)
             std::this_thread::yield(); // it has its pages, and waits for bytes
         Doing ending{[&] {
             std::this_thread::sleep_for(50ms);
             lane.let_go();
         }};
-        if (wants == "another tag") CHECK_NOTHROW((void)saver.arena("b").allocate(most));
+        if (wants == "another tag" || wants == "beside an arrival")
+            CHECK_NOTHROW((void)saver.arena("b").allocate(most));
         if (wants == "the same tag") CHECK_NOTHROW((void)arena.allocate(most + 2_MiB));
         if (wants == "a resume") CHECK_NOTHROW((void)saver.resume("paused", {.room_within = {}}));
         if (wants == "a workspace") {
@@ -118,6 +125,34 @@ TEST_CASE("room: freed memory that another thread's operation holds while it run
         ending.join();
         resuming.join();
     }
+}
+
+/// The call waits for nothing of the program's any more.
+TEST_CASE("room: a tag's memory is waited for while a call of another thread has only its own work left") {
+    const Folder folder;
+    const std::string file = (folder.path / "bytes").string();
+    std::ofstream{file} << std::string(1000, 'x');
+    const auto wait = [](Call stuck_in, const AnyPolicy& policy, auto act) {
+        CAPTURE(stuck_in);
+        const FaultyDriver driver{HostDriver{all}};
+        MemorySaver saver{driver};
+        const Arena arena = saver.arena("held", policy);
+        Elastic range = arena.elastic(2_MiB, {.granularity = 2_MiB});
+        range.resize(2_MiB);
+        const Buffer<char> kept{arena, 1_MiB};
+        arena.deallocate(arena.allocate(most), already_idle);
+        Stuck stuck{driver, stuck_in, [&] { act(saver, range, kept.data()); }, Whose::anybodys};
+        Doing ending{[&] {
+            std::this_thread::sleep_for(50ms);
+            stuck.go_on();
+        }};
+        CHECK_NOTHROW((void)saver.arena("b").allocate(most));
+        ending.join();
+    };
+    wait(Call::copy_to_device, FileSource{}, [&](auto& saver, auto&, void* at) { saver.load(at, 1000, file); });
+    wait(Call::pin_host, HostBackup{}, [](auto& saver, auto&, void*) { saver.prepare("held"); });
+    wait(Call::unmap, Discard{}, [](auto& saver, auto&, void*) { saver.drop("held"); });
+    wait(Call::unmap, Discard{}, [](auto&, Elastic& range, void*) { range.resize(0, already_idle); });
 }
 
 TEST_CASE("room: freed memory of an operation that ends while room is looked for serves who looks for it") {

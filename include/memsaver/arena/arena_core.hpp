@@ -353,6 +353,7 @@ public:
         if (from == nullptr) asked.refuse("the source pointer is null");
         const LiveBlock block = asked.block();
         recover();
+        now(Turn::Stage::moves);
         std::shared_ptr<AnySlot> slot;
         {
             const std::lock_guard lock{mutex_};
@@ -377,6 +378,7 @@ public:
             if (any_away({block.address, block.bytes}))
                 asked.refuse("its block is paused or partly paused; resume the tag first");
         }
+        now(Turn::Stage::moves);
         try {
             LiveSet live = live_set({}, "loading");
             live.extents.push_back({block.address, block.bytes});
@@ -406,6 +408,7 @@ public:
     /// meanwhile.
     void prepare() {
         const auto turn = take_turn({}, "prepare");
+        now(Turn::Stage::moves);
         std::vector<Memory*> active;
         {
             const std::lock_guard lock{mutex_};
@@ -419,6 +422,7 @@ public:
     void forget_backup() {
         const auto turn = take_turn({}, "forget_backup");
         recover();
+        now(Turn::Stage::moves);
         const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
         std::vector<Memory*> paused;
         std::vector<std::shared_ptr<AnySlot>> old;
@@ -690,19 +694,6 @@ public:
         if (driver_.drain().ok()) frees_.finish_fence(fence);
     }
 
-    /// Retries the release of pages that are no memory any more, if no operation is in progress.
-    void release_leftovers() noexcept {
-        std::size_t released = 0;
-        {
-            const std::lock_guard lock{mutex_};
-            if (attic_.empty()) return;
-        }
-        try {
-            if (const auto turn = try_turn()) (void)retry_attic(released);
-        } catch (const std::exception&) { // the next call tries again
-        }
-    }
-
     /// All memory of the arena; its extents and live blocks, also those that graphs keep, are sorted by address.
     struct Contents {
         std::vector<Extent> extents;
@@ -757,6 +748,7 @@ public:
         commit_arriving();
         give_up_failed_arrival();
         stop_serving();
+        now(Turn::Stage::moves);
         closing();
         const Status kept = end_slots();
         const Status gates = gates_.close();
@@ -860,6 +852,9 @@ private:
             closing_.store(false);
             check_of_tag(drained, "wait for the device before closing an arena");
         }
+        for (const Leftover& each : attic_) { // also work of other devices may use what elastic ranges released
+            if (each.until != nullptr) (void)each.until->wait();
+        }
         Frees::Lock lock{mutex_};
         closed_.store(true);
         frees_.clear(lock);
@@ -891,7 +886,7 @@ private:
         for (const auto& memory : memories_) {
             for (Extent& extent : memory->extents) release(extent);
         }
-        for (Leftover& leftover : attic_) { // also work of other devices may use what elastic ranges released
+        for (Leftover& leftover : attic_) {
             const Status passed = leftover.until == nullptr ? Status{} : leftover.until->wait();
             const bool idle =
                 note_left(first, passed) || passed.kind == StatusKind::gone; // nothing runs on a lost device

@@ -305,6 +305,7 @@ inline bool ArenaCore::finish_arriving() noexcept {
     if (coming == nullptr || coming->failed()) return false;
     try {
         const auto turn = turn_.take({}, tag_);
+        now(Turn::Stage::moves);
         commit_arriving();
         return true;
     } catch (const std::exception&) { // this thread is inside an operation on the tag
@@ -337,11 +338,12 @@ inline void ArenaCore::require_restored() {
 }
 
 inline bool ArenaCore::wait_for_copies(const Deadline& deadline) noexcept {
-    if (closed_.load() || forked()) return false;
+    if (forked()) return false;
     try {
         if (turn_.wait_for_copies(deadline)) return true;
         const auto hold = turn_.try_take(); // an operation that waits for the program's work is not waited for
         if (!hold || arriving_ == nullptr || arriving_->failed()) return false;
+        now(Turn::Stage::moves);
         commit_arriving(deadline);
         return true;
     } catch (const std::exception&) { // the deadline

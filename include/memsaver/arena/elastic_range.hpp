@@ -232,6 +232,7 @@ private:
             const std::shared_ptr<const WorkMark> copies = core.next_fence();
             mark = mark == nullptr ? copies : std::make_shared<AllMarks>(std::vector{mark, copies});
         }
+        core.now(Turn::Stage::moves);
         std::vector<Extent> extents;
         std::vector<std::shared_ptr<AnySlot>> ended;
         {
