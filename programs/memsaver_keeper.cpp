@@ -108,7 +108,7 @@ std::vector<Keeper::Kept> stored() {
 int main(int count, char** arguments) {
     const bool lists = count == 3 && std::string_view{arguments[1]} == "--list";
     const char* const path = arguments[count - 1];
-    if (!(lists || count == 2) || path[0] == '-') {
+    if (!(lists || count == 2) || path[0] == '-' || path[0] == '\0') {
         (void)std::fputs(
             "usage: memsaver-keeper FOLDER\n"
             "       memsaver-keeper --list FOLDER\n"

@@ -299,7 +299,7 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     CHECK(SystemFiles::sample_cached(file, 1, 0, yes).code == EBADF);
 }
 
-TEST_CASE("files are opened also where standard input is closed and their descriptor is 0") {
+TEST_CASE("files that are opened where standard input is closed are not standard input") {
     const Directory directory;
     const std::string path = directory.name + "/model";
     const int made = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -319,10 +319,10 @@ TEST_CASE("files are opened also where standard input is closed and their descri
         (void)::close(input);
     }
     CHECK(read.ok());
-    CHECK(source.descriptor == 0);
+    CHECK(source.descriptor > 2);
     CHECK(read_closed.ok());
     CHECK(write.ok());
-    CHECK(backup.descriptor == 0);
+    CHECK(backup.descriptor > 2);
     CHECK(write_closed.ok());
 }
 

@@ -231,14 +231,15 @@ public:
         }
     }
 
-    /// The handle of a file that was opened just now. Closes it on failure.
+    /// The handle of a file that was opened just now. Closes it on failure. It is none of the standard streams: if the
+    /// program had closed one, what it prints would go to this file.
     static Status opened(int descriptor, bool direct, FileRef& file) noexcept {
         struct stat found {};
-        if (::fstat(descriptor, &found) != 0) {
-            const int error = errno;
-            (void)::close(descriptor);
-            return system_status(error);
-        }
+        const int given = descriptor;
+        if (given <= STDERR_FILENO) descriptor = ::fcntl(given, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        const int error = descriptor < 0 || ::fstat(descriptor, &found) != 0 ? errno : 0;
+        if (descriptor != given || error != 0) (void)::close(given);
+        if (error != 0) return system_status(error);
         file = {descriptor, direct, found.st_dev, found.st_ino, time_made(descriptor), found.st_nlink == 0};
         return {};
     }

@@ -177,8 +177,9 @@ private:
             if (!status.ok()) unavailable({"HostDriver: cannot use ", path_, ": ", to_string(status)}, status);
         };
         must(locked.status());
-        const int machine = ::openat(folder_.descriptor, "machine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        must(machine < 0 ? system_status(errno) : SystemFiles::opened(machine, false, machine_));
+        const int made = ::openat(folder_.descriptor, "machine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        must(made < 0 ? system_status(errno) : SystemFiles::opened(made, false, machine_));
+        const int machine = machine_.descriptor;
         try {
             std::size_t taken = 0;
             must(count(taken));
