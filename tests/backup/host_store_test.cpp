@@ -91,22 +91,6 @@ TEST_CASE("HostStore: a failed release is retried") {
     }
 }
 
-TEST_CASE("HostStore: host memory that is entirely free is released, and the rest kept") {
-    Place place{true};
-    LocationSpace space;
-    const Room first = place.store.grow(4096, place.live());
-    const Room second = place.store.grow(4096, place.live());
-    space.add(first.location, first.bytes);
-    space.add(second.location, second.bytes);
-    const std::uint64_t taken = space.take(second.bytes);
-    REQUIRE(taken != 0);
-    const auto before = place.driver.outstanding().host_pages;
-    place.store.shrink(space);
-    CHECK(place.driver.outstanding().host_pages < before);
-    CHECK(place.driver.outstanding().host_pages != 0);
-    CHECK(space.take(1) == 0);
-}
-
 TEST_CASE("HostStore: pages that were written are counted by the system, and no longer in the budget") {
     for (const bool refused : {false, true}) { // pageable by choice, or because pinning is refused
         CAPTURE(refused);

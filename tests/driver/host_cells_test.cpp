@@ -35,68 +35,6 @@ TEST_CASE("HostCells: reserves addresses at once, and memory cell by cell") {
     CHECK(driver.violations().empty());
 }
 
-TEST_CASE("HostCells: cells lie between multiples of the cell's size") {
-    const Machine driver = machine();
-    Region mapping{driver, 3 * Region::cell_bytes};
-    CHECK(mapping.prepare(mapping.address(), true).ok());
-    const std::uintptr_t next = align_up(mapping.address() + 1, Region::cell_bytes);
-    CHECK(mapping.ready(next - 1, true));
-    CHECK(!mapping.ready(next, false));
-    CHECK(driver.pinned_bytes() == next - mapping.address());
-}
-
-TEST_CASE("HostCells: a refused cell can be retried") {
-    const Machine driver = machine();
-    {
-        Region mapping{driver, 4_MiB};
-        driver.fail({.call = Call::populate_host, .kind = StatusKind::out_of_host_memory});
-        CHECK(mapping.prepare(mapping.address(), true).kind == StatusKind::out_of_host_memory);
-        CHECK(!mapping.ready(mapping.address(), false));
-        driver.fail({.call = Call::pin_host});
-        CHECK(!mapping.prepare(mapping.address(), true).ok());
-        CHECK(mapping.ready(mapping.address(), false)); // resident, but not pinned
-        CHECK(!mapping.ready(mapping.address(), true));
-        CHECK(mapping.prepare(mapping.address(), true).ok());
-    }
-    CHECK(driver.everything_given_back());
-    driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
-    CHECK_THROWS_AS((Region{driver, 4_MiB}), OutOfHostMemory);
-    CHECK(driver.everything_given_back());
-}
-
-TEST_CASE("HostCells: pages that the driver still holds are not unmapped") {
-    const Machine driver = machine();
-    std::size_t pinned = 0;
-    {
-        Region mapping{driver, 4_MiB};
-        CHECK(mapping.prepare(mapping.address(), true).ok());
-        pinned = driver.pinned_bytes();
-        driver.fail({.call = Call::unpin_host});
-    }
-    CHECK(driver.violations().empty());
-    CHECK(driver.calls(Call::unmap_host) == 0);
-    CHECK(pinned != 0);
-    CHECK(driver.pinned_bytes() == pinned);
-}
-
-TEST_CASE("HostCells: a failed release is retried, and nothing is released twice") {
-    const Machine driver = machine();
-    for (const Call call : {Call::unpin_host, Call::unmap_host}) {
-        CAPTURE(call_name(call));
-        Region mapping{driver, 2 * Region::cell_bytes};
-        for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB)
-            CHECK(mapping.prepare(at, true).ok());
-        driver.fail({.call = call});
-        CHECK(mapping.close().code == Failure::injected_code);
-        CHECK(driver.outstanding().pins == (call == Call::unpin_host ? 1 : 0)); // the other cells' are released
-        CHECK(driver.outstanding().host_pages == 1);
-        CHECK(mapping.close().ok());
-        CHECK(driver.everything_given_back());
-        CHECK(mapping.close().ok());
-    }
-    CHECK(driver.violations().empty());
-}
-
 TEST_CASE("HostCells: can be populated as a whole without pinning") {
     const Machine driver = machine();
     Region mapping{driver, 2 * Region::cell_bytes + 1};

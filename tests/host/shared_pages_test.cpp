@@ -8,11 +8,7 @@
 
 namespace host_shared_pages_test {
 using namespace test;
-using process_test::Child;
-using process_test::say;
-using process_test::wait_to_be_killed;
-using test::contains;
-using test::text_of;
+using namespace process_test;
 
 constexpr std::size_t page = 64_KiB;
 constexpr std::size_t capacity = 16 * page;

@@ -6,15 +6,8 @@
 namespace share_handover_test {
 using namespace test;
 using namespace std::chrono_literals;
-using process_test::Child;
-using process_test::say;
-using process_test::wait_to_be_killed;
-using share_support::all_are;
-using share_support::free_bytes;
-using share_support::OnPlace;
-using share_support::page;
-using share_support::Place;
-using share_support::soon;
+using namespace process_test;
+using namespace share_support;
 
 /// Counts how pages come and go, and kills its process before the call of a number.
 struct Watched final : DeviceAround {

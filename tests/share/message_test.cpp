@@ -13,14 +13,8 @@ using namespace test;
 using namespace std::chrono_literals;
 using detail::ShareFd;
 using detail::ShareMessage;
-using process_test::Child;
-using process_test::wait_to_be_killed;
-using share_support::free_bytes;
-using share_support::OnPlace;
-using share_support::owned;
-using share_support::page;
-using share_support::Place;
-using share_support::soon;
+using namespace process_test;
+using namespace share_support;
 using Kind = ShareMessage::Kind;
 
 std::size_t open_descriptors() {

@@ -6,18 +6,8 @@
 namespace share_publish_test {
 using namespace test;
 using namespace std::chrono_literals;
-using process_test::Child;
-using process_test::say;
-using process_test::wait_to_be_killed;
-using share_support::all_are;
-using share_support::free_bytes;
-using share_support::OnPlace;
-using share_support::owned;
-using share_support::page;
-using share_support::Place;
-using share_support::soon;
-using test::contains;
-using test::text_of;
+using namespace process_test;
+using namespace share_support;
 
 /// A process with a model to publish: two blocks, and one elsewhere of which readers get copies.
 struct Engine {

@@ -11,17 +11,8 @@
 namespace share_share_test {
 using namespace test;
 using namespace std::chrono_literals;
-using process_test::Child;
-using process_test::say;
-using process_test::wait_to_be_killed;
-using share_support::all_are;
-using share_support::OnPlace;
-using share_support::owned;
-using share_support::page;
-using share_support::Place;
-using share_support::soon;
-using test::contains;
-using test::text_of;
+using namespace process_test;
+using namespace share_support;
 
 /// A block in a tag that others may have while it is idle.
 void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
