@@ -58,29 +58,21 @@ public:
             }
             if (status.code == ENOENT) continue;
             must(path_, status);
-            try {
-                if (join(wanted, name)) return;
-            } catch (...) {
-                (void)SystemFiles::close_file(folder_);
-                throw;
-            }
+            if (join(wanted, name)) return;
             (void)SystemFiles::close_file(folder_);
         }
     }
     ~SharedPages() override {
-        if (process_ == ::getpid()) { // the locks of a forked child are its parent's
-            const Locked locked{SystemFiles::number_of(folder_)};
-            const int machine = SystemFiles::number_of(machine_);
-            (void)SystemLocks::lock(machine, F_UNLCK);
-            std::size_t taken = 0;
-            if (locked.status().ok() && !SystemLocks::locked_by_another(machine) && count(taken).ok() && taken == 0) {
-                (void)::unlinkat(folder_.descriptor, "machine", 0);
-                (void)::unlinkat(folder_.descriptor, "lock", 0);
-                (void)::rmdir(path_.c_str());
-            }
-        }
-        (void)SystemFiles::close_file(machine_);
-        (void)SystemFiles::close_file(folder_);
+        if (process_ != ::getpid()) return; // the locks of a forked child are its parent's
+        const Locked locked{SystemFiles::number_of(folder_)};
+        const int machine = SystemFiles::number_of(machine_);
+        (void)SystemLocks::lock(machine, F_UNLCK);
+        std::size_t taken = 0;
+        if (!locked.status().ok() || SystemLocks::locked_by_another(machine) || !count(taken).ok() || taken != 0)
+            return;
+        (void)::unlinkat(folder_.descriptor, "machine", 0);
+        (void)::unlinkat(folder_.descriptor, "lock", 0);
+        (void)::rmdir(path_.c_str());
     }
 
     [[nodiscard]] std::size_t taken() noexcept override {
@@ -163,6 +155,12 @@ private:
         bool removed_ = false;
         Status status_;
     };
+    struct Open : FileRef { // closed with it
+        Open() = default;
+        Open(const Open&) = delete;
+        Open& operator=(const Open&) = delete;
+        ~Open() { (void)SystemFiles::close_file(*this); }
+    };
     struct Facts {
         std::array<char, 16> version{};
         std::uint64_t capacity = 0;
@@ -180,24 +178,19 @@ private:
         const int made = ::openat(folder_.descriptor, "machine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         must(made < 0 ? system_status(errno) : SystemFiles::opened(made, false, machine_));
         const int machine = machine_.descriptor;
-        try {
-            std::size_t taken = 0;
-            must(count(taken));
-            Facts found;
-            if (taken == 0 && !SystemLocks::locked_by_another(machine)) {
-                if (::pwrite(machine, &wanted, sizeof wanted, 0) != sizeof wanted) must(system_status(errno));
-            } else if (::pread(machine, &found, sizeof found, 0) != sizeof found || found.version != wanted.version) {
-                unavailable({"HostDriver: the machine ", in_quotes(name), " is in use by another version of memsaver"});
-            } else if (found.capacity != wanted.capacity || found.granularity != wanted.granularity) {
-                misuse({"HostDriver: the machine ", in_quotes(name), " has ", in_bytes(found.capacity), " in units of ",
-                        in_bytes(found.granularity), " as long as it is used, not ", in_bytes(wanted.capacity),
-                        " in units of ", in_bytes(wanted.granularity)});
-            }
-            must(SystemLocks::lock(machine, F_RDLCK));
-        } catch (...) {
-            (void)SystemFiles::close_file(machine_);
-            throw;
+        std::size_t taken = 0;
+        must(count(taken));
+        Facts found;
+        if (taken == 0 && !SystemLocks::locked_by_another(machine)) {
+            if (::pwrite(machine, &wanted, sizeof wanted, 0) != sizeof wanted) must(system_status(errno));
+        } else if (::pread(machine, &found, sizeof found, 0) != sizeof found || found.version != wanted.version) {
+            unavailable({"HostDriver: the machine ", in_quotes(name), " is in use by another version of memsaver"});
+        } else if (found.capacity != wanted.capacity || found.granularity != wanted.granularity) {
+            misuse({"HostDriver: the machine ", in_quotes(name), " has ", in_bytes(found.capacity), " in units of ",
+                    in_bytes(found.granularity), " as long as it is used, not ", in_bytes(wanted.capacity),
+                    " in units of ", in_bytes(wanted.granularity)});
         }
+        must(SystemLocks::lock(machine, F_RDLCK));
         return true;
     }
     /// Counts what is taken, and removes what is nobody's. Requires the lock.
@@ -255,8 +248,8 @@ private:
     }
 
     std::string path_; // of the folder
-    FileRef folder_;
-    FileRef machine_;
+    Open folder_;
+    Open machine_;
     std::size_t capacity_;
     pid_t process_;
     std::uint64_t next_ = 0; // number of the next file

@@ -91,11 +91,8 @@ inline ShareFd ShareFolder::connect(const char* name) const {
     ShareFd made = ShareFd::opened([&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!made) return {};
     const sockaddr_un address = address_in_folder(folder_.get(), name);
-    if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return made;
-    const int error = errno;
-    made.reset();
-    errno = error;
-    return {};
+    const bool there = ::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    return there ? std::move(made) : ShareFd{};
 }
 
 inline std::vector<std::string> ShareFolder::names(std::string_view prefix) const {
