@@ -77,6 +77,17 @@ TEST_CASE("seal: taken back, the memory is as before, except what had been seale
     CHECK(f.arena.allocate(2 * page) == f.second);
 }
 
+TEST_CASE("seal: pages that a publication keeps are trimmed, and retried, but free nothing") {
+    Sealed f;
+    const auto publication = std::make_shared<int>();
+    f.arena.core().set_published(publication);
+    f.arena.deallocate(f.block, already_idle);
+    f.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)f.arena.trim(), DriverError);
+    CHECK(f.arena.trim().released_bytes == 0);
+    CHECK(f.driver.handle_bytes() == 0);
+}
+
 TEST_CASE("seal: a pause and a resume end it") {
     Sealed f;
     f.arena.pause();

@@ -630,7 +630,7 @@ public:
             paused.push_back(memory.get());
             std::vector<Range> lacking;
             for (const Extent& extent : memory->extents) {
-                if (!extent.owns && bytes_kept(extent) == 0) lacking.push_back(extent.range());
+                if (!extent.owns && !others_keep(extent)) lacking.push_back(extent.range());
             }
             for (const Range& range : without(lacking, dead_ranges(*memory))) bytes += range.bytes;
         }
@@ -912,9 +912,13 @@ private:
 
     // --- pages: none of these takes the mutex ---
 
-    /// Returns the bytes of an extent that others have too: releasing it frees none.
-    [[nodiscard]] std::size_t bytes_kept(const Extent& extent) const noexcept {
-        return extent.bytes == borrowed_.load() || (extent.sealed && !published_.expired()) ? extent.bytes : 0;
+    /// Returns whether others have an extent's pages too: releasing them frees nothing.
+    [[nodiscard]] bool others_keep(const Extent& extent) const noexcept {
+        return extent.bytes == borrowed_.load() || (extent.sealed && !published_.expired());
+    }
+    /// Returns the bytes that the device gets back if the extent is released.
+    [[nodiscard]] std::size_t bytes_freed(const Extent& extent) const noexcept {
+        return extent.owns && !others_keep(extent) ? extent.bytes : 0;
     }
     Status create(Extent& extent) noexcept {
         const Status status = driver_.create(extent.bytes, extent.pages);
@@ -1332,7 +1336,7 @@ private:
             for (Extent& kept : each->extents) {
                 if (!kept.owns && !kept.mapped) continue;
                 Extent extent = kept; // queries read it under the mutex
-                const std::size_t bytes = extent.owns ? extent.bytes : 0;
+                const std::size_t bytes = bytes_freed(extent);
                 if (note_first(first, drop(extent))) released_bytes += bytes;
                 const std::lock_guard lock{mutex_};
                 kept = extent;
@@ -1356,7 +1360,7 @@ private:
             bool passed = true;
             const Status status = each.until != nullptr ? each.until->query(passed) : settle();
             if (note_first(first, status) && passed) {
-                const std::size_t bytes = each.extent.owns ? each.extent.bytes : 0;
+                const std::size_t bytes = bytes_freed(each.extent);
                 if (note_first(first, drop(each.extent))) released_bytes += bytes;
                 each.until = nullptr;
             }

@@ -126,7 +126,7 @@ public:
             Extent& extent = *extents_[i];
             const Target target = targets_.empty() ? Target{} : targets_[i];
             const bool handed = target.extent != nullptr;
-            const std::size_t kept = core_->bytes_kept(extent);
+            const std::size_t freed = core_->bytes_freed(extent);
             const Status status = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
                                   : handed                 ? core_->unmap(extent)
                                                            : core_->drop_active(extent);
@@ -135,7 +135,7 @@ public:
                 target.core->take_over(*target.extent, *core_, extent);
                 row_.handed_bytes += extent.bytes;
             } else if (status.ok()) {
-                row_.released_bytes += extent.bytes - kept;
+                row_.released_bytes += freed;
             }
         }
     }
@@ -521,9 +521,10 @@ public:
             core_->drop_dead();
             std::vector<Extent> unused = take_unused();
             for (Extent& extent : unused) {
+                const std::size_t freed = core_->bytes_freed(extent);
                 const Status status = core_->drop(extent);
                 note(status);
-                if (status.ok()) row_.released_bytes += extent.bytes;
+                if (status.ok()) row_.released_bytes += freed;
                 core_->leave(extent, true, status);
             }
             note(release_scratch(core_->own_, row_.released_bytes));
