@@ -689,9 +689,7 @@ public:
     /// Waits for the device if freed blocks or released pages wait for it; its work may wait for other threads, so this
     /// is called with no lock or turn held.
     void wait_for_frees() noexcept {
-        if (!anything_waits()) return;
-        const std::uint64_t fence = frees_.begin_fence();
-        if (driver_.drain().ok()) frees_.finish_fence(fence);
+        if (anything_waits()) (void)frees_.drain();
     }
 
     /// All memory of the arena; its extents and live blocks, also those that graphs keep, are sorted by address.
@@ -845,9 +843,7 @@ private:
             closing_.store(true);
             grown_.wait(lock, [&] { return !growing_; });
         }
-        const std::uint64_t fence = frees_.begin_fence();
-        const Status drained = closed_.load() ? Status{} : driver_.drain(); // work may still use the memory
-        if (drained.ok()) frees_.finish_fence(fence);
+        const Status drained = closed_.load() ? Status{} : frees_.drain(); // work may still use the memory
         if (!drained.ok() && drained.kind != StatusKind::gone) {
             closing_.store(false);
             check_of_tag(drained, "wait for the device before closing an arena");

@@ -382,28 +382,20 @@ private:
 /// A mark that has passed once a fence has ended that began after the mark was made. Must not outlive its arena.
 class FenceMark final : public WorkMark {
 public:
-    FenceMark(Frees& fences, AnyDriver driver)
-        : fences_{fences}, driver_{std::move(driver)}, last_{fences.last_begun()} {}
+    explicit FenceMark(Frees& fences) : fences_{fences}, last_{fences.last_begun()} {}
 
-    inline Status query(bool& passed) const noexcept override {
+    Status query(bool& passed) const noexcept override {
         passed = fences_.last_done() > last_;
         return {};
     }
-    inline Status wait() const noexcept override {
-        if (fences_.last_done() > last_) return {};
-        const std::uint64_t fence = fences_.begin_fence();
-        const Status status = driver_.drain();
-        if (status.ok()) fences_.finish_fence(fence);
-        return status;
-    }
+    Status wait() const noexcept override { return fences_.last_done() > last_ ? Status{} : fences_.drain(); }
 
 private:
     Frees& fences_;
-    AnyDriver driver_;
     std::uint64_t last_; // last fence begun when the mark was made
 };
 
-inline std::shared_ptr<const WorkMark> ArenaCore::next_fence() { return std::make_shared<FenceMark>(frees_, driver_); }
+inline std::shared_ptr<const WorkMark> ArenaCore::next_fence() { return std::make_shared<FenceMark>(frees_); }
 
 inline std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step, bool whole) {
     const std::size_t capacity = capacity_.load();

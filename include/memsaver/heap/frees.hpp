@@ -137,6 +137,13 @@ public:
         while (done < fence && !done_.compare_exchange_weak(done, fence)) {
         }
     }
+    /// Waits for the device, which is a fence. Takes no lock.
+    Status drain() noexcept {
+        const std::uint64_t fence = begin_fence();
+        const Status status = driver_.drain();
+        if (status.ok()) finish_fence(fence);
+        return status;
+    }
     [[nodiscard]] std::uint64_t last_begun() const noexcept { return begun_; }
     [[nodiscard]] std::uint64_t last_done() const noexcept { return done_; }
 
@@ -182,10 +189,8 @@ private:
         changed_.wait(lock, [&] { return done_ >= wanted || !fencing_; });
         if (done_ >= wanted) return;
         fencing_ = true;
-        const std::uint64_t fence = begin_fence();
         lock.unlock();
-        const Status status = driver_.drain();
-        if (status.ok()) finish_fence(fence);
+        const Status status = drain();
         lock.lock();
         fencing_ = false;
         changed_.notify_all();
