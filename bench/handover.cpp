@@ -107,7 +107,7 @@ private:
         fill(device_, raw_, 5, bytes_);
     }
     void give(bool clear) {
-        std::vector<detail::ShareFd> exported;
+        detail::Vector<detail::ShareFd> exported;
         for (const PageHandle each : handles_) {
             exported.push_back(detail::ShareFd::exported([&] {
                 int descriptor = -1;
@@ -121,7 +121,7 @@ private:
             if (!detail::send_message(peer_, {}, each.get())) std::exit(1);
     }
     void take() {
-        std::vector<detail::ShareFd> received;
+        detail::Vector<detail::ShareFd> received;
         while (received.size() < handles_.size()) {
             detail::ShareMessage message;
             detail::ShareFd descriptor;

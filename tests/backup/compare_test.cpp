@@ -42,7 +42,7 @@ TEST_CASE("ComparingStore: a single byte, wherever it is") {
 }
 
 TEST_CASE("a difference is named: the tag, the byte and its block") {
-    const std::vector<Unit> units{{0x10000, 4096, 1024}, {0x20000, 8192, 2048}};
+    const detail::Vector<Unit> units{{0x10000, 4096, 1024}, {0x20000, 8192, 2048}};
     const std::string text = difference_text(units, 8192 + 2047, "frozen");
     CHECK(text ==
           "tag \"frozen\": bytes have changed since their only save, for example at 0x207ff, in a block of 2.00 KiB "

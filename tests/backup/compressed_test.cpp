@@ -65,7 +65,7 @@ struct Seen final : PieceObserver {
     void restoring(const Unit&, const std::byte*) override {}
 
     std::mutex mutex;
-    std::vector<Unit> units;
+    detail::Vector<Unit> units;
 };
 
 /// Compressed<P> with access to its internals.
@@ -91,7 +91,7 @@ struct Watched {
     }
     /// Flips a bit of the i-th chunk's backup; a second call restores it.
     void damage(std::size_t i) const {
-        const Unit unit = parts->seen->units.at(i);
+        const Unit unit = parts->seen->units[i];
         BackupStore::Reached host;
         REQUIRE(parts->inside->reach(unit.location, unit.bytes, host).ok());
         if (host.at != nullptr) {

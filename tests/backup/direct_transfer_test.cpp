@@ -14,8 +14,8 @@ struct Setup {
             cells.push_back(std::make_shared<HostCells>(driver, std::min(part_bytes, bytes - at)));
     }
     /// One piece for each part, which is pinned on its own, as the cells of a large mapping are.
-    std::vector<Piece> pieces() const {
-        std::vector<Piece> all;
+    detail::Vector<Piece> pieces() const {
+        detail::Vector<Piece> all;
         Address at = memory.address();
         for (const auto& cell : cells) {
             const std::size_t here = std::min(part_bytes, memory.address() + bytes - at);

@@ -8,7 +8,7 @@ using namespace slot_test;
 
 struct Place : Pages {
     FileStore store{driver, std::filesystem::temp_directory_path().string(), {{.threads = 2}, 4_MiB}};
-    [[nodiscard]] std::vector<Unit> all(const Room& room) const {
+    [[nodiscard]] detail::Vector<Unit> all(const Room& room) const {
         return {{addresses.get().address, room.location, bytes}};
     }
 };

@@ -78,7 +78,7 @@ TEST_CASE("HostStore: a failed release is retried") {
             CAPTURE(call_name(call));
             Place place{pinned};
             const Room room = place.store.grow(Place::bytes, place.live());
-            const std::vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
+            const detail::Vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
             CHECK(place.store.out(units, place.live())->wait().ok());
             place.driver.fail({.call = call, .lasting = Lasting::onwards});
             CHECK(place.store.clear().code == Failure::injected_code);

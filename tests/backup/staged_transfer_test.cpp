@@ -39,8 +39,8 @@ struct Setup {
         memory.write(1);
     }
     /// Odd blocks, each on its own page, with holes.
-    std::vector<Piece> pieces() const {
-        std::vector<Unit> units;
+    detail::Vector<Piece> pieces() const {
+        detail::Vector<Unit> units;
         std::uint64_t location = 4096;
         Address at = memory.address();
         std::size_t left = bytes;

@@ -20,7 +20,7 @@ private:
 
 /// Has unlimited space from location 4096 on.
 struct Place final : BackupStore {
-    std::vector<Unit> saved, restored;
+    detail::Vector<Unit> saved, restored;
     std::vector<std::uint64_t> discarded;
     std::size_t room = 0;
     int clears = 0;
@@ -43,22 +43,22 @@ struct Place final : BackupStore {
     }
     Status retry() noexcept override { return held; }
     void discard(std::uint64_t location, std::size_t) noexcept override { discarded.push_back(location); }
-    void prepare(std::vector<Unit>) override {}
+    void prepare(detail::Vector<Unit>) override {}
     [[nodiscard]] std::unique_ptr<Transfer> moved() const {
-        auto transfer = std::make_unique<Transfer>(HostDriver{}, std::vector<Piece>(1), CrewOptions{}, ProgressSink{},
-                                                   std::make_unique<Done>(status));
+        auto transfer = std::make_unique<Transfer>(HostDriver{}, detail::Vector<Piece>(1), CrewOptions{},
+                                                   ProgressSink{}, std::make_unique<Done>(status));
         transfer->start();
         return transfer;
     }
-    std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet&) override {
+    std::unique_ptr<Transfer> out(detail::Vector<Unit> units, const LiveSet&) override {
         saved = std::move(units);
         return moved();
     }
-    std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet&) override {
+    std::unique_ptr<Transfer> in(detail::Vector<Unit> units, const LiveSet&) override {
         restored = std::move(units);
         return moved();
     }
-    void compare(std::vector<Unit>, const LiveSet&, CompareWith) override {}
+    void compare(detail::Vector<Unit>, const LiveSet&, CompareWith) override {}
     void change(const Unit&, std::size_t, const std::byte*, std::size_t) override {}
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
         return {nullptr, reinterpret_cast<const std::byte*>(location), bytes}; // NOLINT(performance-no-int-to-ptr)

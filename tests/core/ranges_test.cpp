@@ -84,12 +84,12 @@ TEST_CASE("items are sorted by their key, and equal ones keep their order") {
 
 TEST_CASE("pointers are added once") {
     const int values[3] = {};
-    std::vector<const void*> seen;
+    detail::Vector<const void*> seen;
     CHECK(add_once(seen, &values[1]));
     CHECK(add_once(seen, &values[0]));
     CHECK(add_once(seen, &values[2]));
     CHECK_FALSE(add_once(seen, &values[1]));
-    CHECK(seen == std::vector<const void*>{&values[0], &values[1], &values[2]});
+    CHECK(seen == detail::Vector<const void*>{&values[0], &values[1], &values[2]});
 }
 
 static_assert(Range{}.bytes == 0 && Range{}.end() == 0);

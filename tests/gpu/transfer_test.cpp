@@ -106,7 +106,7 @@ void save_and_follow(Program& program, const Watched& driver, const PlainBytes& 
     follow_first_and_last(program, driver, *in, direct, on, memory.address(), bytes, second_piece);
 }
 
-std::vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes, std::size_t cell) {
+detail::Vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes, std::size_t cell) {
     return cut_into_pieces({{memory, location, bytes}}, cell, [](const Unit&, const Unit&) { return false; });
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("Direct transfer: a stream follows a range") {
     const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
     const auto region = std::make_shared<Region>(books.driver, bytes);
-    std::vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
+    detail::Vector<Piece> pieces = cut(memory.address(), region->address(), bytes, Region::cell_bytes);
     for (Piece& piece : pieces) piece.pages = region;
     REQUIRE(pieces.size() >= 2);
     const auto make = [&](Direction direction) {
@@ -150,7 +150,7 @@ TEST_CASE("Staged transfer: a stream follows a range") {
     const PlainBytes memory{books.driver, bytes};
     const auto ring = std::make_shared<Ring>(books.driver, Ring::Shape{4_MiB, 1, 32_MiB});
     const Shelf shelf{bytes};
-    const std::vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
+    const detail::Vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
     REQUIRE(pieces.size() == 4);
     const auto make = [&](Direction direction) {
         return staged_transfer(books.driver, direction, pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,

@@ -431,10 +431,10 @@ TEST_CASE("publish: large ranges are hashed on several threads, and found wrong 
     std::vector<std::uint64_t> pieces;
     for (std::size_t i = 0; i < bytes - 100; i += 64_KiB)
         pieces.push_back(detail::xxh64(block + i, std::min(std::size_t{64_KiB}, bytes - 100 - i)));
-    CHECK(right.at(0) == detail::xxh64(pieces.data(), pieces.size() * sizeof(std::uint64_t)));
+    CHECK(right[0] == detail::xxh64(pieces.data(), pieces.size() * sizeof(std::uint64_t)));
     for (const std::size_t at : {std::size_t{0}, bytes / 2 + 7, bytes - 101}) {
         block[at] ^= 1;
-        CHECK(detail::hashes_of(device, ranges).at(0) != right.at(0));
+        CHECK(detail::hashes_of(device, ranges)[0] != right[0]);
         block[at] ^= 1;
     }
     block[bytes - 100] ^= 1; // behind its end
@@ -679,7 +679,7 @@ TEST_CASE_FIXTURE(Published,
 
 TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says nothing keeps nobody waiting") {
     const detail::ShareFolder folder{"", place.folder};
-    std::vector<detail::ShareFd> silent;
+    detail::Vector<detail::ShareFd> silent;
     for (const std::string& keeper : folder.names("keep"))
         for (int i = 0; i < 40; ++i) silent.push_back(folder.connect(keeper.c_str()));
     REQUIRE(silent.size() == 40);
@@ -708,11 +708,11 @@ TEST_CASE_FIXTURE(WithModel, "publish: bytes that somebody wrote are found") {
     model.verify();
     const detail::ShareFolder folder{"", place.folder};
     const detail::Keeper asking{folder, 200ms};
-    const detail::Keeper::Kept kept = asking.get(asking.list().at(0).id);
+    const detail::Keeper::Kept kept = asking.get(asking.list()[0].id);
     const HostDriver device = place.device();
     PageHandle pages;
-    REQUIRE(device.import_pages(kept->descriptors.at(1).get(), pages).ok());
-    const std::size_t bytes = detail::Manifest::read(*kept).parts.at(0);
+    REQUIRE(device.import_pages(kept->descriptors[1].get(), pages).ok());
+    const std::size_t bytes = detail::Manifest::read(*kept).parts[0];
     Address address = 0;
     REQUIRE(device.reserve(bytes, page, address).ok());
     REQUIRE(device.map(address, bytes, pages).ok());
@@ -881,7 +881,7 @@ TEST_CASE_FIXTURE(Notified,
         CHECK(soon([&] {
             std::array<char, 300> text{};
             alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-            std::vector<detail::ShareFd> came;
+            detail::Vector<detail::ShareFd> came;
             for (int flags = 0; detail::receive_with_descriptors(notify.get(), {text.data(), text.size() - 1},
                                                                  control.data(), control.size(), came, flags) > 0;
                  text.fill('\0'), came.clear()) {
@@ -917,7 +917,7 @@ TEST_CASE_FIXTURE(Notified,
         hear_until([&] { return ready == 1; });
         Engine engine{place};
         (void)engine.publish("1");
-        all = detail::Keeper{folder, 1s}.list().at(0).descriptors + 1;
+        all = detail::Keeper{folder, 1s}.list()[0].descriptors + 1;
         hear_until([&] { return stored.size() == all; });
         engine.share.withdraw("model");
         hear_until([&] { return stored.empty(); });
@@ -1007,7 +1007,7 @@ TEST_CASE_FIXTURE(Published, "publish: strangers on a keeper's socket do no harm
         manifest.rows.emplace_back();
         manifest.rows[0].name[0] = 'a';
         manifest.rows[0].bytes = kind == 4 ? page : page + 1; // the last: sound, but its descriptor names no pages
-        if (kind == 6) manifest.parts.assign(2, std::uint64_t{1} << 63U); // overflows
+        if (kind == 6) manifest.parts = {std::uint64_t{1} << 63U, std::uint64_t{1} << 63U}; // overflows
         if (kind == 1 || kind == 5) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
         if (kind == 5) { // as many parts as overflow, too
             detail::ManifestHead head;

@@ -1,6 +1,7 @@
 // The addresses of one arena: reserved in segments as they are needed. Knows nothing about pages or blocks.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -126,7 +127,7 @@ private:
     }
 
     std::size_t gap_;
-    std::vector<Segment> segments_;
+    Vector<Segment> segments_;
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -1,6 +1,7 @@
 // One tag's memory on one device: grows, allocates blocks, pauses and resumes. Knows nothing about other tags.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/addresses.hpp"
 #include "memsaver/arena/gates.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
@@ -409,7 +410,7 @@ public:
     void prepare() {
         const auto turn = take_turn({}, "prepare");
         now(Turn::Stage::moves);
-        std::vector<Memory*> active;
+        Vector<Memory*> active;
         {
             const std::lock_guard lock{mutex_};
             for (const auto& memory : memories_) {
@@ -424,8 +425,8 @@ public:
         recover();
         now(Turn::Stage::moves);
         const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
-        std::vector<Memory*> paused;
-        std::vector<std::shared_ptr<AnySlot>> old;
+        Vector<Memory*> paused;
+        Vector<std::shared_ptr<AnySlot>> old;
         {
             const std::lock_guard lock{mutex_};
             merge_memories();
@@ -624,7 +625,7 @@ public:
         const std::lock_guard lock{mutex_};
         if (closed_.load()) return 0;
         std::size_t bytes = 0;
-        std::vector<Memory*> paused;
+        Vector<Memory*> paused;
         for (const auto& memory : memories_) {
             if (memory->state != Memory::State::paused) continue;
             paused.push_back(memory.get());
@@ -694,7 +695,7 @@ public:
 
     /// All memory of the arena; its extents and live blocks, also those that graphs keep, are sorted by address.
     struct Contents {
-        std::vector<Extent> extents;
+        Vector<Extent> extents;
         std::vector<LiveBlock> blocks;
     };
     /// For pages that other processes are about to read. Until a pause has released them, no block is allocated in
@@ -705,7 +706,7 @@ public:
         const std::lock_guard lock{mutex_};
         for (const auto& memory : memories_) {
             if (memory->state != Memory::State::active) misuse_of(tag_, {"tag ", in_quotes(tag_), ": it is paused"});
-            contents.extents.insert(contents.extents.end(), memory->extents.begin(), memory->extents.end());
+            contents.extents.append(memory->extents.begin(), memory->extents.end());
             memory->blocks.for_each_saved([&](const Block& block) { contents.blocks.push_back(live_of(block)); });
         }
         const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
@@ -891,7 +892,7 @@ private:
         }
         if (!all) return first;
         Addresses gone;
-        std::vector<Leftover> attic; // a mark in it may close an event: without the mutex
+        Vector<Leftover> attic; // a mark in it may close an event: without the mutex
         {
             const std::lock_guard lock{mutex_};
             memories_.clear();
@@ -978,7 +979,7 @@ private:
     }
     /// Creates pages for all extents that have none, stopping at the first failure. Returns out_of_memory also if less
     /// than the margin would be left free. `beside`: bytes that will be created in addition.
-    Status create_all(std::vector<Extent>& extents, std::size_t beside = 0) noexcept {
+    Status create_all(Vector<Extent>& extents, std::size_t beside = 0) noexcept {
         const std::size_t needed = beside + bytes_lacking(extents);
         if (const std::size_t margin = margin_.load(); margin != 0 && needed != 0) {
             DeviceMemory memory;
@@ -1073,9 +1074,9 @@ private:
             }
         }
         do {
-            if (closing_.load()) return 0;                                                 // its pages may be going
-            for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) { // the newest first
-                if (!(*memory)->serves()) continue;
+            if (closing_.load()) return 0;                                      // its pages may be going
+            for (auto memory = memories_.end(); memory != memories_.begin();) { // the newest first
+                if (!(*--memory)->serves()) continue;
                 const Block* const block = (*memory)->blocks.allocate(size, request.alignment, request.bytes);
                 if (block != nullptr) return block->address;
             }
@@ -1151,7 +1152,7 @@ private:
     /// except that pages which cannot be released become leftovers; unless elastic, these then own their addresses, and
     /// the rest of the addresses is freed.
     Status add_memory(const std::vector<Range>& ranges, bool elastic) {
-        std::vector<Extent> extents;
+        Vector<Extent> extents;
         try {
             for (const Range& range : ranges) split_into_extents(range, granularity_, options_.single_handle, extents);
             for (Extent& extent : extents) extent.fixed = extent.fixed || elastic;
@@ -1177,7 +1178,7 @@ private:
         return status;
     }
     /// Adds mapped pages to active memory. Strong exception guarantee: may throw std::bad_alloc.
-    void take_in(const std::vector<Range>& ranges, const std::vector<Extent>& extents, bool elastic) {
+    void take_in(const std::vector<Range>& ranges, const Vector<Extent>& extents, bool elastic) {
         const std::lock_guard lock{mutex_};
         auto fresh = std::make_unique<Memory>(last_serial_);
         for (const Range& range : ranges) fresh->blocks.add(range, elastic ? Block::State::live : Block::State::free);
@@ -1232,8 +1233,8 @@ private:
     // --- memories: all require the mutex ---
 
     [[nodiscard]] Memory* newest_active() noexcept {
-        for (auto memory = memories_.rbegin(); memory != memories_.rend(); ++memory) {
-            if ((*memory)->serves()) return memory->get();
+        for (auto memory = memories_.end(); memory != memories_.begin();) {
+            if ((*--memory)->serves()) return memory->get();
         }
         return nullptr;
     }
@@ -1394,7 +1395,7 @@ private:
     // --- operations: require the turn ---
 
     /// Calls `act(scratch)` for the scratch memory of each slot that keeps the bytes of these memories.
-    void each_scratch(const std::vector<Memory*>& memories, FunctionRef<void(DeviceScratch&)> act) const {
+    void each_scratch(const Vector<Memory*>& memories, FunctionRef<void(DeviceScratch&)> act) const {
         for (std::size_t i = 0; i < memories.size(); ++i) {
             const std::shared_ptr<AnySlot>& slot = slot_of(*memories[i]);
             const auto before = memories.begin() + static_cast<std::ptrdiff_t>(i);
@@ -1444,7 +1445,7 @@ private:
     }
     /// Removes paused memory without extents, and adds the slots that keep nothing afterwards to `ended`, which has
     /// capacity for one of each memory. The caller holds the mutex, and passes them to `slot_resumed` without it.
-    void remove_empty(std::vector<std::shared_ptr<AnySlot>>& ended) noexcept {
+    void remove_empty(Vector<std::shared_ptr<AnySlot>>& ended) noexcept {
         erase_in(memories_, [&](const auto& memory) {
             if (memory->state != Memory::State::paused || !memory->extents.empty()) return false;
             ended.push_back(slot_of(*memory));
@@ -1455,14 +1456,14 @@ private:
     /// Drops the dead ranges of all paused memory, so that their addresses can be reused, and ends slots that keep
     /// nothing afterwards. May throw std::bad_alloc; ranges dropped until then stay dropped.
     void drop_dead() {
-        std::vector<std::shared_ptr<AnySlot>> ended;
+        Vector<std::shared_ptr<AnySlot>> ended;
         {
             const std::lock_guard lock{mutex_};
             ended.reserve(memories_.size());
             for (const auto& memory : memories_) {
                 if (memory->state != Memory::State::paused) continue;
                 for (const Range& dead : dead_ranges(*memory)) {
-                    std::vector<Extent> rest;
+                    Vector<Extent> rest;
                     rest.reserve(memory->extents.size() + 1);
                     for (const Extent& extent : memory->extents) {
                         if (!overlap(extent.range(), dead)) {
@@ -1549,7 +1550,7 @@ private:
         std::optional<Turn::Hold> turn_;
     };
     /// Returns all live blocks of these memories; none may be changed meanwhile.
-    [[nodiscard]] std::vector<LiveBlock> live_blocks(const std::vector<Memory*>& memories) {
+    [[nodiscard]] std::vector<LiveBlock> live_blocks(const Vector<Memory*>& memories) {
         std::vector<LiveBlock> all;
         const std::lock_guard lock{mutex_};
         for (const Memory* const memory : memories)
@@ -1557,7 +1558,7 @@ private:
         return all;
     }
     /// Returns the description of these memories that is passed to a slot. Must not outlive the arena.
-    [[nodiscard]] LiveSet live_set(std::vector<Memory*> memories, const char* what) {
+    [[nodiscard]] LiveSet live_set(Vector<Memory*> memories, const char* what) {
         LiveSet live;
         {
             const std::lock_guard lock{mutex_};
@@ -1663,8 +1664,8 @@ private:
     std::size_t extents_ = 0;       // that exist outside of the attic
     Addresses addresses_;
     std::vector<Range> owned_;
-    std::vector<std::unique_ptr<Memory>> memories_;
-    std::vector<Leftover> attic_;
+    Vector<std::unique_ptr<Memory>> memories_;
+    Vector<Leftover> attic_;
     std::shared_ptr<AnySlot> own_;                     // the tag's slot; null after `close`
     const std::shared_ptr<DeviceScratch> own_scratch_; // for readers without a lock
     std::shared_ptr<Arriving> arriving_;               // changed with the turn held, too

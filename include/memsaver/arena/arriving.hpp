@@ -2,6 +2,7 @@
 // wait for them, or being saved ahead of a pause. Knows nothing about tags or about the users of the bytes.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/operations.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/lists.hpp"
@@ -74,7 +75,7 @@ private:
     friend class Arriving;
 
     bool able_;
-    std::vector<Memory*> memories_; // active
+    Vector<Memory*> memories_;      // active
     std::vector<Range> ranges_;     // theirs at the beginning, sorted
     std::uint64_t last_serial_ = 0; // of a block at the beginning: later ones are new
     bool enqueued_ = false;         // and not yet passed to an Arriving
@@ -212,7 +213,7 @@ private:
         const std::shared_lock lock{mutex_};
         return state_ == state;
     }
-    [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return coming_ ? coming_->tickets() : saving_; }
+    [[nodiscard]] Vector<Ticket>& tickets() noexcept { return coming_ ? coming_->tickets() : saving_; }
     /// Calls `act()` and names the tag in its exceptions. Locks, because several threads may get the same exception
     /// object.
     void named(FunctionRef<void()> act) {
@@ -271,7 +272,7 @@ private:
     ArenaCore& core_;
     bool coming_back_ = false; // set before it is shared
     std::optional<Resume> coming_;
-    std::vector<Ticket> saving_;
+    Vector<Ticket> saving_;
     Span span_;
     TagReport row_;
     std::mutex naming_;

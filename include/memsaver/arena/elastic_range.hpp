@@ -2,6 +2,7 @@
 // so pause, resume, trim, policies and usage treat it like any other.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
@@ -24,7 +25,7 @@ namespace memsaver::inline v0_3::detail {
 /// A combination of marks; completes once all of them have.
 class AllMarks final : public WorkMark {
 public:
-    explicit AllMarks(std::vector<std::shared_ptr<const WorkMark>> marks) : marks_{std::move(marks)} {}
+    explicit AllMarks(Vector<std::shared_ptr<const WorkMark>> marks) : marks_{std::move(marks)} {}
 
     Status query(bool& passed) const noexcept override {
         passed = true;
@@ -42,7 +43,7 @@ public:
     }
 
 private:
-    std::vector<std::shared_ptr<const WorkMark>> marks_;
+    Vector<std::shared_ptr<const WorkMark>> marks_;
 };
 
 /// A range of addresses whose steps get and lose memory on demand. Each step with memory, or the steps that got it
@@ -210,7 +211,7 @@ private:
     }
     /// Waits for the work that pages released here earlier wait for, and releases them.
     void clear_the_way(const std::vector<Range>& missing) {
-        std::vector<std::shared_ptr<const WorkMark>> marks;
+        Vector<std::shared_ptr<const WorkMark>> marks;
         if (!blocked(missing, &marks)) return;
         for (const auto& mark : marks) {
             core_.check_of_tag(mark->wait(), "wait for work that may still use released memory");
@@ -230,11 +231,11 @@ private:
         if (mark != nullptr && mark->query(passed).ok() && passed) mark = nullptr;
         if (!core.settle().ok()) { // the library's own copies, which no mark of the program covers
             const std::shared_ptr<const WorkMark> copies = core.next_fence();
-            mark = mark == nullptr ? copies : std::make_shared<AllMarks>(std::vector{mark, copies});
+            mark = mark == nullptr ? copies : std::make_shared<AllMarks>(Vector{mark, copies});
         }
         core.now(Turn::Stage::moves);
-        std::vector<Extent> extents;
-        std::vector<std::shared_ptr<AnySlot>> ended;
+        Vector<Extent> extents;
+        Vector<std::shared_ptr<AnySlot>> ended;
         {
             const std::lock_guard lock{core.mutex_};
             std::size_t count = 0;
@@ -267,7 +268,7 @@ private:
     }
     /// Returns whether leftovers are mapped in any of these ranges, and adds the marks that they wait for to `marks`.
     [[nodiscard]] bool blocked(const std::vector<Range>& ranges,
-                               std::vector<std::shared_ptr<const WorkMark>>* marks = nullptr) const {
+                               Vector<std::shared_ptr<const WorkMark>>* marks = nullptr) const {
         const std::lock_guard lock{core_.mutex_};
         bool any = false;
         for (const ArenaCore::Leftover& each : core_.attic_) {
@@ -371,8 +372,8 @@ private:
     ArenaCore& core_;
     const std::size_t step_;
     const bool whole_;
-    Range range_;                  // nobody else may free what lies here
-    std::vector<Step> has_memory_; // guarded by the turn
+    Range range_;             // nobody else may free what lies here
+    Vector<Step> has_memory_; // guarded by the turn
     std::atomic<std::size_t> committed_bytes_{0};
     FreeOrder order_{};
 };

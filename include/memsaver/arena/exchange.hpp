@@ -1,6 +1,7 @@
 // Runs pauses and resumes against each other: pages are handed over, and copies run in both directions at once.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
@@ -15,7 +16,6 @@
 #include <new>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -35,19 +35,19 @@ class Handover {
 public:
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
     /// call, and std::bad_alloc; then the resumes must be dropped, and nothing else has changed.
-    Handover(FixedList<PauseStep>& out, FixedList<ResumeStep>& in) : out_{out}, in_{in} {
+    Handover(Vector<PauseStep>& out, Vector<ResumeStep>& in) : out_{out}, in_{in} {
         struct Offer {
             std::size_t bytes;
             std::size_t pause;
             std::size_t extent;
         };
         written_.resize(out.size());
-        std::vector<std::vector<char>> taken(out.size());
+        Vector<Vector<char>> taken(out.size());
         for (std::size_t p = 0; p < out.size(); ++p) {
             taken[p].resize(out[p].extents().size());
             out[p].plan_handover();
         }
-        std::vector<std::size_t> takers; // resumes that restore bytes come first: they get the pages saved first
+        Vector<std::size_t> takers; // resumes that restore bytes come first: they get the pages saved first
         for (const bool brings : {true, false}) {
             for (std::size_t i = 0; i < in.size(); ++i) {
                 if (in[i].brings_bytes() == brings) takers.push_back(i);
@@ -56,7 +56,7 @@ public:
         for (const std::size_t r : takers) {
             ResumeStep& step = in[r];
             const std::size_t granularity = step.core().granularity();
-            std::vector<Offer> offers; // by size; those of equal size in the order in which they are saved
+            Vector<Offer> offers; // by size; those of equal size in the order in which they are saved
             for (std::size_t p = 0; p < out.size(); ++p) {
                 if (!(out[p].driver() == step.driver())) continue;
                 for (std::size_t e = 0; e < taken[p].size(); ++e) {
@@ -72,8 +72,8 @@ public:
             };
             const std::size_t first_pair = pairs_.size();
             for (Memory* const memory : step.memories()) {
-                std::vector<Extent> plan;
-                const auto take = [&](Address address, std::vector<Offer>::iterator offer, bool fixed) {
+                Vector<Extent> plan;
+                const auto take = [&](Address address, Vector<Offer>::iterator offer, bool fixed) {
                     const Extent& source = *out[offer->pause].extents()[offer->extent];
                     const Range target{address, source.bytes};
                     pairs_.push_back({offer->pause, offer->extent, source.range(), r, target, memory, plan.size()});
@@ -191,15 +191,15 @@ private:
         std::size_t place; ///< of the target among its extents
     };
 
-    FixedList<PauseStep>& out_;
-    FixedList<ResumeStep>& in_;
-    std::vector<Pair> pairs_;
-    std::vector<char> written_; // for each pause: some of its pages may have been written to
+    Vector<PauseStep>& out_;
+    Vector<ResumeStep>& in_;
+    Vector<Pair> pairs_;
+    Vector<char> written_; // for each pause: some of its pages may have been written to
 };
 
 /// Creates the memory for which no page is handed over. Returns false if a device has no room for it now, but will have
 /// once `out` is released.
-inline bool create_beside(FixedList<ResumeStep>& in, const Handover& handover) {
+inline bool create_beside(Vector<ResumeStep>& in, const Handover& handover) {
     const std::optional<Refused> refused = create_all(in);
     if (!refused) return true;
     const AnyDriver& driver = refused->driver;
@@ -220,7 +220,7 @@ inline bool create_beside(FixedList<ResumeStep>& in, const Handover& handover) {
 /// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
 /// lacking.
 template <class Step, class Act>
-void for_each_device_surely(FixedList<Step>& steps, const Act& act) {
+void for_each_device_surely(Vector<Step>& steps, const Act& act) {
     try {
         for_each_device(steps, act);
     } catch (const std::bad_alloc&) { // thrown before anything has run
@@ -233,8 +233,8 @@ void for_each_device_surely(FixedList<Step>& steps, const Act& act) {
 /// first. If there is no memory now for what `in` needs beyond the pages of `out`, nothing is handed over: `out` is
 /// paused, then `in` resumed. If it throws, the report says what was done: each
 /// of `out` is paused and saved, or active as it was; of `in`, either everything is resumed or nothing.
-inline Report run_exchange(FixedList<PauseStep>& out, FixedList<ResumeStep>& in, const Order& order,
-                           const Deadline& deadline, const std::vector<AnyDriver>& others) {
+inline Report run_exchange(Vector<PauseStep>& out, Vector<ResumeStep>& in, const Order& order, const Deadline& deadline,
+                           const Vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(out.size() + in.size());
     const auto with_report = [&](std::exception_ptr failure) {

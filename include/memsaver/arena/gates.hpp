@@ -2,6 +2,7 @@
 // Knows nothing about graphs or about how the bytes are moved.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
@@ -73,13 +74,13 @@ public:
     /// Records the event of every gate with bytes among those in flight, in the order in which bytes are begun: those
     /// of `first`, then by address. `lives(gate)` returns whether its block is live. Throws the error of a failing
     /// call. `moved(status, ticket)` throws the error of a failure to follow bytes.
-    void record(const std::vector<Bringing>& coming, const std::vector<Range>& first,
+    void record(const Vector<Bringing>& coming, const std::vector<Range>& first,
                 FunctionRef<bool(const GateMark&)> lives, FunctionRef<void(const Status&, Ticket&)> moved) {
         struct Due {
             std::shared_ptr<GateMark> gate;
             std::size_t wanted; // index in `first`
         };
-        std::vector<Due> due;
+        Vector<Due> due;
         for (const auto& known : gates_) {
             std::shared_ptr<GateMark> gate = known.lock();
             if (gate == nullptr || !lives(*gate)) continue;
@@ -111,7 +112,7 @@ public:
 private:
     AnyDriver driver_;
     std::shared_ptr<const ForkCheck> fork_; // for gates that outlive the arena
-    std::vector<std::weak_ptr<GateMark>> gates_;
+    Vector<std::weak_ptr<GateMark>> gates_;
     OwnedStream relay_;
 };
 

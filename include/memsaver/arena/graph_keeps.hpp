@@ -1,10 +1,12 @@
 // What ends with a captured graph.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
+
+
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -19,7 +21,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::vector<std::shared_ptr<const void>> all_;
+    Vector<std::shared_ptr<const void>> all_;
 };
 
 } // namespace memsaver::inline v0_3::detail

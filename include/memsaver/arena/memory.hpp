@@ -2,6 +2,7 @@
 // policies or threads.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -62,7 +63,7 @@ inline std::vector<Range> worth_cutting(std::vector<Range> dead, std::size_t tot
 }
 
 /// Appends to `extents` the parts of `range` for one handle each, without pages: as few as possible, or a single one.
-inline void split_into_extents(Range range, std::size_t granularity, bool single, std::vector<Extent>& extents) {
+inline void split_into_extents(Range range, std::size_t granularity, bool single, Vector<Extent>& extents) {
     const std::size_t most = single ? range.bytes : std::max(granularity, largest_extent);
     while (range.bytes != 0) {
         const std::size_t bytes = std::min(range.bytes, most);
@@ -72,7 +73,7 @@ inline void split_into_extents(Range range, std::size_t granularity, bool single
 }
 
 /// Returns the bytes of the extents that have no pages.
-[[nodiscard]] inline std::size_t bytes_lacking(const std::vector<Extent>& extents) noexcept {
+[[nodiscard]] inline std::size_t bytes_lacking(const Vector<Extent>& extents) noexcept {
     std::size_t bytes = 0;
     for (const Extent& extent : extents) bytes += extent.owns || extent.mapped ? 0 : extent.bytes;
     return bytes;
@@ -81,7 +82,7 @@ inline void split_into_extents(Range range, std::size_t granularity, bool single
 /// Calls `run(range)` for what may come back in any handles, adjacent extents together, and `own(extent)` for an extent
 /// that has pages or whose handle is its own; in order.
 template <class Run, class Own>
-void for_each_run(const std::vector<Extent>& extents, const Run& run, const Own& own) {
+void for_each_run(const Vector<Extent>& extents, const Run& run, const Own& own) {
     Range range;
     for (const Extent& extent : extents) {
         const bool joins = !extent.fixed && !extent.owns && !extent.mapped;
@@ -127,7 +128,7 @@ struct Memory {
     }
     /// Takes over everything that `other` has. Strong exception guarantee: may throw std::bad_alloc.
     void merge(Memory& other) {
-        std::vector<Extent> both;
+        Vector<Extent> both;
         both.reserve(extents.size() + other.extents.size());
         std::merge(extents.begin(), extents.end(), other.extents.begin(), other.extents.end(), std::back_inserter(both),
                    [](const Extent& a, const Extent& b) { return a.address < b.address; });
@@ -142,7 +143,7 @@ struct Memory {
     State state = State::active;
     bool sealed = false; ///< has extents that are
     BlockAllocator blocks;
-    std::vector<Extent> extents;   ///< sorted by address
+    Vector<Extent> extents;        ///< sorted by address
     std::shared_ptr<AnySlot> once; ///< keeps its bytes, if a pause named a policy of its own; null: the tag's slot
 };
 

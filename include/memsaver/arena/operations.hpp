@@ -1,6 +1,7 @@
 // The operations of one arena, in steps: pause, resume and trim. run_steps.hpp runs those of many arenas together.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/lists.hpp"
 
@@ -157,7 +158,7 @@ public:
     // --- for an exchange: exchange.hpp ---
 
     /// Returns the extents taken, sorted by address. Valid until `commit`.
-    [[nodiscard]] const std::vector<Extent*>& extents() const noexcept { return extents_; }
+    [[nodiscard]] const Vector<Extent*>& extents() const noexcept { return extents_; }
     /// Returns the scratch memory that `commit` releases in addition to the extents.
     [[nodiscard]] std::size_t scratch_bytes() const noexcept {
         return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
@@ -221,10 +222,10 @@ private:
     bool gone_ = false;     // `release` was called: the memory is paused
     bool released_ = false; // released elastic memory waits for work
     std::shared_ptr<AnySlot> slot_;
-    std::vector<Memory*> taken_;     // leaving
-    std::vector<Extent*> extents_;   // of all of it, sorted
+    Vector<Memory*> taken_;          // leaving
+    Vector<Extent*> extents_;        // of all of it, sorted
     std::vector<Range> ranges_;      // of these, once the saves have begun
-    std::vector<Target> targets_;    // one for each extent, if any is handed over
+    Vector<Target> targets_;         // one for each extent, if any is handed over
     std::size_t scratch_before_ = 0; // scratch bytes at the beginning
     Ticket ticket_;
     Span saving_;
@@ -328,7 +329,7 @@ public:
     /// Makes the arena's gates wait for what `enqueue` has begun. Waits for bytes that have gates until their copies
     /// are on their streams. Throws the error of a failing call.
     void record_gates() {
-        std::vector<Bringing> coming;
+        Vector<Bringing> coming;
         for (std::size_t i = 0; i < tickets_.size(); ++i) coming.push_back({&tickets_[i], coming_[i]->ranges()});
         core_->gates_.record(
             coming, first_,
@@ -362,7 +363,7 @@ public:
             tickets_.push_back(slot.restore(live));
         }
     }
-    [[nodiscard]] std::vector<Ticket>& tickets() noexcept { return tickets_; }
+    [[nodiscard]] Vector<Ticket>& tickets() noexcept { return tickets_; }
 
     /// Waits until every byte has been restored. Throws if a restore failed.
     void wait() {
@@ -411,10 +412,10 @@ public:
     // --- for an exchange: exchange.hpp ---
 
     /// Returns the memories that come back. Their extents may be replanned before `create`.
-    [[nodiscard]] const std::vector<Memory*>& memories() const noexcept { return coming_; }
+    [[nodiscard]] const Vector<Memory*>& memories() const noexcept { return coming_; }
     /// Replaces the extents of one of them, which have no pages, by others over the same ranges. Throws std::bad_alloc;
     /// then nothing has changed.
-    void plan(Memory& memory, std::vector<Extent> extents) {
+    void plan(Memory& memory, Vector<Extent> extents) {
         const std::lock_guard lock{core_->mutex_};
         core_->reserve_attic(extents.size());
         core_->extents_ += extents.size();
@@ -455,7 +456,7 @@ private:
         coming_.reserve(core.memories_.size());
         for (const auto& memory : core.memories_) {
             if (memory->state != Memory::State::paused) continue;
-            std::vector<Extent> plan; // adjacent ranges come back as one handle
+            Vector<Extent> plan; // adjacent ranges come back as one handle
             plan.reserve(memory->extents.size());
             for_each_run(
                 memory->extents, [&](Range run) { split_into_extents(run, core.granularity_, false, plan); },
@@ -495,11 +496,11 @@ private:
     }
 
     std::shared_ptr<AnySlot> once_;
-    std::vector<Memory*> coming_;   // arriving
+    Vector<Memory*> coming_;        // arriving
     bool enqueued_ = false;         // copies may be in flight, also those of a `restore` that threw
     bool resident_ = false;         // see `becomes_resident`
     std::vector<Range> first_;      // ranges to restore first
-    std::vector<Ticket> tickets_;   // one for each memory
+    Vector<Ticket> tickets_;        // one for each memory
     std::size_t waited_ = 0;        // number of tickets waited for
     std::size_t scratch_bytes_ = 0; // created and not reported yet
     Span restoring_;
@@ -519,7 +520,7 @@ public:
             if (const Status status = core_->settle(); !status.ok()) return note(status);
             note(core_->retry_leftovers(row_.released_bytes));
             core_->drop_dead();
-            std::vector<Extent> unused = take_unused();
+            Vector<Extent> unused = take_unused();
             for (Extent& extent : unused) {
                 const std::size_t freed = core_->bytes_freed(extent);
                 const Status status = core_->drop(extent);
@@ -542,11 +543,11 @@ public:
     }
 
 private:
-    std::vector<Extent> take_unused() {
+    Vector<Extent> take_unused() {
         ArenaCore& core = *core_;
         Frees::Lock lock{core.mutex_};
         (void)core.collect(lock);
-        std::vector<Extent> unused;
+        Vector<Extent> unused;
         std::vector<Range> free;
         std::size_t count = 0;
         for (const auto& memory : core.memories_) {

@@ -2,9 +2,9 @@
 // tags.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/operations.hpp"
 #include "memsaver/backup/crew.hpp"
-#include "memsaver/core/fixed_list.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/tags.hpp"
@@ -36,7 +36,7 @@ namespace memsaver::inline v0_3::detail {
 inline void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::size_t)> driver_of,
                           FunctionRef<void(std::size_t)> act) {
     std::vector<int> device_of;
-    std::vector<std::size_t> firsts;
+    Vector<std::size_t> firsts;
     device_of.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
         const int device = driver_of(i).device();
@@ -58,7 +58,8 @@ inline void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::s
         }
     };
     {
-        FixedList<Crew> threads{firsts.size()}; // joined at the end of the scope
+        Vector<Crew> threads; // joined at the end of the scope
+        threads.reserve(firsts.size());
         for (std::size_t k = 1; k < firsts.size(); ++k) {
             const std::size_t first = firsts[k];
             try {
@@ -135,7 +136,7 @@ public:
 
 private:
     AnyDriver driver_;
-    std::vector<OwnedEvent> owned_;
+    Vector<OwnedEvent> owned_;
     std::vector<EventRef> marks_;
     std::chrono::nanoseconds waited_{0};
 };
@@ -154,7 +155,7 @@ template <class Mark>
 }
 
 /// Returns the first driver, for a stream or event that none owns. Throws the error of a query that failed.
-inline const AnyDriver& without_owner(const std::vector<AnyDriver>& drivers, const Status& unknown) {
+inline const AnyDriver& without_owner(const Vector<AnyDriver>& drivers, const Status& unknown) {
     check(unknown, "query the owner of a stream or event");
     return drivers.front();
 }
@@ -162,10 +163,10 @@ inline const AnyDriver& without_owner(const std::vector<AnyDriver>& drivers, con
 /// Returns the first of `drivers` and of `others` that owns a stream or an event; if none does, the first of `drivers`,
 /// unless a query failed: then throws its error.
 template <class Mark>
-[[nodiscard]] const AnyDriver& owner_among(const std::vector<AnyDriver>& drivers, const std::vector<AnyDriver>& others,
+[[nodiscard]] const AnyDriver& owner_among(const Vector<AnyDriver>& drivers, const Vector<AnyDriver>& others,
                                            const Mark& mark) {
     Status unknown;
-    for (const std::vector<AnyDriver>* const some : {&drivers, &others}) {
+    for (const Vector<AnyDriver>* const some : {&drivers, &others}) {
         for (const AnyDriver& driver : *some) {
             bool yes = false;
             const Status status = ask_owner(driver, mark, yes);
@@ -182,9 +183,9 @@ template <class Mark>
 /// through the first of `drivers`, which is correct on machines whose devices share one driver. The default stream
 /// means that of each of `drivers`. Throws NotIdle once the deadline has passed, Misuse for a stream that is being
 /// captured, and the error of a failing driver call.
-inline std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drivers, const Order& order,
-                                             const Deadline& deadline, const std::vector<AnyDriver>& others = {}) {
-    std::vector<IdleWait> waits;
+inline Vector<IdleWait> wait_until_idle(const Vector<AnyDriver>& drivers, const Order& order, const Deadline& deadline,
+                                        const Vector<AnyDriver>& others = {}) {
+    Vector<IdleWait> waits;
     if (order.kind() == Order::Kind::idle || drivers.empty()) return waits;
     const auto wait_on = [&](const AnyDriver& driver) -> IdleWait& {
         for (IdleWait& wait : waits) {
@@ -211,7 +212,7 @@ inline std::vector<IdleWait> wait_until_idle(const std::vector<AnyDriver>& drive
 }
 
 /// Throws NotIdle and Misuse that are being handled again, with the tags of the steps; other exceptions as they are.
-inline void rethrow_not_idle(const std::vector<ArenaCore::Step*>& steps) {
+inline void rethrow_not_idle(const Vector<ArenaCore::Step*>& steps) {
     std::vector<std::string> tags;
     const auto text = [&](const Error& error) {
         for (const ArenaCore::Step* const step : steps) {
@@ -232,13 +233,13 @@ inline void rethrow_not_idle(const std::vector<ArenaCore::Step*>& steps) {
 
 /// Waits for the work that may touch memory that these steps release. `others`: devices that `order` may name in
 /// addition.
-inline void wait_for_work(const std::vector<ArenaCore::Step*>& steps, const Order& order, const Deadline& deadline,
-                          const std::vector<AnyDriver>& others) {
-    std::vector<AnyDriver> drivers;
+inline void wait_for_work(const Vector<ArenaCore::Step*>& steps, const Order& order, const Deadline& deadline,
+                          const Vector<AnyDriver>& others) {
+    Vector<AnyDriver> drivers;
     for (const ArenaCore::Step* const step : steps) {
         if (!is_in(drivers, step->driver())) drivers.push_back(step->driver());
     }
-    std::vector<IdleWait> waits;
+    Vector<IdleWait> waits;
     try {
         waits = wait_until_idle(drivers, order, deadline, others);
     } catch (const Error&) {
@@ -255,9 +256,9 @@ inline void wait_for_work(const std::vector<ArenaCore::Step*>& steps, const Orde
 
 /// The same for those of the steps that release memory.
 template <class Step>
-void wait_for_steps(FixedList<Step>& steps, const Order& order, const Deadline& deadline,
-                    const std::vector<AnyDriver>& others) {
-    std::vector<ArenaCore::Step*> taking;
+void wait_for_steps(Vector<Step>& steps, const Order& order, const Deadline& deadline,
+                    const Vector<AnyDriver>& others) {
+    Vector<ArenaCore::Step*> taking;
     for (Step& step : steps) {
         if (step.takes()) taking.push_back(&step);
     }
@@ -266,7 +267,7 @@ void wait_for_steps(FixedList<Step>& steps, const Order& order, const Deadline& 
 
 /// Says what the operations wait for from now on.
 template <class Step>
-void say(FixedList<Step>& steps, Turn::Stage stage) noexcept {
+void say(Vector<Step>& steps, Turn::Stage stage) noexcept {
     for (Step& step : steps) step.core().now(stage);
 }
 
@@ -278,7 +279,7 @@ struct FailedRow {
 
 /// Commits every step; `report` has capacity for a row of each. Returns the first failure.
 template <class Step>
-std::optional<FailedRow> commit_rows(FixedList<Step>& steps, Report& report) {
+std::optional<FailedRow> commit_rows(Vector<Step>& steps, Report& report) {
     std::optional<FailedRow> first;
     for (Step& step : steps) {
         if (step.empty()) continue;
@@ -307,15 +308,14 @@ inline Report end_report(Report report, const char* what, std::chrono::steady_cl
 /// Commits every step. Throws the error of the first that failed, with the whole report attached. `report` has capacity
 /// for a row of each.
 template <class Step>
-Report commit_all(FixedList<Step>& steps, const char* what, std::chrono::steady_clock::time_point start,
-                  Report report) {
+Report commit_all(Vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start, Report report) {
     const std::optional<FailedRow> failed = commit_rows(steps, report);
     return end_report(std::move(report), what, start, failed);
 }
 
 /// Enqueues the copies of all steps, in order. An error names its tag.
 template <class Step>
-void enqueue_all(FixedList<Step>& steps) {
+void enqueue_all(Vector<Step>& steps) {
     for (Step& step : steps) naming(step.tag(), [&] { step.enqueue(); });
 }
 
@@ -328,8 +328,8 @@ inline Report report_of(std::size_t rows) {
 
 /// Runs pauses to their end. `others`: devices that `order` may name in addition to those of the steps. If it throws
 /// before pages are released, nothing has changed.
-inline Report run_pause(FixedList<PauseStep>& steps, const Order& order, const Deadline& deadline,
-                        const std::vector<AnyDriver>& others = {}) {
+inline Report run_pause(Vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
+                        const Vector<AnyDriver>& others = {}) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
@@ -347,7 +347,7 @@ struct Refused {
 };
 
 /// Creates the memory of all steps, or of none if a device is out of memory.
-inline std::optional<Refused> create_all(FixedList<ResumeStep>& steps) {
+inline std::optional<Refused> create_all(Vector<ResumeStep>& steps) {
     std::mutex mutex;
     std::optional<Refused> first;
     for_each_device(steps, [&](ResumeStep& step) {
@@ -370,7 +370,7 @@ inline std::optional<Refused> create_all(FixedList<ResumeStep>& steps) {
 }
 
 /// Throws an error with the bytes that a resume needed on the device that was out of memory, and its free bytes now.
-[[noreturn]] inline void raise_no_room(const FixedList<ResumeStep>& steps, const Refused& there) {
+[[noreturn]] inline void raise_no_room(const Vector<ResumeStep>& steps, const Refused& there) {
     std::size_t needed = 0;
     for (const ResumeStep& step : steps) {
         if (step.driver() == there.driver) needed += step.needed_bytes();
@@ -463,7 +463,7 @@ make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOption
 }
 
 /// Creates the memory of all steps, maps it and enqueues its copies. If it throws, the steps must be dropped.
-inline void begin_resume(FixedList<ResumeStep>& steps) {
+inline void begin_resume(Vector<ResumeStep>& steps) {
     if (const std::optional<Refused> refused = create_all(steps)) raise_no_room(steps, *refused);
     say(steps, Turn::Stage::moves);
     for_each_device(steps, [](ResumeStep& step) { step.map(); });
@@ -473,7 +473,7 @@ inline void begin_resume(FixedList<ResumeStep>& steps) {
 /// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. Bytes
 /// arrive in the order of the steps. Each step is committed when its own bytes have arrived. If it throws, the steps
 /// named in its report are resumed; the others are paused as before.
-inline Report run_resume(FixedList<ResumeStep>& steps) {
+inline Report run_resume(Vector<ResumeStep>& steps) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     begin_resume(steps);
@@ -498,8 +498,8 @@ inline Report run_resume(FixedList<ResumeStep>& steps) {
 }
 
 /// Runs trims to their end. `others` as for `run_pause`.
-inline Report run_trim(FixedList<TrimStep>& steps, const Order& order, const Deadline& deadline,
-                       const std::vector<AnyDriver>& others = {}) {
+inline Report run_trim(Vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
+                       const Vector<AnyDriver>& others = {}) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);

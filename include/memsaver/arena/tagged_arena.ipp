@@ -1,6 +1,7 @@
 // Definitions of tagged_arena.hpp.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/arena/tagged_arena.hpp"
 #include "memsaver/driver/host_cells.hpp"
@@ -60,7 +61,8 @@ MEMSAVER_INLINE void OwnedArena::free(void* pointer, const FreeOrder& order) {
 MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
-        FixedList<PauseStep> steps{1};
+        Vector<PauseStep> steps;
+        steps.reserve(1);
         Turn::Hold turn = arena.take_turn(deadline, "pause");
         if (options.order.kind() != Order::Kind::after) arena.await_copies(deadline);
         steps.emplace_back(arena, std::move(turn), options.bytes);
@@ -74,7 +76,8 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) {
         Relief relief;
         for (RoomWithin patience{options.room_within};;) {
             try {
-                FixedList<ResumeStep> steps{1};
+                Vector<ResumeStep> steps;
+                steps.reserve(1);
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 return run_resume(steps);
             } catch (const OutOfMemory&) {
@@ -92,7 +95,8 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) {
 MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) {
     return run([&](ArenaCore& arena) {
         const Deadline deadline = deadline_after(options.timeout);
-        FixedList<TrimStep> steps{1};
+        Vector<TrimStep> steps;
+        steps.reserve(1);
         Turn::Hold turn = arena.take_turn(deadline, "trim");
         if (options.order.kind() == Order::Kind::device) arena.await_copies(deadline);
         steps.emplace_back(arena, std::move(turn));

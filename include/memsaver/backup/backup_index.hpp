@@ -1,6 +1,7 @@
 // Records which blocks a StoredSlot keeps, and where.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/store.hpp"
@@ -39,12 +40,10 @@ public:
         return {block.address, find(block.serial)->location, block.bytes};
     }
     /// Not inlined: clang would make four copies of a growing list.
-    [[gnu::noinline]] void add_unit(const LiveBlock& block, std::vector<Unit>& units) const {
-        units.push_back(unit(block));
-    }
+    [[gnu::noinline]] void add_unit(const LiveBlock& block, Vector<Unit>& units) const { units.push_back(unit(block)); }
 
     /// Returns the first entry that does not belong to an earlier block.
-    [[nodiscard]] std::vector<Entry>::const_iterator at_or_after(std::uint64_t serial) const noexcept {
+    [[nodiscard]] Vector<Entry>::const_iterator at_or_after(std::uint64_t serial) const noexcept {
         return std::partition_point(entries.begin(), entries.end(),
                                     [&](const Entry& each) { return each.serial < serial; });
     }
@@ -59,7 +58,7 @@ public:
 
     /// Adds an entry for each block that has none. Strong exception guarantee: may throw bad_alloc.
     void add(const std::vector<LiveBlock>& blocks) {
-        std::vector<Entry> all;
+        Vector<Entry> all;
         for (const LiveBlock& block : blocks) {
             if (find(block.serial) != nullptr) continue;
             if (all.empty()) all = entries;
@@ -132,12 +131,12 @@ public:
     std::shared_ptr<BackupStore> store;
     StoredSlotOptions options;
     LocationSpace space;
-    std::vector<Room> freed_places; ///< of blocks that are gone; not free yet
-    bool freed = false;             ///< some of the store's space, since it was last shrunk
-    std::mutex mutex;               // guards the members below
-    std::vector<Entry> entries;     // by serial
-    std::size_t forgotten = 0;      ///< entries whose block is gone
-    std::size_t under_way = 0;      ///< running transfers and preparations; while there are any, no place is freed
+    Vector<Room> freed_places; ///< of blocks that are gone; not free yet
+    bool freed = false;        ///< some of the store's space, since it was last shrunk
+    std::mutex mutex;          // guards the members below
+    Vector<Entry> entries;     // by serial
+    std::size_t forgotten = 0; ///< entries whose block is gone
+    std::size_t under_way = 0; ///< running transfers and preparations; while there are any, no place is freed
     std::atomic<std::size_t> saved_bytes{0};
 
     /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.

@@ -2,6 +2,7 @@
 // library.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/device_scratch.hpp"
@@ -107,16 +108,16 @@ public:
     }
 
     /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
-    void prepare(std::vector<Unit> units) override {
+    void prepare(Vector<Unit> units) override {
         measure();
         (void)allocate(cut_at_addresses(units, chunk_bytes_), {});
-        std::vector<Unit> cells;
+        Vector<Unit> cells;
         for (const Room& cell : unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
         inside_->prepare(std::move(cells));
         const std::size_t buffer = buffer_bytes(bytes_of(units));
         if (buffer != 0) ring()->prepare(std::min(pieces_of(units, {}).size(), ring()->pairs()), buffer, error_prefix_);
     }
-    void compare(std::vector<Unit> units, const LiveSet& live, CompareWith /*compare_with*/) override {
+    void compare(Vector<Unit> units, const LiveSet& live, CompareWith /*compare_with*/) override {
         measure();
         about(live);
         const std::size_t step = stride(largest_chunk);
@@ -179,7 +180,7 @@ public:
     /// Returns a copy of the bytes. If the codec cannot decode on the host, the device decodes, which needs a small
     /// amount of device memory for the duration of the call. Throws OutOfMemory if there is none.
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
-        std::vector<std::pair<std::uint64_t, Record>> some;
+        Vector<std::pair<std::uint64_t, Record>> some;
         {
             const std::lock_guard lock{mutex_};
             auto record = records_.upper_bound(location);
@@ -292,9 +293,9 @@ private:
         work_bytes_ = align_up(sizes.work, 256);
     }
     /// Returns the chunks in the order in which they are moved, grouped into pieces.
-    [[nodiscard]] std::vector<Piece> pieces_of(const std::vector<Unit>& units, const std::vector<Range>& first) const {
-        std::vector<Piece> pieces;
-        for (const std::vector<Unit>& group : in_wanted_order(cut_at_addresses(units, chunk_bytes_), first, false)) {
+    [[nodiscard]] Vector<Piece> pieces_of(const Vector<Unit>& units, const std::vector<Range>& first) const {
+        Vector<Piece> pieces;
+        for (const Vector<Unit>& group : in_wanted_order(cut_at_addresses(units, chunk_bytes_), first, false)) {
             std::size_t area = most_area() + 1; // bytes that are needed first wait for nothing else
             for (const Unit& chunk : group) {
                 area += area_of(chunk.bytes);
@@ -309,7 +310,7 @@ private:
     }
     /// Allocates scratch and storage for saving chunks. Returns a plan without parts, and tells so once, if the device
     /// has too little memory.
-    Plan allocate(const std::vector<Unit>& chunks, const std::function<void(const std::string&)>& tell) {
+    Plan allocate(const Vector<Unit>& chunks, const std::function<void(const std::string&)>& tell) {
         std::size_t area = 0;
         std::size_t wanted = 0;
         for (const Unit& chunk : chunks) {
@@ -338,7 +339,7 @@ private:
         if (there < wanted) packed_.grow(*inside_, align_up(wanted - there, page), last_live_);
         return scratch;
     }
-    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                     const std::vector<Range>& first) override;
 
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
@@ -371,8 +372,8 @@ private:
             raise_damaged(chunk.device, chunk.bytes);
         return record->second;
     }
-    [[nodiscard]] std::vector<Room> unpinned_cells() const {
-        std::vector<Room> cells;
+    [[nodiscard]] Vector<Room> unpinned_cells() const {
+        Vector<Room> cells;
         const std::shared_lock steady{inside_mutex_};
         for (Room cell = inside_->unpinned_cell(0); cell.bytes != 0;
              cell = inside_->unpinned_cell(cell.location + cell.bytes))
@@ -466,7 +467,7 @@ private:
     LiveSet last_live_;      ///< tag and host budget of the last operation
     std::mutex parts_mutex_; ///< guards lent_; parts of concurrent transfers have equal sizes
     std::condition_variable part_free_;
-    std::vector<char> lent_;
+    Vector<char> lent_;
     std::atomic<bool> unsettled_{false};     ///< work that could not be waited for may still run on a closed stream
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the inner store grows
     mutable std::mutex mutex_;               // guards the members below
@@ -501,7 +502,7 @@ private:
     std::shared_ptr<Ring> ring_;
     std::function<Status(Range)> before_write_;
     std::size_t movers_;
-    std::vector<Room> cells_;
+    Vector<Room> cells_;
     std::atomic<std::size_t> begun_{0};
     std::atomic<std::size_t> next_cell_{0};
     std::atomic<unsigned> buffered_{0}; ///< movers that have what they need, or are getting it
@@ -550,14 +551,14 @@ public:
         }
         return true;
     }
-    void out(const std::vector<Unit>& chunks) {
-        std::vector<StoredChunk> cargo = encoded(chunks);
+    void out(const Vector<Unit>& chunks) {
+        Vector<StoredChunk> cargo = encoded(chunks);
         place(cargo);
         put(cargo);
         note_whole(cargo);
     }
-    void in(const std::vector<Unit>& chunks) {
-        std::vector<StoredChunk> cargo;
+    void in(const Vector<Unit>& chunks) {
+        Vector<StoredChunk> cargo;
         cargo.reserve(chunks.size());
         Address at = part_.address + store_.work_bytes_;
         for (const Unit& chunk : chunks) {
@@ -604,9 +605,9 @@ private:
         }
     };
 
-    std::vector<StoredChunk> encoded(const std::vector<Unit>& chunks) {
-        std::vector<StoredChunk> cargo;
-        std::vector<std::size_t> tried;
+    Vector<StoredChunk> encoded(const Vector<Unit>& chunks) {
+        Vector<StoredChunk> cargo;
+        Vector<std::size_t> tried;
         std::vector<Range> plain;
         std::vector<Range> coded;
         Address at = part_.address + store_.work_bytes_;
@@ -620,7 +621,7 @@ private:
             at += area;
         }
         if (tried.empty()) return cargo;
-        std::vector<std::uint32_t> sums(tried.size());
+        Vector<std::uint32_t> sums(tried.size());
         store_.check_of(store_.coding_.codec->encode(codec_place(), plain, coded, sums), "compress bytes",
                         plain.front().bytes);
         for (std::size_t i = 0; i < tried.size(); ++i) {
@@ -631,7 +632,7 @@ private:
         return cargo;
     }
     /// Gives the records locations, and stores the records.
-    void place(std::vector<StoredChunk>& cargo) {
+    void place(Vector<StoredChunk>& cargo) {
         std::size_t bytes = 0;
         for (const StoredChunk& one : cargo) bytes += stride(one);
         std::uint64_t location = store_.take_room(bytes, grow_by_);
@@ -648,7 +649,7 @@ private:
             throw;
         }
     }
-    void note_whole(const std::vector<StoredChunk>& cargo) {
+    void note_whole(const Vector<StoredChunk>& cargo) {
         const std::lock_guard lock{store_.mutex_};
         for (const StoredChunk& one : cargo) {
             Record& record = store_.records_.at(one.chunk.location);
@@ -656,7 +657,7 @@ private:
             store_.count(record, true);
         }
     }
-    void put(const std::vector<StoredChunk>& cargo) {
+    void put(const Vector<StoredChunk>& cargo) {
         PieceObserver* const observer = store_.options_.observer.get();
         each_row(cargo, [&](const Row& row) {
             copy(row);
@@ -671,7 +672,7 @@ private:
                             row.bytes);
         });
     }
-    void get(const std::vector<StoredChunk>& cargo) {
+    void get(const Vector<StoredChunk>& cargo) {
         PieceObserver* const observer = store_.options_.observer.get();
         each_row(cargo, [&](const Row& row) {
             if (!row.direct) {
@@ -687,10 +688,10 @@ private:
             if (!row.direct) pass();
         });
     }
-    void decode(const std::vector<StoredChunk>& cargo) {
+    void decode(const Vector<StoredChunk>& cargo) {
         std::vector<Range> coded;
         std::vector<Range> plain;
-        std::vector<std::uint32_t> expected;
+        Vector<std::uint32_t> expected;
         for (const StoredChunk& one : cargo) {
             if (!one.record.coded) continue;
             coded.push_back({one.at, one.record.stored});
@@ -700,7 +701,7 @@ private:
         }
         pass(); // a kernel launched behind a copy slows down all copies (decision 25)
         if (coded.empty()) return;
-        std::vector<std::uint32_t> sums(coded.size());
+        Vector<std::uint32_t> sums(coded.size());
         const Status decoded = store_.coding_.codec->decode(codec_place(), coded, expected, sums, plain);
         for (std::size_t i = 0; decoded.ok() && i < coded.size(); ++i) {
             if (sums[i] != expected[i]) store_.raise_damaged(plain[i].address, plain[i].bytes);
@@ -709,7 +710,7 @@ private:
         pass();
     }
     template <class Act>
-    void each_row(const std::vector<StoredChunk>& cargo, const Act& act) {
+    void each_row(const Vector<StoredChunk>& cargo, const Act& act) {
         const auto begins_room = [&](std::uint64_t location) { // Rooms may be adjacent, but each is pinned separately
             const std::lock_guard lock{store_.mutex_};
             return store_.packed_.has_room(location);
@@ -735,9 +736,9 @@ private:
     void copy(const Row& row) {
         const AnyDriver& driver = store_.driver_;
         const bool out = way_.direction_ == Direction::out;
-        std::vector<Unit> units;
+        Vector<Unit> units;
         for (const StoredChunk& one : row.chunks) units.push_back({one.at, one.record.location, one.bytes});
-        std::vector<CopyPart> parts; // a copy must not span two cells
+        Vector<CopyPart> parts; // a copy must not span two cells
         for (const Piece& piece : cut_into_pieces(units, HostCells::cell_bytes, [](auto&, auto&) { return false; })) {
             (void)piece.each_copy([&](const Unit& unit) {
                 const auto host = reinterpret_cast<Address>(row.host.at) + (unit.location - row.location());
@@ -813,14 +814,14 @@ inline void CodedStore::CodedWay::work(Transfer& transfer) {
     }
 }
 
-inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                                    const std::vector<Range>& first) {
     measure();
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring()->settle(error_prefix_); // here: the crew must not wait for the device
     Plan scratch;
     if (direction == Direction::out) {
-        const std::vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
+        const Vector<Unit> chunks = cut_at_addresses(units, chunk_bytes_);
         {
             const std::lock_guard lock{mutex_};
             for (const Unit& chunk : chunks) {
@@ -837,7 +838,7 @@ inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, std::vec
             check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
     }
     inside_->about(live);
-    std::vector<Piece> pieces = pieces_of(units, first);
+    Vector<Piece> pieces = pieces_of(units, first);
     CrewOptions crew = options_.crew;
     const std::size_t movers = std::min({scratch.parts != 0 ? scratch.parts : std::size_t{coding_.pieces},
                                          pieces.size(), std::max<std::size_t>(1, crew.threads)});

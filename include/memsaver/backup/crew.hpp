@@ -1,6 +1,7 @@
 // Threads that share one piece of work. Do not know what it is.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/executor.hpp"
 #include "memsaver/core/form.hpp"
 
@@ -16,7 +17,6 @@
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -183,7 +183,7 @@ private:
 
     CrewOptions options_;
     std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-    std::vector<std::thread> threads_;
+    Vector<std::thread> threads_;
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -1,6 +1,7 @@
 // The store of a FileBackup: an unnamed file.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
 
@@ -61,7 +62,7 @@ public:
         return first_failure({file, share_.leave()});
     }
 
-    void prepare(std::vector<Unit> units) override {
+    void prepare(Vector<Unit> units) override {
         take_room(units);
         prepare_ring(*share_.ring(), cut(std::move(units), share_.buffer_bytes()), page, error_prefix_);
     }
@@ -101,7 +102,7 @@ public:
 
 private:
     /// Allocates disk space again for parts that were punched out, before anything is written. See `grow`.
-    void take_room(const std::vector<Unit>& units) {
+    void take_room(const Vector<Unit>& units) {
         if (!punched_) return; // `grow` allocated all of it
         for (const Unit& unit : units) {
             const std::uint64_t begin = align_down(unit.location, page);
@@ -112,7 +113,7 @@ private:
                          {error_prefix_, in_bytes(bytes), " in ", directory_}, bytes);
         }
     }
-    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                     const std::vector<Range>& first) override {
         if (direction == Direction::out) take_room(units);
         for (const Unit& unit : units) { // the save computes new checksums
@@ -127,8 +128,8 @@ private:
     std::string directory_;
     OwnedFile file_;
     std::size_t size_ = 0;
-    bool punched_ = false;                    ///< some of its disk space may have been freed
-    std::vector<std::uint64_t> half_changed_; ///< units whose last change was not written: no checksum is valid
+    bool punched_ = false;               ///< some of its disk space may have been freed
+    Vector<std::uint64_t> half_changed_; ///< units whose last change was not written: no checksum is valid
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -1,6 +1,7 @@
 // The store of a HostBackup: host memory, pinned or pageable.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
 
@@ -54,10 +55,10 @@ public:
         return share_.leave();
     }
 
-    void prepare(std::vector<Unit> units) override {
+    void prepare(Vector<Unit> units) override {
         if (!pinned_) prepare_ring(*share_.ring(), cut(units, share_.buffer_bytes()), alignment(), error_prefix_);
         const std::size_t bytes = bytes_of(units);
-        const std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes);
+        const Vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes);
         std::atomic<std::size_t> next{0};
         std::atomic<bool> readies_kernel{pinned_ && !options_.observer &&
                                          may_go_by_kernel(bytes, options_.kernel_copies)};
@@ -75,15 +76,15 @@ public:
         if (const auto failure = crew.failure()) std::rethrow_exception(failure);
     }
     /// Returns pieces with pages, the bytes of `first` first.
-    [[nodiscard]] std::vector<Piece> reached(std::vector<Unit> units, const std::vector<Range>& first = {}) const {
-        std::vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
+    [[nodiscard]] Vector<Piece> reached(Vector<Unit> units, const std::vector<Range>& first = {}) const {
+        Vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
         for (Piece& piece : pieces) piece.pages = mapping_of(piece.location());
         return pieces;
     }
 
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         const std::uint64_t first = unit.location + offset;
-        std::vector<Unit> seen; // before any byte changes: nothing can fail between a change and its checksum
+        Vector<Unit> seen; // before any byte changes: nothing can fail between a change and its checksum
         if (options_.observer) {
             const std::size_t cell = pinned_ ? HostCells::cell_bytes : share_.buffer_bytes();
             seen = units_in(cut({unit}, cell), first, bytes);
@@ -185,7 +186,7 @@ private:
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return mapping_of(a.location) != mapping_of(b.location);
     }
-    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                     const std::vector<Range>& first) override {
         if (!pinned_) return through_ring(direction, std::move(units), live, first);
         auto work =
@@ -198,7 +199,7 @@ private:
     bool fell_back_ = false;
     std::atomic<bool> reported_{false};
     std::function<void(const std::string&)> tell_; ///< for `not_pinned`
-    std::vector<HostPart> mappings_;
+    Vector<HostPart> mappings_;
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -1,6 +1,7 @@
 // The store of a PeerBackup: pages of another device.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/driver/owned.hpp"
@@ -89,7 +90,7 @@ private:
     AnyDriver peer_;
     Reservation addresses_;
     std::size_t bytes_ = 0;
-    std::vector<Part> parts_; ///< from the front of the range
+    Vector<Part> parts_; ///< from the front of the range
     std::atomic<bool> unsettled_{false};
 };
 
@@ -130,7 +131,7 @@ public:
         pages_.clear();
         return first_failure({kept, share_.leave()});
     }
-    void prepare(std::vector<Unit>) override {} // `grow` has allocated everything
+    void prepare(Vector<Unit>) override {} // `grow` has allocated everything
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         check(put(from, unit.location + offset, bytes), "write a backup on a peer", bytes, unit.location + offset);
     }
@@ -156,9 +157,9 @@ private:
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return pages_of(a.location) != pages_of(b.location);
     }
-    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                     const std::vector<Range>& first) override {
-        std::vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
+        Vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
         for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
         auto work = direct_transfer(driver_, direction, std::move(pieces), options_.crew, nullptr, live.progress,
                                     nullptr, live.before_write, {}, true);
@@ -181,7 +182,7 @@ private:
     }
 
     AnyDriver peer_;
-    std::vector<std::shared_ptr<PeerPages>> pages_;
+    Vector<std::shared_ptr<PeerPages>> pages_;
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -1,6 +1,7 @@
 // Cuts the bytes of a transfer into pieces. Pure arithmetic.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
@@ -25,7 +26,7 @@ struct Unit {
     std::size_t bytes = 0;
 };
 
-[[nodiscard]] inline std::size_t bytes_of(const std::vector<Unit>& units) noexcept {
+[[nodiscard]] inline std::size_t bytes_of(const Vector<Unit>& units) noexcept {
     std::size_t sum = 0;
     for (const Unit& unit : units) sum += unit.bytes;
     return sum;
@@ -36,7 +37,7 @@ class CopyablePages;
 /// Units that are moved together: they lie in one cell of the store, in order of location. They may overlap there, as
 /// where two blocks are loaded from one place of a file.
 struct Piece {
-    std::vector<Unit> units;
+    Vector<Unit> units;
     std::shared_ptr<CopyablePages> pages{}; ///< null: copies cannot reach the bytes where they are kept
 
     [[nodiscard]] std::uint64_t location() const noexcept { return units.front().location; }
@@ -69,15 +70,15 @@ struct Piece {
     }
 };
 
-[[nodiscard]] inline std::size_t bytes_of(const std::vector<Piece>& pieces) noexcept {
+[[nodiscard]] inline std::size_t bytes_of(const Vector<Piece>& pieces) noexcept {
     std::size_t sum = 0;
     for (const Piece& piece : pieces) sum += piece.bytes();
     return sum;
 }
 
 /// Cuts units at multiples of `step` of the device address, where parts of a block can be paused or resumed alone.
-inline std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::size_t step) {
-    std::vector<Unit> parts;
+inline Vector<Unit> cut_at_addresses(const Vector<Unit>& units, std::size_t step) {
+    Vector<Unit> parts;
     for (Unit unit : units) {
         while (unit.bytes != 0) {
             const std::size_t bytes = std::min(unit.bytes, step - static_cast<std::size_t>(unit.device % step));
@@ -91,14 +92,13 @@ inline std::vector<Unit> cut_at_addresses(const std::vector<Unit>& units, std::s
 /// Groups units in the order in which their bytes are needed: one group for each range of `first` that overlaps any,
 /// and one for the rest. The ranges may overlap. If `cut`, units are cut at the borders of the ranges; otherwise a unit
 /// belongs to the first range that overlaps it.
-inline std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit> units, const std::vector<Range>& first,
-                                                      bool cut) {
-    std::vector<std::vector<Unit>> groups;
+inline Vector<Vector<Unit>> in_wanted_order(Vector<Unit> units, const std::vector<Range>& first, bool cut) {
+    Vector<Vector<Unit>> groups;
     for (const Range& range : first) {
-        std::vector<Unit> wanted;
-        std::vector<Unit> others;
+        Vector<Unit> wanted;
+        Vector<Unit> others;
         for (const Unit& unit : units) {
-            const auto add = [&](std::vector<Unit>& to, Address begin, Address end) {
+            const auto add = [&](Vector<Unit>& to, Address begin, Address end) {
                 if (begin < end) to.push_back({begin, unit.location + (begin - unit.device), end - begin});
             };
             const Address unit_end = unit.device + unit.bytes;
@@ -121,10 +121,10 @@ inline std::vector<std::vector<Unit>> in_wanted_order(std::vector<Unit> units, c
 
 /// Sorts units by location, and cuts them at multiples of `cell` and wherever `apart(a, b)` is true for two neighbors.
 /// A given block is always cut into the same units.
-inline std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t cell,
-                                          FunctionRef<bool(const Unit&, const Unit&)> apart) {
+inline Vector<Piece> cut_into_pieces(Vector<Unit> units, std::size_t cell,
+                                     FunctionRef<bool(const Unit&, const Unit&)> apart) {
     sort_by(units, [](const Unit& unit) { return unit.location; });
-    std::vector<Piece> pieces;
+    Vector<Piece> pieces;
     for (Unit unit : units) {
         while (unit.bytes != 0) {
             const std::size_t room = cell - static_cast<std::size_t>(unit.location % cell);
@@ -141,11 +141,10 @@ inline std::vector<Piece> cut_into_pieces(std::vector<Unit> units, std::size_t c
 
 /// As above, but in the order in which bytes are needed. If `at_borders`, also cuts at the borders of `first`, so that
 /// those bytes wait for nothing else; a block is then cut differently each time.
-inline std::vector<Piece> cut_in_wanted_order(std::vector<Unit> units, std::size_t cell,
-                                              const std::vector<Range>& first, bool at_borders,
-                                              FunctionRef<bool(const Unit&, const Unit&)> apart) {
-    std::vector<Piece> pieces;
-    for (std::vector<Unit>& group : in_wanted_order(std::move(units), first, at_borders)) {
+inline Vector<Piece> cut_in_wanted_order(Vector<Unit> units, std::size_t cell, const std::vector<Range>& first,
+                                         bool at_borders, FunctionRef<bool(const Unit&, const Unit&)> apart) {
+    Vector<Piece> pieces;
+    for (Vector<Unit>& group : in_wanted_order(std::move(units), first, at_borders)) {
         for (Piece& piece : cut_into_pieces(std::move(group), cell, apart)) pieces.push_back(std::move(piece));
     }
     return pieces;

@@ -1,12 +1,12 @@
 // When bytes are saved, and for how long they are kept.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/form.hpp"
 
 #include <concepts>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -22,9 +22,8 @@ struct Unit;
 
 /// Throws Misuse if the device's bytes differ from those in `store`. `units` are whole blocks; `pieces` are the same
 /// bytes, cut.
-void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,
-                  std::vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
-                  const std::string& tag);
+void compare_with(const ByteStore& store, const AnyDriver& driver, const Vector<Unit>& units, Vector<Piece> pieces,
+                  std::shared_ptr<Ring> ring, const CrewOptions& crew, const std::string& tag);
 
 } // namespace detail
 

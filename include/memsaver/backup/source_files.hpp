@@ -1,6 +1,7 @@
 // The program's files as a store to read from.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/transfer.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/driver/owned.hpp"
@@ -13,7 +14,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -148,7 +148,7 @@ private:
 
     AnyDriver driver_;
     std::string error_prefix_;
-    std::vector<Open> files_;
+    Vector<Open> files_;
     bool checked_ = false;
     std::exception_ptr failure_; // of the check
 };

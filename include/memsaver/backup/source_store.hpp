@@ -1,6 +1,7 @@
 // The store of a FileSource: some bytes have their home in a file, which is only read; a HostStore keeps the rest.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/host_store.hpp"
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
@@ -51,7 +52,7 @@ public:
         return drop_kept();
     }
     Status retry() noexcept override { return first_failure({inside_->retry(), share_.retry()}); }
-    void prepare(std::vector<Unit> units) override { inside_->prepare(take(units)); }
+    void prepare(Vector<Unit> units) override { inside_->prepare(take(units)); }
     /// The written bytes are kept from now on, and no longer read from a file.
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         const std::uint64_t first = unit.location + offset;
@@ -85,7 +86,7 @@ public:
     }
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
         require_filled(location, bytes);
-        const std::vector<Unit> parts = at_home({{0, location, bytes}}); // their addresses are offsets in the view
+        const Vector<Unit> parts = at_home({{0, location, bytes}}); // their addresses are offsets in the view
         if (parts.size() == 1 && !SourceFile::holds(parts.front().location))
             return inside_->view(parts.front().location, bytes);
         SourceReader reader{driver_, error_prefix_};
@@ -169,11 +170,11 @@ private:
     };
     using Parts = std::map<std::uint64_t, Part>; // by name, without overlap
 
-    std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                     const std::vector<Range>&) override {
         if (direction == Direction::out) {
             look_at_files(live);
-            std::vector<Unit> kept = take(units);
+            Vector<Unit> kept = take(units);
             for (const Unit& unit : units) {
                 for (auto part = part_at(unit.location);
                      part != parts_.end() && part->first < unit.location + unit.bytes; ++part)
@@ -194,10 +195,10 @@ private:
         return reader ? read(std::move(units), std::move(reader), live) : inside_->in(std::move(units), live);
     }
     /// Starts a transfer of bytes in files and of kept ones. The files are open in `reader`.
-    std::unique_ptr<Transfer> read(std::vector<Unit> units, std::unique_ptr<SourceReader> reader, const LiveSet& live) {
-        std::vector<Piece> pieces;
-        for (std::vector<Unit>& group : in_wanted_order(std::move(units), live.first, true)) {
-            std::vector<Unit> kept;
+    std::unique_ptr<Transfer> read(Vector<Unit> units, std::unique_ptr<SourceReader> reader, const LiveSet& live) {
+        Vector<Piece> pieces;
+        for (Vector<Unit>& group : in_wanted_order(std::move(units), live.first, true)) {
+            Vector<Unit> kept;
             erase_in(group, [&](const Unit& unit) {
                 if (SourceFile::holds(unit.location)) return false;
                 kept.push_back(unit);
@@ -213,7 +214,7 @@ private:
         return work;
     }
     /// Makes all bytes kept that are not in a file or have changed. Returns the kept ones, as the inner store has them.
-    std::vector<Unit> take(const std::vector<Unit>& units) {
+    Vector<Unit> take(const Vector<Unit>& units) {
         for (const Unit& unit : units) { // what has changed has no home any more
             for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;)
                 part = part->second.changed ? erase(part) : std::next(part);
@@ -241,13 +242,13 @@ private:
             }
             if (missing != 0) packed_.grow(*inside_, missing, last_live_);
         }
-        std::vector<Unit> kept = at_home(units);
+        Vector<Unit> kept = at_home(units);
         erase_in(kept, [](const Unit& unit) { return SourceFile::holds(unit.location); });
         return kept;
     }
     /// Returns units whose locations are those in the files and the inner store.
-    [[nodiscard]] std::vector<Unit> at_home(const std::vector<Unit>& units) const {
-        std::vector<Unit> all;
+    [[nodiscard]] Vector<Unit> at_home(const Vector<Unit>& units) const {
+        Vector<Unit> all;
         for (const Unit& unit : units) {
             for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;
                  ++part) {
@@ -332,7 +333,7 @@ private:
     std::shared_ptr<HostStore> inside_;
     LocationSpace packed_{inside_->alignment()}; ///< of the inner store
     Parts parts_;
-    std::vector<std::shared_ptr<const SourceFile>> files_; ///< those of the parts
+    Vector<std::shared_ptr<const SourceFile>> files_; ///< those of the parts
     std::uint64_t next_name_ = 1_MiB;
     std::uint64_t next_file_ = SourceFile::least_location;
     LiveSet last_live_; ///< tag and host budget of the last call that had them

@@ -1,6 +1,7 @@
 // A store as a slot sees it: storage in memory or a file. Knows locations, not blocks.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
@@ -52,8 +53,7 @@ inline Status first_failure(std::initializer_list<Status> all) noexcept {
 
 /// If there is an observer, cuts units so that each part of a block that can be paused or resumed alone has its own
 /// units.
-inline std::vector<Unit> cut_for_observer(std::vector<Unit> units, const StoreOptions& options,
-                                          const AnyDriver& driver) {
+inline Vector<Unit> cut_for_observer(Vector<Unit> units, const StoreOptions& options, const AnyDriver& driver) {
     if (!options.observer) return units;
     std::size_t granularity = 0;
     check(driver.granularity(granularity), "query the page granularity");
@@ -157,7 +157,7 @@ public:
     }
 
 private:
-    [[nodiscard]] std::vector<std::uint64_t>::const_iterator start_at(std::uint64_t location) const noexcept {
+    [[nodiscard]] Vector<std::uint64_t>::const_iterator start_at(std::uint64_t location) const noexcept {
         return std::lower_bound(starts_.begin(), starts_.end(), location);
     }
     void insert(std::uint64_t location, std::size_t bytes) {
@@ -188,9 +188,9 @@ private:
 
     std::size_t alignment_;
     using Pairs = std::set<std::pair<std::uint64_t, std::uint64_t>>;
-    Pairs by_location_;                 // location and size of each free range
-    Pairs by_size_;                     // size and location
-    std::vector<std::uint64_t> starts_; // of Rooms, sorted
+    Pairs by_location_;            // location and size of each free range
+    Pairs by_size_;                // size and location
+    Vector<std::uint64_t> starts_; // of Rooms, sorted
     std::size_t free_ = 0;
     Room made_; // storage that could not be recorded
 };
@@ -210,12 +210,12 @@ public:
     virtual Status clear() noexcept = 0;
     virtual Status retry() noexcept = 0;
     /// Allocates ahead of time what saving these units would need. May throw.
-    virtual void prepare(std::vector<Unit> units) = 0;
+    virtual void prepare(Vector<Unit> units) = 0;
     /// Start a transfer out of the device or into it.
-    virtual std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) = 0;
-    virtual std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) = 0;
+    virtual std::unique_ptr<Transfer> out(Vector<Unit> units, const LiveSet& live) = 0;
+    virtual std::unique_ptr<Transfer> in(Vector<Unit> units, const LiveSet& live) = 0;
     /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
-    virtual void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) = 0;
+    virtual void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) = 0;
     /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
     /// sees the affected parts again. If it throws, some of the bytes may have been written.
     virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
@@ -256,15 +256,15 @@ public:
 /// it knows where bytes are.
 class KeptStore : public BackupStore {
 public:
-    std::unique_ptr<Transfer> out(std::vector<Unit> units, const LiveSet& live) override {
+    std::unique_ptr<Transfer> out(Vector<Unit> units, const LiveSet& live) override {
         about(live);
         return start(Direction::out, std::move(units), live, {});
     }
-    std::unique_ptr<Transfer> in(std::vector<Unit> units, const LiveSet& live) override {
+    std::unique_ptr<Transfer> in(Vector<Unit> units, const LiveSet& live) override {
         about(live);
         return start(Direction::in, std::move(units), live, live.first);
     }
-    void compare(std::vector<Unit> units, const LiveSet& live, CompareWith compare_with) override {
+    void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) override {
         share_.join(live.host_budget);
         compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
     }
@@ -291,18 +291,17 @@ protected:
           share_{std::move(driver), options_.ring_bytes, options_.crew.threads, largest_buffer}, reading_{reading} {}
 
     /// Starts a transfer. `first`: the ranges whose bytes are needed first.
-    virtual std::unique_ptr<Transfer> start(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    virtual std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                             const std::vector<Range>& first) = 0;
     /// Returns whether two neighbors must not be in one piece.
     [[nodiscard]] virtual bool apart(const Unit&, const Unit&) const { return false; }
 
-    [[nodiscard]] std::vector<Piece> cut(std::vector<Unit> units, std::size_t cell,
-                                         const std::vector<Range>& first = {}) const {
+    [[nodiscard]] Vector<Piece> cut(Vector<Unit> units, std::size_t cell, const std::vector<Range>& first = {}) const {
         return cut_in_wanted_order(cut_for_observer(std::move(units), options_, driver_), cell, first,
                                    !options_.observer, [&](const Unit& a, const Unit& b) { return apart(a, b); });
     }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
-    std::unique_ptr<Transfer> through_ring(Direction direction, std::vector<Unit> units, const LiveSet& live,
+    std::unique_ptr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,
                                            const std::vector<Range>& first) {
         auto work = staged_transfer(driver_, direction, cut(std::move(units), share_.buffer_bytes(), first), *this,
                                     share_.ring(), options_.crew, options_.observer.get(), live.progress, error_prefix_,
@@ -365,8 +364,8 @@ private:
 };
 
 /// Returns the units that overlap the range of locations.
-inline std::vector<Unit> units_in(const std::vector<Piece>& pieces, std::uint64_t location, std::size_t bytes) {
-    std::vector<Unit> units;
+inline Vector<Unit> units_in(const Vector<Piece>& pieces, std::uint64_t location, std::size_t bytes) {
+    Vector<Unit> units;
     for (const Piece& piece : pieces) {
         for (const Unit& unit : piece.units) {
             if (unit.location < location + bytes && location < unit.location + unit.bytes) units.push_back(unit);
@@ -381,7 +380,7 @@ inline bool replaced_whole(const Unit& unit, std::uint64_t location, std::size_t
 }
 
 /// Returns an error message that names the block with the location.
-inline std::string difference_text(const std::vector<Unit>& units, std::uint64_t location, const std::string& tag) {
+inline std::string difference_text(const Vector<Unit>& units, std::uint64_t location, const std::string& tag) {
     std::string text = text_of({"tag ", in_quotes(tag), ": bytes have changed since their only save"});
     for (const Unit& unit : units) {
         if (location < unit.location || location - unit.location >= unit.bytes) continue;

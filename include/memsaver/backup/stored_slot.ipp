@@ -1,6 +1,7 @@
 // Definitions of stored_slot.hpp.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/stored_slot.hpp"
@@ -24,7 +25,7 @@ public:
     explicit UnderWay(const std::shared_ptr<BackupIndex>& index) : index_{index}, guard_{index} {}
     MEMSAVER_INLINE void arrived() override;
 
-    std::vector<std::uint64_t> saved; ///< serials
+    Vector<std::uint64_t> saved; ///< serials
 
 private:
     std::shared_ptr<BackupIndex> index_;
@@ -50,7 +51,7 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
     const BackupIndex::OperationGuard under_way{index_};
     const std::vector<LiveBlock> blocks = sorted(live);
     index_->place(blocks, live);
-    std::vector<Unit> units;
+    Vector<Unit> units;
     units.reserve(blocks.size());
     {
         const std::lock_guard lock{index_->mutex};
@@ -65,8 +66,8 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
     auto under_way = std::make_unique<UnderWay>(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     index_->place(blocks, live);
-    std::vector<Unit> units;
-    std::vector<Unit> unchanged;
+    Vector<Unit> units;
+    Vector<Unit> unchanged;
     units.reserve(blocks.size());
     under_way->saved.reserve(blocks.size());
     {
@@ -94,7 +95,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
     auto under_way = std::make_unique<UnderWay>(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
-    std::vector<Unit> units;
+    Vector<Unit> units;
     units.reserve(blocks.size());
     {
         const std::lock_guard lock{index_->mutex};
@@ -197,8 +198,8 @@ MEMSAVER_INLINE std::vector<LiveBlock> StoredSlot::sorted(const LiveSet& live) {
     return blocks;
 }
 
-MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& driver, const std::vector<Unit>& units,
-                                  std::vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
+MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& driver, const Vector<Unit>& units,
+                                  Vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
                                   const std::string& tag) {
     const ComparingStore comparing{store};
     const auto transfer = staged_transfer(driver, Direction::out, std::move(pieces), comparing, std::move(ring), crew,

@@ -1,6 +1,7 @@
 // Transfers between the device and a store: pieces, in the order in which they are needed, each moved in some way.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
@@ -21,7 +22,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -63,7 +63,7 @@ public:
     };
 
     /// `shown`: bytes count as arrived once the way has said so, even if an event marks the end of their copies.
-    Transfer(AnyDriver driver, std::vector<Piece> pieces, const CrewOptions& crew, const ProgressSink& progress,
+    Transfer(AnyDriver driver, Vector<Piece> pieces, const CrewOptions& crew, const ProgressSink& progress,
              std::unique_ptr<Way> way, bool shown = false)
         : driver_{std::move(driver)}, way_{std::move(way)}, pieces_{std::move(pieces)}, moved_(pieces_.size()),
           progress_{progress, bytes_of(pieces_)}, wanted_{shown ? here : on_stream}, crew_{crew} {}
@@ -146,11 +146,11 @@ public:
 
     // For the way.
 
-    [[nodiscard]] const std::vector<Piece>& pieces() const noexcept { return pieces_; }
+    [[nodiscard]] const Vector<Piece>& pieces() const noexcept { return pieces_; }
     /// Lets the way cut the pieces in another way, before any is taken.
-    [[nodiscard]] std::vector<Piece> give_pieces() noexcept { return std::move(pieces_); }
-    void take_pieces(std::vector<Piece> pieces) {
-        moved_ = std::vector<Moved>(pieces.size());
+    [[nodiscard]] Vector<Piece> give_pieces() noexcept { return std::move(pieces_); }
+    void take_pieces(Vector<Piece> pieces) {
+        moved_ = Vector<Moved>(pieces.size());
         pieces_ = std::move(pieces);
     }
     /// Sets `i` to the next piece for this thread. Returns false if there is none, or if the transfer has ended.
@@ -223,8 +223,8 @@ private:
     std::unique_ptr<Companion> companion_; // first: destroyed last
     AnyDriver driver_;
     std::unique_ptr<Way> way_;
-    std::vector<Piece> pieces_;
-    std::vector<Moved> moved_; // of each piece
+    Vector<Piece> pieces_;
+    Vector<Moved> moved_; // of each piece
     Progress progress_;
     State wanted_; // of each piece, at the end
     std::atomic<std::size_t> next_{0};
@@ -320,7 +320,7 @@ private:
         const std::size_t ahead = std::min(most_ahead, bytes / parts_ahead);
         const std::size_t step = std::max<std::size_t>(align_down(ahead / parts_ahead, 4096), 4096);
         const std::size_t count = cut_first(transfer, ahead, step);
-        std::vector<CopyLane::Sent> sent;
+        Vector<CopyLane::Sent> sent;
         sent.reserve(count);
         for (std::size_t i = 0; i < count && status.ok(); ++i) {
             status = enqueue(transfer, i);
@@ -332,7 +332,7 @@ private:
     /// Cuts the first pieces into parts of at most `step` bytes, until the parts hold `bytes` bytes. Returns their
     /// number.
     static std::size_t cut_first(Transfer& transfer, std::size_t bytes, std::size_t step) {
-        std::vector<Piece> parts;
+        Vector<Piece> parts;
         std::size_t count = 0; // of parts that begin before `bytes`
         std::size_t taken = 0;
         for (Piece& piece : transfer.give_pieces()) {
@@ -386,10 +386,9 @@ private:
 ///
 /// `kernel_copies`: when copies use a kernel. `store`: learns of host pages that cannot be pinned, may be null.
 /// `to_peer`: see CopyLane.
-inline std::unique_ptr<Transfer> direct_transfer(const AnyDriver& driver, Direction direction,
-                                                 std::vector<Piece> pieces, const CrewOptions& crew,
-                                                 PieceObserver* observer, const ProgressSink& progress,
-                                                 ByteStore* store = nullptr,
+inline std::unique_ptr<Transfer> direct_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
+                                                 const CrewOptions& crew, PieceObserver* observer,
+                                                 const ProgressSink& progress, ByteStore* store = nullptr,
                                                  const std::function<Status(Range)>& before_write = {},
                                                  const KernelCopyOptions& kernel_copies = {}, bool to_peer = false) {
     const bool shown = observer != nullptr && direction == Direction::out;
@@ -398,7 +397,7 @@ inline std::unique_ptr<Transfer> direct_transfer(const AnyDriver& driver, Direct
 }
 
 /// Returns the most bytes that one of these pieces needs in a buffer, in steps, so that a slightly larger one fits too.
-inline std::size_t most_bytes(const std::vector<Piece>& pieces, std::size_t alignment) noexcept {
+inline std::size_t most_bytes(const Vector<Piece>& pieces, std::size_t alignment) noexcept {
     std::size_t most = 0;
     for (const Piece& piece : pieces) {
         if (piece.pages != nullptr) continue;
@@ -408,8 +407,7 @@ inline std::size_t most_bytes(const std::vector<Piece>& pieces, std::size_t alig
 }
 
 /// Allocates what a staged transfer of these pieces needs. Throws OutOfHostMemory.
-inline void prepare_ring(Ring& ring, const std::vector<Piece>& pieces, std::size_t alignment,
-                         const std::string& whose) {
+inline void prepare_ring(Ring& ring, const Vector<Piece>& pieces, std::size_t alignment, const std::string& whose) {
     if (!pieces.empty()) ring.prepare(pieces.size(), most_bytes(pieces, alignment), whose);
 }
 
@@ -552,11 +550,10 @@ private:
 
 /// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
 /// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
-inline std::unique_ptr<Transfer> staged_transfer(const AnyDriver& driver, Direction direction,
-                                                 std::vector<Piece> pieces, const ByteStore& store,
-                                                 std::shared_ptr<Ring> ring, const CrewOptions& crew,
-                                                 PieceObserver* observer, const ProgressSink& progress,
-                                                 const std::string& whose = {},
+inline std::unique_ptr<Transfer> staged_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
+                                                 const ByteStore& store, std::shared_ptr<Ring> ring,
+                                                 const CrewOptions& crew, PieceObserver* observer,
+                                                 const ProgressSink& progress, const std::string& whose = {},
                                                  const std::function<Status(Range)>& before_write = {}) {
     auto way = std::make_unique<StagedWay>(driver, direction, most_bytes(pieces, store.alignment()), store,
                                            std::move(ring), observer, whose, before_write);

@@ -7,7 +7,6 @@
 #include "memsaver/core/definitions.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
-#include "memsaver/core/fixed_list.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"

@@ -17,3 +17,4 @@
 #include "memsaver/core/text.ipp"
 #include "memsaver/core/thread_mark.ipp"
 #include "memsaver/core/usage.ipp"
+#include "memsaver/core/vector.ipp"

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -36,8 +35,8 @@ template <class List, class Predicate>
 }
 
 /// Erases the elements for which the predicate holds; the others keep their order.
-template <class T, class Predicate>
-void erase_in(std::vector<T>& list, Predicate holds) {
+template <class List, class Predicate>
+void erase_in(List& list, Predicate holds) {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < list.size(); ++i) {
         if (holds(list[i])) continue;

@@ -1,6 +1,7 @@
 // Arithmetic on lists of address ranges.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
@@ -20,8 +21,8 @@ void sort_places(std::size_t count, FunctionRef<std::uint64_t(std::size_t)> key,
 
 /// Sorts `items` by `key(item)`, an integer; equal ones keep their order. Sorting itself is compiled only once. Strong
 /// exception guarantee: may throw std::bad_alloc.
-template <class T, class Key>
-void sort_by(std::vector<T>& items, Key key) {
+template <class List, class Key>
+void sort_by(List& items, Key key) {
     sort_places(
         items.size(), [&](std::size_t i) -> std::uint64_t { return key(items[i]); },
         [&](std::size_t i, std::size_t j) { std::swap(items[i], items[j]); });
@@ -36,7 +37,7 @@ void sort_by(std::vector<T>& items, Key key) {
 }
 
 /// Adds a pointer to a sorted list unless it is there; returns whether it was added.
-bool add_once(std::vector<const void*>& seen, const void* pointer);
+bool add_once(Vector<const void*>& seen, const void* pointer);
 
 /// Returns `ranges` minus `holes`. Both must be sorted and non-overlapping. Adjacent results are joined.
 std::vector<Range> without(const std::vector<Range>& ranges, const std::vector<Range>& holes);

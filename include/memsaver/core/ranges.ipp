@@ -3,6 +3,9 @@
 
 #include "memsaver/core/ranges.hpp"
 
+#include "memsaver/core/vector.hpp"
+
+
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -39,7 +42,7 @@ MEMSAVER_INLINE void sort_places(std::size_t count, FunctionRef<std::uint64_t(st
     }
 }
 
-MEMSAVER_INLINE bool add_once(std::vector<const void*>& seen, const void* pointer) {
+MEMSAVER_INLINE bool add_once(Vector<const void*>& seen, const void* pointer) {
     const auto place = std::lower_bound(seen.begin(), seen.end(), pointer, std::less<>{});
     if (place != seen.end() && *place == pointer) return false;
     seen.insert(place, pointer);

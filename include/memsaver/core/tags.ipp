@@ -1,6 +1,7 @@
 // Definitions of tags.hpp.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/core/text.hpp"
@@ -51,7 +52,7 @@ MEMSAVER_INLINE std::string only_tag(const Tags& tags) {
 }
 
 MEMSAVER_INLINE std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1); // distances from the current prefix of a to each prefix of b
+    Vector<std::size_t> row(b.size() + 1); // distances from the current prefix of a to each prefix of b
     for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
     for (std::size_t i = 0; i < a.size(); ++i) {
         std::size_t diagonal = std::exchange(row[0], i + 1);

@@ -47,7 +47,7 @@ MEMSAVER_INLINE std::string text_of(const Holder& row) {
 
 MEMSAVER_INLINE std::string line_of(const std::vector<Holder>& holders, std::size_t elsewhere, const char* ours) {
     constexpr std::size_t shown = 4;
-    std::vector<const Holder*> sorted;
+    detail::Vector<const Holder*> sorted;
     const bool one_device = all_in(holders, [&](const Holder& row) { return row.device == holders.front().device; });
     for (const Holder& row : holders) {
         if (row.bytes != 0) sorted.push_back(&row);
@@ -70,7 +70,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Holder& row) {
 MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) {
     using Line = std::vector<std::string>;
     const bool residency = detail::any_in(usage, [](const ArenaUsage& row) { return row.evictable; });
-    std::vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
+    detail::Vector<Line> lines{{"tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up"}};
     if (residency) lines[0].insert(lines[0].end(), {"users", "age", "priority"});
     for (const ArenaUsage& row : usage) {
         Line& line = lines.emplace_back(Line{row.tag, std::to_string(row.device), row.policy, row.state,
@@ -84,7 +84,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) 
                                  row.evictable ? std::to_string(row.priority) : "-"});
     }
     const std::size_t columns = lines[0].size();
-    std::vector<std::size_t> widths(columns);
+    detail::Vector<std::size_t> widths(columns);
     for (const Line& line : lines) {
         for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], line[i].size());
     }

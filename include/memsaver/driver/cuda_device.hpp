@@ -2,6 +2,7 @@
 // opened, and the calls.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
@@ -176,7 +177,7 @@ public:
     }
     Status unmap(Address address, std::size_t bytes) noexcept override { return call(api_.mem_unmap, address, bytes); }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
-        const std::vector<cuda::AccessDesc>& access = access_[static_cast<std::size_t>(rights)];
+        const Vector<cuda::AccessDesc>& access = access_[static_cast<std::size_t>(rights)];
         return call(api_.mem_set_access, address, bytes, access.data(), access.size());
     }
     /// As `create`, with file descriptors among the handle types, which are fixed here.
@@ -641,8 +642,8 @@ private:
     cuda::Device device_ = 0;
     cuda::Context context_ = nullptr;
     cuda::AllocationProp pages_{};
-    bool exports_ = false;                    // as file descriptors
-    std::vector<cuda::AccessDesc> access_[2]; // by Rights: of the device itself, first, and of its peers
+    bool exports_ = false;               // as file descriptors
+    Vector<cuda::AccessDesc> access_[2]; // by Rights: of the device itself, first, and of its peers
     std::size_t granularity_ = 0;
     std::string name_;
     Neighbours neighbours_;

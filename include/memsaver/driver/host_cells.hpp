@@ -1,6 +1,7 @@
 // Owners of host memory for copies: budgets, mappings that are pinned cell by cell, and buffers.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
@@ -17,7 +18,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -249,7 +249,7 @@ private:
     void* pages_ = nullptr;
     std::size_t bytes_;
     std::size_t first_cell_ = 0;
-    std::vector<Cell> cells_;
+    Vector<Cell> cells_;
     std::atomic<bool> unsettled_{false};
 };
 

@@ -13,7 +13,6 @@
 #include <ostream>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -190,7 +189,7 @@ struct WorkspacePool::State {
     Arena arena;
     WorkspacePoolOptions options;
     mutable std::mutex mutex; // guards the members below; held while growing, which waits for the tag's operation
-    std::vector<std::unique_ptr<detail::WorkspacePlace>> places;
+    detail::Vector<std::unique_ptr<detail::WorkspacePlace>> places;
     Names names;
     WorkspaceStats counts;
 };

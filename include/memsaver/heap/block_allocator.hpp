@@ -2,6 +2,7 @@
 // threads.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
 
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -114,7 +114,7 @@ private:
         return bins;
     }
 
-    std::vector<Link> links_;
+    Vector<Link> links_;
     Words words_{};
 };
 
@@ -128,7 +128,7 @@ public:
     /// guarantee.
     void reserve(std::size_t count) {
         if (count * 2 <= slots_.size()) return;
-        std::vector<Slot> grown(std::bit_ceil(count * 4 + 16));
+        Vector<Slot> grown(std::bit_ceil(count * 4 + 16));
         grown.swap(slots_);
         shift_ = 64U - static_cast<unsigned>(std::countr_zero(slots_.size()));
         for (const Slot& slot : grown) {
@@ -180,7 +180,7 @@ private:
         slots_[i] = {key, value};
     }
 
-    std::vector<Slot> slots_;
+    Vector<Slot> slots_;
     unsigned shift_ = 64;
 };
 
@@ -436,8 +436,8 @@ private:
     }
 
     std::uint64_t* last_serial_;
-    std::vector<Block> nodes_;
-    std::vector<Node> spare_;
+    Vector<Block> nodes_;
+    Vector<Node> spare_;
     OffsetMap starts_; // of all nodes in use
     OffsetMap ends_;   // of all free nodes
     FreeBins bins_;

@@ -2,6 +2,7 @@
 // not know who owned them.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"
@@ -12,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -193,7 +193,7 @@ private:
     /// The blocks freed with one stream, in any order.
     struct Stream {
         StreamRef stream;
-        std::vector<Waiting> blocks;
+        Vector<Waiting> blocks;
         FreeBins sizes; // node i: block i; newest first
         std::array<Covering, most_marks> marks{};
         std::size_t mark_count = 0;
@@ -255,8 +255,8 @@ private:
         streams_.pop_back();
     }
 
-    std::vector<Waiting> fenced_; // in the order of their fences
-    std::vector<Stream> streams_;
+    Vector<Waiting> fenced_; // in the order of their fences
+    Vector<Stream> streams_;
     std::array<EventRef, most_spare> spare_{};
     std::size_t spare_count_ = 0;
     std::uint64_t last_number_ = 0;

@@ -1,6 +1,7 @@
 // The simulated device's engine: streams with threads of their own, captures and graphs.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/time_limit.hpp"
@@ -22,7 +23,6 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -47,7 +47,7 @@ struct HostWork {
     void* to_host = nullptr;
     const void* from_host = nullptr;
     std::shared_ptr<std::function<void()>> kernel; // shared with the graphs that replay it
-    std::vector<HostMark> marks;                   // of a `follow`
+    Vector<HostMark> marks;                        // of a `follow`
     std::weak_ptr<HostEvent> outside;              // of a `follow_outside` in a graph: each launch reads its current
                                                    // marks
     std::uint64_t pinned = 0;
@@ -90,15 +90,15 @@ struct HostCapture {
     detail::ThreadMark thread;
     bool open = true;
     bool broken = false;
-    std::vector<HostStream*> streams;
-    std::vector<HostWork> calls; // in recording order, which is valid for every stream concerned
+    Vector<HostStream*> streams;
+    Vector<HostWork> calls; // in recording order, which is valid for every stream concerned
 };
 
 struct HostGraph {
-    std::vector<HostWork> calls;
+    Vector<HostWork> calls;
 
     /// Whether it can be updated to this work in place: drivers require the same sequence of kinds of calls.
-    [[nodiscard]] bool fits(const std::vector<HostWork>& recorded) const noexcept {
+    [[nodiscard]] bool fits(const Vector<HostWork>& recorded) const noexcept {
         bool alike = calls.size() == recorded.size();
         for (std::size_t i = 0; alike && i < recorded.size(); ++i) alike = calls[i].kind == recorded[i].kind;
         return alike;
@@ -131,7 +131,7 @@ struct HostStream {
 
 /// Points in one or more streams. An event without marks has completed.
 struct HostEvent {
-    std::vector<detail::HostMark> marks;
+    detail::Vector<detail::HostMark> marks;
     std::shared_ptr<detail::HostCapture> captured; // recorded in a capture: a graph node, not a point in time
 };
 
@@ -200,7 +200,7 @@ private:
         return any;
     }
 
-    std::vector<std::shared_ptr<HostCapture>> open_;
+    Vector<std::shared_ptr<HostCapture>> open_;
 };
 
 /// Returns the place of an object in a list of owners, or the list's end.
@@ -329,8 +329,8 @@ public:
     static HostMark mark(const std::shared_ptr<HostStream>& stream) { return {stream, stream->submitted}; }
 
     /// Returns marks at the current end of every stream with unfinished work.
-    std::vector<HostMark> mark_all() {
-        std::vector<HostMark> marks;
+    Vector<HostMark> mark_all() {
+        Vector<HostMark> marks;
         const auto add = [&](const std::shared_ptr<HostStream>& stream) {
             if (stream->completed != stream->submitted) marks.push_back(mark(stream));
         };
@@ -340,16 +340,16 @@ public:
         return marks;
     }
 
-    static bool passed(const std::vector<HostMark>& marks) noexcept {
+    static bool passed(const Vector<HostMark>& marks) noexcept {
         return all_in(marks, [](const HostMark& mark) { return mark.stream->completed >= mark.position; });
     }
 
     /// With the option `late`: allows all work to start that `marks` depend on.
-    void want(const std::vector<HostMark>& marks) noexcept {
+    void want(const Vector<HostMark>& marks) noexcept {
         for (const HostMark& mark : marks) want(mark);
     }
 
-    Status wait(Lock& lock, const std::vector<HostMark>& marks) {
+    Status wait(Lock& lock, const Vector<HostMark>& marks) {
         want(marks);
         // A lost machine completes no more work, but its running copies still use the caller's memory.
         progress_.wait(lock, [&] {
@@ -506,8 +506,8 @@ private:
     HostViolations violations_;
     HostMemory memory_;
     std::shared_ptr<HostStream> default_stream_;
-    std::vector<std::shared_ptr<HostStream>> streams_;
-    std::vector<std::shared_ptr<HostStream>> closing_;
+    Vector<std::shared_ptr<HostStream>> streams_;
+    Vector<std::shared_ptr<HostStream>> closing_;
     std::chrono::steady_clock::time_point stalled_until_{};
     bool lost_ = false;
     bool stopping_ = false;

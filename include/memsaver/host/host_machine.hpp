@@ -1,6 +1,7 @@
 // The machine of a HostDriver: the calls, on its engine and its memory.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/time_limit.hpp"
 #include "memsaver/driver/device.hpp"
@@ -15,7 +16,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -149,7 +149,7 @@ public:
     Status record(EventRef ref, StreamRef stream_ref) noexcept override {
         return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
             if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-            std::vector<HostMark> marks;
+            Vector<HostMark> marks;
             if (stream->capture == nullptr) marks.push_back(engine_.mark(stream));
             event->marks = std::move(marks);
             event->captured = stream->capture;
@@ -199,7 +199,7 @@ public:
             const auto found = place_of(events_, ref.native());
             if (found == events_.end()) return stranger("wait for a CUDA event that does not exist");
             if ((*found)->captured != nullptr) return HostStatus::captured_event;
-            const std::vector<HostMark> marks = (*found)->marks; // the event may be recorded again during the wait
+            const Vector<HostMark> marks = (*found)->marks; // the event may be recorded again during the wait
             return engine_.wait(lock, marks);
         });
     }
@@ -342,7 +342,7 @@ public:
             const auto graph = place_of(graphs_, ref.native);
             if (graph == graphs_.end()) return stranger("launch of a graph that does not exist");
             if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
-            std::vector<HostWork> calls = (*graph)->calls;
+            Vector<HostWork> calls = (*graph)->calls;
             for (HostWork& call : calls) {
                 if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
                 const std::shared_ptr<HostEvent> event = call.outside.lock();
@@ -420,7 +420,7 @@ private:
     /// Ends a capture and calls `keep(recorded)` unless it was broken. If `keep` throws, the capture stays open.
     template <class Keep>
     Status finish_capture(StreamRef ref, Keep keep) noexcept {
-        std::vector<HostWork> recorded; // what remains of it is destroyed after the lock is released
+        Vector<HostWork> recorded; // what remains of it is destroyed after the lock is released
         return with_stream(ref, [&](const auto& stream) {
             if (const Status status = HostCaptures::may_end(*stream); !status.ok()) return status;
             const std::shared_ptr<HostCapture> capture = stream->capture;
@@ -432,7 +432,7 @@ private:
     }
 
     /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
-    GraphRef add_graph(std::vector<HostWork>& recorded) {
+    GraphRef add_graph(Vector<HostWork>& recorded) {
         HostGraph& graph = *graphs_.emplace_back(std::make_unique<HostGraph>());
         graph.calls.swap(recorded);
         return {&graph};
@@ -496,8 +496,8 @@ private:
     HostPools pools_; // guarded by the engine's lock
     Neighbours neighbours_;
     HostEngine engine_;
-    std::vector<std::shared_ptr<HostEvent>> events_;
-    std::vector<std::unique_ptr<HostGraph>> graphs_;
+    Vector<std::shared_ptr<HostEvent>> events_;
+    Vector<std::unique_ptr<HostGraph>> graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];
     std::atomic<bool> kernel_loaded_{false};

@@ -1,6 +1,7 @@
 // The simulated device's memory: reserved addresses, pages, pinned ranges and pools.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -468,8 +469,8 @@ private:
     std::map<Address, Reserved> reservations_;
     PagesTable pages_; // including released handles that are still mapped
     HostMappings mappings_;
-    std::vector<HostRange> scraps_;
-    std::vector<HostRange> abandoned_;
+    Vector<HostRange> scraps_;
+    Vector<HostRange> abandoned_;
     std::uint64_t next_handle_ = 1;
     std::size_t released_ = 0;
     std::size_t plain_count_ = 0;
@@ -573,7 +574,7 @@ private:
         bool in_use;
         PageHandle pages;
     };
-    std::vector<Chunk> chunks_;
+    Vector<Chunk> chunks_;
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -1,6 +1,7 @@
 // Definitions of nccl.hpp.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/option_checks.hpp"
@@ -22,7 +23,6 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 
@@ -72,7 +72,7 @@ MEMSAVER_INLINE std::string nccl_version_text(int version) {
 /// A communicator, shared by the callbacks of its registrations.
 class NcclState {
 public:
-    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, std::vector<AnyDriver> drivers)
+    NcclState(NcclLibrary library, ncclComm* comm, NcclOptions options, Vector<AnyDriver> drivers)
         : library_{library}, comm_{comm}, options_{std::move(options)}, drivers_{std::move(drivers)} {
         require_enumerator("NcclOptions::suspend", options_.suspend, 3);
         if (library_.comm_device != nullptr) (void)library_.comm_device(comm_, &device_);
@@ -231,13 +231,13 @@ private:
     NcclLibrary library_;
     ncclComm* comm_;
     NcclOptions options_;
-    std::vector<AnyDriver> drivers_;
+    Vector<AnyDriver> drivers_;
     int device_ = -1; // unknown
     std::atomic<bool> suspended_{false};
     std::atomic<bool> gone_{false};
     std::mutex mutex_; // guards the calls and the members below
     std::optional<Pending> pending_;
-    std::vector<Pending> completed_; // after they had timed out, so that nobody has used their results
+    Vector<Pending> completed_; // after they had timed out, so that nobody has used their results
 };
 
 } // namespace detail

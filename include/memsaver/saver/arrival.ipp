@@ -1,6 +1,7 @@
 // Definitions of arrival.hpp and of the operations that return an Arrival.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arrival.hpp"
@@ -62,7 +63,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         state_->require_parts_of("resume_async", state_->tags_.members(tags), options.first);
         auto arrival = std::make_shared<ArrivalState>(shared_from_this());
         if (!enabled()) {
-            std::vector<ArrivalState::Part> parts;
+            Vector<ArrivalState::Part> parts;
             for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
             arrival->begin(std::move(parts));
             return Arrival{std::move(arrival)};
@@ -106,7 +107,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
                                      [&](const BytesAt& range) { return has(*member, range); });
         return static_cast<std::uint64_t>(of - options.first.begin());
     });
-    std::vector<ArrivalState::Part> parts;
+    Vector<ArrivalState::Part> parts;
     Members busy(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
         ArenaCore& core = *members[i]->arena;
@@ -114,8 +115,9 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
         if (!core.nothing_paused()) busy[i] = members[i];
     }
     Turns turns = take_turns(busy, {}, "resume_async", true);
-    FixedList<ResumeStep> steps{members.size()};
-    std::vector<std::shared_ptr<Arriving>> arriving; // one per step
+    Vector<ResumeStep> steps;
+    steps.reserve(members.size());
+    Vector<std::shared_ptr<Arriving>> arriving; // one per step
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (!turns[i]) continue;
         ArenaCore& core = *members[i]->arena;
@@ -146,7 +148,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         const Deadline deadline = deadline_after(options.timeout);
         const SaverState::Members members = state_->keeping("save", tags);
         auto arrival = std::make_shared<ArrivalState>(shared_from_this());
-        std::vector<ArrivalState::Part> parts;
+        Vector<ArrivalState::Part> parts;
         for (const auto& member : members) parts.push_back({member});
         if (!enabled()) {
             arrival->begin(std::move(parts));
@@ -158,8 +160,9 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         if (options.order.kind() == Order::Kind::device) no_captures.emplace(state_->captures_, "save");
         SaverState::Turns turns = state_->take_turns(members, deadline, "save");
         if (no_captures) SaverState::await_copies(members, turns, deadline);
-        FixedList<SaveAheadStep> steps{members.size()};
-        std::vector<std::shared_ptr<Arriving>> arriving;
+        Vector<SaveAheadStep> steps;
+        steps.reserve(members.size());
+        Vector<std::shared_ptr<Arriving>> arriving;
         for (std::size_t i = 0; i < members.size(); ++i) {
             if (!turns[i]) continue;
             SaveAheadStep step{*members[i]->arena, std::move(*turns[i])};

@@ -1,6 +1,7 @@
 // The state behind an Arrival: its tags and the bytes of each that are in flight.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
@@ -33,7 +34,7 @@ public:
     // --- by its creator ---
 
     /// Sets the parts. `told`: the tags that after-hooks receive at the end.
-    void begin(std::vector<Part> parts, std::vector<std::string> told = {}) noexcept {
+    void begin(Vector<Part> parts, std::vector<std::string> told = {}) noexcept {
         parts_ = std::move(parts);
         event_.tags = std::move(told);
     }
@@ -196,7 +197,7 @@ private:
     }
 
     std::shared_ptr<SaverCore> saver_; // declared first, so that it is destroyed last
-    std::vector<Part> parts_;
+    Vector<Part> parts_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     std::atomic<bool> reported_{false}; // the outcome was reported to the program
     std::mutex mutex_;                  // guards the members below

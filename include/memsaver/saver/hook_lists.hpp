@@ -1,6 +1,7 @@
 // The hooks of a saver, and which functions of the program run now.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -79,7 +80,7 @@ private:
             HookKind kind;
             std::shared_ptr<void> function;
         };
-        using Entries = std::vector<Entry>;
+        using Entries = Vector<Entry>;
 
         explicit State(std::shared_ptr<const ForkCheck> check) : fork{std::move(check)} {}
 

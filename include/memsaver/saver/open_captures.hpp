@@ -2,6 +2,7 @@
 // recorded or by whom.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
@@ -16,7 +17,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -168,7 +168,7 @@ private:
     std::atomic<std::size_t> count_{0};
     std::mutex mutex_; // guards the members below
     std::condition_variable free_;
-    std::vector<Open> open_;
+    Vector<Open> open_;
     std::size_t kept_out_ = 0;
 };
 

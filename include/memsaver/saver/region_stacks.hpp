@@ -1,6 +1,7 @@
 // The open regions of each thread.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/thread_mark.hpp"
 
@@ -10,7 +11,6 @@
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -85,7 +85,7 @@ private:
     };
     struct Shard { // of some threads
         std::mutex mutex;
-        std::vector<Entry> entries; // the oldest first
+        Vector<Entry> entries; // the oldest first
     };
 
     /// Returns that of this thread.

@@ -1,6 +1,7 @@
 // Definitions of registrations.hpp.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/lists.hpp"
@@ -155,7 +156,7 @@ public:
         }
         lock.lock();
         if (options_.barrier) options_.barrier(event);
-        for (std::vector<EntryPtr> left = entries_; !left.empty(); left.pop_back()) { // a function may end others
+        for (Vector<EntryPtr> left = entries_; !left.empty(); left.pop_back()) { // a function may end others
             Entry& last = *left.back();
             if (!last.ended && last.depends_on(event.tags)) deregister(last);
         }
@@ -178,7 +179,7 @@ public:
     void renew(const std::vector<std::string>* tags) {
         const std::lock_guard lock{mutex_};
         std::exception_ptr first;
-        for (const EntryPtr& entry : std::vector<EntryPtr>{entries_}) { // a function may end others
+        for (const EntryPtr& entry : Vector<EntryPtr>{entries_}) { // a function may end others
             if (entry->ended || entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry))
                 continue;
             if (entry->called) continue; // it renews from its own function
@@ -242,12 +243,13 @@ private:
     bool ended(const std::vector<std::string>& tags) noexcept {
         bool resumed = false;
         for (const std::string& tag : tags) {
-            const auto row = std::find_if(going_.rbegin(), going_.rend(), [&](const Going& each) { // pauses nest
-                return each.thread == std::this_thread::get_id() && each.tag == tag;
-            });
-            if (row == going_.rend()) continue;
-            resumed |= row->resumed;
-            going_.erase(std::prev(row.base()));
+            for (auto row = going_.end(); row != going_.begin();) { // the newest first: pauses nest
+                --row;
+                if (row->thread != std::this_thread::get_id() || row->tag != tag) continue;
+                resumed |= row->resumed;
+                going_.erase(row);
+                break;
+            }
         }
         return resumed;
     }
@@ -263,7 +265,7 @@ private:
     std::shared_ptr<SaverCore> saver_;
     RegistrationsOptions options_;
     std::recursive_mutex mutex_;
-    std::vector<EntryPtr> entries_; // in order of registration
+    Vector<EntryPtr> entries_; // in order of registration
 
     /// A tag of a pause in progress. One row per pause, removed only by that pause: all of its hooks run on one thread.
     /// The later hooks may run even if `before_pause` did not.
@@ -272,7 +274,7 @@ private:
         std::string tag;
         bool resumed = false; ///< in the meantime, by another thread
     };
-    std::vector<Going> going_;
+    Vector<Going> going_;
 };
 
 } // namespace detail

@@ -2,6 +2,7 @@
 // nothing about how a tag is paused or resumed, or which threads wait for which.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
@@ -240,7 +241,7 @@ private:
         std::size_t evicted = 0; // so far
         for (const TagReport& row : done_.tags) evicted += row.device == now.device ? row.released_bytes : 0;
         // If nothing came, other threads had paused them, or their memory cannot be released now: do not retry them.
-        if (evicted == now.got.evicted_bytes) passed_by_.insert(passed_by_.end(), out.begin(), out.end());
+        if (evicted == now.got.evicted_bytes) passed_by_.append(out.begin(), out.end());
         now.got.evicted_bytes = evicted;
         return true;
     }
@@ -260,7 +261,7 @@ private:
         moving_ = false;
         constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
         for (unsigned tries = 0; tries < often_enough;) {
-            std::vector<Shortage> lack = shortages(in);
+            Vector<Shortage> lack = shortages(in);
             if (!lack.empty()) {
                 for (const Shortage& there : lack) (void)state_.make_room(there.device, false, 0);
                 lack = shortages(in);
@@ -390,9 +391,9 @@ private:
         return any;
     }
     /// Returns the bytes that each device lacks for resuming these tags; empty if there is enough.
-    [[nodiscard]] std::vector<Shortage> shortages(const Tags& in) {
+    [[nodiscard]] Vector<Shortage> shortages(const Tags& in) {
         const SaverState::Members members = state_.tags_.members(in);
-        std::vector<Shortage> lack;
+        Vector<Shortage> lack;
         for (const AnyDriver& driver : state_.tags_.drivers()) {
             std::size_t needed = 0;
             std::size_t margin = 0;
@@ -412,28 +413,28 @@ private:
     /// Returns idle tags, in eviction order, that together cover all shortages, without those that turn out not to be
     /// needed. If they do not suffice: empty if `all_or_none`, else all that help. With `but`, also tags that are in
     /// use, but none of these.
-    [[nodiscard]] ResidentList choose_victims(const std::vector<Shortage>& shortages, bool all_or_none,
+    [[nodiscard]] ResidentList choose_victims(const Vector<Shortage>& shortages, bool all_or_none,
                                               const ResidentList* but = nullptr) {
         SaverState::Members members = state_.tags_.members(Tags::all());
         sort_by(members, [](const auto& member) { return key_of(member->resident.get()); });
-        std::vector<Residents::Candidate> held;
+        Vector<Residents::Candidate> held;
         for (const auto& member : members) {
             const std::size_t bytes = member->arena->bytes_to_pause();
             if (bytes == 0 || member->arena->dropped.load() || is_in(passed_by_, member->resident)) continue;
             if (held.empty() || held.back().resident != member->resident)
-                held.push_back({member->resident, std::vector<std::size_t>(shortages.size())});
+                held.push_back({member->resident, Vector<std::size_t>(shortages.size())});
             for (std::size_t i = 0; i < shortages.size(); ++i)
                 held.back().bytes[i] += shortages[i].device == member->driver.device() ? bytes : 0;
         }
         residents_.rank(held);
-        std::vector<std::size_t> got(shortages.size());
+        Vector<std::size_t> got(shortages.size());
         const auto enough = [&](const Residents::Candidate* without = nullptr) {
             for (std::size_t i = 0; i < shortages.size(); ++i) {
                 if (got[i] - (without != nullptr ? without->bytes[i] : 0) < shortages[i].bytes) return false;
             }
             return true;
         };
-        std::vector<const Residents::Candidate*> chosen;
+        Vector<const Residents::Candidate*> chosen;
         for (const Residents::Candidate& each : held) {
             if (enough()) break;
             if (but == nullptr ? !each.idle : is_in(*but, each.resident)) continue;
@@ -459,7 +460,7 @@ private:
     /// Returns tags, in use or idle, whose memory would cover what `in` lacks; nothing if that of all would not.
     [[nodiscard]] std::optional<ResidentList> others_in_the_way(const Tags& in, const ResidentList& residents) {
         for (int look = 0; look < 2; ++look) { // a tag that changes during the first look is seen by the second
-            const std::vector<Shortage> lack = shortages(in);
+            const Vector<Shortage> lack = shortages(in);
             ResidentList others = choose_victims(lack, true, &residents);
             if (lack.empty() || !others.empty()) return others;
         }
@@ -495,7 +496,7 @@ private:
         OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
                               " were free: " + why,
                           needed, free};
-        const std::vector<Shortage> lack = shortages(in);
+        const Vector<Shortage> lack = shortages(in);
         error.attach_device(lack.empty() ? state_.driver_.device() : lack.back().device);
         state_.say_who_holds(error, in);
         return error;
@@ -525,9 +526,9 @@ private:
     ResidentList asked_;                    ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
-    bool moving_ = false;                ///< an exception comes from a move: not from a hook, nor for lack of room
-    Report done_;                        ///< of all moves
-    std::vector<Shortage> mispredicted_; ///< memory that was reported free but refused
+    bool moving_ = false;           ///< an exception comes from a move: not from a hook, nor for lack of room
+    Report done_;                   ///< of all moves
+    Vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };
 
 } // namespace memsaver::inline v0_3::detail

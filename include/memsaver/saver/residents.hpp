@@ -2,6 +2,7 @@
 // resume, and knows nothing about policies.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
@@ -34,14 +35,14 @@ struct Resident {
     bool evictable = false;   ///< set by the program
     bool used = false;        ///< was named in a `use`
     int priority = 0;
-    Clock::time_point last_use{};    ///< when a use last began or ended; the epoch: never
-    std::vector<ArenaCore*> cores{}; ///< on all devices
+    Clock::time_point last_use{}; ///< when a use last began or ended; the epoch: never
+    Vector<ArenaCore*> cores{};   ///< on all devices
     std::size_t users = 0;
     std::size_t pausers = 0;      ///< threads that wait for its uses to end in order to pause it
     std::thread::id claimed_by{}; ///< the thread that has claimed it to pause or drop it
     std::uint64_t told = 0;       ///< the part of `losses()` that was reported to a use that has since ended
     std::uint64_t former = 0;     ///< losses of arenas that it no longer has
-    std::vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
+    Vector<std::shared_ptr<const WorkMark>> marks{}; ///< work marked by uses, for which a pause must wait
 
     [[nodiscard]] bool may_be_evicted() const noexcept { return evictable || used; }
     /// Returns whether it was dropped, or is about to be.
@@ -55,7 +56,7 @@ struct Resident {
         return sum;
     }
 };
-using ResidentList = std::vector<std::shared_ptr<Resident>>;
+using ResidentList = Vector<std::shared_ptr<Resident>>;
 
 class Residents;
 
@@ -88,7 +89,7 @@ private:
         std::uint64_t losses = 0;
         bool lost = false;
     };
-    std::vector<Of> of_;
+    Vector<Of> of_;
     ThreadMark holder_;           // the thread that made or moved it last
     UseRecord* before_ = nullptr; // links of the list of living uses
 };
@@ -216,8 +217,8 @@ public:
         }
     }
     /// Returns the drivers of the use's tags.
-    [[nodiscard]] std::vector<AnyDriver> drivers_of(const UseRecord& use) {
-        std::vector<AnyDriver> drivers;
+    [[nodiscard]] Vector<AnyDriver> drivers_of(const UseRecord& use) {
+        Vector<AnyDriver> drivers;
         const std::lock_guard lock{mutex_};
         for (const UseRecord::Of& of : use.of_) {
             for (const ArenaCore* const core : of.resident->cores) {
@@ -432,7 +433,7 @@ public:
         /// failed driver call.
         void wait_for_marks(const Deadline& deadline) {
             for (const auto& tag : tags_) {
-                std::vector<std::shared_ptr<const WorkMark>> marks; // destroyed without the lock
+                Vector<std::shared_ptr<const WorkMark>> marks; // destroyed without the lock
                 {
                     const std::lock_guard lock{residents_.mutex_};
                     marks = tag->marks; // none is added while the tag is claimed
@@ -479,11 +480,11 @@ public:
     /// A tag that may be evicted, and its memory on each of some devices.
     struct Candidate {
         std::shared_ptr<Resident> resident;
-        std::vector<std::size_t> bytes;
+        Vector<std::size_t> bytes;
         bool idle = false; ///< not used, not claimed, and no thread waits to pause it
     };
     /// Says which of these are idle, leaves out tags that may not be evicted, and sorts the others in eviction order.
-    void rank(std::vector<Candidate>& tags) {
+    void rank(Vector<Candidate>& tags) {
         const std::lock_guard lock{mutex_};
         erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone(); });
         for (Candidate& each : tags) each.idle = idle(*each.resident);
@@ -649,7 +650,7 @@ private:
     const Waiter* mover_ = nullptr; // moves its tags, which count as in use
     bool closed_ = false;
     std::uint32_t evicting_ = 0;  // threads that evict for allocations and resumes
-    std::vector<Waiter*> queue_;  // those of threads that hold a use only stand in it
+    Vector<Waiter*> queue_;       // those of threads that hold a use only stand in it
     UseRecord* living_ = nullptr; // the newest one
     ResidencyUsage counts_;
 };

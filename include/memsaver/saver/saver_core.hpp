@@ -2,6 +2,7 @@
 // tags.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/report.hpp"
@@ -19,7 +20,6 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -141,9 +141,9 @@ public:
     [[nodiscard]] bool enabled() const noexcept;
     [[nodiscard]] const EventSink& events() const noexcept;
     /// Returns the saver's driver and those of its tags, one per device.
-    [[nodiscard]] std::vector<AnyDriver> drivers();
+    [[nodiscard]] Vector<AnyDriver> drivers();
     /// Returns the drivers of these tags, one per device.
-    [[nodiscard]] std::vector<AnyDriver> drivers_of(const Tags& tags);
+    [[nodiscard]] Vector<AnyDriver> drivers_of(const Tags& tags);
     /// Returns whether this process is a forked child, which must not touch the parent's objects.
     [[nodiscard]] bool forked() const noexcept;
     [[nodiscard]] OpenCaptures& captures() noexcept;

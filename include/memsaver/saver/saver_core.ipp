@@ -1,6 +1,7 @@
 // Definitions of saver_core.hpp.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
 #include "memsaver/driver/streams.hpp"
@@ -433,7 +434,8 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
             erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         if (no_captures) SaverState::await_copies(members, turns, deadline);
-        FixedList<TrimStep> steps{members.size()};
+        Vector<TrimStep> steps;
+        steps.reserve(members.size());
         SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes != 0)
@@ -694,13 +696,13 @@ MEMSAVER_INLINE bool SaverCore::forked() const noexcept { return state_->fork_->
 
 MEMSAVER_INLINE OpenCaptures& SaverCore::captures() noexcept { return state_->captures_; }
 
-MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers() {
+MEMSAVER_INLINE Vector<AnyDriver> SaverCore::drivers() {
     return boundary("drivers", [&] { return state_->tags_.drivers(); });
 }
 
-MEMSAVER_INLINE std::vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
+MEMSAVER_INLINE Vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
     return boundary("drivers", [&] {
-        std::vector<AnyDriver> all;
+        Vector<AnyDriver> all;
         for (const auto& member : state_->tags_.members(tags)) {
             const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
             if (!any_in(all, same)) all.push_back(member->driver);

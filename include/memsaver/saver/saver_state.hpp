@@ -1,6 +1,7 @@
 // The data members of a SaverCore and the helpers of its operations. Not for public headers.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
@@ -97,7 +98,7 @@ class SaverState {
 
     using Member = TagTable::Member;
     using Members = TagTable::Members;
-    using Turns = std::vector<std::optional<Turn::Hold>>; ///< one per member; empty for a dropped member
+    using Turns = Vector<std::optional<Turn::Hold>>; ///< one per member; empty for a dropped member
 
     // --- making room ---
 
@@ -167,7 +168,7 @@ class SaverState {
         const int device = error.device();
         if (relieve(device, tried)) return true;
         const std::vector<std::string> tags =
-            tried.arena != nullptr ? std::vector{tried.arena->tag()} : away(*tried.in);
+            tried.arena != nullptr ? std::vector<std::string>{tried.arena->tag()} : away(*tried.in);
         if (evict(error, device, tried) || ask_for_room(error, device, tags, tried.asked, tried.within.left())) {
             tried.asked += 1;
             tried.relief.begin_anew();
@@ -258,7 +259,7 @@ class SaverState {
     /// Takes the turns of all members that are not null, in the order that all operations use. `join`: see
     /// ArenaCore::take_turn.
     Turns take_turns(const Members& members, const Deadline& deadline, const char* what, bool join = false) {
-        std::vector<std::size_t> order;
+        Vector<std::size_t> order;
         for (std::size_t i = 0; i < members.size(); ++i) {
             if (members[i] != nullptr) order.push_back(i);
         }
@@ -286,8 +287,8 @@ class SaverState {
     }
     /// Begins a step with these options for each of the members `from` to `to` - 1 whose turn was taken.
     template <class Step, class... Options>
-    static void begin_steps(FixedList<Step>& steps, const Members& members, Turns& turns, std::size_t from,
-                            std::size_t to, const Options&... options) {
+    static void begin_steps(Vector<Step>& steps, const Members& members, Turns& turns, std::size_t from, std::size_t to,
+                            const Options&... options) {
         for (std::size_t i = from; i < to; ++i) {
             if (turns[i]) steps.emplace_back(*members[i]->arena, std::move(*turns[i]), options...);
         }
@@ -349,7 +350,8 @@ class SaverState {
         const OpenCaptures::KeepOut no_captures{captures_, "pause"}; // after the claim: users of a tag may capture
         Turns turns = take_turns(members, deadline, "pause");
         if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
-        FixedList<PauseStep> steps{members.size()};
+        Vector<PauseStep> steps;
+        steps.reserve(members.size());
         begin_steps(steps, members, turns, 0, members.size(), options.bytes);
         return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
     }
@@ -364,12 +366,13 @@ class SaverState {
         const OpenCaptures::KeepOut no_captures{captures_, "exchange"}; // after the claim: users of a tag may capture
         const std::size_t going = members.size();
         erase_in(in, [](const auto& member) { return member->arena->nothing_paused(); });
-        members.insert(members.end(), in.begin(), in.end());
+        members.append(in.begin(), in.end());
         Turns turns = take_turns(members, deadline, "exchange");
         if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
-        FixedList<PauseStep> pauses{going};
-        FixedList<ResumeStep> resumes{
-            members.size() - going}; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
+        Vector<PauseStep> pauses;
+        pauses.reserve(going);
+        Vector<ResumeStep> resumes; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
+        resumes.reserve(members.size() - going);
         begin_steps(pauses, members, turns, 0, going, options.bytes_out);
         begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
         return warn_of_lost_bytes(run_exchange(pauses, resumes, options.order, deadline, others_for(options.order)),
@@ -378,16 +381,17 @@ class SaverState {
     Report resume_now(Members members, const ResumeOptions& options, const Deadline& deadline = {}) {
         erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
         Turns turns = take_turns(members, deadline, "resume");
-        FixedList<ResumeStep> steps{members.size()};
+        Vector<ResumeStep> steps;
+        steps.reserve(members.size());
         begin_steps(steps, members, turns, 0, members.size(), options.bytes);
         return run_resume(steps);
     }
     /// Returns the driver that owns a stream or event, among those of the use's tags first, then among the saver's. For
     /// the default stream, returns all drivers of the tags. Empty if the saver is switched off.
     template <class Mark>
-    std::vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
+    Vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
         if (!options_.enabled) return {};
-        const std::vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
+        const Vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
         if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
         return {owner_among(drivers, tags_.drivers(), mark)};
     }
@@ -528,7 +532,7 @@ class SaverState {
         }
         if (order.kind() == Order::Kind::idle) return {FreeOrder::Kind::idle};
         if (order.kind() == Order::Kind::device) return {};
-        const std::vector<AnyDriver> drivers = tags_.drivers();
+        const Vector<AnyDriver> drivers = tags_.drivers();
         const auto whose = [&](const auto& mark) -> const AnyDriver& {
             for (const AnyDriver& driver : drivers) { // the default stream is that of the range's own device
                 if (driver.device() == arena.device() &&
@@ -537,7 +541,7 @@ class SaverState {
             }
             return owner_among(drivers, {}, mark);
         };
-        std::vector<std::shared_ptr<const WorkMark>> marks;
+        Vector<std::shared_ptr<const WorkMark>> marks;
         for (const StreamRef stream : order.streams()) {
             const AnyDriver& driver = whose(stream);
             if (being_captured(driver, stream))
@@ -548,9 +552,9 @@ class SaverState {
         return {FreeOrder::Kind::device, {}, std::make_shared<AllMarks>(std::move(marks))};
     }
     /// Returns the devices that an order may name in addition to those of the tags concerned.
-    std::vector<AnyDriver> others_for(const Order& order) {
+    Vector<AnyDriver> others_for(const Order& order) {
         const bool named = order.kind() == Order::Kind::after && tags_.several_devices();
-        return named ? tags_.drivers() : std::vector<AnyDriver>{};
+        return named ? tags_.drivers() : Vector<AnyDriver>{};
     }
     /// Runs the hooks of a kind, each on a copy of the event: until one throws, or with `all` every one; then rethrows
     /// the first exception.

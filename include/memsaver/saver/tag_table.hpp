@@ -1,6 +1,7 @@
 // The tags of a saver by name, each with its policy and its arenas. Does not pause or resume them.
 #pragma once
 
+#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/core/function_ref.hpp"
@@ -53,7 +54,7 @@ public:
         std::shared_ptr<Resident> resident{}; ///< the tag's; set when the member is added; null outside of every tag
         std::atomic<bool> unended{false};     ///< it is closed, and ending it failed: `retry_ends` tries again
     };
-    using Members = std::vector<std::shared_ptr<Member>>;
+    using Members = Vector<std::shared_ptr<Member>>;
 
     /// Both must outlive it.
     TagTable(const AnyDriver& driver, const SaverOptions& options)
@@ -179,7 +180,7 @@ public:
     }
     [[nodiscard]] static ResidentList residents_of(const Members& members) {
         ResidentList all;
-        std::vector<const void*> seen;
+        Vector<const void*> seen;
         for (const auto& member : members) {
             if (add_once(seen, member->resident.get())) all.push_back(member->resident);
         }
@@ -268,9 +269,9 @@ public:
     }
 
     /// Returns the saver's driver and those of its tags, one per device, whatever options others have.
-    [[nodiscard]] std::vector<AnyDriver> drivers() {
+    [[nodiscard]] Vector<AnyDriver> drivers() {
         const std::lock_guard lock{mutex_};
-        std::vector<AnyDriver> all{driver_};
+        Vector<AnyDriver> all{driver_};
         for (const auto& member : members_) {
             const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
             if (!any_in(all, same)) all.push_back(member->driver);
@@ -331,11 +332,11 @@ private:
     [[nodiscard]] Members members_locked(const Tags& tags) const {
         Members chosen;
         if (tags.kind() == Tags::Kind::named) {
-            std::vector<const void*> seen;
+            Vector<const void*> seen;
             for (const std::string& name : tags.names()) {
                 const Tag* const tag = tag_named(name);
                 if (tag == nullptr || !add_once(seen, tag)) continue;
-                chosen.insert(chosen.end(), tag->members.begin(), tag->members.end());
+                chosen.append(tag->members.begin(), tag->members.end());
             }
             return chosen;
         }
@@ -504,8 +505,8 @@ private:
     bool closed_ = false;
     std::atomic<int> unended_{0}; ///< members that `retry_ends` tries again
     std::atomic<bool> several_devices_{false};
-    std::vector<std::unique_ptr<Tag>> tags_; // by name
-    Members members_;                        // all, in the order in which they were made
+    Vector<std::unique_ptr<Tag>> tags_; // by name
+    Members members_;                   // all, in the order in which they were made
     std::uint64_t last_serial_ = 0;
     std::condition_variable made_;    // a tag has no maker any more
     std::shared_ptr<Member> outside_; // made by the first call of `outside`

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/share/folder.hpp"
 #include "memsaver/share/message.hpp"
 
@@ -18,7 +19,6 @@
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -36,7 +36,7 @@ struct PublicationFacts {
 /// A publication that is kept as long as this lives.
 struct Publication {
     PublicationFacts facts;
-    std::vector<ShareFd> descriptors;
+    Vector<ShareFd> descriptors;
 };
 
 /// Keeps publications, and gives them to who asks. There is no list of them anywhere: who wants one asks each keeper in
@@ -71,7 +71,7 @@ public:
     [[nodiscard]] std::uint64_t published_bytes() const noexcept { return published_bytes_.load(); }
 
     /// What is published, each once, of all keepers of the folder. Adds how many of them do not answer to `silent`.
-    [[nodiscard]] std::vector<PublicationFacts> list(std::size_t* silent = nullptr) const;
+    [[nodiscard]] Vector<PublicationFacts> list(std::size_t* silent = nullptr) const;
     /// Gets a publication from whoever keeps it; null if nobody has it any more. Throws Unavailable if this process
     /// cannot have so many descriptors.
     [[nodiscard]] Kept get(std::uint64_t id) const;
@@ -102,8 +102,8 @@ private:
     const bool takes_all_;
     const Changed changed_;
     mutable std::mutex mutex_;
-    std::vector<Kept> kept_;
-    std::vector<Kept> own_; // of these
+    Vector<Kept> kept_;
+    Vector<Kept> own_; // of these
     std::uint64_t heard_ = 0;
     std::atomic<std::uint64_t> published_bytes_{0};
     std::string name_; // of its socket

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/share/keeper.hpp"
@@ -94,7 +96,7 @@ public:
     }
 
     bool send_all(const Publication& publication) {
-        const std::vector<ShareFd>& all = publication.descriptors;
+        const Vector<ShareFd>& all = publication.descriptors;
         for (std::size_t i = 0; i < all.size(); i += most_sent)
             if (!send(Message::Kind::descriptors, publication.facts, &all[i], std::min(most_sent, all.size() - i)))
                 return false;
@@ -103,9 +105,9 @@ public:
 
     /// Adds descriptors that came with the message to `all`. False if there will be none: the time has passed, or the
     /// connection has ended.
-    bool receive(Message& message, std::vector<ShareFd>* all = nullptr) {
+    bool receive(Message& message, Vector<ShareFd>* all = nullptr) {
         alignas(cmsghdr) std::array<char, CMSG_SPACE(most_sent * sizeof(int))> control{};
-        std::vector<ShareFd> came;
+        Vector<ShareFd> came;
         int flags = 0;
         ssize_t got = -1;
         while ((got = receive_with_descriptors(socket_.get(), {&message, sizeof message}, control.data(),
@@ -197,7 +199,7 @@ inline void Keeper::keep_got(const Kept& kept, std::uint64_t heard) {
             const std::lock_guard lock{mutex_};
             if (std::exchange(heard, heard_) == heard_) return add(kept, false);
         }
-        const std::vector<PublicationFacts> rows = list(); // it may have been that, or another one
+        const Vector<PublicationFacts> rows = list(); // it may have been that, or another one
         published = std::any_of(rows.begin(), rows.end(), same);
     }
 }
@@ -231,12 +233,12 @@ inline void Keeper::note(const Kept& kept, bool yes) {
 // --- the thread that answers ---
 
 inline void Keeper::run() noexcept {
-    std::vector<Link> links; // that have asked for nothing yet: one that is stopped keeps nobody waiting
-    std::vector<pollfd> polled;
+    Vector<Link> links; // that have asked for nothing yet: one that is stopped keeps nobody waiting
+    Vector<pollfd> polled;
     constexpr int look_again = 1'000; // the program may have closed all descriptors
     for (;;) {
         try {
-            polled.assign({{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
+            polled = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
             for (const Link& each : links) polled.push_back(each.polled());
             (void)::poll(polled.data(), polled.size(), links.empty() ? look_again : links.front().milliseconds_left());
             if (polled[0].revents != 0 || stop_.get() < 0) return;
@@ -263,14 +265,14 @@ inline void Keeper::answer(Link& link) {
     using Kind = Message::Kind;
     Message asked;
     if (!link.receive(asked)) return;
-    std::vector<Kept> kept;
+    Vector<Kept> kept;
     {
         const std::lock_guard lock{mutex_};
         if (asked.kind == Kind::withdraw) {
             heard_ += 1;
             const auto withdrawn = [&](const Kept& each) { return each->facts.name == asked.facts.name; };
-            std::erase_if(own_, withdrawn);
-            std::erase_if(kept_, [&](const Kept& each) {
+            erase_in(own_, withdrawn);
+            erase_in(kept_, [&](const Kept& each) {
                 if (withdrawn(each)) note(each, false);
                 return withdrawn(each);
             });
@@ -312,16 +314,16 @@ void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
     }
 }
 
-inline std::vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
-    std::vector<PublicationFacts> rows;
+inline Vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
+    Vector<PublicationFacts> rows;
     std::string own;
     {
         const std::lock_guard lock{mutex_};
         for (const Kept& each : kept_) rows.push_back(each->facts);
         own = name_;
     }
-    std::vector<Link> asked;
-    std::vector<pollfd> polled;
+    Vector<Link> asked;
+    Vector<pollfd> polled;
     const auto hear_all = [&] {
         while (!asked.empty()) {
             polled.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/keeper.hpp"
 #include "memsaver/share/xxh64.hpp"
@@ -16,7 +17,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -36,21 +36,21 @@ struct ManifestRow {
 };
 
 struct Manifest {
-    std::vector<std::uint64_t> parts;
-    std::vector<ManifestRow> rows;
+    Vector<std::uint64_t> parts;
+    Vector<ManifestRow> rows;
     std::uint64_t copied = 0;
     std::size_t copies_at = 0; // in the file, of one that was read
 
     /// The hash of all names and bytes.
     [[nodiscard]] std::uint64_t hash() const {
-        std::vector<ManifestRow> only = rows;
+        Vector<ManifestRow> only = rows;
         std::sort(only.begin(), only.end(), [](const ManifestRow& a, const ManifestRow& b) { return a.name < b.name; });
         for (ManifestRow& each : only) each.copied = each.offset = 0; // neither name nor bytes
         return xxh64(only.data(), only.size() * sizeof(ManifestRow));
     }
 
     /// Written once: nobody can change it any more.
-    [[nodiscard]] ShareFd write(const std::vector<std::byte>& copies) const {
+    [[nodiscard]] ShareFd write(const Vector<std::byte>& copies) const {
         ShareFd file =
             ShareFd::opened([] { return ::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
         ManifestHead head;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/share/folder.hpp"
@@ -17,7 +18,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -79,7 +79,7 @@ public:
     /// not used yet.
     [[nodiscard]] std::uint64_t spare() noexcept;
     /// All members; only this one if no leader answers.
-    [[nodiscard]] std::vector<ShareFacts> list();
+    [[nodiscard]] Vector<ShareFacts> list();
 
     /// Adds memory that can be lent, until `stop_lending` with the returned number.
     std::uint64_t start_lending(Lend lend, Idle idle);
@@ -101,7 +101,7 @@ private:
     struct Asked { // a call that waits for an answer
         ShareMessage message;
         enum class State : unsigned char { sent, waits, granted, denied } state = State::sent;
-        std::vector<ShareFacts> rows{};
+        Vector<ShareFacts> rows{};
     };
     class Leading;
 
@@ -158,17 +158,17 @@ private:
     long turned_by_ = -1;
     bool stop_ = false;
     std::uint64_t next_id_ = 1;
-    std::vector<Asked*> asked_;
+    Vector<Asked*> asked_;
     Clock::time_point heard_at_{};   // when the leader last said something
     Clock::time_point granted_at_{}; // when it was last granted something, or used some of it
-    std::vector<Passed> passed_;
+    Vector<Passed> passed_;
 
     struct Lender {
         std::uint64_t number;
         Lend lend;
         Idle idle;
     };
-    std::vector<Lender> lenders_;
+    Vector<Lender> lenders_;
     std::uint64_t lending_ = 0; // the lender that runs
     std::uint64_t wanted_ = 0;  // bytes that the leader asks for
     std::uint64_t wanted_id_ = 0;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/member.hpp"
 
@@ -21,7 +23,6 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -50,7 +51,7 @@ public:
         return full_until_ && (!next || *full_until_ < *next) ? full_until_ : next;
     }
 
-    void add_to(std::vector<pollfd>& polled) const {
+    void add_to(Vector<pollfd>& polled) const {
         if (!full_until_) polled.push_back({listener_.get(), POLLIN, 0});
         if (before_) polled.push_back({before_.get(), POLLIN, 0});
         for (const Client& each : clients_) {
@@ -88,7 +89,7 @@ public:
             end(each);
         }
         // What a process had is free exactly when it has ended, which is some time after its connection has.
-        std::erase_if(clients_, [](const Client& each) {
+        erase_in(clients_, [](const Client& each) {
             return each.ended && (each.left || !each.process || has_ended(each.process.get()) ||
                                   Clock::now() > each.ended_at + dies_within);
         });
@@ -171,8 +172,8 @@ private:
     ShareFd lock_;
     ShareFd listener_;
     std::optional<Clock::time_point> full_until_; // the process has no more descriptors
-    std::vector<Client> clients_;
-    std::vector<std::pair<int, std::uint64_t>> lists_; // to be answered once all is heard: links and numbers
+    Vector<Client> clients_;
+    Vector<std::pair<int, std::uint64_t>> lists_; // to be answered once all is heard: links and numbers
     bool lost_ = false;
     ShareRoom room_;
 };
@@ -212,7 +213,7 @@ inline void ShareMemberCore::run() noexcept {
     // the first attach of a publication would wait for.
     constexpr int descriptors = 1000;
     if (const int high = ::fcntl(wake_.get(), F_DUPFD_CLOEXEC, descriptors); high >= 0) (void)::close(high);
-    std::vector<pollfd> polled;
+    Vector<pollfd> polled;
     constexpr std::chrono::seconds look_again{1}; // nothing wakes it if the program has closed all descriptors
     unsigned tries = 0;                           // without a leader, in a row
     for (;;) {
@@ -476,7 +477,7 @@ inline std::uint64_t ShareMemberCore::start_lending(Lend lend, Idle idle) {
 
 inline void ShareMemberCore::stop_lending(std::uint64_t number) noexcept {
     std::unique_lock lock{mutex_};
-    std::erase_if(lenders_, [&](const Lender& each) { return each.number == number; });
+    erase_in(lenders_, [&](const Lender& each) { return each.number == number; });
     facts_.lends = lenders_.empty() ? 0 : 1;
     tell(Kind::facts);
     if (std::this_thread::get_id() != lender_.get_id()) changed_.wait(lock, [&] { return lending_ != number; });
@@ -536,7 +537,7 @@ inline bool ShareMemberCore::answered(std::unique_lock<std::mutex>& lock, Asked&
         tell(Kind::still, 0, asked.message.id);
         next = now + says_so();
     }
-    std::erase(asked_, &asked);
+    erase_in(asked_, [&](const Asked* each) { return each == &asked; });
     return over();
 }
 
@@ -672,7 +673,7 @@ inline std::uint64_t ShareMemberCore::held() noexcept {
     return facts_.held - std::min(facts_.held, passed_bytes());
 }
 
-inline std::vector<ShareFacts> ShareMemberCore::list() {
+inline Vector<ShareFacts> ShareMemberCore::list() {
     std::unique_lock lock{mutex_};
     Asked asked;
     asked.message.kind = Kind::list;

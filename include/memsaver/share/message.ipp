@@ -3,6 +3,8 @@
 
 #include "memsaver/share/message.hpp"
 
+#include "memsaver/core/vector.hpp"
+
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -143,7 +145,7 @@ inline bool send_message(int socket, const ShareMessage& message, int descriptor
 
 /// Receives a message without waiting, with all descriptors that came with it. Returns recvmsg's result, and its flags.
 inline ssize_t receive_with_descriptors(int socket, iovec data, void* control, std::size_t control_bytes,
-                                        std::vector<ShareFd>& came, int& flags) {
+                                        Vector<ShareFd>& came, int& flags) {
     msghdr header{};
     header.msg_iov = &data;
     header.msg_iovlen = 1;
@@ -171,7 +173,7 @@ inline ssize_t receive_with_descriptors(int socket, iovec data, void* control, s
 
 inline ShareReceived receive_message(int socket, ShareMessage& message, ShareFd& descriptor) {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{}; // has room for two
-    std::vector<ShareFd> came;
+    Vector<ShareFd> came;
     int flags = 0;
     ssize_t got = 0;
     do {

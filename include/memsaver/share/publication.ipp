@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/tag_table.hpp"
@@ -67,7 +68,7 @@ public:
 
     /// Finds the named ranges, and refuses what cannot be read by others.
     void plan(const std::vector<PublishedRange>& names) {
-        std::vector<char> named(contents_.blocks.size());
+        Vector<char> named(contents_.blocks.size());
         for (const PublishedRange& each : names) {
             ManifestRow row;
             put_text(row.name, each.name, "the name");
@@ -118,7 +119,7 @@ public:
             publication.facts.bytes += each.bytes;
             add_export(publication, each.pages);
         }
-        std::vector<std::byte> copies(manifest_.copied);
+        Vector<std::byte> copies(manifest_.copied);
         for (std::size_t i = 0; i < names.size(); ++i) {
             ManifestRow& row = manifest_.rows[i];
             if (row.copied == 0) continue;
@@ -136,7 +137,7 @@ public:
         for (const PublishedRange& each : names) {
             if (each.access == PublishAccess::shared) ranges.push_back({as_address(each.data), each.bytes});
         }
-        const std::vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
+        const Vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
         auto hash = hashes.begin();
         for (ManifestRow& row : manifest_.rows)
             if (row.copied == 0) row.hash = *hash++;
@@ -154,8 +155,8 @@ private:
     [[nodiscard]] ArenaCore& core() const { return arena_.base(); }
 
     /// The turns of the tag and of those in which copied ranges lie: none of them is paused meanwhile.
-    [[nodiscard]] std::vector<Turn::Hold> turns_for(const std::vector<PublishedRange>& names) const {
-        std::vector<std::shared_ptr<ArenaCore>> others;
+    [[nodiscard]] Vector<Turn::Hold> turns_for(const std::vector<PublishedRange>& names) const {
+        Vector<std::shared_ptr<ArenaCore>> others;
         for (const PublishedRange& each : names) {
             if (each.access != PublishAccess::copied || each.bytes == 0) continue;
             auto holder = arena_.saver().holder("publish", each.data, each.bytes);
@@ -164,7 +165,7 @@ private:
             if (holder.get() != &core() && !is_in(others, holder)) others.push_back(std::move(holder));
         }
         for (;;) {
-            std::vector<Turn::Hold> turns;
+            Vector<Turn::Hold> turns;
             turns.push_back(core().take_turn({}, "publish"));
             for (const auto& each : others) {
                 auto turn = each->try_turn(); // not in the order of other operations, and so without a wait
@@ -227,7 +228,7 @@ private:
 
     const AnyDriver& driver_;
     Arena arena_;
-    std::vector<Turn::Hold> turns_;
+    Vector<Turn::Hold> turns_;
     ArenaCore::Contents contents_;
     Manifest manifest_;
     std::vector<Range> read_only_; ///< what was made so
@@ -273,7 +274,7 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
 }
 
 inline void withdraw_name(const Keeper& keeper, std::string_view name) {
-    const std::vector<PublicationFacts> rows = keeper.list();
+    const Vector<PublicationFacts> rows = keeper.list();
     if (std::none_of(rows.begin(), rows.end(),
                      [&](const PublicationFacts& each) { return std::string_view{each.name.data()} == name; }))
         unavailable({"withdraw: ", in_quotes(name), " is not published"});
@@ -286,7 +287,7 @@ struct AttachedModel {
     std::weak_ptr<ArenaCore> arena; // a handle keeps nothing once the tag is dropped
     std::string name;
     std::uint64_t hash = 0;
-    std::vector<ManifestRow> rows; // sorted by name
+    Vector<ManifestRow> rows; // sorted by name
     Address shared = 0;
     Address copied = 0;
 
@@ -300,7 +301,7 @@ struct AttachedModel {
 /// The publication that is meant. Throws Unavailable with those that are there.
 inline PublicationFacts chosen(const Keeper& keeper, std::string_view name, const AttachOptions& options) {
     std::size_t silent = 0;
-    const std::vector<PublicationFacts> rows = keeper.list(&silent);
+    const Vector<PublicationFacts> rows = keeper.list(&silent);
     const PublicationFacts* best = nullptr;
     std::string others;
     for (const PublicationFacts& each : rows) {
@@ -334,7 +335,7 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
     model->name = full_name(facts);
     model->hash = facts.hash;
     const auto device = std::make_shared<PublishedDevice>(
-        driver, inner, kept, std::vector<std::size_t>(manifest.parts.begin(), manifest.parts.end()));
+        driver, inner, kept, Vector<std::size_t>(manifest.parts.begin(), manifest.parts.end()));
     std::size_t granularity = granularity_of(driver);
     std::size_t copied = align_up(manifest.copied, granularity);
     if (copied == device->shared_bytes()) copied += granularity; // its size tells the two handles apart
@@ -408,7 +409,7 @@ inline void Attached::verify() const {
         const auto core = model_->arena.lock();
         if (core == nullptr) detail::misuse({"verify: tag ", detail::in_quotes(tag()), " was dropped"});
         const auto turn = core->take_turn({}, "verify"); // no pause meanwhile
-        std::vector<const detail::ManifestRow*> rows;
+        detail::Vector<const detail::ManifestRow*> rows;
         std::vector<Range> ranges;
         for (const detail::ManifestRow& row : model_->rows) {
             if (row.copied != 0 || row.bytes == 0) continue; // this process may have written it
@@ -418,7 +419,7 @@ inline void Attached::verify() const {
             rows.push_back(&row);
             ranges.push_back({detail::as_address(range.data), range.bytes});
         }
-        const std::vector<std::uint64_t> hashes = detail::hashes_of(core->driver(), ranges);
+        const detail::Vector<std::uint64_t> hashes = detail::hashes_of(core->driver(), ranges);
         for (std::size_t i = 0; i < rows.size(); ++i) {
             if (hashes[i] == rows[i]->hash) continue;
             throw PublicationDamaged{detail::text_of({"verify: ", detail::in_quotes(rows[i]->name.data()), " in ",

@@ -4,6 +4,7 @@
 
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/share/keeper.hpp"
@@ -27,7 +28,7 @@ class PublishedDevice final : public DeviceAround {
 public:
     /// `share`: for the copies. `inner`: the device without the share around it, which counts what members hold.
     /// `parts`: the sizes of the publication's handles; their descriptors follow that of the manifest.
-    PublishedDevice(AnyDriver share, AnyDriver inner, Keeper::Kept kept, std::vector<std::size_t> parts)
+    PublishedDevice(AnyDriver share, AnyDriver inner, Keeper::Kept kept, Vector<std::size_t> parts)
         : DeviceAround{std::move(share)}, device_{std::move(inner)}, kept_{std::move(kept)}, parts_{std::move(parts)} {
         for (const std::size_t each : parts_) bytes_ += each;
         handles_.reserve(parts_.size());
@@ -136,12 +137,12 @@ private:
     const ForkCheck fork_;
     const AnyDriver device_;
     const Keeper::Kept kept_;
-    const std::vector<std::size_t> parts_;
+    const Vector<std::size_t> parts_;
     std::size_t bytes_ = 0;
     std::atomic<Address> address_{0}; // of the shared block, once it was mapped
     // By who holds the arena's turn:
-    std::vector<PageHandle> handles_; // of the first parts, as many as were imported
-    Range some_{};                    // the parts that were mapped when `map` failed; another call goes on behind them
+    Vector<PageHandle> handles_; // of the first parts, as many as were imported
+    Range some_{};               // the parts that were mapped when `map` failed; another call goes on behind them
 };
 
 /// Keeps the copies as HostBackup does. The shared bytes come back with their pages.
@@ -179,10 +180,10 @@ public:
 private:
     [[nodiscard]] LiveSet of_copies(const LiveSet& live) const {
         LiveSet copies = live;
-        std::erase_if(copies.extents, [&](const Range& each) { return device_->is_shared(each); });
+        erase_in(copies.extents, [&](const Range& each) { return device_->is_shared(each); });
         copies.blocks = [blocks = live.blocks, device = device_] {
             std::vector<LiveBlock> all = blocks();
-            std::erase_if(all, [&](const LiveBlock& each) { return device->is_shared({each.address, each.bytes}); });
+            erase_in(all, [&](const LiveBlock& each) { return device->is_shared({each.address, each.bytes}); });
             return all;
         };
         return copies;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/share/message.hpp"
 
 #include <chrono>
@@ -11,7 +12,6 @@
 #include <functional>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -102,7 +102,7 @@ private:
         std::uint64_t bytes;
         std::int64_t within;
         std::int32_t priority;
-        std::vector<Link> asked; // and itself
+        Vector<Link> asked;      // and itself
         Clock::time_point heard; // when its member last said that it waits
     };
 
@@ -128,9 +128,9 @@ private:
     std::function<std::optional<std::uint64_t>()> free_bytes_;
     std::chrono::nanoseconds answer_within_;
     Clock::time_point gathered_;
-    std::vector<Member> members_;
-    std::vector<Want> wants_; // in the order in which they are served
-    std::vector<Page> pages_;
+    Vector<Member> members_;
+    Vector<Want> wants_; // in the order in which they are served
+    Vector<Page> pages_;
     Link asked_ = -1;        // who has been asked for room and has not answered
     std::uint64_t asked_id_; // the number of that question; of no other leader's either
     Clock::time_point asked_at_{};

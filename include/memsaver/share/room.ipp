@@ -30,9 +30,10 @@ inline void ShareRoom::join(Link link, const ShareFacts& facts, Clock::time_poin
 }
 
 inline void ShareRoom::leave(Link link) {
-    std::erase_if(members_, [&](const Member& each) { return each.link == link; });
-    std::erase_if(wants_, [&](const Want& each) { return each.link == link; });
-    for (Want& each : wants_) std::erase(each.asked, link); // another one may get its number
+    erase_in(members_, [&](const Member& each) { return each.link == link; });
+    erase_in(wants_, [&](const Want& each) { return each.link == link; });
+    for (Want& each : wants_)
+        erase_in(each.asked, [&](Link asked) { return asked == link; }); // another one may get its number
     if (asked_ == link) answered();
 }
 
@@ -47,7 +48,7 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
         if (message.facts.lends > member->facts.lends) { // it was busy until now
             member->active = now;
             for (Want& each : wants_)
-                if (each.link != link) std::erase(each.asked, link);
+                if (each.link != link) erase_in(each.asked, [&](Link asked) { return asked == link; });
         }
         member->facts = message.facts;
         member->facts.held = held;
@@ -56,7 +57,7 @@ inline void ShareRoom::hear(Link link, const ShareMessage& message, Clock::time_
     }
     case Kind::want: want(*member, message, now), member->active = now; break;
     case Kind::cancel:
-        std::erase_if(wants_, [&](const Want& each) { return each.link == link && each.id == message.id; });
+        erase_in(wants_, [&](const Want& each) { return each.link == link && each.id == message.id; });
         break;
     case Kind::still:
         for (Want& each : wants_) {
@@ -190,7 +191,7 @@ inline void ShareRoom::serve(Clock::time_point now) {
     std::uint64_t free = *unused + pages;
     for (const Member& each : members_) free -= std::min(free, each.facts.granted);
     bool behind = false; // of one that waits: what is free is for that one
-    std::erase_if(wants_, [&](Want& want) {
+    erase_in(wants_, [&](Want& want) {
         const bool asks = std::find(want.asked.begin(), want.asked.end(), asked_) != want.asked.end();
         const bool more = asks && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
         if (want.within != only_free && now - want.heard > silent_after) return false; // it may be stopped
@@ -218,13 +219,12 @@ inline void ShareRoom::serve(Clock::time_point now) {
 }
 
 inline void ShareRoom::drop_pages(Clock::time_point now, bool need_not) {
-    std::erase_if(pages_,
-                  [&](const Page& each) { return now >= each.until || (need_not && each.message.within == 0); });
+    erase_in(pages_, [&](const Page& each) { return now >= each.until || (need_not && each.message.within == 0); });
 }
 
 inline std::uint64_t ShareRoom::pass_pages(Member& to, const Want& want, std::int64_t free) {
     std::uint64_t passed = 0;
-    std::erase_if(pages_, [&](Page& each) {
+    erase_in(pages_, [&](Page& each) {
         ShareMessage message = each.message;
         const bool fits = message.facts.pages == to.facts.pages && message.bytes <= want.bytes - passed &&
                           (want.within != only_free || message.bytes == want.bytes) && // for one handle

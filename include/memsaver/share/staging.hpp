@@ -5,6 +5,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/share/hash_kernel.hpp"
@@ -143,7 +144,7 @@ private:
 
 /// The hash that hashes_of() makes, of bytes of the host.
 inline std::uint64_t hash_of(const std::byte* bytes, std::size_t count) {
-    std::vector<std::uint64_t> parts;
+    Vector<std::uint64_t> parts;
     for (std::size_t done = 0; done < count; done += hashed_at_once)
         parts.push_back(xxh64(bytes + done, std::min(hashed_at_once, count - done)));
     return xxh64(parts.data(), parts.size() * sizeof(std::uint64_t));
@@ -151,14 +152,14 @@ inline std::uint64_t hash_of(const std::byte* bytes, std::size_t count) {
 
 /// XXH64 of each 64 KiB of a range, then of those; of several ranges. From `kernel_from` bytes on by a kernel, which is
 /// loaded first, and otherwise on several threads.
-inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::vector<Range>& ranges,
-                                            std::size_t kernel_from = 512_MiB) {
+inline Vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::vector<Range>& ranges,
+                                       std::size_t kernel_from = 512_MiB) {
     struct Part {
         Range range;
         std::uint64_t* to;
     };
-    std::vector<std::vector<std::uint64_t>> hashes;
-    std::vector<Part> parts;
+    Vector<Vector<std::uint64_t>> hashes;
+    Vector<Part> parts;
     std::size_t all_bytes = 0;
     for (const Range& each : ranges) all_bytes += each.bytes;
     std::optional<Staging> staging; // of the kernel
@@ -190,7 +191,7 @@ inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::
         }
     };
     constexpr std::size_t most = 8; // more than the link needs
-    std::vector<std::thread> threads;
+    Vector<std::thread> threads;
     try {
         const std::size_t useful = std::min({most, parts.size() / 4, std::size_t{std::thread::hardware_concurrency()}});
         threads.reserve(useful);
@@ -200,7 +201,7 @@ inline std::vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::
     if (!parts.empty()) work();
     for (std::thread& each : threads) each.join();
     if (failure != nullptr) std::rethrow_exception(failure);
-    std::vector<std::uint64_t> all;
+    Vector<std::uint64_t> all;
     for (const auto& each : hashes) all.push_back(xxh64(each.data(), each.size() * sizeof(std::uint64_t)));
     return all;
 }

@@ -1,0 +1,167 @@
+// A vector for the inside of the library. std::vector took a third of the time in which a compiler reads memsaver; this
+// one has only what is used here, and grows by one function for all types (docs/decisions/0031-weight.md).
+#pragma once
+
+#include "memsaver/core/form.hpp"
+
+#include <cstddef>
+#include <initializer_list>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace memsaver::inline v0_3::detail {
+
+/// Returns memory for at least `wanted` elements, and sets `capacity`. The elements are moved there and `data` is
+/// freed. Throws std::bad_alloc, and then nothing has changed. `relocate`: null for elements that are plain bytes.
+[[nodiscard]] void* grow_vector(void* data, std::size_t size, std::size_t& capacity, std::size_t wanted,
+                                std::size_t bytes_of_one, void (*relocate)(void* to, void* from, std::size_t count));
+
+/// Like std::vector, but for: iterators are pointers; elements that cannot be moved are allowed, up to what was
+/// reserved; inserting in the middle takes swaps. Copies and growth throw std::bad_alloc; growth has the strong
+/// guarantee.
+template <class T>
+class Vector {
+public:
+    using value_type = T;
+    using iterator = T*;
+    using const_iterator = const T*;
+
+    Vector() noexcept = default;
+    explicit Vector(std::size_t count) : Vector{} { resize(count); }
+    Vector(std::size_t count, const T& value) : Vector{} { resize(count, value); }
+    Vector(std::initializer_list<T> items) : Vector{} { append(items.begin(), items.end()); }
+    template <class Iterator>
+    requires(!std::is_integral_v<Iterator>) Vector(Iterator first, Iterator last) : Vector{} { append(first, last); }
+    Vector(const Vector& other) : Vector{} { append(other.begin(), other.end()); }
+    Vector(Vector&& other) noexcept { swap(other); }
+    Vector& operator=(const Vector& other) {
+        if (this != &other) assign(other.begin(), other.end());
+        return *this;
+    }
+    Vector& operator=(Vector&& other) noexcept {
+        Vector old{std::move(other)};
+        swap(old);
+        return *this;
+    }
+    ~Vector() {
+        clear();
+        ::operator delete(data_);
+    }
+
+    void swap(Vector& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
+    }
+    friend void swap(Vector& a, Vector& b) noexcept { a.swap(b); }
+
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+    [[nodiscard]] T* data() noexcept { return data_; }
+    [[nodiscard]] const T* data() const noexcept { return data_; }
+    [[nodiscard]] T* begin() noexcept { return data_; }
+    [[nodiscard]] T* end() noexcept { return data_ + size_; }
+    [[nodiscard]] const T* begin() const noexcept { return data_; }
+    [[nodiscard]] const T* end() const noexcept { return data_ + size_; }
+    [[nodiscard]] T& operator[](std::size_t i) noexcept { return data_[i]; }
+    [[nodiscard]] const T& operator[](std::size_t i) const noexcept { return data_[i]; }
+    [[nodiscard]] T& front() noexcept { return data_[0]; }
+    [[nodiscard]] const T& front() const noexcept { return data_[0]; }
+    [[nodiscard]] T& back() noexcept { return data_[size_ - 1]; }
+    [[nodiscard]] const T& back() const noexcept { return data_[size_ - 1]; }
+
+    void reserve(std::size_t capacity) {
+        if (capacity > capacity_) grow(capacity);
+    }
+    void resize(std::size_t size) {
+        reserve(size);
+        while (size_ < size) emplace_back();
+        while (size_ > size) pop_back();
+    }
+    void resize(std::size_t size, const T& value) {
+        reserve(size);
+        while (size_ < size) emplace_back(value);
+        while (size_ > size) pop_back();
+    }
+    template <class... Args>
+    T& emplace_back(Args&&... args) {
+        if constexpr (std::is_move_constructible_v<T>) {
+            if (size_ == capacity_) {
+                T item(std::forward<Args>(args)...); // first: the arguments may lie in this vector
+                grow(size_ + 1);
+                return *::new (static_cast<void*>(data_ + size_++)) T(std::move(item));
+            }
+        }
+        T* const item = ::new (static_cast<void*>(data_ + size_)) T(std::forward<Args>(args)...);
+        ++size_;
+        return *item;
+    }
+    void push_back(const T& item) { emplace_back(item); }
+    void push_back(T&& item) { emplace_back(std::move(item)); }
+    /// The items must not lie in this vector.
+    template <class Iterator>
+    void append(Iterator first, Iterator last) {
+        reserve(size_ + static_cast<std::size_t>(last - first));
+        for (; first != last; ++first) emplace_back(*first);
+    }
+    template <class Iterator>
+    void assign(Iterator first, Iterator last) {
+        clear();
+        append(first, last);
+    }
+    T* insert(const T* before, T item) {
+        const std::ptrdiff_t place = before - data_;
+        emplace_back(std::move(item));
+        for (T* at = end() - 1; at != data_ + place; --at) std::swap(at[0], at[-1]);
+        return data_ + place;
+    }
+    T* erase(const T* item) noexcept { return erase(item, item + 1); }
+    T* erase(const T* first, const T* last) noexcept {
+        T* const place = data_ + (first - data_);
+        T* to = place;
+        for (T* from = data_ + (last - data_); from != end(); ++from) *to++ = std::move(*from);
+        while (end() != to) pop_back();
+        return place;
+    }
+    void pop_back() noexcept { data_[--size_].~T(); }
+    /// Keeps the capacity.
+    void clear() noexcept {
+        while (size_ != 0) pop_back();
+    }
+
+    [[nodiscard]] friend bool operator==(const Vector& a, const Vector& b) {
+        if (a.size_ != b.size_) return false;
+        for (std::size_t i = 0; i < a.size_; ++i)
+            if (!(a[i] == b[i])) return false;
+        return true;
+    }
+
+private:
+    static void relocate(void* to, void* from, std::size_t count) {
+        if constexpr (std::is_move_constructible_v<T>) {
+            T* old = static_cast<T*>(from);
+            for (T* item = static_cast<T*>(to); count != 0; --count, ++item, ++old) {
+                ::new (static_cast<void*>(item)) T(std::move(*old));
+                old->~T();
+            }
+        }
+    }
+
+    void grow(std::size_t capacity) {
+        static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+        constexpr bool plain = std::is_trivially_copyable_v<T>;
+        data_ = static_cast<T*>(grow_vector(data_, size_, capacity_, capacity, sizeof(T), plain ? nullptr : &relocate));
+    }
+
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t capacity_ = 0;
+};
+
+} // namespace memsaver::inline v0_3::detail
+
+#ifndef MEMSAVER_COMPILED
+#include "memsaver/core/vector.ipp"
+#endif

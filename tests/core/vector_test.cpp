@@ -1,0 +1,73 @@
+// The vector of the inside: as std::vector where it is used like one.
+#include "memsaver/core/vector.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace core_vector_test {
+using memsaver::detail::Vector;
+
+TEST_CASE("Vector: random operations give what std::vector gives") {
+    Vector<std::string> ours;
+    std::vector<std::string> theirs;
+    std::uint32_t random = 7;
+    for (int step = 0; step < 2000; ++step) {
+        random = random * 1664525U + 1013904223U;
+        const auto place = static_cast<std::ptrdiff_t>(theirs.empty() ? 0 : random / 16U % theirs.size());
+        const std::string item = "an item that is too long for the string itself: " + std::to_string(step);
+        switch (random >> 28U) {
+        case 0: ours.insert(ours.begin() + place, item), theirs.insert(theirs.begin() + place, item); break;
+        case 1: ours.resize(theirs.size() + 3, item), theirs.resize(theirs.size() + 3, item); break;
+        case 2: ours.append(&item, &item + 1), theirs.insert(theirs.end(), &item, &item + 1); break;
+        case 3: ours = Vector<std::string>{ours}, theirs = std::vector<std::string>{theirs}; break;
+        case 4: ours = {item, item}, theirs = {item, item}; break;
+        case 5:
+        case 6:
+            if (theirs.empty()) break;
+            ours.erase(ours.begin() + place), theirs.erase(theirs.begin() + place);
+            break;
+        case 7: ours.erase(ours.begin() + place, ours.end()), theirs.erase(theirs.begin() + place, theirs.end()); break;
+        case 8: ours.resize(theirs.size() / 2), theirs.resize(theirs.size() / 2); break;
+        default: ours.push_back(theirs.empty() ? item : ours[0]), theirs.push_back(theirs.empty() ? item : theirs[0]);
+        }
+        REQUIRE(std::vector<std::string>(ours.begin(), ours.end()) == theirs);
+        REQUIRE((ours == Vector<std::string>(theirs.begin(), theirs.end())));
+    }
+}
+
+TEST_CASE("Vector: an item of its own can be added when it grows, and items are moved, not copied") {
+    Vector<std::shared_ptr<int>> list{std::make_shared<int>(1)};
+    while (list.size() < 100) list.push_back(list.front());
+    CHECK(list[0].use_count() == 100);
+    const Vector<std::shared_ptr<int>> moved = std::move(list);
+    CHECK(moved.back().use_count() == 100);
+}
+
+TEST_CASE("Vector: items that cannot be moved stay in what was reserved") {
+    struct Fixed {
+        explicit Fixed(int value) : number{value} {}
+        Fixed(const Fixed&) = delete;
+        Fixed& operator=(const Fixed&) = delete;
+        int number;
+    };
+    Vector<Fixed> list;
+    list.reserve(2);
+    const Fixed* const first = &list.emplace_back(1);
+    list.emplace_back(2);
+    CHECK(first == list.data());
+    CHECK(first->number + list.back().number == 3);
+}
+
+TEST_CASE("Vector: a size that no memory has is refused, and nothing changes") {
+    Vector<std::uint64_t> list{1, 2};
+    CHECK_THROWS_AS(list.reserve(std::size_t{1} << 62U), std::bad_alloc);
+    CHECK_THROWS_AS(list.resize(static_cast<std::size_t>(-1)), std::bad_alloc);
+    CHECK((list == Vector<std::uint64_t>{1, 2}));
+}
+
+} // namespace core_vector_test
