@@ -3,7 +3,6 @@
 
 #include "memsaver/core/vector.hpp"
 
-
 #include <memory>
 #include <mutex>
 #include <utility>

@@ -5,7 +5,6 @@
 
 #include "memsaver/core/vector.hpp"
 
-
 #include <algorithm>
 #include <cstddef>
 #include <functional>

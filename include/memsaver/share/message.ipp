@@ -3,6 +3,7 @@
 
 #include "memsaver/share/message.hpp"
 
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <pthread.h>
@@ -18,7 +19,6 @@
 #include <mutex>
 #include <new>
 #include <type_traits>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -50,7 +50,7 @@ public:
     void close(const FileRef& file, unsigned forks) noexcept {
         const std::lock_guard lock{mutex_};
         if (forks != forks_) return; // closed in this child
-        std::erase(fds_, file);
+        erase_in(fds_, [&](const FileRef& each) { return each == file; });
         (void)SystemFiles::close_file(file);
     }
 
@@ -84,7 +84,7 @@ private:
     std::mutex exporting_; // before the other one
     bool delayed_ = false; // whether the thread that forks has it
     std::mutex mutex_;
-    std::vector<FileRef> fds_;
+    Vector<FileRef> fds_;
     unsigned forks_ = 0;
 };
 
