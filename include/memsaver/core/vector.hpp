@@ -14,8 +14,9 @@ namespace memsaver::inline v0_3::detail {
 
 /// Returns memory for at least `wanted` elements, and sets `capacity`. The elements are moved there and `data` is
 /// freed. Throws std::bad_alloc, and then nothing has changed. `relocate`: null for elements that are plain bytes.
-[[nodiscard]] void* grow_vector(void* data, std::size_t size, std::size_t& capacity, std::size_t wanted,
-                                std::size_t bytes_of_one, void (*relocate)(void* to, void* from, std::size_t count));
+[[nodiscard, gnu::noinline]] void* grow_vector(void* data, std::size_t size, std::size_t& capacity, std::size_t wanted,
+                                               std::size_t bytes_of_one,
+                                               void (*relocate)(void* to, void* from, std::size_t count));
 
 /// Like std::vector, but for: iterators are pointers; elements that cannot be moved are allowed, up to what was
 /// reserved; inserting in the middle takes swaps. Copies and growth throw std::bad_alloc; growth has the strong
