@@ -17,4 +17,3 @@
 #include "memsaver/core/text.ipp"
 #include "memsaver/core/thread_mark.ipp"
 #include "memsaver/core/usage.ipp"
-#include "memsaver/core/vector.ipp"

@@ -2,9 +2,8 @@
 // one has only what is used here, and grows by one function for all types (docs/decisions/0031-weight.md).
 #pragma once
 
-#include "memsaver/core/form.hpp"
-
 #include <cstddef>
+#include <cstring>
 #include <initializer_list>
 #include <new>
 #include <type_traits>
@@ -12,11 +11,27 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// Returns memory for at least `wanted` elements, and sets `capacity`. The elements are moved there and `data` is
-/// freed. Throws std::bad_alloc, and then nothing has changed. `relocate`: null for elements that are plain bytes.
-[[nodiscard, gnu::noinline]] void* grow_vector(void* data, std::size_t size, std::size_t& capacity, std::size_t wanted,
-                                               std::size_t bytes_of_one,
-                                               void (*relocate)(void* to, void* from, std::size_t count));
+/// Growth of all vectors; a class's function, so that g++ lets it be inline and yet be called.
+struct VectorGrowth {
+    /// Returns memory for at least `wanted` elements, and sets `capacity`. The elements are moved there and `data` is
+    /// freed. Throws std::bad_alloc, and then nothing has changed. `relocate`: null for elements that are plain bytes.
+    [[nodiscard, gnu::noinline]] static void* grow(void* data, std::size_t size, std::size_t& capacity,
+                                                   std::size_t wanted, std::size_t bytes_of_one,
+                                                   void (*relocate)(void* to, void* from, std::size_t count)) {
+        const std::size_t room = wanted < 2 * capacity ? 2 * capacity : wanted;
+        if (room > static_cast<std::size_t>(-1) / bytes_of_one) throw std::bad_alloc{};
+        const std::size_t bytes = room * bytes_of_one;
+        void* const grown = ::operator new(bytes);
+        if (relocate != nullptr) {
+            relocate(grown, data, size);
+        } else if (size != 0) {
+            std::memcpy(grown, data, size * bytes_of_one);
+        }
+        ::operator delete(data);
+        capacity = room;
+        return grown;
+    }
+};
 
 /// Like std::vector, but for: iterators are pointers; elements that cannot be moved are allowed, up to what was
 /// reserved; inserting in the middle takes swaps. Copies and growth throw std::bad_alloc; growth has the strong
@@ -153,7 +168,8 @@ private:
     void grow(std::size_t capacity) {
         static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
         constexpr bool plain = std::is_trivially_copyable_v<T>;
-        data_ = static_cast<T*>(grow_vector(data_, size_, capacity_, capacity, sizeof(T), plain ? nullptr : &relocate));
+        data_ = static_cast<T*>(
+            VectorGrowth::grow(data_, size_, capacity_, capacity, sizeof(T), plain ? nullptr : &relocate));
     }
 
     T* data_ = nullptr;
@@ -162,7 +178,3 @@ private:
 };
 
 } // namespace memsaver::inline v0_3::detail
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/core/vector.ipp"
-#endif
