@@ -11,26 +11,22 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// Growth of all vectors; a class's function, so that g++ lets it be inline and yet be called.
-struct VectorGrowth {
-    /// Returns memory for at least `wanted` elements, and sets `capacity`. The elements are moved there and `data` is
-    /// freed. Throws std::bad_alloc, and then nothing has changed. `relocate`: null for elements that are plain bytes.
-    [[nodiscard, gnu::noinline]] static void* grow(void* data, std::size_t size, std::size_t& capacity,
-                                                   std::size_t wanted, std::size_t bytes_of_one,
-                                                   void (*relocate)(void* to, void* from, std::size_t count)) {
-        const std::size_t room = wanted < 2 * capacity ? 2 * capacity : wanted;
-        if (room > static_cast<std::size_t>(-1) / bytes_of_one) throw std::bad_alloc{};
-        const std::size_t bytes = room * bytes_of_one;
-        void* const grown = ::operator new(bytes);
-        if (relocate != nullptr) {
-            relocate(grown, data, size);
-        } else if (size != 0) {
-            std::memcpy(grown, data, size * bytes_of_one);
-        }
-        ::operator delete(data);
-        capacity = room;
-        return grown;
+/// Memory for a vector's elements, which are not its own. The constructor is the part of growth that all vectors share.
+struct VectorMemory {
+    /// For at least `wanted` elements, and for twice as many as the vector had room for `before`. Throws
+    /// std::bad_alloc.
+    [[gnu::noinline]] VectorMemory(std::size_t before, std::size_t wanted, std::size_t bytes_of_one)
+        : capacity{wanted < 2 * before ? 2 * before : wanted} {
+        if (capacity > static_cast<std::size_t>(-1) / bytes_of_one) throw std::bad_alloc{};
+        const std::size_t bytes = capacity * bytes_of_one;
+        first = ::operator new(bytes);
     }
+    VectorMemory(const VectorMemory&) = delete;
+    VectorMemory& operator=(const VectorMemory&) = delete;
+    ~VectorMemory() { ::operator delete(first); }
+
+    void* first = nullptr;
+    std::size_t capacity;
 };
 
 /// Like std::vector, but for: iterators are pointers; elements that cannot be moved are allowed, up to what was
@@ -105,9 +101,10 @@ public:
     T& emplace_back(Args&&... args) {
         if constexpr (std::is_move_constructible_v<T>) {
             if (size_ == capacity_) {
-                T item(std::forward<Args>(args)...); // first: the arguments may lie in this vector
-                grow(size_ + 1);
-                return *::new (static_cast<void*>(data_ + size_++)) T(std::move(item));
+                VectorMemory grown{capacity_, size_ + 1, sizeof(T)}; // first: a thread is not made without a place
+                ::new (static_cast<T*>(grown.first) + size_) T(std::forward<Args>(args)...); // may be of an own element
+                move_to(grown);
+                return data_[size_++];
             }
         }
         T* const item = ::new (static_cast<void*>(data_ + size_)) T(std::forward<Args>(args)...);
@@ -155,21 +152,24 @@ public:
     }
 
 private:
-    static void relocate(void* to, void* from, std::size_t count) {
-        if constexpr (std::is_move_constructible_v<T>) {
-            T* old = static_cast<T*>(from);
-            for (T* item = static_cast<T*>(to); count != 0; --count, ++item, ++old) {
-                ::new (static_cast<void*>(item)) T(std::move(*old));
-                old->~T();
+    void move_to(VectorMemory& grown) noexcept {
+        if constexpr (std::is_trivially_copyable_v<T>) {
+            if (size_ != 0) std::memcpy(grown.first, data_, size_ * sizeof(T));
+        } else if constexpr (std::is_move_constructible_v<T>) {
+            static_assert(std::is_nothrow_move_constructible_v<T>);
+            for (std::size_t i = 0; i < size_; ++i) {
+                ::new (static_cast<T*>(grown.first) + i) T(std::move(data_[i]));
+                data_[i].~T();
             }
         }
+        capacity_ = grown.capacity;
+        grown.first = std::exchange(data_, static_cast<T*>(grown.first));
     }
 
     void grow(std::size_t capacity) {
         static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
-        constexpr bool plain = std::is_trivially_copyable_v<T>;
-        data_ = static_cast<T*>(
-            VectorGrowth::grow(data_, size_, capacity_, capacity, sizeof(T), plain ? nullptr : &relocate));
+        VectorMemory grown{capacity_, capacity, sizeof(T)};
+        move_to(grown);
     }
 
     T* data_ = nullptr;
