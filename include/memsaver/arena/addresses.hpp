@@ -1,10 +1,10 @@
 // The addresses of one arena: reserved in segments as they are needed. Knows nothing about pages or blocks.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 // One tag's memory on one device: grows, allocates blocks, pauses and resumes. Knows nothing about other tags.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/addresses.hpp"
 #include "memsaver/arena/gates.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
@@ -19,6 +18,7 @@
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/attic.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/host_cells.hpp"

@@ -2,10 +2,10 @@
 // wait for them, or being saved ahead of a pause. Knows nothing about tags or about the users of the bytes.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/operations.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <chrono>

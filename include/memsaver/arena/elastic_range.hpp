@@ -2,11 +2,11 @@
 // so pause, resume, trim, policies and usage treat it like any other.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,10 +1,10 @@
 // Runs pauses and resumes against each other: pages are handed over, and copies run in both directions at once.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -2,10 +2,10 @@
 // Knows nothing about graphs or about how the bytes are moved.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/owned.hpp"
 

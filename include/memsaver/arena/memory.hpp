@@ -2,10 +2,10 @@
 // policies or threads.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 
 #include <algorithm>

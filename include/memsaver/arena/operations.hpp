@@ -1,9 +1,9 @@
 // The operations of one arena, in steps: pause, resume and trim. run_steps.hpp runs those of many arenas together.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <chrono>

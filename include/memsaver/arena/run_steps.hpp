@@ -2,12 +2,12 @@
 // tags.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/operations.hpp"
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // Definitions of tagged_arena.hpp.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/arena/tagged_arena.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 // Records which blocks a StoredSlot keeps, and where.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -2,13 +2,13 @@
 // library.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/codec.hpp"
 #include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,9 +1,9 @@
 // Threads that share one piece of work. Do not know what it is.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/executor.hpp"
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <sched.h>
 

@@ -1,9 +1,9 @@
 // The store of a HostBackup: host memory, pinned or pageable.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

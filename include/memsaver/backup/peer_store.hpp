@@ -1,9 +1,9 @@
 // The store of a PeerBackup: pages of another device.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <algorithm>

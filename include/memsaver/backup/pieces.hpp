@@ -1,13 +1,13 @@
 // Cuts the bytes of a transfer into pieces. Pure arithmetic.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // When bytes are saved, and for how long they are kept.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <concepts>
 #include <memory>

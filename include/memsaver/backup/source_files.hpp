@@ -1,9 +1,9 @@
 // The program's files as a store to read from.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/transfer.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // The store of a FileSource: some bytes have their home in a file, which is only read; a HostStore keeps the rest.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/host_store.hpp"
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,12 +1,12 @@
 // A store as a slot sees it: storage in memory or a file. Knows locations, not blocks.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/transfer.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,12 +1,12 @@
 // Definitions of stored_slot.hpp.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/backup_index.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <cstddef>
 #include <cstdint>

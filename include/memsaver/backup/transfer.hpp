@@ -1,11 +1,11 @@
 // Transfers between the device and a store: pieces, in the order in which they are needed, each moved in some way.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/backup/copy_lane.hpp"
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/ring.hpp"
 

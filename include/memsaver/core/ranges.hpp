@@ -1,10 +1,10 @@
 // Arithmetic on lists of address ranges.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <cstdint>
 #include <utility>

@@ -1,10 +1,10 @@
 // Definitions of tags.hpp.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/core/text.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
 // Owners of host memory for copies: budgets, mappings that are pinned cell by cell, and buffers.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/attic.hpp"
 

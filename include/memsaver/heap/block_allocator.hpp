@@ -2,9 +2,9 @@
 // threads.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <array>

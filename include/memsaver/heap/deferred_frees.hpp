@@ -2,10 +2,10 @@
 // not know who owned them.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // The simulated device's engine: streams with threads of their own, captures and graphs.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/time_limit.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/host_memory.hpp"
 

@@ -1,10 +1,10 @@
 // The simulated device's memory: reserved addresses, pages, pinned ranges and pools.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/fault_names.hpp"
 #include "memsaver/host/host_options.hpp"

@@ -1,10 +1,10 @@
 // Definitions of nccl.hpp.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/interop/nccl.hpp"
 #include "memsaver/saver/saver_core.hpp"
 

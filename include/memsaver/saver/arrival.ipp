@@ -1,8 +1,8 @@
 // Definitions of arrival.hpp and of the operations that return an Arrival.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/arrival_state.hpp"

@@ -1,8 +1,8 @@
 // The state behind an Arrival: its tags and the bytes of each that are in flight.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/saver_state.hpp"
 

@@ -1,9 +1,9 @@
 // The hooks of a saver, and which functions of the program run now.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/hooks.hpp"
 

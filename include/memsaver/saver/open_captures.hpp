@@ -2,10 +2,10 @@
 // recorded or by whom.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 
 #include <algorithm>

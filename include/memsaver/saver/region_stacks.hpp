@@ -1,9 +1,9 @@
 // The open regions of each thread.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/thread_mark.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,12 +1,12 @@
 // Definitions of registrations.hpp.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/saver/registrations.hpp"
 #include "memsaver/saver/saver_core.hpp"
 

@@ -2,13 +2,13 @@
 // nothing about how a tag is paused or resumed, or which threads wait for which.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/saver/evictions.hpp"
 #include "memsaver/saver/residents.hpp"
 #include "memsaver/saver/saver_state.hpp"

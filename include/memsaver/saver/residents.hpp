@@ -2,13 +2,13 @@
 // resume, and knows nothing about policies.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <atomic>

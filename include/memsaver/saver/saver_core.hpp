@@ -2,12 +2,12 @@
 // tags.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/hooks.hpp"

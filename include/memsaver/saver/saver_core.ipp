@@ -1,9 +1,9 @@
 // Definitions of saver_core.hpp.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"

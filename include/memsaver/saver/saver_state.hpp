@@ -1,11 +1,11 @@
 // The data members of a SaverCore and the helpers of its operations. Not for public headers.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/hook_lists.hpp"

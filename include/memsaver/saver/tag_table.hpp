@@ -1,13 +1,13 @@
 // The tags of a saver by name, each with its policy and its arenas. Does not pause or resume them.
 #pragma once
 
-#include "memsaver/core/vector.hpp"
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/options.hpp"
