@@ -7,24 +7,34 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace core_vector_test {
 using memsaver::detail::Vector;
 
-TEST_CASE("Vector: random operations give what std::vector gives") {
-    Vector<std::string> ours;
-    std::vector<std::string> theirs;
+/// As a string that is too long for the string itself, and as plain bytes.
+template <class T>
+T numbered(int number) {
+    if constexpr (std::is_same_v<T, std::string>)
+        return "an item that is too long for the string itself: " + std::to_string(number);
+    else
+        return number;
+}
+
+TEST_CASE_TEMPLATE("Vector: random operations give what std::vector gives", T, std::string, int) {
+    Vector<T> ours;
+    std::vector<T> theirs;
     std::uint32_t random = 7;
     for (int step = 0; step < 2000; ++step) {
         random = random * 1664525U + 1013904223U;
         const auto place = static_cast<std::ptrdiff_t>(theirs.empty() ? 0 : random / 16U % theirs.size());
-        const std::string item = "an item that is too long for the string itself: " + std::to_string(step);
+        const T item = numbered<T>(step);
         switch (random >> 28U) {
         case 0: ours.insert(ours.begin() + place, item), theirs.insert(theirs.begin() + place, item); break;
-        case 1: ours.resize(theirs.size() + 3, item), theirs.resize(theirs.size() + 3, item); break;
+        case 1: ours.resize(theirs.size() + 3), theirs.resize(theirs.size() + 3); break;
         case 2: ours.append(&item, &item + 1), theirs.insert(theirs.end(), &item, &item + 1); break;
-        case 3: ours = Vector<std::string>{ours}, theirs = std::vector<std::string>{theirs}; break;
+        case 3: ours = Vector<T>(ours), theirs = std::vector<T>(theirs); break;
         case 4: ours = {item, item}, theirs = {item, item}; break;
         case 5:
         case 6:
@@ -35,8 +45,8 @@ TEST_CASE("Vector: random operations give what std::vector gives") {
         case 8: ours.resize(theirs.size() / 2), theirs.resize(theirs.size() / 2); break;
         default: ours.push_back(theirs.empty() ? item : ours[0]), theirs.push_back(theirs.empty() ? item : theirs[0]);
         }
-        REQUIRE(std::vector<std::string>(ours.begin(), ours.end()) == theirs);
-        REQUIRE((ours == Vector<std::string>(theirs.begin(), theirs.end())));
+        REQUIRE(std::vector<T>(ours.begin(), ours.end()) == theirs);
+        REQUIRE((ours == Vector<T>(theirs.begin(), theirs.end())));
     }
 }
 

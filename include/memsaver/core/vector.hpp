@@ -41,10 +41,11 @@ public:
 
     Vector() noexcept = default;
     explicit Vector(std::size_t count) : Vector{} { resize(count); }
-    Vector(std::size_t count, const T& value) : Vector{} { resize(count, value); }
     Vector(std::initializer_list<T> items) : Vector{} { append(items.begin(), items.end()); }
     template <class Iterator>
-    requires(!std::is_integral_v<Iterator>) Vector(Iterator first, Iterator last) : Vector{} { append(first, last); }
+    Vector(Iterator first, Iterator last) : Vector{} {
+        append(first, last);
+    }
     Vector(const Vector& other) : Vector{} { append(other.begin(), other.end()); }
     Vector(Vector&& other) noexcept { swap(other); }
     Vector& operator=(const Vector& other) {
@@ -66,7 +67,6 @@ public:
         std::swap(size_, other.size_);
         std::swap(capacity_, other.capacity_);
     }
-    friend void swap(Vector& a, Vector& b) noexcept { a.swap(b); }
 
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
@@ -90,11 +90,6 @@ public:
     void resize(std::size_t size) {
         reserve(size);
         while (size_ < size) emplace_back();
-        while (size_ > size) pop_back();
-    }
-    void resize(std::size_t size, const T& value) {
-        reserve(size);
-        while (size_ < size) emplace_back(value);
         while (size_ > size) pop_back();
     }
     template <class... Args>
@@ -125,16 +120,28 @@ public:
         append(first, last);
     }
     T* insert(const T* before, T item) {
-        const std::ptrdiff_t place = before - data_;
+        const auto place = static_cast<std::size_t>(before - data_);
         emplace_back(std::move(item));
-        for (T* at = end() - 1; at != data_ + place; --at) std::swap(at[0], at[-1]);
+        if constexpr (plain) { // lists of a hundred thousand places are shifted
+            const T added = back();
+            std::memmove(data_ + place + 1, data_ + place, (size_ - 1 - place) * sizeof(T));
+            data_[place] = added;
+        } else {
+            for (T* at = end() - 1; at != data_ + place; --at) std::swap(at[0], at[-1]);
+        }
         return data_ + place;
     }
     T* erase(const T* item) noexcept { return erase(item, item + 1); }
     T* erase(const T* first, const T* last) noexcept {
         T* const place = data_ + (first - data_);
         T* to = place;
-        for (T* from = data_ + (last - data_); from != end(); ++from) *to++ = std::move(*from);
+        if constexpr (plain) {
+            const auto behind = static_cast<std::size_t>(end() - last);
+            if (behind != 0) std::memmove(place, last, behind * sizeof(T));
+            to += behind;
+        } else {
+            for (T* from = data_ + (last - data_); from != end(); ++from) *to++ = std::move(*from);
+        }
         while (end() != to) pop_back();
         return place;
     }
@@ -152,8 +159,10 @@ public:
     }
 
 private:
+    static constexpr bool plain = std::is_trivially_copyable_v<T>;
+
     void move_to(VectorMemory& grown) noexcept {
-        if constexpr (std::is_trivially_copyable_v<T>) {
+        if constexpr (plain) {
             if (size_ != 0) std::memcpy(grown.first, data_, size_ * sizeof(T));
         } else if constexpr (std::is_move_constructible_v<T>) {
             static_assert(std::is_nothrow_move_constructible_v<T>);

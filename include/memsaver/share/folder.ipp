@@ -91,8 +91,11 @@ inline ShareFd ShareFolder::connect(const char* name) const {
     ShareFd made = ShareFd::opened([&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!made) return {};
     const sockaddr_un address = address_in_folder(folder_.get(), name);
-    const bool there = ::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    return there ? std::move(made) : ShareFd{};
+    if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return made;
+    const int error = errno; // closing asks what the descriptor is
+    made.reset();
+    errno = error;
+    return {};
 }
 
 inline std::vector<std::string> ShareFolder::names(std::string_view prefix) const {

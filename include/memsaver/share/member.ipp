@@ -221,9 +221,9 @@ inline void ShareMemberCore::run() noexcept {
             connect();
             polled.clear();
             polled.push_back({wake_.get(), POLLIN, 0});
-            std::optional<Clock::time_point> until = Clock::now() + look_again;
+            Clock::time_point until = Clock::now() + look_again;
             const auto sooner = [&](std::optional<Clock::time_point> other) {
-                if (other && (!until || *other < *until)) until = other;
+                if (other && *other < until) until = *other;
             };
             {
                 const std::lock_guard lock{mutex_};
@@ -239,14 +239,10 @@ inline void ShareMemberCore::run() noexcept {
                 leading_->add_to(polled);
                 sooner(leading_->next());
             }
-            timespec time{};
-            if (until) {
-                const auto left =
-                    std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{*until - Clock::now()});
-                time.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
-                time.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
-            }
-            (void)::ppoll(polled.data(), polled.size(), until ? &time : nullptr, nullptr);
+            const auto left = std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{until - Clock::now()});
+            const timespec time{static_cast<time_t>(left.count() / 1'000'000'000),
+                                static_cast<long>(left.count() % 1'000'000'000)};
+            (void)::ppoll(polled.data(), polled.size(), &time, nullptr);
             std::uint64_t woken = 0;
             (void)!::read(wake_.get(), &woken, sizeof woken);
             if (leading_) leading_->work();
