@@ -10,113 +10,150 @@ using D = MachineDriver;
 constexpr CaptureMode modes[] = {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed};
 
 /// A stream on which a program captures fills.
-struct Capturing {
-    explicit Capturing(const D& driver) : driver_{driver} { REQUIRE(driver_.open_stream(stream_).ok()); }
+struct Capturing : OwnStream<D> {
+    explicit Capturing(const D& driver) : OwnStream{driver}, driver_{driver} {}
     ~Capturing() {
         if (graph_ != GraphRef{}) CHECK(driver_.close_graph(graph_).ok());
-        CHECK(driver_.close_stream(stream_).ok());
     }
 
-    void begin(CaptureMode mode) { REQUIRE(driver_.begin_capture(stream_, mode).ok()); }
+    void begin(CaptureMode mode) { REQUIRE(driver_.begin_capture(*this, mode).ok()); }
     void fill(const void* block, std::size_t bytes, unsigned char byte) {
-        CHECK(driver_.fill(address_of(block), byte, bytes, stream_).ok());
+        CHECK(driver_.fill(address_of(block), byte, bytes, *this).ok());
     }
     /// Ends the capture; returns whether it is valid.
-    bool end() { return driver_.end_capture(stream_, graph_).ok(); }
+    bool end() { return driver_.end_capture(*this, graph_).ok(); }
     void replay() {
-        REQUIRE(driver_.launch(graph_, stream_).ok());
+        REQUIRE(driver_.launch(graph_, *this).ok());
         CHECK(driver_.drain().ok());
     }
-    [[nodiscard]] StreamRef stream() const { return stream_; }
 
 private:
     D driver_;
-    StreamRef stream_;
     GraphRef graph_{};
 };
 
-TEST_CASE("freeing and reusing inside a capture leaves it whole" * on_hosts) {
-    for (const CaptureMode mode : modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("freed");
-        Capturing other{machine.driver};
-        Capturing capture{machine.driver};
+/// A program that captures fills of its data.
+struct Program {
+    explicit Program(CaptureMode how) : mode{how} {
         capture.begin(mode);
+        capture.fill(data.data(), data.size_bytes(), 1);
+    }
+    /// The capture is whole, and its graph works, also after its memory was paused.
+    void finish() {
+        capture.fill(data.data(), data.size_bytes(), 2);
+        REQUIRE(capture.end());
+        for (int cycle = 0; cycle < 2; ++cycle) {
+            capture.replay();
+            CHECK(all_are(machine.driver, data.data(), data.size_bytes(), 2));
+            pause_and_resume(saver, "data");
+            CHECK(all_are(machine.driver, data.data(), data.size_bytes(), 0));
+        }
+    }
+
+    const CaptureMode mode;
+    const Checked machine{};
+    MemorySaver<D> saver{machine.driver};
+    const Buffer<char> data{saver.arena("data", Zero{}), 1_MiB};
+    const OwnStream<D> other{machine.driver};
+    Capturing capture{machine.driver};
+};
+
+/// Runs `act` while a capture is open, for every mode, on the capturing thread and on another one, which has not used
+/// the device before.
+void around_captures(const std::function<void(Program&)>& act) {
+    for (const CaptureMode mode : modes) {
+        for (const bool other_thread : {false, true}) {
+            CAPTURE(static_cast<int>(mode));
+            CAPTURE(other_thread);
+            Program program{mode};
+            if (other_thread) {
+                std::thread{[&] { act(program); }}.join();
+            } else {
+                act(program);
+            }
+            program.finish();
+        }
+    }
+}
+
+TEST_CASE("allocating inside a capture leaves it whole, growth included" * on_machines) {
+    around_captures([](Program& program) {
+        const auto before = program.machine.driver.calls(Call::create);
+        const Arena fresh = program.saver.arena("fresh"); // reserves addresses
+        for (const std::size_t bytes : {256_KiB, 3_MiB, 40_MiB}) (void)fresh.allocate(bytes);
+        for (int i = 0; i < 100; ++i) (void)fresh.allocate(4_KiB);
+        CHECK(program.machine.driver.calls(Call::create) > before);
+    });
+}
+
+TEST_CASE("freeing and reusing inside a capture leaves it whole" * on_machines) {
+    around_captures([](Program& program) {
+        const Arena arena = program.saver.arena("freed");
         for (const std::size_t bytes : {std::size_t{300}, std::size_t{40'000}, std::size_t{5_MiB}}) {
             for (int i = 0; i < 8; ++i) {
                 arena.deallocate(arena.allocate(bytes));
-                arena.deallocate(arena.allocate(bytes), other.stream());
-                arena.deallocate(arena.allocate(bytes), capture.stream());
+                arena.deallocate(arena.allocate(bytes), program.other);
+                arena.deallocate(arena.allocate(bytes), program.capture);
                 arena.deallocate(arena.allocate(bytes), already_idle);
             }
         }
-        (void)saver.usage();
-        CHECK(saver.bytes_to_resume() == 0);
-        CHECK(capture.end());
+        (void)program.saver.usage();
+        CHECK(program.saver.bytes_to_resume() == 0);
         CHECK(arena.usage().blocks == 0);
-    }
+    });
 }
 
-TEST_CASE("an allocation that waits for the device leaves a capture whole" * on_hosts) {
-    for (const CaptureMode mode : modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("fence");
-        void* const old = arena.allocate(32_MiB);
-        arena.deallocate(old); // reusable once the device has completed its work
-        Capturing capture{machine.driver};
-        capture.begin(mode);
-        const auto drains = machine.driver.calls(Call::drain);
-        CHECK(arena.allocate(32_MiB) == old);
-        CHECK(machine.driver.calls(Call::drain) > drains);
-        capture.fill(old, 1_MiB, 7);
-        REQUIRE(capture.end());
-        capture.replay();
-        CHECK(all_are(machine.driver, old, 1_MiB, 7));
-    }
+TEST_CASE("an allocation that waits for the device leaves a capture whole" * on_machines) {
+    around_captures([](Program& program) {
+        const D& driver = program.machine.driver;
+        const Arena full = program.saver.arena("full", Discard{}, {.capacity = 4_MiB});
+        void* const old = full.allocate(2_MiB);
+        (void)full.allocate(2_MiB);
+        full.deallocate(old); // reusable once the device has completed its work
+        const auto drains = driver.calls(Call::drain);
+        CHECK(full.allocate(2_MiB) == old);
+        CHECK(driver.calls(Call::drain) == drains + 1);
+
+        const Arena churn = program.saver.arena("churn");
+        for (std::size_t freed = 0; freed <= 2 * small_change(driver); freed += 16_KiB) {
+            churn.deallocate(churn.allocate(16_KiB)); // small blocks, until they need a fence
+        }
+        CHECK(driver.calls(Call::drain) > drains + 1);
+    });
 }
 
-TEST_CASE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes" * on_hosts) {
+TEST_CASE("opening, using and closing a saver inside a capture leaves it whole" * on_machines) {
+    around_captures([](Program& program) {
+        MemorySaver second{program.machine.driver};
+        { const Buffer<int> buffer{second.arena("tag"), 1 << 20}; }
+        std::ignore = second.usage();
+        second.close();
+    });
+}
+
+TEST_CASE("preparing, saving and restoring leave a capture whole, whatever keeps the bytes" * on_machines) {
+    constexpr std::size_t bytes = 3_MiB + 6912;
     const auto all = keepers();
-    for (const CaptureMode mode : modes) {
+    around_captures([&](Program& program) {
+        const D& driver = program.machine.driver;
         for (const auto& keeper : all) {
             // What a global capture forbids includes what the others do: one policy suffices for them.
-            if (mode != CaptureMode::global && &keeper != all.data()) continue;
-            for (const bool same_thread : {true, false}) {
-                CAPTURE(keeper.name);
-                const Checked machine;
-                MemorySaver saver{machine.driver};
-                const Arena kept = saver.arena("kept", keeper.policy);
-                void* const small = kept.allocate(6912);
-                void* const large = kept.allocate(3_MiB);
-                void* const block = saver.arena("used").allocate(1_MiB);
-                write_pattern(machine.driver, small, 6912, 1);
-                write_pattern(machine.driver, large, 3_MiB, 2);
-                Capturing capture{machine.driver};
-                capture.begin(mode);
-                capture.fill(block, 1_MiB, 1);
-                const auto cycle = [&] {
-                    saver.prepare("kept");
-                    const std::uint64_t pages = machine.driver.calls(Call::map_host);
-                    CHECK(saver.pause("kept", {.order = already_idle}).saved_bytes == 3_MiB + 6912);
-                    CHECK(machine.driver.calls(Call::map_host) == pages); // allocated before
-                    CHECK(saver.resume("kept").restored_bytes == 3_MiB + 6912);
-                };
-                if (same_thread) {
-                    cycle();
-                } else {
-                    std::thread{cycle}.join();
-                }
-                capture.fill(block, 1_MiB, 2);
-                REQUIRE(capture.end());
-                CHECK(has_pattern(machine.driver, small, 6912, 1));
-                CHECK(has_pattern(machine.driver, large, 3_MiB, 2));
-                capture.replay();
-                CHECK(all_are(machine.driver, block, 1_MiB, 2));
-            }
+            if (program.mode != CaptureMode::global && &keeper != all.data()) continue;
+            CAPTURE(keeper.name);
+            const Arena kept = program.saver.arena(keeper.name, keeper.policy);
+            void* const small = kept.allocate(6912);
+            void* const large = kept.allocate(3_MiB);
+            write_pattern(driver, small, 6912, 1);
+            write_pattern(driver, large, 3_MiB, 2);
+            program.saver.prepare(keeper.name);
+            const std::uint64_t pages = driver.calls(Call::map_host);
+            CHECK(program.saver.pause(keeper.name, {.order = after(program.other)}).saved_bytes == bytes);
+            CHECK(driver.calls(Call::map_host) == pages); // allocated before
+            CHECK(program.saver.resume(keeper.name).restored_bytes == bytes);
+            CHECK(has_pattern(driver, small, 6912, 1));
+            CHECK(has_pattern(driver, large, 3_MiB, 2));
         }
-    }
+    });
 }
 
 TEST_CASE("with the default order, a pause refuses while a capture is open, and says what to write" * on_hosts) {
@@ -144,42 +181,35 @@ TEST_CASE("with the default order, a pause refuses while a capture is open, and 
     }
 }
 
-TEST_CASE("a pause after the streams concerned, and a resume, leave a capture whole" * on_hosts) {
-    for (const CaptureMode mode : modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
+TEST_CASE("a pause after the streams concerned, a resume and a trim leave a capture whole" * on_machines) {
+    around_captures([](Program& program) {
+        MemorySaver<D>& saver = program.saver;
+        const D& driver = program.machine.driver;
         const Arena paused = saver.arena("paused", Zero{});
-        const Arena used = saver.arena("used");
         void* const away = paused.allocate(2_MiB);
-        void* const block = used.allocate(2_MiB);
-        HeldStream work{host_of(machine.driver)};
-        CHECK(machine.driver.fill(address_of(away), 9, 2_MiB, work.get()).ok());
-        Capturing capture{machine.driver};
-        capture.begin(mode);
-        capture.fill(block, 2_MiB, 6);
-
-        const auto patience = PauseOptions{.order = after(work.get()), .timeout = std::chrono::milliseconds{1}};
-        CHECK_THROWS_AS((void)saver.pause("paused", patience), NotIdle);
-        CHECK(row_of(saver, "paused").state == "active");
-        work.let_go();
-        CHECK(saver.pause("paused", {.order = after(work.get())}).released_bytes != 0);
+        CHECK(driver.fill(address_of(away), 9, 2_MiB, program.other).ok());
+        CHECK(saver.pause("paused", {.order = after(program.other)}).released_bytes != 0);
         paused.deallocate(paused.allocate(1_MiB));
         CHECK(saver.trim({.order = already_idle}).held_bytes == 0);
         CHECK(saver.resume("paused").restored_bytes != 0);
-        CHECK(all_are(machine.driver, away, 2_MiB, 0));
+        CHECK(all_are(driver, away, 2_MiB, 0));
         CHECK(saver.pause("paused", {.order = already_idle}).released_bytes != 0);
-
+        paused.deallocate(away);
+        (void)saver.resume("paused");
         // A stream being captured has no work to wait for.
-        const std::string text =
-            text_of<Misuse>([&] { (void)saver.pause("used", {.order = after(capture.stream())}); });
-        CHECK_MESSAGE(contains(text, "captured"), text);
-        CHECK(row_of(saver, "used").state == "active");
+        check_says<Misuse>("captured", [&] { (void)saver.pause("data", {.order = after(program.capture)}); });
+        CHECK(row_of(saver, "data").state == "active");
+    });
+}
 
-        REQUIRE(capture.end());
-        (void)saver.resume();
-        capture.replay();
-        CHECK(all_are(machine.driver, block, 2_MiB, 6));
-    }
+TEST_CASE("a pause that does not get idle in time leaves a capture whole" * on_hosts) {
+    around_captures([](Program& program) {
+        const HeldStream work{program.machine.driver};
+        const auto patience = PauseOptions{.order = after(work.get()), .timeout = std::chrono::milliseconds{1}};
+        CHECK_THROWS_AS((void)program.saver.pause("data", patience), NotIdle);
+        CHECK(row_of(program.saver, "data").state == "active");
+        work.finish();
+    });
 }
 
 TEST_CASE_FIXTURE(OnSaver,
@@ -207,7 +237,7 @@ TEST_CASE_FIXTURE(OnSaver,
     CHECK(capture.end());
 }
 
-TEST_CASE("a block freed with a capturing stream is not reused: replays write there" * on_hosts) {
+TEST_CASE("a block freed with a capturing stream is not reused: replays write there" * on_machines) {
     enum class Freed { active, paused, in_a_pause_that_fails };
     for (const Freed when : {Freed::active, Freed::paused, Freed::in_a_pause_that_fails}) {
         const Checked machine;
@@ -220,8 +250,8 @@ TEST_CASE("a block freed with a capturing stream is not reused: replays write th
         capture.fill(large, 2_MiB, 1);
         capture.fill(small, 1000, 2);
         const auto free_both = [&] {
-            arena.deallocate(large, capture.stream());
-            arena.deallocate(small, capture.stream());
+            arena.deallocate(large, capture);
+            arena.deallocate(small, capture);
         };
         if (when == Freed::active) free_both();
         if (when == Freed::paused) {
