@@ -44,8 +44,7 @@ struct HostWork {
     bool reads = false;     // a kernel that writes no device memory
     bool by_engine = false; // a copy that waits while the copy engines are stalled
     HostRange range;
-    void* to_host = nullptr;
-    const void* from_host = nullptr;
+    void* host = nullptr;                          // of a copy
     std::shared_ptr<std::function<void()>> kernel; // shared with the graphs that replay it
     Vector<HostMark> marks;                        // of a `follow`
     std::weak_ptr<HostEvent> outside;              // of a `follow_outside` in a graph: each launch reads its current
@@ -58,6 +57,12 @@ struct HostWork {
         work.range = range;
         return work;
     }
+    [[nodiscard]] static HostWork copy(Direction direction, Address to, Address from, std::size_t bytes) noexcept {
+        const bool out = direction == Direction::out;
+        HostWork work = on({out ? from : to, bytes}, out ? Kind::copy_to_host : Kind::copy_to_device);
+        work.host = reinterpret_cast<void*>(out ? to : from); // NOLINT(performance-no-int-to-ptr)
+        return work;
+    }
     /// The access to its memory; for a kernel, the access that it may make.
     [[nodiscard]] HostAccess access() const noexcept {
         return reads || kind == Kind::copy_to_host ? HostAccess::read : HostAccess::write;
@@ -66,8 +71,8 @@ struct HostWork {
     [[nodiscard]] bool run() const noexcept {
         void* const device = reinterpret_cast<void*>(range.address);
         switch (kind) {
-        case Kind::copy_to_host: std::memcpy(to_host, device, range.bytes); break;
-        case Kind::copy_to_device: std::memcpy(device, from_host, range.bytes); break;
+        case Kind::copy_to_host: std::memcpy(host, device, range.bytes); break;
+        case Kind::copy_to_device: std::memcpy(device, host, range.bytes); break;
         case Kind::fill: std::memset(device, byte, range.bytes); break;
         case Kind::follow:
         case Kind::follow_outside: break;

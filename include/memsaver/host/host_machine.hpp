@@ -229,18 +229,10 @@ public:
     }
 
     Status copy_to_host(void* host, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        if (!pins_.whole(host, bytes)) return HostStatus::invalid_value;
-        HostWork work = HostWork::on({from, bytes}, HostWork::Kind::copy_to_host);
-        work.to_host = host;
-        work.by_engine = true;
-        return submit(stream, std::move(work), true);
+        return copy(Direction::out, reinterpret_cast<Address>(host), from, bytes, stream);
     }
     Status copy_to_device(Address to, const void* host, std::size_t bytes, StreamRef stream) noexcept override {
-        if (!pins_.whole(host, bytes)) return HostStatus::invalid_value;
-        HostWork work = HostWork::on({to, bytes}, HostWork::Kind::copy_to_device);
-        work.from_host = host;
-        work.by_engine = true;
-        return submit(stream, std::move(work), true);
+        return copy(Direction::in, to, reinterpret_cast<Address>(host), bytes, stream);
     }
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
         HostWork work = HostWork::on({to, bytes}, HostWork::Kind::fill);
@@ -251,18 +243,12 @@ public:
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
         bool out = false; // whether this machine owns `from`; the other machine's pages are ordinary host memory
         (void)with_memory([&](HostMemory& m) { out = m.mappings().accessible({from, bytes}, HostAccess::read); });
-        // NOLINTNEXTLINE(performance-no-int-to-ptr)
-        auto* const other = reinterpret_cast<std::byte*>(out ? to : from);
-        return out ? copy_to_host(other, from, bytes, stream) : copy_to_device(to, other, bytes, stream);
+        return copy(out ? Direction::out : Direction::in, to, from, bytes, stream);
     }
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
                      StreamRef stream) noexcept override {
         for (std::size_t i = 0; i < count; ++i) {
-            const CopyPart& part = parts[i];
-            // NOLINTNEXTLINE(performance-no-int-to-ptr)
-            auto* const host = reinterpret_cast<std::byte*>(direction == Direction::out ? part.to : part.from);
-            const Status status = direction == Direction::out ? copy_to_host(host, part.from, part.bytes, stream)
-                                                              : copy_to_device(part.to, host, part.bytes, stream);
+            const Status status = copy(direction, parts[i].to, parts[i].from, parts[i].bytes, stream);
             if (!status.ok()) return status;
         }
         return {};
@@ -280,11 +266,7 @@ public:
             return pinned ? HostStatus::ok : HostStatus::invalid_value;
         });
         if (!found.ok()) return found;
-        using Kind = HostWork::Kind;
-        HostWork work = HostWork::on({out ? from : to, bytes}, out ? Kind::copy_to_host : Kind::copy_to_device);
-        if (out) work.to_host = reinterpret_cast<void*>(to);            // NOLINT(performance-no-int-to-ptr)
-        if (!out) work.from_host = reinterpret_cast<const void*>(from); // NOLINT(performance-no-int-to-ptr)
-        return submit(stream, std::move(work), true);
+        return submit(stream, HostWork::copy(out ? Direction::out : Direction::in, to, from, bytes), true);
     }
     Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
         load_kernel();
@@ -451,6 +433,13 @@ private:
     template <class F>
     Status with_memory(F f) noexcept {
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
+    }
+    /// Enqueues a copy by a copy engine.
+    Status copy(Direction direction, Address to, Address from, std::size_t bytes, StreamRef stream) noexcept {
+        HostWork work = HostWork::copy(direction, to, from, bytes);
+        if (!pins_.whole(work.host, bytes)) return HostStatus::invalid_value;
+        work.by_engine = true;
+        return submit(stream, std::move(work), true);
     }
     /// `reads`: the kernel writes no device memory, and its memory must be accessible now.
     Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel, bool reads = false) noexcept {

@@ -224,34 +224,21 @@ public:
     }
     /// Returns the name of the reservation that contains the address, or null.
     [[nodiscard]] const char* name_at(Address address) const noexcept {
-        const auto after = reservations_.upper_bound(address);
-        if (after == reservations_.begin()) return nullptr;
-        const auto& [begin, reserved] = *std::prev(after);
-        return address - begin < reserved.bytes ? reserved.name.text() : nullptr;
+        const auto found = reservation_at(address);
+        return found != reservations_.end() ? found->second.name.text() : nullptr;
     }
 
     /// `shared`: for `export_pages`.
     Status create(std::size_t bytes, PageHandle& out, bool shared = false) {
         if (!in_pages(bytes)) return misuse("create with an invalid size", {0, bytes});
-        const auto entry = pages_.try_emplace(next_handle_).first;
-        Status status;
-        try {
-            status = source_->take(bytes, entry->second);
-        } catch (...) {
-            pages_.erase(entry);
-            throw;
-        }
-        if (status.ok() && poison_) {
-            status = entry->second.fill(host_poison);
-            if (!status.ok()) source_->give_back(entry->second);
-        }
-        if (!status.ok()) {
-            pages_.erase(entry);
+        return add(out, [&](Pages& pages) {
+            Status status = source_->take(bytes, pages);
+            if (!status.ok()) return status;
+            if (poison_) status = pages.fill(host_poison);
+            if (!status.ok()) source_->give_back(pages);
+            pages.shared = shared;
             return status;
-        }
-        entry->second.shared = shared;
-        out.value = next_handle_++;
-        return HostStatus::ok;
+        });
     }
     /// As on CUDA, only pages that were created as shared, by this process, can be exported.
     Status export_pages(PageHandle handle, int& descriptor) noexcept {
@@ -261,13 +248,7 @@ public:
         return source_->export_pages(found->second, descriptor);
     }
     Status import_pages(int descriptor, PageHandle& out) {
-        const auto entry = pages_.try_emplace(next_handle_).first;
-        if (const Status status = source_->import_pages(descriptor, entry->second); !status.ok()) {
-            pages_.erase(entry);
-            return status;
-        }
-        out.value = next_handle_++;
-        return HostStatus::ok;
+        return add(out, [&](Pages& pages) { return source_->import_pages(descriptor, pages); });
     }
 
     Status release(PageHandle handle) {
@@ -286,7 +267,9 @@ public:
         if (found == pages_.end() || found->second.released)
             return misuse("map of a handle that does not exist", range);
         if (range.bytes != found->second.bytes) return misuse("map of a size that differs from the handle's", range);
-        if (!range.valid() || range.address % granularity_ != 0 || !reserved(range))
+        const auto room = reservation_at(range.address);
+        if (!range.valid() || range.address % granularity_ != 0 || room == reservations_.end() ||
+            range.end() > room->first + room->second.bytes)
             return misuse("map outside a reservation, or misaligned", range);
         if (mappings_.touch(range)) return misuse("map over mapped addresses", range);
         mappings_.add(range, handle.value, HostAccess::none);
@@ -344,27 +327,22 @@ public:
         constexpr std::size_t unit = 512;
         if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
         const std::size_t rounded = align_up(bytes, unit);
-        const auto entry = pages_.try_emplace(next_handle_).first; // before the memory, which would be lost
-        void* at = nullptr;
-        Status status = source_->take_room(rounded, entry->second);
-        if (status.ok()) {
-            at = std::aligned_alloc(unit, rounded);
-            try {
-                if (at == nullptr) throw std::bad_alloc{};
-                mappings_.add({reinterpret_cast<Address>(at), rounded}, HostMapping::no_handle, HostAccess::write)
-                    .room = next_handle_;
-            } catch (const std::bad_alloc&) {
-                std::free(at);
-                source_->give_back(entry->second);
-                status = HostStatus::out_of_host_memory;
-            }
-        }
-        if (!status.ok()) {
+        PageHandle room; // before the memory, which would be lost
+        const Status status = add(room, [&](Pages& pages) { return source_->take_room(rounded, pages); });
+        if (!status.ok()) return status;
+        void* const at = std::aligned_alloc(unit, rounded);
+        const auto entry = pages_.find(room.value);
+        try {
+            if (at == nullptr) throw std::bad_alloc{};
+            mappings_.add({reinterpret_cast<Address>(at), rounded}, HostMapping::no_handle, HostAccess::write).room =
+                room.value;
+        } catch (const std::bad_alloc&) {
+            std::free(at);
+            source_->give_back(entry->second);
             pages_.erase(entry);
-            return status;
+            return HostStatus::out_of_host_memory;
         }
         entry->second.released = true; // it is no handle
-        ++next_handle_;
         ++plain_count_;
         if (poison_) std::memset(at, host_poison, rounded);
         out = reinterpret_cast<Address>(at);
@@ -408,6 +386,7 @@ private:
         std::size_t bytes = 0;
         FaultName name{};
     };
+    using Reservations = std::map<Address, Reserved>;
     using PagesTable = std::map<std::uint64_t, Pages>;
 
     Status misuse(const char* what, HostRange where) noexcept {
@@ -415,13 +394,31 @@ private:
         return HostStatus::invalid_value;
     }
 
+    /// Adds what `take(pages)` takes; nothing if that fails or throws.
+    template <class Take>
+    Status add(PageHandle& out, Take take) {
+        const auto entry = pages_.try_emplace(next_handle_).first;
+        Status status;
+        try {
+            status = take(entry->second);
+        } catch (...) {
+            pages_.erase(entry);
+            throw;
+        }
+        if (status.ok())
+            out.value = next_handle_++;
+        else
+            pages_.erase(entry);
+        return status;
+    }
+
     [[nodiscard]] bool in_pages(std::size_t bytes) const noexcept { return bytes != 0 && bytes % granularity_ == 0; }
 
-    [[nodiscard]] bool reserved(HostRange range) const noexcept {
-        auto it = reservations_.upper_bound(range.address);
-        if (it == reservations_.begin()) return false;
-        --it;
-        return range.end() <= it->first + it->second.bytes;
+    [[nodiscard]] Reservations::const_iterator reservation_at(Address address) const noexcept {
+        const auto after = reservations_.upper_bound(address);
+        if (after == reservations_.begin()) return reservations_.end();
+        const auto found = std::prev(after);
+        return address - found->first < found->second.bytes ? found : reservations_.end();
     }
 
     void discard(PagesTable::iterator pages) noexcept {
@@ -466,7 +463,7 @@ private:
     bool tell_faults_;
     HostViolations& violations_;
     std::unique_ptr<HostPageSource> source_;
-    std::map<Address, Reserved> reservations_;
+    Reservations reservations_;
     PagesTable pages_; // including released handles that are still mapped
     HostMappings mappings_;
     Vector<HostRange> scraps_;
