@@ -177,29 +177,17 @@ public:
     static Status write_file(FileRef file, const void* from, std::size_t bytes, std::size_t offset) noexcept {
         if (const Status status = still_open(file); !status.ok()) return status;
         if (const Status status = SystemLimits::file_size(offset + bytes); !status.ok()) return status;
-        const auto* at = static_cast<const std::byte*>(from);
-        while (bytes != 0) {
-            const ssize_t done = ::pwrite(file.descriptor, at, bytes, static_cast<off_t>(offset));
-            if (done < 0 && errno == EINTR) continue;
-            if (done <= 0) return system_status(done < 0 ? errno : ENOSPC);
-            at += done;
-            bytes -= static_cast<std::size_t>(done);
-            offset += static_cast<std::size_t>(done);
-        }
-        return {};
+        return each_part(bytes, ENOSPC, [&](std::size_t done) {
+            const auto* const at = static_cast<const std::byte*>(from) + done;
+            return ::pwrite(file.descriptor, at, bytes - done, static_cast<off_t>(offset + done));
+        });
     }
     static Status read_file(FileRef file, void* to, std::size_t bytes, std::size_t offset) noexcept {
         if (const Status status = still_open(file); !status.ok()) return status;
-        auto* at = static_cast<std::byte*>(to);
-        while (bytes != 0) {
-            const ssize_t done = ::pread(file.descriptor, at, bytes, static_cast<off_t>(offset));
-            if (done < 0 && errno == EINTR) continue;
-            if (done <= 0) return system_status(done < 0 ? errno : EIO); // the file is shorter than the data written
-            at += done;
-            bytes -= static_cast<std::size_t>(done);
-            offset += static_cast<std::size_t>(done);
-        }
-        return {};
+        return each_part(bytes, EIO, [&](std::size_t done) { // EIO: the file is shorter than the data written
+            auto* const at = static_cast<std::byte*>(to) + done;
+            return ::pread(file.descriptor, at, bytes - done, static_cast<off_t>(offset + done));
+        });
     }
 
     /// Allocates disk space for a range now, so that a full disk is detected before anything is written. File systems
@@ -348,6 +336,18 @@ private:
         return found.stx_btime.tv_sec * second + found.stx_btime.tv_nsec;
     }
 
+    /// Calls `move(done)`, which moves bytes from there on, until it has moved all. `at_end`: the error if it moves
+    /// none.
+    template <class Move>
+    static Status each_part(std::size_t bytes, int at_end, const Move& move) noexcept {
+        for (std::size_t done = 0; done < bytes;) {
+            const ssize_t moved = move(done);
+            if (moved < 0 && errno == EINTR) continue;
+            if (moved <= 0) return system_status(moved < 0 ? errno : at_end);
+            done += static_cast<std::size_t>(moved);
+        }
+        return {};
+    }
     static Status arrange(FileRef file, int mode, std::size_t offset, std::size_t bytes) noexcept {
         if (::fallocate(file.descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return {};
         return errno == EOPNOTSUPP || errno == ENOSYS ? Status{} : system_status(errno);
