@@ -49,7 +49,8 @@ TEST_CASE_FIXTURE(OnMachine, "copy_by_kernel: both ways, any number of bytes, an
     auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
     const auto at = reinterpret_cast<Address>(device);
     {
-        PinnedBuffer host{AnyDriver{driver}, 2_MiB};
+        PinnedBuffer host;
+        REQUIRE(host.take(AnyDriver{driver}, 2_MiB).ok());
         const auto pages = reinterpret_cast<Address>(host.data());
         OwnedStream stream;
         REQUIRE(stream.open(AnyDriver{driver}).ok());
@@ -81,7 +82,8 @@ TEST_CASE_FIXTURE(OnMachine, "copy_many: both ways, more than the machine takes 
     const auto& driver = machine.driver;
     MemorySaver saver{driver};
     auto* const device = static_cast<std::byte*>(saver.arena("block").allocate(2_MiB));
-    PinnedBuffer host{AnyDriver{driver}, 2_MiB};
+    PinnedBuffer host;
+    REQUIRE(host.take(AnyDriver{driver}, 2_MiB).ok());
     OwnedStream stream;
     REQUIRE(stream.open(AnyDriver{driver}).ok());
     constexpr std::size_t count = 150;

@@ -43,7 +43,8 @@ TEST_CASE("copy_by_kernel: loaded in an open capture, both ways bit-identical, w
         REQUIRE(driver.end_capture(program.other_stream, graph).ok());
         REQUIRE(driver.close_graph(graph).ok());
 
-        PinnedBuffer host{AnyDriver{driver}, 66_MiB};
+        PinnedBuffer host;
+        REQUIRE(host.take(AnyDriver{driver}, 66_MiB).ok());
         REQUIRE(host.pinned());
         const auto pages = reinterpret_cast<Address>(host.data());
         OwnedStream stream;

@@ -289,21 +289,12 @@ struct HostPart {
                          const AnyDriver& driver, std::size_t bytes, bool pinned, const std::string& whose);
 };
 
-/// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Move-only.
+/// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Not movable.
 class PinnedBuffer {
 public:
     PinnedBuffer() = default;
-    /// Throws OutOfHostMemory, or the exception for the failing call.
-    PinnedBuffer(const AnyDriver& driver, std::size_t bytes)
-        : PinnedBuffer{} { // delegates, so that the destructor releases on failure
-        if (const Status status = take(driver, bytes); !status.ok())
-            raise(status, "allocate host pages", format_bytes(bytes));
-    }
-    PinnedBuffer(PinnedBuffer&& other) noexcept { swap(other); }
-    PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-        PinnedBuffer{std::move(other)}.swap(*this);
-        return *this;
-    }
+    PinnedBuffer(const PinnedBuffer&) = delete;
+    PinnedBuffer& operator=(const PinnedBuffer&) = delete;
     ~PinnedBuffer() { (void)release(); }
 
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,
@@ -358,16 +349,6 @@ public:
     [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(pages_); }
 
 private:
-    void swap(PinnedBuffer& other) noexcept {
-        std::swap(driver_, other.driver_);
-        std::swap(pages_, other.pages_);
-        std::swap(bytes_, other.bytes_);
-        std::swap(ready_, other.ready_);
-        std::swap(pinned_, other.pinned_);
-        std::swap(unsettled_, other.unsettled_);
-        std::swap(promise_, other.promise_);
-    }
-
     std::optional<AnyDriver> driver_;
     void* pages_ = nullptr;
     std::size_t bytes_ = 0;
