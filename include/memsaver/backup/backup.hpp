@@ -20,7 +20,6 @@
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/source_files.hpp"
-#include "memsaver/backup/source_slot.hpp"
 #include "memsaver/backup/source_store.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/backup/stored_slot.hpp"

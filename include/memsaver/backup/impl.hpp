@@ -10,6 +10,5 @@
 #include "memsaver/backup/host_backup.ipp"
 #include "memsaver/backup/peer_backup.ipp"
 #include "memsaver/backup/policy.ipp"
-#include "memsaver/backup/source_slot.ipp"
 #include "memsaver/backup/stored_slot.ipp"
 #include "memsaver/backup/ticket.ipp"
