@@ -330,12 +330,8 @@ public:
     Status run_kernel(const KernelRun& run, StreamRef stream) noexcept override {
         std::array<std::uint64_t, 3> numbers = run.arguments;
         void* arguments[] = {&numbers[0], &numbers[1], &numbers[2]};
-        return unless_supported(scoped([&] {
-            const cuda::Function found = kernel(*run.code);
-            if (found == nullptr) return cuda::error_not_supported;
-            return api_.launch_kernel(found, run.blocks, 1, 1, run.threads, 1, 1, 0, native(stream), arguments,
-                                      nullptr);
-        }));
+        return unless_supported(
+            scoped([&] { return launch_kernel(*run.code, run.blocks, run.threads, arguments, stream); }));
     }
 
     Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
@@ -481,14 +477,18 @@ private:
     }
     cuda::Result launch_copy(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept {
         if (((to | from) % copy_vector) != 0) return cuda::error_not_supported;
-        const cuda::Function copier = kernel(copy_kernel);
-        if (copier == nullptr) return cuda::error_not_supported;
-        if (bytes == 0) return cuda::success;
+        if (bytes == 0) return kernel(copy_kernel) != nullptr ? cuda::success : cuda::error_not_supported;
         unsigned long long vectors = bytes / copy_vector;
         unsigned tail = static_cast<unsigned>(bytes % copy_vector);
         const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>(vectors / copy_threads, 1, copy_blocks));
         void* arguments[] = {&to, &from, &vectors, &tail};
-        return api_.launch_kernel(copier, blocks, 1, 1, copy_threads, 1, 1, 0, native(stream), arguments, nullptr);
+        return launch_kernel(copy_kernel, blocks, copy_threads, arguments, stream);
+    }
+    cuda::Result launch_kernel(const KernelCode& code, unsigned blocks, unsigned threads, void** arguments,
+                               StreamRef stream) noexcept {
+        const cuda::Function found = kernel(code);
+        if (found == nullptr) return cuda::error_not_supported;
+        return api_.launch_kernel(found, blocks, 1, 1, threads, 1, 1, 0, native(stream), arguments, nullptr);
     }
     cuda::Result unpin_a_page() const noexcept {
         constexpr std::size_t bytes = 4096;
