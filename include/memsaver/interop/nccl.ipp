@@ -240,6 +240,22 @@ private:
     Vector<Pending> completed_; // after they had timed out, so that nobody has used their results
 };
 
+/// What `add()` registers as `*handle`, and `remove()` deregisters, around pauses. The state may keep `remove`, which
+/// must therefore not own it.
+template <class Handle, class Add, class Remove>
+RegistrationOptions renewed(const std::shared_ptr<NcclState>& state, const std::shared_ptr<Handle>& handle,
+                            const char* add_call, const Add& add, const char* remove_call, const Remove& remove) {
+    RegistrationOptions options;
+    options.who = state->who();
+    options.on_pause = OnPause::renew;
+    options.on_register = [=] { state->call(add_call, handle, add, remove); };
+    options.on_deregister = [=] {
+        state->call(remove_call, handle, remove);
+        *handle = nullptr;
+    };
+    return options;
+}
+
 } // namespace detail
 
 MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm, NcclOptions options)
@@ -279,21 +295,14 @@ MEMSAVER_INLINE NcclBuffer NcclComm::buffer(void* pointer, std::size_t bytes) {
                              " has no ncclCommRegister; 2.19 or newer is required"});
     }
     return detail::translated([&] {
-        RegistrationOptions options;
-        options.who = state_->who();
-        options.on_pause = OnPause::renew;
         const auto handle = std::make_shared<void*>(nullptr);
-        options.on_register = [state = state_, handle, pointer, bytes] {
-            state->call(
-                "ncclCommRegister", handle,
-                [&] { return state->library().comm_register(state->comm(), pointer, bytes, handle.get()); },
-                [state = state.get(), handle] { return state->library().comm_deregister(state->comm(), *handle); });
-        };
-        options.on_deregister = [state = state_, handle] {
-            state->call("ncclCommDeregister", handle,
-                        [&] { return state->library().comm_deregister(state->comm(), *handle); });
-            *handle = nullptr;
-        };
+        RegistrationOptions options = detail::renewed(
+            state_, handle, "ncclCommRegister",
+            [state = state_.get(), handle, pointer, bytes] {
+                return state->library().comm_register(state->comm(), pointer, bytes, handle.get());
+            },
+            "ncclCommDeregister",
+            [state = state_.get(), handle] { return state->library().comm_deregister(state->comm(), *handle); });
         return registrations_.add(pointer, bytes, std::move(options), dependency());
     });
 }
@@ -305,25 +314,14 @@ MEMSAVER_INLINE NcclWindow NcclComm::window(void* pointer, std::size_t bytes, in
                              " has no ncclCommWindowRegister; 2.27 or newer is required"});
     }
     return detail::translated([&] {
-        RegistrationOptions options;
-        options.who = state_->who();
-        options.on_pause = OnPause::renew;
         const auto window = std::make_shared<ncclWindow_vidmem*>(nullptr);
-        options.on_register = [state = state_, window, pointer, bytes, flags] {
-            state->call(
-                "ncclCommWindowRegister", window,
-                [&] {
-                    return state->library().comm_window_register(state->comm(), pointer, bytes, window.get(), flags);
-                },
-                [state = state.get(), window] {
-                    return state->library().comm_window_deregister(state->comm(), *window);
-                });
-        };
-        options.on_deregister = [state = state_, window] {
-            state->call("ncclCommWindowDeregister", window,
-                        [&] { return state->library().comm_window_deregister(state->comm(), *window); });
-            *window = nullptr;
-        };
+        RegistrationOptions options = detail::renewed(
+            state_, window, "ncclCommWindowRegister",
+            [state = state_.get(), window, pointer, bytes, flags] {
+                return state->library().comm_window_register(state->comm(), pointer, bytes, window.get(), flags);
+            },
+            "ncclCommWindowDeregister",
+            [state = state_.get(), window] { return state->library().comm_window_deregister(state->comm(), *window); });
         return NcclWindow{window, registrations_.add(pointer, bytes, std::move(options), dependency())};
     });
 }
