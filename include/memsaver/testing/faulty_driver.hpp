@@ -78,6 +78,7 @@ protected:
 /// statistics.
 class FaultyBase : public AnyDriver {
     using State = detail::FaultyDevice;
+    using Thing = detail::Books::Thing;
 
     [[nodiscard]] State& state() const noexcept { return static_cast<State&>(machine()); }
 
@@ -86,6 +87,9 @@ class FaultyBase : public AnyDriver {
     auto read(Part State::*part, Get get) const {
         const std::lock_guard lock{state().mutex};
         return std::invoke(get, std::as_const(state()).*part);
+    }
+    [[nodiscard]] std::size_t bytes_of(Thing thing) const noexcept {
+        return read(&State::ledger, [&](const detail::Books& books) { return books.sum(thing); });
     }
 
 public:
@@ -141,27 +145,17 @@ public:
     /// Describes the outstanding resources; empty if there are none.
     [[nodiscard]] std::string leaks() const { return read(&State::ledger, &detail::Ledger::held_text); }
     /// Bytes of handles that were created and not released, mapped or not.
-    [[nodiscard]] std::size_t handle_bytes() const noexcept {
-        return read(&State::ledger, &detail::Ledger::handle_bytes);
-    }
+    [[nodiscard]] std::size_t handle_bytes() const noexcept { return bytes_of(Thing::handle); }
     /// Bytes of addresses with mapped pages.
-    [[nodiscard]] std::size_t mapped_bytes() const noexcept {
-        return read(&State::ledger, &detail::Ledger::mapped_bytes);
-    }
+    [[nodiscard]] std::size_t mapped_bytes() const noexcept { return bytes_of(Thing::mapping); }
     /// Bytes of addresses that were reserved and not unreserved.
-    [[nodiscard]] std::size_t reserved_bytes() const noexcept {
-        return read(&State::ledger, &detail::Ledger::reserved_bytes);
-    }
+    [[nodiscard]] std::size_t reserved_bytes() const noexcept { return bytes_of(Thing::reservation); }
     /// Bytes of plain allocations that were not freed.
-    [[nodiscard]] std::size_t plain_bytes() const noexcept {
-        return read(&State::ledger, &detail::Ledger::plain_bytes);
-    }
+    [[nodiscard]] std::size_t plain_bytes() const noexcept { return bytes_of(Thing::plain); }
     /// Bytes of host pages that were mapped and not unmapped.
-    [[nodiscard]] std::size_t host_bytes() const noexcept { return read(&State::ledger, &detail::Ledger::host_bytes); }
+    [[nodiscard]] std::size_t host_bytes() const noexcept { return bytes_of(Thing::host_pages); }
     /// Bytes of host pages that were pinned and not unpinned.
-    [[nodiscard]] std::size_t pinned_bytes() const noexcept {
-        return read(&State::ledger, &detail::Ledger::pinned_bytes);
-    }
+    [[nodiscard]] std::size_t pinned_bytes() const noexcept { return bytes_of(Thing::pin); }
 
     /// Returns detected misuse, one line each, at most one hundred: unmapping, releasing, closing or freeing something
     /// that is not held; mapping a released handle, part of a handle, over a live mapping or outside a reservation;

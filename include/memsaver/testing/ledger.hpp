@@ -19,10 +19,8 @@ namespace memsaver::inline v0_3::detail {
 /// Tracks calls: `begin` before a call, `end` after it has returned. `begin` already removes what the call returns to
 /// the driver, because another thread may get the same address or handle before `end`; if the call fails, `end`
 /// restores it. Only `begin` allocates. Not thread-safe.
-class Ledger {
+class Ledger : public Books {
 public:
-    using Entries = Books::Entries;
-
     /// Records misuse and returns the entries that `end` needs. Strong exception guarantee: may throw std::bad_alloc.
     [[nodiscard]] Entries begin(const CallRecord& call) {
         switch (call.call) {
@@ -53,16 +51,16 @@ public:
         default: break;
         }
         Entries blank; // filled in and moved to its table after the call has returned
-        if (Books::role(call.call).takes) blank.emplace();
+        if (role(call.call).takes) blank.emplace();
         return blank;
     }
 
     void end(const CallRecord& call, Entries&& entries) noexcept {
         if (!call.status.ok()) {
-            if (Books::role(call.call).gives) table(call.call).merge(entries);
-        } else if (Books::role(call.call).takes && !entries.empty()) {
+            if (role(call.call).gives) table(call.call).merge(entries);
+        } else if (role(call.call).takes && !entries.empty()) {
             auto node = entries.extract(entries.begin());
-            node.key() = Books::key(call);
+            node.key() = key(call);
             node.mapped() = {call.bytes, call.handle, false};
             if (!table(call.call).insert(std::move(node)).inserted)
                 violate(call, "returned a resource that is already held");
@@ -73,29 +71,15 @@ public:
         }
     }
 
-    [[nodiscard]] Outstanding outstanding() const noexcept { return books_.outstanding(); }
-    [[nodiscard]] std::size_t reserved_bytes() const noexcept { return books_.sum(Thing::reservation); }
-    [[nodiscard]] std::size_t handle_bytes() const noexcept { return books_.sum(Thing::handle); }
-    [[nodiscard]] std::size_t mapped_bytes() const noexcept { return books_.sum(Thing::mapping); }
-    [[nodiscard]] std::size_t plain_bytes() const noexcept { return books_.sum(Thing::plain); }
-    [[nodiscard]] std::size_t host_bytes() const noexcept { return books_.sum(Thing::host_pages); }
-    [[nodiscard]] std::size_t pinned_bytes() const noexcept { return books_.sum(Thing::pin); }
-    [[nodiscard]] std::string held_text() const { return books_.held_text(); }
-
     /// Misuse, one line each, at most one hundred.
     [[nodiscard]] const std::vector<std::string>& violations() const noexcept { return violations_; }
     /// Number of violations, including those whose text was not kept.
     [[nodiscard]] std::uint64_t violation_count() const noexcept { return violation_count_; }
 
 private:
-    using Thing = Books::Thing;
-
-    Entries& of(Thing thing) noexcept { return books_.of(thing); }
-    Entries& table(Call call) noexcept { return books_.table(call); }
-
     Entries remove(const CallRecord& call) noexcept {
         Entries removed;
-        auto node = table(call.call).extract(Books::key(call));
+        auto node = table(call.call).extract(key(call));
         if (node.empty())
             violate(call, "of a resource that is not held: never acquired, or already released");
         else
@@ -118,7 +102,7 @@ private:
         const auto it = of(Thing::reservation).find(call.address);
         if (it != of(Thing::reservation).end() && it->second.bytes != call.bytes)
             violate(call, "with a size that differs from the reservation's");
-        if (Books::overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "with live mappings");
+        if (overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "with live mappings");
     }
 
     void check_map(const CallRecord& call) noexcept {
@@ -127,8 +111,8 @@ private:
             violate(call, "of a handle that is not held");
         else if (handle->second.bytes != 0 && handle->second.bytes != call.bytes) // 0: imported, of unknown size
             violate(call, "with a size that differs from the handle's");
-        if (Books::overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "over a live mapping");
-        const auto room = Books::overlapping(of(Thing::reservation), call.address, 1);
+        if (overlaps(of(Thing::mapping), call.address, call.bytes)) violate(call, "over a live mapping");
+        const auto room = overlapping(of(Thing::reservation), call.address, 1);
         if (room == of(Thing::reservation).end() ||
             call.bytes > room->second.bytes - static_cast<std::size_t>(call.address - room->first))
             violate(call, "outside a reservation");
@@ -141,7 +125,7 @@ private:
         std::size_t done = 0;
         for (auto it = mappings.find(call.address); done < call.bytes; ++it) {
             if (it == mappings.end() || it->first != call.address + done || it->second.bytes > call.bytes - done) {
-                const bool mapped = Books::overlaps(mappings, call.address, call.bytes);
+                const bool mapped = overlaps(mappings, call.address, call.bytes);
                 return violate(call, mapped ? "of a range that does not consist of whole mappings"
                                             : "of addresses that are not mapped");
             }
@@ -154,9 +138,9 @@ private:
         std::size_t done = 0;
         while (done < call.bytes) {
             const Address at = call.address + done;
-            auto it = Books::overlapping(of(Thing::mapping), at, 1);
+            auto it = overlapping(of(Thing::mapping), at, 1);
             if (it == of(Thing::mapping).end()) {
-                it = Books::overlapping(of(Thing::plain), at, 1);
+                it = overlapping(of(Thing::plain), at, 1);
                 if (it == of(Thing::plain).end()) return violate(call, "where nothing is mapped");
             } else if (!it->second.accessible) {
                 return violate(call, "where no access was allowed");
@@ -166,21 +150,20 @@ private:
     }
 
     void check_unmap_host(const CallRecord& call) noexcept {
-        const auto it = of(Thing::host_pages).find(Books::key(call));
+        const auto it = of(Thing::host_pages).find(key(call));
         if (it == of(Thing::host_pages).end()) return; // reported by `remove`
         if (it->second.bytes != call.bytes) violate(call, "with a size that differs from the mapped range's");
-        if (Books::overlaps(of(Thing::pin), it->first, it->second.bytes)) violate(call, "of pinned pages");
+        if (overlaps(of(Thing::pin), it->first, it->second.bytes)) violate(call, "of pinned pages");
     }
 
     void check_pin(const CallRecord& call) noexcept {
-        if (Books::overlaps(of(Thing::pin), Books::key(call), call.bytes))
-            violate(call, "of pages that are already pinned");
+        if (overlaps(of(Thing::pin), key(call), call.bytes)) violate(call, "of pages that are already pinned");
     }
 
     /// Checks that the host side of a copy lies within one pinned range, or touches none.
     void check_whole_pin(const CallRecord& call) noexcept {
-        const std::uint64_t begin = Books::number(call.host);
-        const auto pin = Books::overlapping(of(Thing::pin), begin, call.bytes);
+        const std::uint64_t begin = number(call.host);
+        const auto pin = overlapping(of(Thing::pin), begin, call.bytes);
         if (pin == of(Thing::pin).end()) return;
         const bool whole = pin->first <= begin && call.bytes <= pin->second.bytes - (begin - pin->first);
         if (!whole) violate(call, "across the boundary of a pinned range");
@@ -200,7 +183,7 @@ private:
     }
 
     void check_open(const CallRecord& call) noexcept {
-        if (of(Thing::file).count(Books::file_key(call.file)) == 0) violate(call, "of a file that is not open");
+        if (of(Thing::file).count(file_key(call.file)) == 0) violate(call, "of a file that is not open");
     }
 
     void violate(const CallRecord& call, const char* what) noexcept {
@@ -213,7 +196,6 @@ private:
         }
     }
 
-    Books books_;
     std::vector<std::string> violations_;
     std::uint64_t violation_count_ = 0;
 };
