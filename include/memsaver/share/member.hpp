@@ -98,6 +98,8 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
     using Kind = ShareMessage::Kind;
+    /// More connections than there are leaders that are killed in a row before they have answered.
+    static constexpr unsigned enough_turns = 20;
     struct Asked { // a call that waits for an answer
         ShareMessage message;
         enum class State : unsigned char { sent, waits, granted, denied } state = State::sent;
@@ -131,7 +133,6 @@ private:
         return std::min<std::chrono::nanoseconds>(answer_within_ / 2, ShareRoom::says_so);
     }
     void lose_leader() noexcept;
-    void note_refusal() noexcept;
     /// Returns what was granted and not used for a while.
     void return_grant(Clock::time_point now) noexcept;
     /// Sends a question, and waits for its answer until the time. False if there is no answer.
@@ -154,8 +155,7 @@ private:
     bool silent_ = false;       // the leader has not answered, and has said nothing since
     bool other_device_ = false; // of the leader
     int cannot_lead_ = 0;       // errno: nobody leads, and this process cannot
-    unsigned turned_away_ = 0;  // connections that one process ended before a welcome, in a row
-    long turned_by_ = -1;
+    unsigned turned_away_ = 0;  // connections that were ended before a welcome, in a row
     bool stop_ = false;
     std::uint64_t next_id_ = 1;
     Vector<Asked*> asked_;

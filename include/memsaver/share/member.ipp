@@ -228,7 +228,10 @@ inline void ShareMemberCore::run() noexcept {
             {
                 const std::lock_guard lock{mutex_};
                 if (stop_) break;
-                if (link_) polled.push_back({link_.get(), POLLIN, 0});
+                if (turned_away_ >= enough_turns) // a process of another version leads: not all the time
+                    sooner(Clock::now() + std::chrono::milliseconds{100});
+                else if (link_)
+                    polled.push_back({link_.get(), POLLIN, 0});
                 if (facts_.granted != 0 || !passed_.empty()) sooner(granted_at_ + grant_lasts);
                 if (giving_id_ != 0) sooner(giving_at_ + says_so());
                 tries = link_ ? 0 : tries + 1;
@@ -299,15 +302,6 @@ inline void ShareMemberCore::lose_leader() noexcept {
     changed_.notify_all();
 }
 
-inline void ShareMemberCore::note_refusal() noexcept {
-    ucred peer{};
-    socklen_t size = sizeof peer;
-    (void)::getsockopt(link_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    if (peer.pid == 0) return;                                    // of another pid namespace: which one is not known
-    turned_away_ = peer.pid == turned_by_ ? turned_away_ + 1 : 1; // one that is killed does not do it again
-    turned_by_ = peer.pid;
-}
-
 inline void ShareMemberCore::return_grant(Clock::time_point now) noexcept {
     if (now < granted_at_ + grant_lasts) return;
     (void)turn_all();
@@ -329,7 +323,7 @@ inline void ShareMemberCore::hear() {
         const ShareReceived got = receive_message(link_.get(), message, descriptor);
         if (got == ShareReceived::nothing) return;
         if (got == ShareReceived::ended) {
-            if (!welcome_) note_refusal();
+            if (!welcome_) turned_away_ += 1;
             return lose_leader();
         }
         silent_ = false;
@@ -503,12 +497,12 @@ inline void ShareMemberCore::tell(Kind kind, std::uint64_t bytes, std::uint64_t 
 
 inline void ShareMemberCore::meet() {
     std::unique_lock lock{mutex_};
-    constexpr unsigned enough = 3;
-    (void)changed_.wait_for(lock, answer_within_, [&] { return welcome_ || other_device_ || turned_away_ >= enough; });
+    (void)changed_.wait_for(lock, answer_within_,
+                            [&] { return welcome_ || other_device_ || turned_away_ >= enough_turns; });
     if (other_device_)
         misuse({"Share: the members that meet in ", folder_.path(),
                 " share another device (ShareOptions::folder is for one device)"});
-    if (turned_away_ >= enough)
+    if (turned_away_ >= enough_turns)
         unavailable({"Share: the members that meet in ", folder_.path(), " use another version of memsaver"});
     if (cannot_lead_ != 0) folder_.refuse("cannot lead in", system_status(cannot_lead_));
 }
