@@ -4,6 +4,7 @@
 #include "support/machines.hpp"
 
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
@@ -519,6 +520,17 @@ TEST_CASE_FIXTURE(OnPlace, "share: members of two devices do not meet in one fol
                    }),
                    "share another device"));
     CHECK(share.members().size() == 1);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: who cleans old files from /tmp passes by a folder as long as it has members") {
+    const detail::ShareFd folder = owned(::open(place.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto may_clean = [&] { return ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0; };
+    {
+        const Share share = place.join({});
+        const Share another = place.join({});
+        CHECK_FALSE(may_clean());
+    }
+    CHECK(may_clean());
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a folder with a long name works") {

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -44,6 +45,7 @@ inline ShareFolder::ShareFolder(const std::string& identity, const std::string& 
     make(path_);
     folder_ = ShareFd::opened([&] { return ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
     if (!folder_) must(path_, system_status(errno));
+    (void)::flock(folder_.get(), LOCK_SH | LOCK_NB); // who cleans /tmp passes by what is locked: systemd-tmpfiles(8)
 }
 
 inline void ShareFolder::refuse(const char* what, const Status& status) const {
