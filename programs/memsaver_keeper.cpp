@@ -126,7 +126,8 @@ int main(int count, char** arguments) {
     (void)::sigaddset(&ends, SIGTERM);
     (void)::sigaddset(&ends, SIGINT);
     (void)::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-    rlimit descriptors{}; // one for each handle of pages
+    (void)std::signal(SIGPIPE, SIG_IGN); // who has started it, and read what it says, may be gone
+    rlimit descriptors{};                // one for each handle of pages
     if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
         descriptors.rlim_cur = descriptors.rlim_max;
         (void)::setrlimit(RLIMIT_NOFILE, &descriptors);

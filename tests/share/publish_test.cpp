@@ -947,6 +947,21 @@ TEST_CASE_FIXTURE(Notified,
     }
 }
 
+TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper lives on when nobody can hear what it says") {
+    Child keeper{[&] {
+        int gone[2];
+        if (::pipe(gone) != 0 || ::dup2(gone[1], STDERR_FILENO) < 0 || ::close(gone[0]) != 0) return 8;
+        (void)::close(gone[1]);
+        (void)::setenv("NOTIFY_SOCKET", "/nowhere", 1); // it says that
+        return become_keeper(place.folder);
+    }};
+    const detail::ShareFolder folder{"", place.folder};
+    CHECK(soon([&] { return !folder.names("keeper").empty(); }));
+    std::this_thread::sleep_for(50ms);
+    keeper.kill(SIGTERM);
+    CHECK(keeper.wait() == 0);
+}
+
 TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper does not wait for a systemd that hears nothing") {
     const detail::ShareFd full = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     REQUIRE(::connect(full.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
