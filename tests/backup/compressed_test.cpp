@@ -200,6 +200,44 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: bytes that are less than a piece are cod
     CHECK(read_bytes(machine.driver, block, 256_KiB) == thin(256_KiB, 1));
 }
 
+TEST_CASE_FIXTURE(OnSaver, "compressed: the smallest chunk that is coded" * on_machines) {
+    if (no_codec_here()) return;
+    const Buffer<unsigned char> block{saver.arena("packed", compressed(HostBackup{.threads = 2})), 4_KiB};
+    write_bytes(machine.driver, block.data(), std::vector<unsigned char>(4_KiB, 0x3C));
+    saver.pause("packed");
+    CHECK(row_of(saver, "packed").backed_up_bytes < 4_KiB);
+    saver.resume("packed");
+    CHECK(all_are(machine.driver, block.data(), 4_KiB, 0x3C));
+}
+
+TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
+    if (no_codec_here()) return;
+    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(8_MiB);
+    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    pause_and_resume(saver, "packed");
+    const std::size_t once = machine.driver.host_bytes();
+    write_bytes(machine.driver, block, thin(8_MiB, 2));
+    saver.prepare("packed");
+    pause_and_resume(saver, "packed");
+    CHECK(machine.driver.host_bytes() == once);
+    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 2));
+}
+
+TEST_CASE_FIXTURE(OnSaver, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
+    if (no_codec_here()) return;
+    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(3_MiB);
+    write_bytes(machine.driver, block, thin(3_MiB, 1));
+    pause_and_resume(saver, "packed"); // the buffers that bytes pass through
+    write_bytes(machine.driver, block, thin(3_MiB, 2));
+    (void)saver.arena("packed").allocate(5_MiB);
+    machine.driver.fail({.call = Call::pin_host, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+    CHECK_NOTHROW(saver.pause("packed"));
+    CHECK(machine.driver.injected(Call::pin_host) != 0);
+    CHECK_NOTHROW(saver.resume("packed"));
+    machine.driver.heal();
+    CHECK(read_bytes(machine.driver, block, 3_MiB) == thin(3_MiB, 2));
+}
+
 TEST_CASE("compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
     if (no_codec_here()) return;
     const Checked machine;

@@ -1,5 +1,6 @@
 // The observable behavior of backups with any policy, and specifics of host memory.
 #include "backup/backup_support.hpp"
+#include "backup/compressed_support.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/sampling.hpp"
 
@@ -278,8 +279,11 @@ TEST_CASE("refresh once keeps its bytes, retained or not" * on_machines) {
 }
 
 TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on_machines) {
-    for (const auto& policy : policies_once([](auto& how) { how.check = true; })) {
-        CAPTURE(std::string{policy.name()});
+    auto policies = policies_once([](auto& how) { how.check = true; });
+    if (no_codec().empty())
+        policies.emplace_back(compressed(HostBackup{.refresh = Refresh::once, .check = true, .threads = 2}));
+    for (const auto& policy : policies) {
+        CAPTURE(policy.describe());
         const Checked machine;
         MemorySaver saver{machine.driver};
         Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};

@@ -167,6 +167,7 @@ TEST_CASE("options at the edge of what is valid work") {
         FileBackup{.directory = "/tmp", .threads = 1, .ring_bytes = 1_MiB},
         FileSource{.threads = 1, .ring_bytes = 1_MiB},
         Verified<HostBackup>{{.threads = 1}},
+        Compressed<HostBackup>{.policy = {.threads = 1}, .piece_bytes = 1_MiB, .pieces = 1024},
     };
     for (const AnyPolicy& policy : policies) {
         CAPTURE(policy.describe());
