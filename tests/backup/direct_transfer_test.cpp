@@ -33,7 +33,7 @@ struct Setup {
         for (const auto& cell : cells) sum += cell->bytes();
         return sum;
     }
-    std::unique_ptr<Transfer> make(PieceObserver* observer = nullptr, CrewOptions crew = {.threads = 2}) const {
+    detail::UniquePtr<Transfer> make(PieceObserver* observer = nullptr, CrewOptions crew = {.threads = 2}) const {
         return direct_transfer(driver, Direction::out, pieces(), std::move(crew), observer, {});
     }
     Faulty driver;

@@ -665,7 +665,7 @@ TEST_CASE_FIXTURE(OnHost, "FileSource: who waits for a restore again gets the sa
     const ModelFiles files;
     const std::string path = files.put("model", pattern(1_MiB, 1));
     const AnyPolicy policy{small_source()};
-    const std::unique_ptr<detail::AnySlot> slot = policy.open(machine.driver);
+    const detail::UniquePtr<detail::AnySlot> slot = policy.open(machine.driver);
     Address memory = 0;
     REQUIRE(machine.driver.allocate_plain(1_MiB, memory).ok());
     const LiveBlock block{memory, 1_MiB, 1};

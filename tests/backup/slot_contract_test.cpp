@@ -40,7 +40,7 @@ struct Kept {
 
     Faulty driver = late_machine();
     PlainBytes memory{driver, bytes};
-    std::unique_ptr<AnySlot> slot;
+    detail::UniquePtr<AnySlot> slot;
 };
 
 /// Runs `body`; an Error counts as a failure.

@@ -53,7 +53,7 @@ struct Setup {
         }
         return cut_into_pieces(std::move(units), ring->buffer_bytes(), [](const Unit&, const Unit&) { return false; });
     }
-    std::unique_ptr<Transfer> make(Direction direction, CrewOptions crew) const {
+    detail::UniquePtr<Transfer> make(Direction direction, CrewOptions crew) const {
         return staged_transfer(driver, direction, pieces(), shelf, ring, std::move(crew), nullptr, {});
     }
     Status move(Direction direction) const {

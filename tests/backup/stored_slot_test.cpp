@@ -44,17 +44,17 @@ struct Place final : BackupStore {
     Status retry() noexcept override { return held; }
     void discard(std::uint64_t location, std::size_t) noexcept override { discarded.push_back(location); }
     void prepare(detail::Vector<Unit>) override {}
-    [[nodiscard]] std::unique_ptr<Transfer> moved() const {
-        auto transfer = std::make_unique<Transfer>(HostDriver{}, detail::Vector<Piece>(1), CrewOptions{},
-                                                   ProgressSink{}, std::make_unique<Done>(status));
+    [[nodiscard]] detail::UniquePtr<Transfer> moved() const {
+        auto transfer = detail::UniquePtr<Transfer>::make(HostDriver{}, detail::Vector<Piece>(1), CrewOptions{},
+                                                   ProgressSink{}, detail::UniquePtr<Done>::make(status));
         transfer->start();
         return transfer;
     }
-    std::unique_ptr<Transfer> out(detail::Vector<Unit> units, const LiveSet&) override {
+    detail::UniquePtr<Transfer> out(detail::Vector<Unit> units, const LiveSet&) override {
         saved = std::move(units);
         return moved();
     }
-    std::unique_ptr<Transfer> in(detail::Vector<Unit> units, const LiveSet&) override {
+    detail::UniquePtr<Transfer> in(detail::Vector<Unit> units, const LiveSet&) override {
         restored = std::move(units);
         return moved();
     }

@@ -10,7 +10,7 @@ struct ChosenPolicy {
     AnyPolicy chosen;
 
     struct Slot {
-        std::unique_ptr<AnySlot> of;
+        detail::UniquePtr<detail::AnySlot> of;
         void prepare(const LiveSet& live) { of->prepare(live); }
         Ticket save(const LiveSet& live) { return of->save(live); }
         Ticket restore(const LiveSet& live) { return of->restore(live); }

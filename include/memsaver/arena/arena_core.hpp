@@ -17,6 +17,7 @@
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/thread_mark.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/attic.hpp"
@@ -322,8 +323,7 @@ public:
     /// Reserves addresses for `bytes`, rounded up to whole steps of `step` bytes (rounded up to whole pages), without
     /// memory. Throws Misuse (a size is 0 or too large, closed), or the error of a failing driver call. `whole`: what
     /// is committed together is one block and can only be released together, as workspaces want it.
-    [[nodiscard]] std::unique_ptr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step,
-                                                                bool whole = false);
+    [[nodiscard]] UniquePtr<ElasticRange> reserve_elastic(std::size_t bytes, std::size_t step, bool whole = false);
 
     // --- their bytes ---
 
@@ -1180,7 +1180,7 @@ private:
     /// Adds mapped pages to active memory. Strong exception guarantee: may throw std::bad_alloc.
     void take_in(const std::vector<Range>& ranges, const Vector<Extent>& extents, bool elastic) {
         const std::lock_guard lock{mutex_};
-        auto fresh = std::make_unique<Memory>(last_serial_);
+        auto fresh = UniquePtr<Memory>::make(last_serial_);
         for (const Range& range : ranges) fresh->blocks.add(range, elastic ? Block::State::live : Block::State::free);
         fresh->extents = extents;
         if (Memory* const memory = newest_active()) return memory->merge(*fresh);
@@ -1257,7 +1257,7 @@ private:
                     continue;
                 }
                 try { // the smaller one into the larger one
-                    if (into.blocks.live_blocks() < from.blocks.live_blocks()) memories_[i].swap(memories_[j]);
+                    if (into.blocks.live_blocks() < from.blocks.live_blocks()) std::swap(memories_[i], memories_[j]);
                     memories_[i]->merge(*memories_[j]);
                     memories_.erase(memories_.begin() + static_cast<std::ptrdiff_t>(j));
                 } catch (const std::bad_alloc&) { // they stay apart
@@ -1664,7 +1664,7 @@ private:
     std::size_t extents_ = 0;       // that exist outside of the attic
     Addresses addresses_;
     std::vector<Range> owned_;
-    Vector<std::unique_ptr<Memory>> memories_;
+    Vector<UniquePtr<Memory>> memories_;
     Vector<Leftover> attic_;
     std::shared_ptr<AnySlot> own_;                     // the tag's slot; null after `close`
     const std::shared_ptr<DeviceScratch> own_scratch_; // for readers without a lock

@@ -6,6 +6,7 @@
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -398,14 +399,14 @@ private:
 
 inline std::shared_ptr<const WorkMark> ArenaCore::next_fence() { return std::make_shared<FenceMark>(frees_); }
 
-inline std::unique_ptr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step, bool whole) {
+inline UniquePtr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step, bool whole) {
     const std::size_t capacity = capacity_.load();
     if (whole && capacity != 0 && bytes > capacity) {
         throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(bytes) + " for a workspace exceed its capacity of " +
                      format_bytes(capacity)};
     }
     ElasticRange::round(tag_, bytes, step, granularity_);
-    return std::make_unique<ElasticRange>(*this, bytes, step, whole);
+    return UniquePtr<ElasticRange>::make(*this, bytes, step, whole);
 }
 
 } // namespace memsaver::inline v0_3::detail

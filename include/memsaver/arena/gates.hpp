@@ -5,6 +5,7 @@
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/owned.hpp"
@@ -56,7 +57,7 @@ public:
             erase_in(gates_, [](const auto& gate) { return gate.expired(); });
             gates_.reserve(2 * gates_.size() + 16);
         }
-        auto made = std::make_unique<GateMark>(driver_, range, block, serial);
+        auto made = UniquePtr<GateMark>::make(driver_, range, block, serial);
         if (!relay_.owns()) check(relay_.open(driver_), "open a stream for gates");
         check(made->event.open(driver_, relay_.get()), "open an event for a gate");
         check(driver_.follow_outside(relay_.get(), made->event.get()),

@@ -7,6 +7,7 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 
@@ -455,8 +456,8 @@ inline void require_keeps_bytes(const AnyPolicy& policy, const char* what, const
 inline std::shared_ptr<ArenaCore>
 make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options,
                 std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment = {}) {
-    auto core = std::make_unique<ArenaCore>(std::move(driver), std::move(tag), std::move(policy), std::move(options),
-                                            std::move(on_segment));
+    auto core = UniquePtr<ArenaCore>::make(std::move(driver), std::move(tag), std::move(policy), std::move(options),
+                                           std::move(on_segment));
     return {core.release(), [](ArenaCore* arena) {
                 if (!arena->forked()) delete arena;
             }};

@@ -8,6 +8,7 @@
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -339,8 +340,8 @@ private:
         if (there < wanted) packed_.grow(*inside_, align_up(wanted - there, page), last_live_);
         return scratch;
     }
-    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                    const std::vector<Range>& first) override;
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                              const std::vector<Range>& first) override;
 
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
     void free_location(const Record& record) {
@@ -814,8 +815,8 @@ inline void CodedStore::CodedWay::work(Transfer& transfer) {
     }
 }
 
-inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                                   const std::vector<Range>& first) {
+inline UniquePtr<Transfer> CodedStore::start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                                             const std::vector<Range>& first) {
     measure();
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring()->settle(error_prefix_); // here: the crew must not wait for the device
@@ -844,8 +845,8 @@ inline std::unique_ptr<Transfer> CodedStore::start(Direction direction, Vector<U
                                          pieces.size(), std::max<std::size_t>(1, crew.threads)});
     // In addition to the movers, the policy's threads allocate host memory. A crew of one stays one.
     if (crew.threads > 1) crew.threads += static_cast<unsigned>(movers);
-    auto way = std::make_unique<CodedWay>(*this, direction, bytes_of(units), scratch, live, movers);
-    auto work = std::make_unique<Transfer>(driver_, std::move(pieces), crew, live.progress, std::move(way));
+    auto way = UniquePtr<CodedWay>::make(*this, direction, bytes_of(units), scratch, live, movers);
+    auto work = UniquePtr<Transfer>::make(driver_, std::move(pieces), crew, live.progress, std::move(way));
     work->start();
     return work;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/discard.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <memory>
@@ -45,7 +46,7 @@ MEMSAVER_INLINE Ticket FillSlot::fill(const std::vector<Range>& ranges) const {
     if (bytes == 0 || !byte_) return {};
     auto& [driver, stream] = *lane_;
     if (!stream.owns()) check(stream.open(driver), "open a stream");
-    auto mark = std::make_unique<Mark>(driver);
+    auto mark = UniquePtr<Mark>::make(driver);
     check(mark->event.open(driver, stream.get()), "open an event");
     Status status;
     for (const Range& range : ranges) {

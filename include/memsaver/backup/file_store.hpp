@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -113,8 +114,8 @@ private:
                          {error_prefix_, in_bytes(bytes), " in ", directory_}, bytes);
         }
     }
-    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                    const std::vector<Range>& first) override {
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                              const std::vector<Range>& first) override {
         if (direction == Direction::out) take_room(units);
         for (const Unit& unit : units) { // the save computes new checksums
             if (direction == Direction::out) forget_half_changed(unit.location, unit.bytes);

@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -186,8 +187,8 @@ private:
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return mapping_of(a.location) != mapping_of(b.location);
     }
-    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                    const std::vector<Range>& first) override {
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                              const std::vector<Range>& first) override {
         if (!pinned_) return through_ring(direction, std::move(units), live, first);
         auto work =
             direct_transfer(driver_, direction, reached(std::move(units), first), options_.crew,

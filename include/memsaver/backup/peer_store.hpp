@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/owned.hpp"
 
@@ -157,8 +158,8 @@ private:
     [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
         return pages_of(a.location) != pages_of(b.location);
     }
-    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                    const std::vector<Range>& first) override {
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                              const std::vector<Range>& first) override {
         Vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
         for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
         auto work = direct_transfer(driver_, direction, std::move(pieces), options_.crew, nullptr, live.progress,

@@ -4,6 +4,7 @@
 
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/closable.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/heap/live_block.hpp"
 
@@ -212,7 +213,9 @@ public:
     }
 
     [[nodiscard]] std::string_view name() const noexcept { return policy_->name(); }
-    [[nodiscard]] std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const { return policy_->open(driver); }
+    [[nodiscard]] detail::UniquePtr<detail::AnySlot> open(const AnyDriver& driver) const {
+        return policy_->open(driver);
+    }
     /// Returns false if a pause loses the bytes. Nothing is saved then, so there is nothing to prepare or invalidate.
     [[nodiscard]] bool keeps_bytes() const noexcept { return policy_->keeps_bytes(); }
     /// Returns the options as readable text, such as "threads 8, ring 64.00 MiB". Empty if the policy does not provide
@@ -227,7 +230,7 @@ private:
         Base& operator=(const Base&) = delete;
         virtual ~Base() = default;
         [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-        [[nodiscard]] virtual std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const = 0;
+        [[nodiscard]] virtual detail::UniquePtr<detail::AnySlot> open(const AnyDriver& driver) const = 0;
         [[nodiscard]] virtual bool keeps_bytes() const noexcept = 0;
         [[nodiscard]] virtual std::string describe() const = 0;
         [[nodiscard]] virtual bool equals(const Base& other) const = 0;
@@ -312,9 +315,9 @@ private:
     struct Holder final : Base {
         explicit Holder(P value) : policy{std::move(value)} {}
         [[nodiscard]] std::string_view name() const noexcept override { return policy.name(); }
-        [[nodiscard]] std::unique_ptr<detail::AnySlot> open(const AnyDriver& driver) const override {
+        [[nodiscard]] detail::UniquePtr<detail::AnySlot> open(const AnyDriver& driver) const override {
             const auto open_slot = [&] { return policy.open(driver); };
-            return std::make_unique<SlotHolder<decltype(open_slot())>>(open_slot);
+            return detail::UniquePtr<SlotHolder<decltype(open_slot())>>::make(open_slot);
         }
         [[nodiscard]] bool keeps_bytes() const noexcept override {
             if constexpr (requires { policy.keeps_bytes(); }) return policy.keeps_bytes();

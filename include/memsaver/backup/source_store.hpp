@@ -5,6 +5,7 @@
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -114,7 +115,7 @@ public:
     /// changed. If reading fails, some bytes may be new, and none of them has a home.
     void load(const Unit& unit, const FileRange& from, const LiveSet& live) {
         about(live);
-        auto reader = std::make_unique<SourceReader>(driver_, error_prefix_);
+        auto reader = UniquePtr<SourceReader>::make(driver_, error_prefix_);
         const std::shared_ptr<const SourceFile> file = file_now(from.path, *reader);
         if (from.offset > file->facts.bytes || from.bytes > file->facts.bytes - from.offset) {
             misuse({from.path, " has ", in_bytes(file->facts.bytes), "; ", in_bytes(from.bytes), " at offset ",
@@ -170,8 +171,8 @@ private:
     };
     using Parts = std::map<std::uint64_t, Part>; // by name, without overlap
 
-    std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                    const std::vector<Range>&) override {
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                              const std::vector<Range>&) override {
         if (direction == Direction::out) {
             look_at_files(live);
             Vector<Unit> kept = take(units);
@@ -182,12 +183,12 @@ private:
             }
             return inside_->out(std::move(kept), live);
         }
-        std::unique_ptr<SourceReader> reader;
+        UniquePtr<SourceReader> reader;
         for (const Unit& unit : units) {
             for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;
                  ++part) {
                 if (part->second.file == nullptr) continue;
-                if (!reader) reader = std::make_unique<SourceReader>(driver_, error_prefix_);
+                if (!reader) reader = UniquePtr<SourceReader>::make(driver_, error_prefix_);
                 reader->open(part->second.file);
             }
         }
@@ -195,7 +196,7 @@ private:
         return reader ? read(std::move(units), std::move(reader), live) : inside_->in(std::move(units), live);
     }
     /// Starts a transfer of bytes in files and of kept ones. The files are open in `reader`.
-    std::unique_ptr<Transfer> read(Vector<Unit> units, std::unique_ptr<SourceReader> reader, const LiveSet& live) {
+    UniquePtr<Transfer> read(Vector<Unit> units, UniquePtr<SourceReader> reader, const LiveSet& live) {
         Vector<Piece> pieces;
         for (Vector<Unit>& group : in_wanted_order(std::move(units), live.first, true)) {
             Vector<Unit> kept;

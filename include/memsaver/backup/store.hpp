@@ -6,6 +6,7 @@
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/transfer.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -212,8 +213,8 @@ public:
     /// Allocates ahead of time what saving these units would need. May throw.
     virtual void prepare(Vector<Unit> units) = 0;
     /// Start a transfer out of the device or into it.
-    virtual std::unique_ptr<Transfer> out(Vector<Unit> units, const LiveSet& live) = 0;
-    virtual std::unique_ptr<Transfer> in(Vector<Unit> units, const LiveSet& live) = 0;
+    virtual UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) = 0;
+    virtual UniquePtr<Transfer> in(Vector<Unit> units, const LiveSet& live) = 0;
     /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
     virtual void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) = 0;
     /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
@@ -256,11 +257,11 @@ public:
 /// it knows where bytes are.
 class KeptStore : public BackupStore {
 public:
-    std::unique_ptr<Transfer> out(Vector<Unit> units, const LiveSet& live) override {
+    UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) override {
         about(live);
         return start(Direction::out, std::move(units), live, {});
     }
-    std::unique_ptr<Transfer> in(Vector<Unit> units, const LiveSet& live) override {
+    UniquePtr<Transfer> in(Vector<Unit> units, const LiveSet& live) override {
         about(live);
         return start(Direction::in, std::move(units), live, live.first);
     }
@@ -291,8 +292,8 @@ protected:
           share_{std::move(driver), options_.ring_bytes, options_.crew.threads, largest_buffer}, reading_{reading} {}
 
     /// Starts a transfer. `first`: the ranges whose bytes are needed first.
-    virtual std::unique_ptr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                            const std::vector<Range>& first) = 0;
+    virtual UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
+                                      const std::vector<Range>& first) = 0;
     /// Returns whether two neighbors must not be in one piece.
     [[nodiscard]] virtual bool apart(const Unit&, const Unit&) const { return false; }
 
@@ -301,8 +302,8 @@ protected:
                                    !options_.observer, [&](const Unit& a, const Unit& b) { return apart(a, b); });
     }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
-    std::unique_ptr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                           const std::vector<Range>& first) {
+    UniquePtr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,
+                                     const std::vector<Range>& first) {
         auto work = staged_transfer(driver_, direction, cut(std::move(units), share_.buffer_bytes(), first), *this,
                                     share_.ring(), options_.crew, options_.observer.get(), live.progress, error_prefix_,
                                     live.before_write);

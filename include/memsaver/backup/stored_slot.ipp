@@ -6,6 +6,7 @@
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <cstddef>
@@ -63,7 +64,7 @@ MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
-    auto under_way = std::make_unique<UnderWay>(index_);
+    auto under_way = UniquePtr<UnderWay>::make(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     index_->place(blocks, live);
     Vector<Unit> units;
@@ -93,7 +94,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
-    auto under_way = std::make_unique<UnderWay>(index_);
+    auto under_way = UniquePtr<UnderWay>::make(index_);
     const std::vector<LiveBlock> blocks = sorted(live);
     Vector<Unit> units;
     units.reserve(blocks.size());

@@ -4,6 +4,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/status.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -84,8 +85,8 @@ public:
     };
 
     Ticket() = default;
-    /// `bytes`: how many bytes the work moves or fills, for the report.
-    Ticket(std::unique_ptr<Work> work, std::size_t bytes) noexcept : work_{std::move(work)}, bytes_{bytes} {}
+    /// `work`: also from a std::unique_ptr. `bytes`: how many bytes it moves or fills, for the report.
+    Ticket(detail::UniquePtr<Work> work, std::size_t bytes) noexcept : work_{std::move(work)}, bytes_{bytes} {}
 
     Ticket(Ticket&& other) noexcept : work_{std::move(other.work_)}, bytes_{std::exchange(other.bytes_, 0)} {}
     Ticket& operator=(Ticket&& other) noexcept;
@@ -111,7 +112,7 @@ public:
 private:
     void wait_quietly() noexcept;
 
-    std::unique_ptr<Work> work_;
+    detail::UniquePtr<Work> work_;
     std::size_t bytes_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/ring.hpp"
@@ -64,7 +65,7 @@ public:
 
     /// `shown`: bytes count as arrived once the way has said so, even if an event marks the end of their copies.
     Transfer(AnyDriver driver, Vector<Piece> pieces, const CrewOptions& crew, const ProgressSink& progress,
-             std::unique_ptr<Way> way, bool shown = false)
+             UniquePtr<Way> way, bool shown = false)
         : driver_{std::move(driver)}, way_{std::move(way)}, pieces_{std::move(pieces)}, moved_(pieces_.size()),
           progress_{progress, bytes_of(pieces_)}, wanted_{shown ? here : on_stream}, crew_{crew} {}
     ~Transfer() override {
@@ -130,9 +131,9 @@ public:
         /// Called whenever it is waited for and all bytes have arrived.
         virtual void arrived() {}
 
-        std::unique_ptr<Companion> next;
+        UniquePtr<Companion> next;
     };
-    void accompany(std::unique_ptr<Companion> companion) noexcept {
+    void accompany(UniquePtr<Companion> companion) noexcept {
         companion->next = std::move(companion_);
         companion_ = std::move(companion);
     }
@@ -220,9 +221,9 @@ private:
         }
     }
 
-    std::unique_ptr<Companion> companion_; // first: destroyed last
+    UniquePtr<Companion> companion_; // first: destroyed last
     AnyDriver driver_;
-    std::unique_ptr<Way> way_;
+    UniquePtr<Way> way_;
     Vector<Piece> pieces_;
     Vector<Moved> moved_; // of each piece
     Progress progress_;
@@ -386,14 +387,14 @@ private:
 ///
 /// `kernel_copies`: when copies use a kernel. `store`: learns of host pages that cannot be pinned, may be null.
 /// `to_peer`: see CopyLane.
-inline std::unique_ptr<Transfer> direct_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
-                                                 const CrewOptions& crew, PieceObserver* observer,
-                                                 const ProgressSink& progress, ByteStore* store = nullptr,
-                                                 const std::function<Status(Range)>& before_write = {},
-                                                 const KernelCopyOptions& kernel_copies = {}, bool to_peer = false) {
+inline UniquePtr<Transfer> direct_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
+                                           const CrewOptions& crew, PieceObserver* observer,
+                                           const ProgressSink& progress, ByteStore* store = nullptr,
+                                           const std::function<Status(Range)>& before_write = {},
+                                           const KernelCopyOptions& kernel_copies = {}, bool to_peer = false) {
     const bool shown = observer != nullptr && direction == Direction::out;
-    auto way = std::make_unique<DirectWay>(driver, direction, to_peer, observer, store, before_write, kernel_copies);
-    return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way), shown);
+    auto way = UniquePtr<DirectWay>::make(driver, direction, to_peer, observer, store, before_write, kernel_copies);
+    return UniquePtr<Transfer>::make(driver, std::move(pieces), crew, progress, std::move(way), shown);
 }
 
 /// Returns the most bytes that one of these pieces needs in a buffer, in steps, so that a slightly larger one fits too.
@@ -550,14 +551,14 @@ private:
 
 /// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
 /// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
-inline std::unique_ptr<Transfer> staged_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
-                                                 const ByteStore& store, std::shared_ptr<Ring> ring,
-                                                 const CrewOptions& crew, PieceObserver* observer,
-                                                 const ProgressSink& progress, const std::string& whose = {},
-                                                 const std::function<Status(Range)>& before_write = {}) {
-    auto way = std::make_unique<StagedWay>(driver, direction, most_bytes(pieces, store.alignment()), store,
-                                           std::move(ring), observer, whose, before_write);
-    return std::make_unique<Transfer>(driver, std::move(pieces), crew, progress, std::move(way));
+inline UniquePtr<Transfer> staged_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
+                                           const ByteStore& store, std::shared_ptr<Ring> ring, const CrewOptions& crew,
+                                           PieceObserver* observer, const ProgressSink& progress,
+                                           const std::string& whose = {},
+                                           const std::function<Status(Range)>& before_write = {}) {
+    auto way = UniquePtr<StagedWay>::make(driver, direction, most_bytes(pieces, store.alignment()), store,
+                                          std::move(ring), observer, whose, before_write);
+    return UniquePtr<Transfer>::make(driver, std::move(pieces), crew, progress, std::move(way));
 }
 
 } // namespace memsaver::inline v0_3::detail

@@ -20,6 +20,7 @@
 #include "memsaver/core/text.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/time_limit.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/version.hpp"
 

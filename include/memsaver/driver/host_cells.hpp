@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/attic.hpp"
@@ -115,7 +116,7 @@ private:
         AnyDriver driver;
         std::size_t buffer_bytes = 0;
         std::weak_ptr<Ring> ring{};
-        std::unique_ptr<SharedRing> next{};
+        UniquePtr<SharedRing> next{};
     };
 
     void give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept;
@@ -123,10 +124,10 @@ private:
     std::atomic<std::size_t> taken_{0}; // read without the lock, under which the system is asked
     mutable std::mutex mutex_;          // guards the next two
     std::size_t promised_ = 0;
-    std::unique_ptr<SharedRing> first_ring_;
+    UniquePtr<SharedRing> first_ring_;
     std::shared_ptr<HostCellsPool> pool_; ///< keeps rings and slabs that could not be freed
     std::mutex slabs_mutex_;              // guards the next
-    std::unique_ptr<Slab> first_slab_;    ///< the newest
+    UniquePtr<Slab> first_slab_;          ///< the newest
 };
 
 /// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
@@ -384,7 +385,7 @@ struct HostBudget::Slab {
     bool pinned;
     std::size_t free;                                       // bytes
     std::array<char, HostPart::shared_below / page> used{}; // of each page
-    std::unique_ptr<Slab> next;
+    UniquePtr<Slab> next;
 };
 
 inline HostBudget::HostBudget() : pool_{std::make_shared<HostCellsPool>()} {}
@@ -416,9 +417,9 @@ inline HostBudget::Promise HostBudget::take(const std::shared_ptr<HostBudget>& b
 }
 
 inline void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size_t bytes) noexcept {
-    std::unique_ptr<Slab> unused; // freed without the lock
+    UniquePtr<Slab> unused; // freed without the lock
     const std::lock_guard lock{slabs_mutex_};
-    std::unique_ptr<Slab>* slab = &first_slab_;
+    UniquePtr<Slab>* slab = &first_slab_;
     while ((*slab)->cells.get() != cells) slab = &(*slab)->next;
     std::memset(&(*slab)->used[(address - cells->address()) / Slab::page], 0, bytes / Slab::page);
     (*slab)->free += bytes;
@@ -453,7 +454,7 @@ inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const 
         cells = part.cells.get();
         part.address = cells->address();
         if (!shares) return part;
-        auto slab = std::make_unique<Slab>(std::move(part.cells), pinned);
+        auto slab = UniquePtr<Slab>::make(std::move(part.cells), pinned);
         (void)slab->take(bytes);
         slab->next = std::move(budget->first_slab_);
         budget->first_slab_ = std::move(slab);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ private:
 
         std::array<PinnedBuffer, 2> pair;
         bool lent = false; // guarded by mutex_, as the next
-        std::unique_ptr<Slot> next;
+        UniquePtr<Slot> next;
     };
 
 public:
@@ -70,7 +71,7 @@ public:
             return found;
         }
         if (place == nullptr) {
-            budget->first_ring_ = std::unique_ptr<HostBudget::SharedRing>{
+            budget->first_ring_ = UniquePtr<HostBudget::SharedRing>{
                 new HostBudget::SharedRing{driver, shape.buffer_bytes, {}, std::move(budget->first_ring_)}};
             place = budget->first_ring_.get();
         }
@@ -151,7 +152,7 @@ private:
     void widen(std::size_t pairs) {
         const std::lock_guard lock{mutex_};
         for (; pairs_ < pairs; ++pairs_) {
-            auto slot = std::make_unique<Slot>();
+            auto slot = UniquePtr<Slot>::make();
             slot->next = std::move(first_);
             first_ = std::move(slot);
         }
@@ -212,7 +213,7 @@ private:
     std::size_t buffer_bytes_;
     mutable std::mutex mutex_; // guards the list, not the buffers
     std::condition_variable came_back_;
-    std::unique_ptr<Slot> first_;
+    UniquePtr<Slot> first_;
     std::size_t pairs_ = 0;
 };
 

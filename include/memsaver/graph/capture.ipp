@@ -5,6 +5,7 @@
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/graph/capture.hpp"
 #include "memsaver/saver/open_captures.hpp"
@@ -110,7 +111,7 @@ MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, 
         require_enumerator("CaptureOptions::mode", options.mode, 3);
         const AnyDriver driver = options.device ? *options.device : saver.driver();
         Arena arena = saver.arena(WantedTag{tag.view(), options.policy, driver, {}, HostBackup{}});
-        auto graph = std::make_unique<CapturedGraph>(std::move(arena), driver, options.mode);
+        auto graph = UniquePtr<CapturedGraph>::make(std::move(arena), driver, options.mode);
         graph->update(stream, body);
         return Graph{std::move(graph)};
     });

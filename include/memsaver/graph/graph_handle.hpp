@@ -4,6 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 
 #include <memory>
 #include <string>
@@ -40,7 +41,7 @@ public:
 class Graph {
 public:
     Graph() = default;
-    explicit Graph(std::unique_ptr<detail::GraphBase> graph) noexcept : graph_{std::move(graph)} {}
+    explicit Graph(detail::UniquePtr<detail::GraphBase> graph) noexcept : graph_{std::move(graph)} {}
 
     /// Launches the graph on `stream`. Does not wait. Throws Misuse, naming the tag, if any of the tag's memory is
     /// paused, being paused, or released by `close()`; or the exception for a failed driver call. Does not check the
@@ -68,7 +69,7 @@ public:
 private:
     [[nodiscard]] detail::GraphBase& base() const;
 
-    std::unique_ptr<detail::GraphBase> graph_;
+    detail::UniquePtr<detail::GraphBase> graph_;
 };
 
 } // namespace memsaver::inline v0_3

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 
 #include <cstddef>
@@ -106,7 +107,7 @@ private:
     struct State;
     [[nodiscard]] State& state() const;
 
-    std::unique_ptr<State> state_;
+    detail::UniquePtr<State> state_;
 };
 
 } // namespace memsaver::inline v0_3

@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"
 
@@ -137,7 +138,7 @@ struct WorkspacePool::State {
             return true;
         }
         places.reserve(places.size() + 1);
-        auto own = std::make_unique<detail::WorkspacePlace>(arena, wanted.group, wanted.cap);
+        auto own = detail::UniquePtr<detail::WorkspacePlace>::make(arena, wanted.group, wanted.cap);
         own->grow(bytes);
         wanted.place = own.get();
         places.push_back(std::move(own));
@@ -166,7 +167,7 @@ struct WorkspacePool::State {
         }
         if (!from.saver().holds(from.base(), memory.get(), bytes))
             fail("the range is not in live blocks of tag \"" + from.tag() + '"');
-        auto lent = std::make_unique<detail::WorkspacePlace>(from, std::string{group}, std::move(memory), bytes);
+        auto lent = detail::UniquePtr<detail::WorkspacePlace>::make(from, std::string{group}, std::move(memory), bytes);
         const std::lock_guard lock{mutex};
         places.push_back(std::move(lent));
     }
@@ -189,7 +190,7 @@ struct WorkspacePool::State {
     Arena arena;
     WorkspacePoolOptions options;
     mutable std::mutex mutex; // guards the members below; held while growing, which waits for the tag's operation
-    detail::Vector<std::unique_ptr<detail::WorkspacePlace>> places;
+    detail::Vector<detail::UniquePtr<detail::WorkspacePlace>> places;
     Names names;
     WorkspaceStats counts;
 };
@@ -201,7 +202,7 @@ MEMSAVER_INLINE WorkspacePool::~WorkspacePool() = default;
 MEMSAVER_INLINE const Arena& WorkspacePool::arena() const { return state().arena; }
 
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
-    : state_{detail::translated([&] { return std::make_unique<State>(std::move(arena), options); })} {
+    : state_{detail::translated([&] { return detail::UniquePtr<State>::make(std::move(arena), options); })} {
     (void)state_->arena.base();
     if (options.cap == 0) detail::misuse({"WorkspacePool: the cap must not be 0"});
 }

@@ -1,6 +1,7 @@
 // Definitions of host_driver.hpp.
 #pragma once
 
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/host/host_machine.hpp"
 #include "memsaver/host/shared_pages.hpp"
@@ -18,9 +19,9 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-MEMSAVER_INLINE std::unique_ptr<HostPageSource> shared_pages(const std::string& name, std::size_t capacity,
-                                                             std::size_t granularity) {
-    return std::make_unique<SharedPages>(name, capacity, granularity);
+MEMSAVER_INLINE UniquePtr<HostPageSource> shared_pages(const std::string& name, std::size_t capacity,
+                                                       std::size_t granularity) {
+    return UniquePtr<SharedPages>::make(name, capacity, granularity);
 }
 
 } // namespace detail

@@ -3,6 +3,7 @@
 
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/time_limit.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/device.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -310,7 +311,7 @@ public:
         return finish_capture(ref, [&](auto& recorded) { out = add_graph(recorded); });
     }
     Status update_graph(StreamRef ref, GraphRef& graph) noexcept override {
-        std::unique_ptr<HostGraph> old; // destroyed after the lock is released
+        UniquePtr<HostGraph> old; // destroyed after the lock is released
         return finish_capture(ref, [&](auto& recorded) {
             const auto known = place_of(graphs_, graph.native);
             if (known == graphs_.end()) (void)stranger("update of a graph that does not exist");
@@ -337,7 +338,7 @@ public:
         });
     }
     Status close_graph(GraphRef ref) noexcept override {
-        std::unique_ptr<HostGraph> graph; // destroyed after the lock is released
+        UniquePtr<HostGraph> graph; // destroyed after the lock is released
         return engine_.guarded([&](auto&) {
             graph = take_graph(ref);
             return graph != nullptr ? HostStatus::ok : stranger("close of a graph that does not exist");
@@ -415,13 +416,13 @@ private:
 
     /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
     GraphRef add_graph(Vector<HostWork>& recorded) {
-        HostGraph& graph = *graphs_.emplace_back(std::make_unique<HostGraph>());
+        HostGraph& graph = *graphs_.emplace_back(UniquePtr<HostGraph>::make());
         graph.calls.swap(recorded);
         return {&graph};
     }
     /// Removes and returns a graph; null if it does not exist.
-    std::unique_ptr<HostGraph> take_graph(GraphRef graph) noexcept {
-        std::unique_ptr<HostGraph> taken;
+    UniquePtr<HostGraph> take_graph(GraphRef graph) noexcept {
+        UniquePtr<HostGraph> taken;
         if (const auto found = place_of(graphs_, graph.native); found != graphs_.end()) {
             taken = std::move(*found);
             graphs_.erase(found);
@@ -486,7 +487,7 @@ private:
     Neighbours neighbours_;
     HostEngine engine_;
     Vector<std::shared_ptr<HostEvent>> events_;
-    Vector<std::unique_ptr<HostGraph>> graphs_;
+    Vector<UniquePtr<HostGraph>> graphs_;
     HostCaptures captures_;
     StreamRef lanes_[2];
     std::atomic<bool> kernel_loaded_{false};

@@ -4,6 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/fault_names.hpp"
@@ -150,7 +151,7 @@ public:
         if (const auto pages = options.machine.pages(); pages != nullptr)
             source_ = pages(options.machine.text(), capacity, granularity_);
         else
-            source_ = std::make_unique<HostPageFile>(capacity);
+            source_ = UniquePtr<HostPageFile>::make(capacity);
     }
     ~HostMemory() {
         for (const auto& [address, mapping] : mappings_.table())
@@ -462,7 +463,7 @@ private:
     bool poison_;
     bool tell_faults_;
     HostViolations& violations_;
-    std::unique_ptr<HostPageSource> source_;
+    UniquePtr<HostPageSource> source_;
     Reservations reservations_;
     PagesTable pages_; // including released handles that are still mapped
     HostMappings mappings_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 class HostPageSource;
-std::unique_ptr<HostPageSource> shared_pages(const std::string& name, std::size_t capacity, std::size_t granularity);
+UniquePtr<HostPageSource> shared_pages(const std::string& name, std::size_t capacity, std::size_t granularity);
 } // namespace detail
 
 /// The name of a machine that several processes share; empty: a machine of this process alone. Converts from text. Only
@@ -34,7 +35,7 @@ public:
 
 private:
     std::string text_;
-    std::unique_ptr<detail::HostPageSource> (*pages_)(const std::string&, std::size_t, std::size_t) = nullptr;
+    detail::UniquePtr<detail::HostPageSource> (*pages_)(const std::string&, std::size_t, std::size_t) = nullptr;
 };
 
 /// How a HostDriver behaves. By default it is fast and as strict as a GPU; tests can make it stricter.

@@ -8,6 +8,7 @@
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/saver/evictions.hpp"
 #include "memsaver/saver/residents.hpp"
@@ -45,8 +46,7 @@ public:
     ~Residency() { tell_unneeded(); }
 
     /// Returns a use of these tags, all resident. Throws as MemorySaver::use does.
-    [[nodiscard]] std::unique_ptr<UseRecord> use(const Tags& tags, const ResidentList& residents,
-                                                 const UseOptions& options) {
+    [[nodiscard]] UniquePtr<UseRecord> use(const Tags& tags, const ResidentList& residents, const UseOptions& options) {
         if (state_.captures_.here()) {
             misuse(
                 {"use of ", quoted_tags(tags),

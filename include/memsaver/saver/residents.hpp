@@ -7,6 +7,7 @@
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/thread_mark.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/vector.hpp"
 
@@ -172,9 +173,9 @@ public:
 
     /// Returns a use if all tags are resident (or also arriving, if not `await_bytes`) and nothing must be waited for;
     /// otherwise null. Inside a `capture` of this thread the queue is ignored.
-    [[nodiscard]] std::unique_ptr<UseRecord> try_use(const ResidentList& tags, bool await_bytes, bool capture) {
+    [[nodiscard]] UniquePtr<UseRecord> try_use(const ResidentList& tags, bool await_bytes, bool capture) {
         link_uses();
-        std::unique_ptr<UseRecord> use{new UseRecord{tags}};
+        UniquePtr<UseRecord> use{new UseRecord{tags}};
         const std::lock_guard lock{mutex_};
         require_open(tags);
         if (!all_resident(tags, await_bytes)) return nullptr;
@@ -183,7 +184,7 @@ public:
         return grant(std::move(use));
     }
     /// Ends a use. Null is a no-op.
-    void end(std::unique_ptr<UseRecord> use) noexcept {
+    void end(UniquePtr<UseRecord> use) noexcept {
         if (use == nullptr) return;
         const auto now = Resident::Clock::now();
         const std::lock_guard lock{mutex_};
@@ -260,8 +261,8 @@ public:
         /// and returns null: then `stop_moving` or `settle` must follow. Throws NotIdle after either deadline; while
         /// other threads are pausing one of the tags, only `rest` applies. Throws Misuse if a tag was dropped or the
         /// saver closed.
-        [[nodiscard]] std::unique_ptr<UseRecord> await(const Deadline& room, const Deadline& rest) {
-            std::unique_ptr<UseRecord> use{new UseRecord{tags_}};
+        [[nodiscard]] UniquePtr<UseRecord> await(const Deadline& room, const Deadline& rest) {
+            UniquePtr<UseRecord> use{new UseRecord{tags_}};
             std::unique_lock lock{residents_.mutex_};
             for (;;) {
                 residents_.require_open(tags_);
@@ -297,7 +298,7 @@ public:
             seen_ += 1; // not counting the change made here
         }
         /// Ends a move that resumed everything. Returns the use, or null if a tag was paused again.
-        [[nodiscard]] std::unique_ptr<UseRecord> settle() {
+        [[nodiscard]] UniquePtr<UseRecord> settle() {
             const std::lock_guard lock{residents_.mutex_};
             end_move();
             residents_.require_open(tags_);
@@ -350,8 +351,8 @@ public:
         bool blocked_ = false;
         bool aside_ = false;
         std::uint64_t seen_ = 0;
-        std::unique_ptr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
-                                           // once the tags are resident
+        UniquePtr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
+                                     // once the tags are resident
     };
 
     // --- claims and evictions ---
@@ -572,7 +573,7 @@ private:
         }
     }
     /// Begins the use. Needs no host memory: its tags may have been moved for it.
-    [[nodiscard]] std::unique_ptr<UseRecord> grant(std::unique_ptr<UseRecord> use) noexcept {
+    [[nodiscard]] UniquePtr<UseRecord> grant(UniquePtr<UseRecord> use) noexcept {
         const auto now = Resident::Clock::now();
         for (UseRecord::Of& of : use->of_) {
             Resident& tag = *of.resident;

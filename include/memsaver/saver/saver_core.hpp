@@ -6,6 +6,7 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
@@ -122,7 +123,7 @@ public:
     Use use(const Tags& tags, const UseOptions& options);
     void until(UseRecord& use, StreamRef stream);
     void until(UseRecord& use, EventRef event);
-    void end(std::unique_ptr<UseRecord> use) noexcept;
+    void end(UniquePtr<UseRecord> use) noexcept;
     /// This thread holds the use from now on.
     void take_over(UseRecord& use) noexcept;
     Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
@@ -178,7 +179,7 @@ private:
     [[noreturn, gnu::cold]] static void rethrow_about(const ArenaCore& arena);
     [[noreturn, gnu::cold]] void rethrow_about(const Tags& tags) const;
 
-    std::unique_ptr<SaverState> state_;
+    UniquePtr<SaverState> state_;
 };
 
 /// Returns the core of a MemorySaver; throws Misuse if the saver was moved from. For code that builds on savers.

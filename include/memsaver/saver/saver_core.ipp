@@ -3,6 +3,7 @@
 
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
@@ -639,7 +640,7 @@ MEMSAVER_INLINE void SaverCore::take_over(UseRecord& use) noexcept {
     if (!forked()) state_->tags_.residents().take_over(use);
 }
 
-MEMSAVER_INLINE void SaverCore::end(std::unique_ptr<UseRecord> use) noexcept {
+MEMSAVER_INLINE void SaverCore::end(UniquePtr<UseRecord> use) noexcept {
     if (forked()) return (void)use.release(); // it belongs to the parent
     state_->tags_.residents().end(std::move(use));
 }

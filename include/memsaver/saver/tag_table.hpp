@@ -7,6 +7,7 @@
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/saver/directory.hpp"
@@ -78,8 +79,7 @@ public:
         Tag* tag = tag_named(wanted.tag);
         if (tag == nullptr) {
             const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy;
-            auto fresh =
-                std::make_unique<Tag>(Tag{std::string{wanted.tag}, policy, said, std::make_shared<Resident>()});
+            auto fresh = UniquePtr<Tag>::make(Tag{std::string{wanted.tag}, policy, said, std::make_shared<Resident>()});
             tag = fresh.get();
             tags_.insert(tags_.begin() + static_cast<std::ptrdiff_t>(place_of(wanted.tag)), std::move(fresh));
         }
@@ -505,8 +505,8 @@ private:
     bool closed_ = false;
     std::atomic<int> unended_{0}; ///< members that `retry_ends` tries again
     std::atomic<bool> several_devices_{false};
-    Vector<std::unique_ptr<Tag>> tags_; // by name
-    Members members_;                   // all, in the order in which they were made
+    Vector<UniquePtr<Tag>> tags_; // by name
+    Members members_;             // all, in the order in which they were made
     std::uint64_t last_serial_ = 0;
     std::condition_variable made_;    // a tag has no maker any more
     std::shared_ptr<Member> outside_; // made by the first call of `outside`

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/saver/use_options.hpp"
 
 #include <cstddef>
@@ -51,10 +52,10 @@ public:
 
 private:
     friend class detail::SaverCore;
-    Use(std::shared_ptr<detail::SaverCore> saver, std::unique_ptr<detail::UseRecord> record) noexcept;
+    Use(std::shared_ptr<detail::SaverCore> saver, detail::UniquePtr<detail::UseRecord> record) noexcept;
 
     std::shared_ptr<detail::SaverCore> saver_; // declared first, so that it is destroyed last
-    std::unique_ptr<detail::UseRecord> record_;
+    detail::UniquePtr<detail::UseRecord> record_;
 };
 
 } // namespace memsaver::inline v0_3

@@ -1,6 +1,7 @@
 // Definitions of use.hpp.
 #pragma once
 
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/saver/residents.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"
@@ -12,7 +13,7 @@ namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Use::Use() noexcept = default;
 
-MEMSAVER_INLINE Use::Use(std::shared_ptr<detail::SaverCore> saver, std::unique_ptr<detail::UseRecord> record) noexcept
+MEMSAVER_INLINE Use::Use(std::shared_ptr<detail::SaverCore> saver, detail::UniquePtr<detail::UseRecord> record) noexcept
     : saver_{std::move(saver)}, record_{std::move(record)} {}
 
 MEMSAVER_INLINE Use::Use(Use&& other) noexcept : saver_{std::move(other.saver_)}, record_{std::move(other.record_)} {

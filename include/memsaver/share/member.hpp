@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -180,8 +181,8 @@ private:
     Clock::time_point passing_until_{};
     std::condition_variable lend_changed_;
 
-    ShareFd leader_process_;           // of the last leader
-    std::unique_ptr<Leading> leading_; // both of the thread for messages
+    ShareFd leader_process_;     // of the last leader
+    UniquePtr<Leading> leading_; // both of the thread for messages
     std::thread thread_;
     std::thread lender_;
 };

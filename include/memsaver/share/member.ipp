@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/member.hpp"
@@ -273,8 +274,8 @@ inline void ShareMemberCore::connect() {
         ShareFd listener = lock ? folder_.listen() : ShareFd{};
         const int error = listener ? 0 : errno;
         if (listener)
-            leading_ = std::make_unique<Leading>(std::move(lock), std::move(listener), process_.get(),
-                                                 std::move(leader_process_), facts_.pages, inner_, answer_within_);
+            leading_ = UniquePtr<Leading>::make(std::move(lock), std::move(listener), process_.get(),
+                                                std::move(leader_process_), facts_.pages, inner_, answer_within_);
         made = folder_.connect();
         const std::lock_guard guard{mutex_};
         cannot_lead_ = error == EAGAIN ? 0 : error;

@@ -4,6 +4,7 @@
 
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -190,7 +191,7 @@ private:
     }
 
     std::shared_ptr<const PublishedDevice> device_;
-    std::unique_ptr<AnySlot> copies_;
+    UniquePtr<AnySlot> copies_;
 };
 
 struct PublishedPolicy {

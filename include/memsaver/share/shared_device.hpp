@@ -1,6 +1,7 @@
 // The machine of a share: the calls that take and give device memory, covered by grants; all others as they are.
 #pragma once
 
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/share/member.hpp"
 #include "memsaver/share/staging.hpp"
@@ -74,7 +75,7 @@ private:
     std::size_t ceiling_;
     std::atomic<std::size_t> least_{0}; ///< bytes of pages that are passed; 0: not known yet
     std::mutex clearing_mutex_;
-    std::unique_ptr<Staging> clearing_;  ///< opened by the first pages that are cleared
+    UniquePtr<Staging> clearing_;        ///< opened by the first pages that are cleared
     std::atomic<bool> unsettled_{false}; ///< pages may still be being cleared: none goes, and none comes back
     std::mutex counting_;                ///< from a look at the ceiling until what is taken counts
     std::mutex mutex_;

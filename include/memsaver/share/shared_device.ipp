@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/shared_device.hpp"
 
@@ -113,7 +114,7 @@ inline ShareFd SharedDevice::pass(PageHandle pages, Held& held, bool as_left, Ad
             std::optional<Window> window;
             if (mapped == 0) mapped = window.emplace(inner(), pages, held.bytes, Rights::read_write).address();
             const std::lock_guard lock{clearing_mutex_};
-            if (!clearing_) clearing_ = std::make_unique<Staging>(inner(), 0);
+            if (!clearing_) clearing_ = UniquePtr<Staging>::make(inner(), std::size_t{0});
             try {
                 clearing_->zero({mapped, held.bytes});
             } catch (...) {
