@@ -8,16 +8,18 @@ import operator
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from memsaver import _callbacks
 from memsaver._arguments import free_order_of
 from memsaver.errors import Error, Misuse
 
-__all__ = ["Buffer", "DType", "View"]
+__all__ = ["Buffer", "DType", "Shape", "View"]
 
 #: An array-interface type ("<f4"), or anything that numpy.dtype() accepts: numpy.float32, "float32", ...
 DType: TypeAlias = Any
+#: One extent, or one for each dimension: of int, numpy.int64, ...
+Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 
 _nothing = ctypes.c_ubyte()
 _TYPE = re.compile(r"[<>|=][biufcV?]([1-9]\d*)")
@@ -48,7 +50,7 @@ class View:
     def __init__(
         self,
         pointer: int,
-        shape: int | Sequence[int],
+        shape: Shape,
         dtype: DType,
         on_gpu: bool,
         paused: Callable[[int, int], bool] | None = None,

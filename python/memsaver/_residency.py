@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from ctypes import byref, c_bool, c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from memsaver import _abi, _callbacks
 from memsaver._arguments import Stream, event_of, pause_options_of, pointer_of, stream_of
 from memsaver._callbacks import Callback, Handle, call
 from memsaver._library import bytes_of, library, text
-from memsaver._memory import DType, View
+from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
 from memsaver.reports import Report, report_of
 
@@ -241,7 +241,7 @@ class Elastic:
         options = pause_options_of(streams, events, idle, None, None)
         call(library().memsaver_elastic_resize, self._handle, bytes_of(bytes, "a size"), byref(options))
 
-    def view(self, shape: int | Sequence[int], dtype: DType = "|u1", *, offset: int = 0) -> View:
+    def view(self, shape: Shape, dtype: DType = "|u1", *, offset: int = 0) -> View:
         """Returns memory at `offset` as an array. Owns nothing and checks nothing."""
         return self.arena.saver.view(self.data + bytes_of(offset, "an offset"), shape, dtype)
 

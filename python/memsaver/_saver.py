@@ -32,7 +32,7 @@ from memsaver._arguments import (
 from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver._callbacks import Callback, Handle, call
 from memsaver._library import bytes_of, library, raw, text
-from memsaver._memory import Buffer, DType, View
+from memsaver._memory import Buffer, DType, Shape, View
 from memsaver.errors import Error, Misuse
 from memsaver.events import Event, HookEvent, Moment, NoRoom
 from memsaver.policies import Policy
@@ -386,7 +386,7 @@ class Saver:
 
     def buffer(
         self,
-        shape: int | Sequence[int],
+        shape: Shape,
         dtype: DType = "|u1",
         tag: str | None = None,
         *,
@@ -405,7 +405,7 @@ class Saver:
         pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
         return Buffer(like, pointer, self.owns, self.free, library().memsaver_deallocate, self._handle)
 
-    def view(self, pointer: int, shape: int | Sequence[int], dtype: DType = "|u1") -> View:
+    def view(self, pointer: int, shape: Shape, dtype: DType = "|u1") -> View:
         """Returns memory at `pointer` as an array, by default of bytes. Owns nothing, and does not check whether it is
         memory of this saver.
         """
@@ -821,7 +821,7 @@ class Arena:
         _deallocate(functions, self._handle, pointer, stream, idle)
 
     def buffer(
-        self, shape: int | Sequence[int], dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None
+        self, shape: Shape, dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None
     ) -> Buffer:
         """Allocates an array from this arena; see `Saver.buffer()`."""
         return self._buffer(View(-1, shape, dtype, self.saver._on_gpu, self.saver.is_paused), alignment, stream)

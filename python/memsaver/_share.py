@@ -12,7 +12,7 @@ from memsaver import _abi
 from memsaver._arguments import device_options_of, int32_of, nanoseconds_of, pointer_of
 from memsaver._callbacks import Handle, call
 from memsaver._library import bytes_of, library, raw, text
-from memsaver._memory import DType, View
+from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
 from memsaver.reports import Member, members_of
 
@@ -238,7 +238,7 @@ class Attached:
                 return names
             names.append(text(name.value))
 
-    def view(self, name: str, shape: int | Sequence[int] | None = None, dtype: DType = "|u1") -> View:
+    def view(self, name: str, shape: Shape | None = None, dtype: DType = "|u1") -> View:
         """Returns a range as an array; without a shape, all of it in one dimension. `Misuse` if there is no such name,
         or the array does not fit.
 

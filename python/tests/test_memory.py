@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -181,7 +182,12 @@ def test_a_buffer_whose_tag_was_dropped_and_whose_address_is_another_tags(saver:
         with saver.region("a"):
             return saver.buffer(1 << 20)
 
-    for make in (lambda: saver.buffer(1 << 20, tag="a"), in_region, lambda: saver.arena("a").buffer(1 << 20)):
+    makes: list[Callable[[], memsaver.Buffer]] = [
+        lambda: saver.buffer(1 << 20, tag="a"),
+        in_region,
+        lambda: saver.arena("a").buffer(1 << 20),
+    ]
+    for make in makes:
         buffer = make()
         saver.drop("a")
         others = saver.allocate(1 << 20, "b")
