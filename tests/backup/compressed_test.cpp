@@ -238,6 +238,20 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: host memory that cannot be pinned is use
     CHECK(read_bytes(machine.driver, block, 3_MiB) == thin(3_MiB, 2));
 }
 
+TEST_CASE_FIXTURE(OnSaver, "compressed: a resume needs no scratch if there is some already" * on_machines) {
+    if (no_codec_here()) return;
+    const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
+    void* const block = arena.allocate(8_MiB);
+    write_bytes(machine.driver, block, std::vector<unsigned char>(8_MiB, 0x3C));
+    saver.pause("packed");
+    CHECK(saver.bytes_to_resume("packed") > 8_MiB);
+    (void)arena.allocate(8_MiB);
+    saver.prepare("packed"); // scratch for the block that is not paused: as much
+    CHECK(saver.bytes_to_resume("packed") == 8_MiB);
+    CHECK(saver.resume("packed").mapped_bytes == 8_MiB);
+    CHECK(all_are(machine.driver, block, 8_MiB, 0x3C));
+}
+
 TEST_CASE("compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
     if (no_codec_here()) return;
     const Checked machine;
