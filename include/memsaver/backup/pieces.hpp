@@ -139,17 +139,6 @@ inline Vector<Piece> cut_into_pieces(Vector<Unit> units, std::size_t cell,
     return pieces;
 }
 
-/// As above, but in the order in which bytes are needed. If `at_borders`, also cuts at the borders of `first`, so that
-/// those bytes wait for nothing else; a block is then cut differently each time.
-inline Vector<Piece> cut_in_wanted_order(Vector<Unit> units, std::size_t cell, const std::vector<Range>& first,
-                                         bool at_borders, FunctionRef<bool(const Unit&, const Unit&)> apart) {
-    Vector<Piece> pieces;
-    for (Vector<Unit>& group : in_wanted_order(std::move(units), first, at_borders)) {
-        for (Piece& piece : cut_into_pieces(std::move(group), cell, apart)) pieces.push_back(std::move(piece));
-    }
-    return pieces;
-}
-
 /// Sees pieces as they are saved and restored. Called from any of the threads that move them, several at once.
 class PieceObserver {
 public:

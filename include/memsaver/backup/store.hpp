@@ -52,15 +52,6 @@ inline Status first_failure(std::initializer_list<Status> all) noexcept {
     return {};
 }
 
-/// If there is an observer, cuts units so that each part of a block that can be paused or resumed alone has its own
-/// units.
-inline Vector<Unit> cut_for_observer(Vector<Unit> units, const StoreOptions& options, const AnyDriver& driver) {
-    if (!options.observer) return units;
-    std::size_t granularity = 0;
-    check(driver.granularity(granularity), "query the page granularity");
-    return cut_at_addresses(units, granularity);
-}
-
 class BackupStore;
 
 /// Keeps the free locations of a store. Allocates best fit, from the front of a free range, so that blocks placed one
@@ -297,9 +288,22 @@ protected:
     /// Returns whether two neighbors must not be in one piece.
     [[nodiscard]] virtual bool apart(const Unit&, const Unit&) const { return false; }
 
+    /// Cuts units into pieces, in the order in which their bytes are needed. Also cuts at the borders of `first`, so
+    /// that those bytes wait for nothing else. If there is an observer, a given block is always cut into the same units
+    /// instead, of which each part of a block that can be paused or resumed alone has its own.
     [[nodiscard]] Vector<Piece> cut(Vector<Unit> units, std::size_t cell, const std::vector<Range>& first = {}) const {
-        return cut_in_wanted_order(cut_for_observer(std::move(units), options_, driver_), cell, first,
-                                   !options_.observer, [&](const Unit& a, const Unit& b) { return apart(a, b); });
+        if (options_.observer) {
+            std::size_t granularity = 0;
+            check(driver_.granularity(granularity), "query the page granularity");
+            units = cut_at_addresses(units, granularity);
+        }
+        Vector<Piece> pieces;
+        for (Vector<Unit>& group : in_wanted_order(std::move(units), first, !options_.observer)) {
+            for (Piece& piece :
+                 cut_into_pieces(std::move(group), cell, [&](const Unit&a, const Unit&b) { return apart(a, b); }))
+                pieces.push_back(std::move(piece));
+        }
+        return pieces;
     }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
     UniquePtr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,

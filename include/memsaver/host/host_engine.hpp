@@ -130,6 +130,8 @@ struct HostStream {
 
     /// Returns whether the first work in the queue may run: the stream is not held, and the number is allowed.
     [[nodiscard]] bool can_run() const noexcept { return !queue.empty() && !held && completed < allowed; }
+    /// Returns whether its capture can only be ended.
+    [[nodiscard]] bool broken() const noexcept { return capture != nullptr && capture->broken; }
     /// Returns whether the running work is not a kernel of the program.
     [[nodiscard]] bool copying() const noexcept { return busy && queue.front().kind != detail::HostWork::Kind::kernel; }
 };

@@ -149,7 +149,7 @@ public:
     }
     Status record(EventRef ref, StreamRef stream_ref) noexcept override {
         return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
-            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (stream->broken()) return HostStatus::capture_invalidated;
             Vector<HostMark> marks;
             if (stream->capture == nullptr) marks.push_back(engine_.mark(stream));
             event->marks = std::move(marks);
@@ -167,7 +167,7 @@ public:
     }
     Status follow(StreamRef stream_ref, EventRef ref) noexcept override {
         return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
-            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (stream->broken()) return HostStatus::capture_invalidated;
             if (stream->capture != nullptr && stream->capture != event->captured) {
                 stream->capture->broken = true; // a graph can wait for other events only through follow_outside
                 return HostStatus::capture_isolation;
@@ -324,7 +324,7 @@ public:
         return with_stream(stream_ref, [&](const auto& stream) {
             const auto graph = place_of(graphs_, ref.native);
             if (graph == graphs_.end()) return stranger("launch of a graph that does not exist");
-            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (stream->broken()) return HostStatus::capture_invalidated;
             Vector<HostWork> calls = (*graph)->calls;
             for (HostWork& call : calls) {
                 if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
@@ -347,7 +347,7 @@ public:
     /// Launching a graph that waits for a closed event is a violation.
     Status follow_outside(StreamRef stream_ref, EventRef ref) noexcept override {
         return with_event(ref, stream_ref, [&](const auto& event, const auto& stream) {
-            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (stream->broken()) return HostStatus::capture_invalidated;
             if (event->captured != nullptr) return HostStatus::captured_event;
             HostWork work;
             work.kind = HostWork::Kind::follow_outside;
@@ -465,7 +465,7 @@ private:
     /// CUDA. Memory of kernels and graphs is checked when they run.
     Status submit(StreamRef ref, HostWork work, bool checked) noexcept {
         return with_stream(ref, [&](const auto& stream) {
-            if (stream->capture != nullptr && stream->capture->broken) return HostStatus::capture_invalidated;
+            if (stream->broken()) return HostStatus::capture_invalidated;
             if (checked && !engine_.memory().mappings().accessible(work.range, work.access()))
                 return HostStatus::invalid_value;
             put(*stream, std::move(work));
