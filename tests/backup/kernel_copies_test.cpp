@@ -160,8 +160,8 @@ TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of i
 }
 
 TEST_CASE("kernel copies: an engine that also clears memory is told from one that only copies") {
-    for (const auto second : {20ms, 400ms}) {
-        const bool stalled = second == 400ms;
+    for (const auto second : {20ms, 800ms}) {
+        const bool stalled = second == 800ms;
         CAPTURE(stalled);
         const HostDriver driver{16_MiB};
         detail::CopyLane lane{AnyDriver{driver}, Direction::in};
