@@ -567,27 +567,24 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: loads, invalidations, pauses and dealloc
     const Arena model = saver.arena("model", small_source(2));
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
-    std::vector<std::thread> threads;
-    for (std::size_t t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t] {
-            for (std::size_t round = 0; round < 30; ++round) {
-                const Buffer<unsigned char> block{model, size};
-                const Use use = saver.use("model"); // otherwise it may be paused before it is loaded
-                model.load(block.data() + t, size - t, path, round + t * size);
-                if (round % 3 == 0) saver.invalidate(block.data() + 1000, 1000);
-                if (read_bytes(machine.driver, block.data() + t, size - t) !=
-                    part_of(bytes, round + t * size, size - t))
-                    ++wrong;
-            }
-        });
-    }
+    Threads threads{4, [&](std::size_t t) {
+                        for (std::size_t round = 0; round < 30; ++round) {
+                            const Buffer<unsigned char> block{model, size};
+                            const Use use = saver.use("model"); // otherwise it may be paused before it is loaded
+                            model.load(block.data() + t, size - t, path, round + t * size);
+                            if (round % 3 == 0) saver.invalidate(block.data() + 1000, 1000);
+                            if (read_bytes(machine.driver, block.data() + t, size - t) !=
+                                part_of(bytes, round + t * size, size - t))
+                                ++wrong;
+                        }
+                    }};
     std::thread pausing{[&] {
         while (!stop) {
             pause_and_resume(saver, "model");
             std::this_thread::sleep_for(std::chrono::milliseconds{1});
         }
     }};
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     stop = true;
     pausing.join();
     CHECK(wrong == 0);

@@ -157,13 +157,9 @@ TEST_CASE("Progress: no sink, and one that throws") {
 TEST_CASE("Progress: several threads reach the total exactly once") {
     std::atomic<int> ends{0};
     Progress progress{[&](std::size_t done, std::size_t total) { ends += done == total ? 1 : 0; }, 4000};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-        threads.emplace_back([&] {
-            for (int j = 0; j < 1000; ++j) progress.add(1);
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    Threads{4, [&](std::size_t) {
+                for (int i = 0; i < 1000; ++i) progress.add(1);
+            }};
     CHECK(ends == 1);
 }
 } // namespace backup_ticket_test

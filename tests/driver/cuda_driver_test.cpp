@@ -8,18 +8,6 @@ namespace driver_cuda_driver_test {
 using namespace test;
 using namespace cuda_names;
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
-template <class E, class F>
-std::string text_thrown(const F& body) {
-    try {
-        body();
-    } catch (const E& error) {
-        return error.what();
-    }
-    return "nothing thrown";
-}
-
 static_assert(Driver<CudaDriver>);
 
 static_assert(cuda_status_kind(0) == StatusKind::ok);
@@ -93,7 +81,7 @@ TEST_CASE("CudaDriver: a missing library, and one that is no CUDA driver, are a 
         CHECK(found.problem == problem);
         CHECK(contains(found.reason, part));
         CHECK(CudaDriver::device_count(library) == 0);
-        CHECK(text_thrown<Unavailable>([name = library] { CudaDriver{0, {}, name}; }) == found.reason);
+        CHECK(text_of<Unavailable>([name = library] { CudaDriver{0, {}, name}; }) == found.reason);
     }
 }
 
@@ -112,7 +100,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each missing entry point is named") {
         } else {
             CHECK(found.problem == CudaProblem::missing_entry_point);
             CHECK(contains(found.reason, name.c_str()));
-            CHECK(text_thrown<Unavailable>([&] { stub.driver(); }) == found.reason);
+            CHECK(text_of<Unavailable>([&] { stub.driver(); }) == found.reason);
         }
     }
 }
@@ -182,7 +170,7 @@ TEST_CASE("CudaDriver: why there is none: what is missing, and what the driver a
         CHECK(found.problem == why.problem);
         CHECK(contains(found.reason, why.text));
         CHECK(CudaDriver::device_count(stub_file) == why.devices);
-        CHECK(text_thrown<Unavailable>([&] { stub.driver(1); }) == found.reason);
+        CHECK(text_of<Unavailable>([&] { stub.driver(1); }) == found.reason);
     }
     Stub stub;
     stub.state.version = 12000;
@@ -194,8 +182,8 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: a number that no device has is misuse") {
         const CudaAvailability found = stub.available(number);
         CHECK(found.problem == CudaProblem::bad_device_number);
         CHECK(contains(found.reason, std::to_string(number).c_str()));
-        CHECK(text_thrown<Misuse>([&] { stub.driver(number); }) == found.reason);
-        CHECK(text_thrown<Misuse>([&] { stub.driver(0, {.peers = {number}}); }) == found.reason);
+        CHECK(text_of<Misuse>([&] { stub.driver(number); }) == found.reason);
+        CHECK(text_of<Misuse>([&] { stub.driver(0, {.peers = {number}}); }) == found.reason);
     }
 }
 
@@ -217,7 +205,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: `available` makes no context, and copies 
 
 TEST_CASE_FIXTURE(OnStub, "CudaDriver: a context that cannot be retained is Unavailable, and nothing is kept") {
     stub.state.fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY;
-    const std::string text = text_thrown<Unavailable>([&] { stub.driver(); });
+    const std::string text = text_of<Unavailable>([&] { stub.driver(); });
     CHECK(contains(text, "CUDA_ERROR_OUT_OF_MEMORY"));
     CHECK(contains(text, "CUDA device 0"));
     CHECK_FALSE(stub.called("cuDevicePrimaryCtxRelease"));
@@ -275,7 +263,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: options apply to everything that it creat
     CHECK(stub.driver(0, {.rdma = true}).create(2_MiB, handle).ok());
     CHECK(stub.last("cuMemCreate") == "2097152 device 0 handles 0 rdma 0");
     stub.state.attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED] = 0;
-    CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(0, {.export_handles = ExportHandles::fabric}); }),
+    CHECK(contains(text_of<Unavailable>([&] { stub.driver(0, {.export_handles = ExportHandles::fabric}); }),
                    "cannot export"));
 }
 
@@ -386,7 +374,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: peers are granted access with the device 
     CHECK(stub.driver(1, {.peers = {0}}).allow_access(0x10000, 2_MiB, Rights::read).ok());
     CHECK(stub.last("cuMemSetAccess") == "2097152 at 0x10000 to read for 1 0");
     stub.state.peers_can_access = false;
-    CHECK(contains(text_thrown<Unavailable>([&] { stub.driver(1, {.peers = {0}}); }),
+    CHECK(contains(text_of<Unavailable>([&] { stub.driver(1, {.peers = {0}}); }),
                    "CUDA device 0 cannot access the memory of CUDA device 1"));
 }
 

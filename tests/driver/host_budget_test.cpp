@@ -82,16 +82,12 @@ TEST_CASE("HostBudget: threads together are never promised more than one after t
     const auto budget = std::make_shared<HostBudget>();
     const std::size_t each = available(driver) / 16 * 3;
     std::vector<HostBudget::Promise> kept(16);
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-        threads.emplace_back([&, i] {
-            try {
-                kept[i] = HostBudget::take(budget, driver, each);
-            } catch (const OutOfHostMemory&) { // as most must
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    Threads{kept.size(), [&](std::size_t i) {
+                try {
+                    kept[i] = HostBudget::take(budget, driver, each);
+                } catch (const OutOfHostMemory&) { // as most must
+                }
+            }};
     CHECK(budget->promised_bytes() % each == 0);
     CHECK(budget->promised_bytes() / each >= 1);
     CHECK(budget->promised_bytes() / each <= 8); // 16/3, and memory freed by other processes

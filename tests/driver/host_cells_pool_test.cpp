@@ -66,16 +66,12 @@ TEST_CASE("HostCellsPool: several threads") {
     const auto mappings = std::make_shared<Mappings>();
     driver.fail({.call = Call::unpin_host, .nth = 20});
     driver.fail({.call = Call::unmap_host, .nth = 30});
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-        threads.emplace_back([&] {
-            for (int n = 0; n < 20; ++n) {
-                pinned(mappings, driver).reset();
-                (void)mappings->retry();
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    Threads{4, [&](std::size_t) {
+                for (int n = 0; n < 20; ++n) {
+                    pinned(mappings, driver).reset();
+                    (void)mappings->retry();
+                }
+            }};
     CHECK(mappings->retry().ok());
     CHECK(driver.everything_given_back());
     CHECK(driver.violations().empty());

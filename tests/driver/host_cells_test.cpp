@@ -70,16 +70,12 @@ TEST_CASE("HostCells: several threads, the same cells and others") {
     const Machine driver = machine();
     {
         Region mapping{driver, 3 * Region::cell_bytes};
-        std::vector<std::thread> threads;
-        for (int i = 0; i < 4; ++i) {
-            threads.emplace_back([&] {
-                for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB) {
-                    CHECK(mapping.prepare(at, true).ok());
-                    CHECK(mapping.ready(at, true));
-                }
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
+        Threads{4, [&](std::size_t) {
+                    for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB) {
+                        CHECK(mapping.prepare(at, true).ok());
+                        CHECK(mapping.ready(at, true));
+                    }
+                }};
         CHECK(driver.pinned_bytes() == mapping.bytes());
     }
     CHECK(driver.everything_given_back());

@@ -83,19 +83,17 @@ TEST_CASE("HostPart: what cannot be freed is kept, and retried; no memory is an 
 
 TEST_CASE("HostPart: threads take and give back at once") {
     const Setup s;
-    std::vector<std::thread> threads;
-    for (unsigned char n = 1; n <= 4; ++n) {
-        threads.emplace_back([&s, n] {
-            for (std::size_t i = 0; i < 100; ++i) {
-                const HostPart part = HostPart::take(s.budget, s.pool, s.driver, 4096 * (1 + i % 7), true, {});
-                CHECK(part.cells->prepare(part.address, true).ok());
-                auto* const bytes = reinterpret_cast<unsigned char*>(part.address); // NOLINT(performance-no-int-to-ptr)
-                std::memset(bytes, n, part.bytes);
-                CHECK((bytes[0] == n && bytes[part.bytes - 1] == n));
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    Threads{4, [&s](std::size_t thread) {
+                const auto n = static_cast<unsigned char>(1 + thread);
+                for (std::size_t i = 0; i < 100; ++i) {
+                    const HostPart part = HostPart::take(s.budget, s.pool, s.driver, 4096 * (1 + i % 7), true, {});
+                    CHECK(part.cells->prepare(part.address, true).ok());
+                    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+                    auto* const bytes = reinterpret_cast<unsigned char*>(part.address);
+                    std::memset(bytes, n, part.bytes);
+                    CHECK((bytes[0] == n && bytes[part.bytes - 1] == n));
+                }
+            }};
     CHECK(s.driver.everything_given_back());
     CHECK(s.budget->taken_bytes() == 0);
 }

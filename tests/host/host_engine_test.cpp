@@ -88,7 +88,7 @@ TEST_CASE("host streams: streams run beside each other unless one follows") {
     REQUIRE(driver
                 .enqueue(first,
                          [&] {
-                             gate.wait();
+                             gate.pass();
                              order.push_back(1);
                          })
                 .ok());
@@ -129,7 +129,7 @@ TEST_CASE("host streams: closing does not wait, and pending work still runs") {
     Turnstile gate;
     int ran = 0;
     const StreamRef stream = open_stream(driver);
-    REQUIRE(driver.enqueue(stream, [&] { gate.wait(); }).ok());
+    REQUIRE(driver.enqueue(stream, [&] { gate.pass(); }).ok());
     REQUIRE(driver.enqueue(stream, [&] { ++ran; }).ok());
     REQUIRE(driver.record(event, stream).ok());
     REQUIRE(driver.close_stream(stream).ok());
@@ -225,12 +225,12 @@ TEST_CASE("host faults: unmapping under a running kernel is noticed, and faults 
                          [&] {
                              bytes_at(a.address)[0] = 8;
                              started.open();
-                             unmapped.wait();
+                             unmapped.pass();
                              seen = bytes_at(a.address)[0];
                              bytes_at(a.address)[a.bytes - 1] = 8;
                          })
                 .ok());
-    started.wait();
+    started.pass();
     CHECK(a.unmap().ok());
     CHECK(driver.violations().size() == 1);
     CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value); // unmapped, for all calls
@@ -344,7 +344,7 @@ TEST_CASE("late host streams: nothing starts until a thread waits for it, and th
         REQUIRE(driver.enqueue(second, [&] { ran.open(); }).ok());
         REQUIRE(driver.hold(second).ok()); // nothing could release it any more
         REQUIRE(driver.close_stream(second).ok());
-        ran.wait();
+        ran.pass();
     }
     SUBCASE("a pause that does not wait") {
         CHECK(driver.unmap(a.address, page).ok());

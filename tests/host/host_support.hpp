@@ -4,13 +4,10 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/host/host_memory.hpp"
+#include "support/turnstile.hpp"
 
-#include <condition_variable>
-#include <cstring>
 #include <doctest/doctest.h>
-#include <mutex>
 #include <unistd.h>
-#include <vector>
 
 namespace host_test {
 using namespace memsaver;
@@ -77,21 +74,5 @@ inline bool passed(const HostDriver& driver, EventRef event) {
     return yes;
 }
 
-/// A gate at which kernels wait until the test opens it.
-struct Turnstile {
-    void open() {
-        const std::lock_guard lock{mutex_};
-        open_ = true;
-        changed_.notify_all();
-    }
-    void wait() {
-        std::unique_lock lock{mutex_};
-        changed_.wait(lock, [&] { return open_; });
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool open_ = false;
-};
+using test::Turnstile; // a gate at which kernels wait until the test opens it
 } // namespace host_test

@@ -33,8 +33,6 @@ struct Mapped {
 
 void* at(void* pages, std::size_t offset) { return static_cast<char*>(pages) + offset; }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 TEST_CASE("a FaultyDriver without failures behaves like the driver inside") {
     const Faulty driver{Gullible{}};
     CHECK(driver.device() == 3);
@@ -527,26 +525,23 @@ TEST_CASE("a call held up by the observer does not hold up others") {
 
 TEST_CASE("many threads, one set of records") {
     const Faulty driver{Gullible{}};
-    constexpr int threads = 4;
+    constexpr std::size_t threads = 4;
     constexpr std::uint64_t rounds = 200;
     driver.fail({.call = Call::map, .nth = 100, .lasting = Lasting::onwards});
-    std::vector<std::thread> workers;
     std::atomic<std::uint64_t> mapped{0};
-    for (int t = 0; t < threads; ++t)
-        workers.emplace_back([&] {
-            for (std::uint64_t i = 0; i < rounds; ++i) {
-                Address address = 0;
-                PageHandle handle;
-                bool ok = driver.reserve(page, page, address).ok() && driver.create(page, handle).ok();
-                if (driver.map(address, page, handle).ok()) {
-                    ++mapped;
-                    ok = ok && driver.unmap(address, page).ok();
+    Threads{threads, [&](std::size_t) {
+                for (std::uint64_t i = 0; i < rounds; ++i) {
+                    Address address = 0;
+                    PageHandle handle;
+                    bool ok = driver.reserve(page, page, address).ok() && driver.create(page, handle).ok();
+                    if (driver.map(address, page, handle).ok()) {
+                        ++mapped;
+                        ok = ok && driver.unmap(address, page).ok();
+                    }
+                    ok = ok && driver.release(handle).ok() && driver.unreserve(address, page).ok();
+                    CHECK(ok);
                 }
-                ok = ok && driver.release(handle).ok() && driver.unreserve(address, page).ok();
-                CHECK(ok);
-            }
-        });
-    for (std::thread& worker : workers) worker.join();
+            }};
     CHECK(mapped == 99);
     CHECK(driver.calls(Call::reserve) == threads * rounds);
     CHECK(driver.injected() == threads * rounds - 99);
