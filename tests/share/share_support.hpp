@@ -53,6 +53,15 @@ struct Place {
     std::string machine;
 };
 
+/// A saver, and the share that it is of.
+struct Member : MemorySaver<> {
+    Member(const Place& place, ShareOptions options) : Member{place.join(std::move(options))} {}
+    explicit Member(Share joined) : MemorySaver<>{joined.driver()}, share{std::move(joined)} {}
+    [[nodiscard]] Lending lend() { return share.lend(*this); }
+
+    const Share share;
+};
+
 /// What most cases begin with, as TEST_CASE_FIXTURE.
 struct OnPlace {
     const Place place{};

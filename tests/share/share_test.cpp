@@ -141,12 +141,10 @@ TEST_CASE_FIXTURE(OnPlace, "share: the program of the design") {
 
 TEST_CASE("share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
     const Place place;
-    const Share one = place.join({.name = "one"});
-    const Share two = place.join({.name = "two"});
-    MemorySaver<> a{one.driver()};
-    MemorySaver<> b{two.driver()};
-    const Lending lent_a = one.lend(a);
-    const Lending lent_b = two.lend(b);
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
+    const Lending lent_a = a.lend();
+    const Lending lent_b = b.lend();
     void* const weights_a = fill(a, "weights", 40 * page, 1);
     void* const weights_b = fill(b, "weights", 40 * page, 2); // evicts a's
     CHECK(soon([&] { return mapped(a, "weights") == 0; }));   // its pages went before its pause had ended
@@ -184,18 +182,15 @@ TEST_CASE("share: no kernel copies, which would take turns with other members' k
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: who has used its memory since it took some is not taken for idle") {
-    const Share one = place.join({.name = "one"});
-    const Share two = place.join({.name = "two"});
-    const Share three = place.join({.name = "three"});
-    MemorySaver<> a{one.driver()};
-    MemorySaver<> b{two.driver()};
-    MemorySaver<> c{three.driver()};
-    const Lending lent_a = one.lend(a);
-    const Lending lent_b = two.lend(b);
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
+    Member c{place, {.name = "three"}};
+    const Lending lent_a = a.lend();
+    const Lending lent_b = b.lend();
     void* const in_a = fill(a, "weights", 20 * page, 1);
     (void)fill(b, "weights", 20 * page, 2);
     const auto all_heard = [&] {
-        const auto members = three.members();
+        const auto members = c.share.members();
         return std::count_if(members.begin(), members.end(), [](const auto& each) { return each.held_bytes != 0; }) ==
                2;
     };
@@ -214,10 +209,8 @@ TEST_CASE_FIXTURE(OnPlace, "share: who has used its memory since it took some is
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver that is not lent stays where it is") {
-    const Share one = place.join({.name = "one", .floor = 20 * page});
-    const Share two = place.join({.name = "two"});
-    MemorySaver<> a{one.driver()};
-    MemorySaver<> b{two.driver()};
+    Member a{place, {.name = "one", .floor = 20 * page}};
+    Member b{place, {.name = "two"}};
     (void)fill(a, "first", 20 * page, 1);
     (void)fill(a, "second", 20 * page, 2);
     const auto b_lacks = [&] {
@@ -225,7 +218,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver 
                         "no member of the share gives so much");
     };
     CHECK(b_lacks());
-    std::optional<Lending> lent{one.lend(a)};
+    std::optional<Lending> lent{a.lend()};
     {
         const Use first = a.use("first");
         const Use second = a.use("second");
@@ -234,20 +227,18 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver 
     lent.reset();
     CHECK(b_lacks());
     CHECK(mapped(a, "first") + mapped(a, "second") == 40 * page);
-    lent.emplace(one.lend(a));
+    lent.emplace(a.lend());
     (void)b.arena("big").allocate(30 * page);
     CHECK(soon([&] { return mapped(a, "first") + mapped(a, "second") == 20 * page; })); // its floor
     CHECK_THROWS_AS((void)b.arena("more").allocate(30 * page), OutOfMemory);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a tag that reaches below the floor of its member stays") {
-    const Share one = place.join({.name = "one", .floor = 20 * page});
-    const Share two = place.join({.name = "two"});
-    MemorySaver<> a{one.driver()};
-    MemorySaver<> b{two.driver()};
+    Member a{place, {.name = "one", .floor = 20 * page}};
+    Member b{place, {.name = "two"}};
     (void)fill(a, "large", 32 * page, 1);
     (void)fill(a, "small", 8 * page, 2);
-    const Lending lent = one.lend(a);
+    const Lending lent = a.lend();
     CHECK(!served(b, "big", 40 * page));
     CHECK(served(b, "big", 30 * page));
     CHECK(mapped(a, "large") == 32 * page);
@@ -255,8 +246,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: a tag that reaches below the floor of its mem
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a ceiling bounds what one member takes, whatever is free") {
-    const Share share = place.join({.name = "small", .ceiling = 10 * page});
-    MemorySaver<> saver{share.driver()};
+    Member saver{place, {.name = "small", .ceiling = 10 * page}};
     void* const block = saver.arena("a").allocate(8 * page);
     CHECK(contains(text_of<OutOfMemory>([&] { (void)saver.arena("b").allocate(4 * page); }), "ceiling"));
     saver.deallocate(block);
@@ -284,10 +274,9 @@ TEST_CASE_FIXTURE(OnPlace, "share: threads that allocate at the same time stay b
 TEST_CASE_FIXTURE(OnPlace, "share: a grant that is used slowly stays") {
     const auto machine = std::make_shared<SlowCreate>(place.device());
     const Share share{AnyDriver{machine}, {.folder = place.folder}};
-    const Share other = place.join({.name = "other", .priority = 1});
-    MemorySaver<> saver{other.driver()};
+    Member saver{place, {.name = "other", .priority = 1}};
     REQUIRE(share.driver().ask_for_room(50 * page, 0).ok());
-    std::thread waiting{[&] { (void)other.driver().ask_for_room(60 * page, 3'000'000'000); }}; // comes first
+    std::thread waiting{[&] { (void)saver.share.driver().ask_for_room(60 * page, 3'000'000'000); }}; // comes first
     CHECK(soon([&] { return share.members().at(1).waiting_bytes + share.members().at(0).waiting_bytes != 0; }));
     PageHandle pages;
     for (int i = 0; i < 5; ++i) CHECK(share.driver().create(10 * page, pages).ok()); // 60 ms each
@@ -296,10 +285,8 @@ TEST_CASE_FIXTURE(OnPlace, "share: a grant that is used slowly stays") {
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a member that can wait gets memory that is freed later") {
-    const Share one = place.join({.name = "one"});
-    const Share two = place.join({.name = "two"});
-    MemorySaver<> a{one.driver()};
-    MemorySaver<> b{two.driver()};
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
     Arena cache = a.arena("cache");
     (void)cache.allocate(40 * page);
     void* const block = b.arena("weights", HostBackup{}).allocate(20 * page);
@@ -317,11 +304,10 @@ TEST_CASE_FIXTURE(OnPlace, "share: a member that can wait gets memory that is fr
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: members are listed, printed, and named where memory is lacking") {
-    const Share one = place.join({.name = "one", .priority = 3, .floor = 2 * page, .ceiling = 60 * page});
+    Member a{place, {.name = "one", .priority = 3, .floor = 2 * page, .ceiling = 60 * page}};
     const Share two = place.join({.name = "two"});
-    MemorySaver<> a{one.driver()};
     (void)a.arena("x").allocate(5 * page);
-    const Lending lent = one.lend(a);
+    const Lending lent = a.lend();
     const std::vector<ShareMember> members = two.members();
     REQUIRE(members.size() == 2);
     const ShareMember& first = members[0].name == "one" ? members[0] : members[1];
@@ -351,12 +337,10 @@ TEST_CASE_FIXTURE(OnPlace, "share: memsaver-top shows the members, and is none")
     CHECK(contains(shown(place.folder + "/none", 1), "no such folder"));
     CHECK(contains(shown(place.folder, 1), "no members"));
     {
-        const Share one = place.join({.name = "one\033[m", .priority = 3, .floor = 2 * page});
-        const Share two = place.join({.name = "two"});
-        MemorySaver<> a{one.driver()};
-        MemorySaver<> b{two.driver()};
+        Member a{place, {.name = "one\033[m", .priority = 3, .floor = 2 * page}};
+        Member b{place, {.name = "two"}};
         void* const block = a.arena("weights").allocate(3 * page);
-        (void)one.publish("model", a, "weights", {.names = {{"w", block, 3 * page}}});
+        (void)a.share.publish("model", a, "weights", {.names = {{"w", block, 3 * page}}});
         (void)b.arena("cache", HostBackup{}).allocate(40 * page);
         b.pause();
         (void)a.arena("own").allocate(30 * page);
@@ -368,14 +352,14 @@ TEST_CASE_FIXTURE(OnPlace, "share: memsaver-top shows the members, and is none")
         CHECK_MESSAGE(contains(text, "192.00 KiB"), text); // is published
         CHECK_MESSAGE(contains(text, std::to_string(::getpid())), text);
         const auto row = [&](const std::string& name) {
-            for (const ShareMember& each : one.members())
+            for (const ShareMember& each : a.share.members())
                 if (each.name == name) return each;
             return ShareMember{};
         };
-        CHECK(one.members().size() == 2);
+        CHECK(a.share.members().size() == 2);
         CHECK(row("one\033[m").published_bytes == 3 * page);
         CHECK(row("two").waiting_bytes == 40 * page);
-        one.withdraw("model");
+        a.share.withdraw("model");
         CHECK(soon([&] { return row("one\033[m").published_bytes == 0; }));
         a.drop("own");
         waiting.join();
@@ -436,8 +420,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: impossible options, devices, folders and save
     const Share share = place.join({});
     MemorySaver<> stranger{place.device()};
     CHECK_THROWS_AS((void)share.lend(stranger), Misuse);
-    const Share another = place.join({});
-    MemorySaver<> others{another.driver()};
+    Member others{place, {}};
     CHECK(contains(text_of<Misuse>([&] { (void)share.lend(others); }), "not on the driver of this share"));
 }
 
@@ -478,20 +461,19 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder that is full or read-only is refused
 
 TEST_CASE_FIXTURE(OnPlace, "share: members whose folder is removed go on, and the next ones meet in a new one") {
     std::optional<Share> one{place.join({.name = "one"})};
-    const Share two = place.join({.name = "two", .answer_within = 50ms});
-    MemorySaver<> saver{two.driver()};
+    Member saver{place, {.name = "two", .answer_within = 50ms}};
     void* const block = saver.arena("weights").allocate(page);
     std::filesystem::remove_all(place.folder);
-    CHECK(two.members().size() == 2);
+    CHECK(saver.share.members().size() == 2);
     CHECK(contains(text_of<Unavailable>([&] {
-                       (void)two.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+                       (void)saver.share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
                    }),
                    "ENOENT"));
     one.reset();
     std::memset(block, 1, page);
     (void)saver.arena("alone").allocate(60 * page); // nobody leads any more
     CHECK_THROWS_AS((void)saver.arena("more").allocate(60 * page), OutOfMemory);
-    CHECK(two.members().size() == 1);
+    CHECK(saver.share.members().size() == 1);
     const Share three = place.join({.name = "three"});
     CHECK(three.members().size() == 1);
 }
@@ -570,14 +552,12 @@ TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to waiting members") {
-    const Share share = place.join({.name = "survivor"});
-    MemorySaver<> saver{share.driver()};
+    Member saver{place, {.name = "survivor"}};
     void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
     std::memset(block, 4, 30 * page);
     saver.pause();
     Child child{[&] {
-        const Share mine = place.join({.name = "victim"});
-        MemorySaver<> own{mine.driver()};
+        Member own{place, {.name = "victim"}};
         (void)own.arena("all").allocate(60 * page);
         say('r');
         wait_to_be_killed();
@@ -593,7 +573,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to wai
     killer.join();
     CHECK(child.wait() == -SIGKILL);
     CHECK(all_are(block, 4, 30 * page));
-    CHECK(come_to(share, 1));
+    CHECK(come_to(saver.share, 1));
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member leads, and knows what all hold") {
@@ -604,13 +584,11 @@ TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member lead
         return 0;
     }};
     REQUIRE(leader.next() == 'l');
-    const Share one = place.join({.name = "one"});
-    const Share two = place.join({.name = "two"});
-    MemorySaver<> a{one.driver()};
-    MemorySaver<> b{two.driver()};
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
     void* const block = fill(a, "weights", 40 * page, 5);
-    const Lending lent = one.lend(a);
-    CHECK(two.members().size() == 3);
+    const Lending lent = a.lend();
+    CHECK(b.share.members().size() == 3);
     leader.kill_now();
     CHECK(soon([&] { // from one, once it and the new leader have found each other
         try {
@@ -620,9 +598,9 @@ TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member lead
             return false;
         }
     }));
-    CHECK(come_to(two, 2));
+    CHECK(come_to(b.share, 2));
     CHECK(soon([&] {
-        for (const ShareMember& each : two.members())
+        for (const ShareMember& each : b.share.members())
             if (each.name == "two") return each.held_bytes >= 40 * page;
         return false;
     }));
@@ -787,14 +765,12 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a lender that takes longer to give than to answer is waited for") {
-    const Share one = place.join({.name = "one", .answer_within = 50ms});
-    const Share two = place.join({.name = "two", .answer_within = 50ms});
-    MemorySaver<> a{one.driver()};
+    Member a{place, {.name = "one", .answer_within = 50ms}};
+    Member b{place, {.name = "two", .answer_within = 50ms}};
     (void)fill(a, "idle", 40 * page, 5);
     a.set_evictable("idle", true);
-    const Lending lent = one.lend(a);
+    const Lending lent = a.lend();
     const Hook hook = a.before_pause([](const PauseEvent&) { std::this_thread::sleep_for(400ms); });
-    MemorySaver<> b{two.driver()};
     CHECK(b.arena("weights").allocate(50 * page) != nullptr);
 }
 
@@ -866,10 +842,9 @@ TEST_CASE("share: members that are stopped are skipped") {
     const Place place;
     const auto stopped_one = [&](const char* name) {
         return [&place, name] {
-            const Share mine = place.join({.name = name});
-            MemorySaver<> own{mine.driver()};
+            Member own{place, {.name = name}};
             (void)fill(own, "idle", 20 * page, 6);
-            const Lending lent = mine.lend(own);
+            const Lending lent = own.lend();
             say('r');
             wait_to_be_killed();
             return 0;
@@ -878,14 +853,13 @@ TEST_CASE("share: members that are stopped are skipped") {
     SUBCASE("a leader: others go on alone") {
         Child leader{stopped_one("leader")};
         REQUIRE(leader.next() == 'r');
-        const Share share = place.join({.name = "other", .answer_within = 50ms});
-        MemorySaver<> saver{share.driver()};
+        Member saver{place, {.name = "other", .answer_within = 50ms}};
         share_support::stop(place, leader);
         (void)saver.arena("a").allocate(30 * page);
         CHECK_THROWS_AS((void)saver.arena("b").allocate(30 * page), OutOfMemory);
-        CHECK(share.members().size() == 1);
+        CHECK(saver.share.members().size() == 1);
         leader.kill(SIGCONT);
-        CHECK(come_to(share, 2));
+        CHECK(come_to(saver.share, 2));
         CHECK(soon([&] { return served(saver, "b", 30 * page); })); // unless it takes too long to answer
         leader.kill(SIGKILL);
     }
@@ -893,9 +867,8 @@ TEST_CASE("share: members that are stopped are skipped") {
         Child leader{stopped_one("leader")};
         REQUIRE(leader.next() == 'r');
         const Share holder = place.join({.name = "holder"});
-        const Share share = place.join({.name = "other", .answer_within = 50ms});
+        Member saver{place, {.name = "other", .answer_within = 50ms}};
         PageHandle pages;
-        MemorySaver<> saver{share.driver()};
         void* const block = saver.arena("weights", HostBackup{}).allocate(40 * page);
         std::memset(block, 7, 40 * page);
         saver.pause();
@@ -914,8 +887,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         PageHandle pages;
         REQUIRE(holder.driver().create(40 * page, pages).ok());
         Child waiter{[&] {
-            const Share mine = place.join({.name = "waiter"});
-            MemorySaver<> own{mine.driver()};
+            Member own{place, {.name = "waiter"}};
             (void)own.arena("later", HostBackup{}).allocate(20 * page);
             own.pause();
             (void)own.arena("now").allocate(20 * page);
@@ -933,8 +905,7 @@ TEST_CASE("share: members that are stopped are skipped") {
         CHECK(holder.driver().release(pages).ok());
     }
     SUBCASE("one that is asked for room: the next one is asked") {
-        const Share share = place.join({.name = "leader", .answer_within = 50ms});
-        MemorySaver<> saver{share.driver()};
+        Member saver{place, {.name = "leader", .answer_within = 50ms}};
         Child stopped{stopped_one("stopped")};
         REQUIRE(stopped.next() == 'r');
         Child other{stopped_one("other")};
@@ -973,16 +944,17 @@ TEST_CASE("share: a forked child keeps neither the lock nor the connections of i
     CHECK(come_to(share, 1)); // so it leads
 }
 
-TEST_CASE("share: a leader that has lost its device leaves the lead to others, and does not take it again") {
-    const Place place;
-    const FaultyDriver lost{place.device()};
-    const Share leader{lost, {.name = "leader", .answer_within = 3s, .folder = place.folder}};
-    for (int round = 0; round < 2; ++round) { // the second one leads because the first one does not
-        const Share share = place.join({.name = "healthy"});
-        if (round == 0) lost.fail({.lasting = Lasting::onwards, .kind = StatusKind::gone});
-        MemorySaver<> saver{share.driver()};
-        CHECK(all_are(saver.arena("a").allocate(4 * page), 0, 4 * page));
-        CHECK(come_to(share, 2));
+TEST_CASE("share: a leader whose device does not say what is free leaves the lead, and does not take it again") {
+    for (const StatusKind kind : {StatusKind::gone, StatusKind::other}) {
+        const Place place;
+        const FaultyDriver lost{place.device()};
+        const Share leader{lost, {.name = "leader", .answer_within = 3s, .folder = place.folder}};
+        for (int round = 0; round < 2; ++round) { // the second one leads because the first one does not
+            Member healthy{place, {.name = "healthy"}};
+            if (round == 0) lost.fail({.lasting = Lasting::onwards, .kind = kind});
+            CHECK(all_are(healthy.arena("a").allocate(4 * page), 0, 4 * page));
+            CHECK(come_to(healthy.share, 2));
+        }
     }
 }
 
@@ -1003,18 +975,16 @@ TEST_CASE("share: a leader without descriptors for more members goes on, and tak
         return 0;
     }};
     REQUIRE(leader.next() == 'l');
-    const Share share = place.join({.name = "late", .answer_within = 20ms});
-    MemorySaver<> saver{share.driver()};
+    Member saver{place, {.name = "late", .answer_within = 20ms}};
     (void)saver.arena("a").allocate(4 * page); // alone
-    CHECK(come_to(share, 2));
+    CHECK(come_to(saver.share, 2));
     leader.kill_now();
 }
 
 TEST_CASE("share: a process that can have no more threads is told so" * doctest::skip(test::sanitized)) {
     const Place place;
     Child child{[&] {
-        const Share share = place.join({.name = "before"});
-        MemorySaver<> saver{share.driver()};
+        Member saver{place, {.name = "before"}};
         void* const block = saver.arena("weights").allocate(page);
         std::size_t pages = 0;
         std::ifstream{"/proc/self/statm"} >> pages;
@@ -1029,9 +999,9 @@ TEST_CASE("share: a process that can have no more threads is told so" * doctest:
         }
         std::string{}.swap(room);
         for (const std::function<void()>& act :
-             {std::function<void()>{[&] { (void)place.join({}); }},
-              std::function<void()>{[&] { (void)share.lend(saver); }}, std::function<void()>{[&] {
-                  (void)share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+             {std::function<void()>{[&] { (void)place.join({}); }}, std::function<void()>{[&] { (void)saver.lend(); }},
+              std::function<void()>{[&] {
+                  (void)saver.share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
               }}})
             say(contains(text_of<Unavailable>(act), "no more threads") ? 'y' : 'n');
         return 0;
@@ -1052,9 +1022,8 @@ TEST_CASE("share: its threads handle none of the process's signals") {
     };
     const Place place;
     const auto before = threads();
-    const Share share = place.join({});
-    MemorySaver<> saver{share.driver()};
-    const Lending lending = share.lend(saver);
+    Member saver{place, {}};
+    const Lending lending = saver.lend();
     std::size_t more = 0;
     for (const auto& [thread, blocked] : threads()) {
         if (before.contains(thread)) {

@@ -40,12 +40,12 @@ public:
                                                 },
                                                 [this, driver]() -> std::optional<std::uint64_t> {
                                                     DeviceMemory memory;
-                                                    lost_ = driver.memory(memory).kind == StatusKind::gone;
+                                                    lost_ = !driver.memory(memory).ok();
                                                     return lost_ ? std::nullopt : std::optional{memory.free_bytes};
                                                 },
                                                 answer_within, Clock::now()} {}
 
-    /// Whether the device was lost to this process: it cannot tell what is free there.
+    /// Whether this process cannot tell what is free, as when the device was lost to it.
     [[nodiscard]] bool lost() const noexcept { return lost_; }
     [[nodiscard]] std::optional<Clock::time_point> next() const noexcept {
         const auto next = room_.next();
@@ -269,7 +269,7 @@ inline void ShareMemberCore::connect() {
         if (link_ || stop_) return;
     }
     ShareFd made = folder_.connect();
-    if (DeviceMemory memory; !made && !leading_ && inner_.memory(memory).kind != StatusKind::gone) {
+    if (DeviceMemory memory; !made && !leading_ && inner_.memory(memory).ok()) {
         ShareFd lock = folder_.lead();
         ShareFd listener = lock ? folder_.listen() : ShareFd{};
         const int error = listener ? 0 : errno;

@@ -57,8 +57,8 @@ public:
     static constexpr std::chrono::milliseconds gathers{50};
 
     /// `send` tells a member something, with a descriptor or -1; it does not call this object. False if it could not.
-    /// `free_bytes` asks the device; nothing if it is lost, and another leader must answer. `answer_within`: how long a
-    /// member that was asked for room may take before the next one is asked.
+    /// `free_bytes` asks the device; nothing if it does not say, and another leader must answer. `answer_within`: how
+    /// long a member that was asked for room may take before the next one is asked.
     ShareRoom(std::function<bool(Link, const ShareMessage&, int)> send,
               std::function<std::optional<std::uint64_t>()> free_bytes, std::chrono::nanoseconds answer_within,
               Clock::time_point now)
