@@ -159,6 +159,27 @@ TEST_CASE_FIXTURE(OnSaver,
     CHECK(row_of(saver, "tag").state == "active");
 }
 
+TEST_CASE_FIXTURE(OnSaver, "an after-hook without host memory: the exception says what was done before" * on_machines) {
+    (void)saver.arena("tag").allocate(2_MiB);
+    (void)saver.arena("other").allocate(2_MiB);
+    const auto rows_of = [&](auto&& operate) {
+        try {
+            operate();
+        } catch (const OutOfHostMemory& error) {
+            return error.report().tags.size();
+        }
+        return std::size_t{0};
+    };
+    const Hook one = saver.after_pause([](PauseEvent&) { throw std::bad_alloc{}; });
+    const Hook two = saver.after_resume([](ResumeEvent&) { throw std::bad_alloc{}; });
+    CHECK(rows_of([&] { (void)saver.pause("tag"); }) == 1);
+    CHECK(rows_of([&] { (void)saver.exchange("other", "tag"); }) == 2);
+    CHECK(rows_of([&] { (void)saver.resume("other"); }) == 1);
+    CHECK(rows_of([&] { (void)saver.pause(); }) == 2);
+    CHECK(rows_of([&] { (void)saver.resume_async().wait(); }) == 2);
+    CHECK(row_of(saver, "tag").state == "active");
+}
+
 TEST_CASE_FIXTURE(OnSaver,
                   "hooks may allocate, free and trim, but not pause or resume their own tags, or close" * on_machines) {
     const Arena arena = saver.arena("tag");

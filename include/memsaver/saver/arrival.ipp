@@ -80,7 +80,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
 }
 
 MEMSAVER_INLINE void SaverCore::run_after_resume(PauseEvent& event) {
-    state_->run_hooks(HookKind::after_resume, event, true);
+    state_->run_last_hooks(HookKind::after_resume, event);
 }
 
 MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Members& members,

@@ -353,7 +353,7 @@ MEMSAVER_INLINE Report SaverCore::pause(const Tags& tags, const PauseOptions& op
                 throw;
             }
         });
-        state_->run_hooks(HookKind::after_pause, event, true);
+        state_->run_last_hooks(HookKind::after_pause, event);
         return std::move(event.report);
     });
 }
@@ -370,7 +370,7 @@ MEMSAVER_INLINE Report SaverCore::resume(const Tags& tags, const ResumeOptions& 
         state_->run_hooks(HookKind::before_resume, event, false);
         event.report = state_->with_room_for_all({nullptr, &tags, options.room_within},
                                                  [&] { return state_->resume_now(members, options); });
-        state_->run_hooks(HookKind::after_resume, event, true);
+        state_->run_last_hooks(HookKind::after_resume, event);
         return std::move(event.report);
     });
 }
@@ -414,7 +414,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         state_->run_after(HookKind::after_pause, going, first);
         arriving.report = std::move(going.report); // moved: a copy would need host memory
         state_->run_after(HookKind::after_resume, arriving, first);
-        if (first) std::rethrow_exception(first);
+        SaverState::rethrow_done(first, arriving.report);
         return std::move(arriving.report);
     });
 }

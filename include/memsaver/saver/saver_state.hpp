@@ -586,6 +586,22 @@ class SaverState {
             if (!first) first = std::current_exception();
         }
     }
+    /// Throws the first exception of the hooks that ran last, if any, with the report of what was done before them.
+    static void rethrow_done(const std::exception_ptr& first, Report& done) {
+        if (!first) return;
+        try {
+            translated([&] { std::rethrow_exception(first); });
+        } catch (Error& error) {
+            if (error.report().tags.empty()) error.attach(std::move(done));
+            throw;
+        }
+    }
+    /// Runs all hooks, an operation's last.
+    void run_last_hooks(HookKind kind, PauseEvent& event) {
+        std::exception_ptr first;
+        run_after(kind, event, first);
+        rethrow_done(first, event.report);
+    }
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
     void run_failed_pause_hooks(PauseEvent& event) noexcept {
         if (hooks_.empty(HookKind::after_failed_pause)) return;
