@@ -24,17 +24,9 @@ public:
     /// Records misuse and returns the entries that `end` needs. Strong exception guarantee: may throw std::bad_alloc.
     [[nodiscard]] Entries begin(const CallRecord& call) {
         switch (call.call) {
-        case Call::unreserve: check_unreserve(call); return remove(call);
+        case Call::unreserve: check_unreserve(call); break;
         case Call::unmap: return remove_mappings(call);
-        case Call::release:
-        case Call::close_stream:
-        case Call::close_event:
-        case Call::update_graph: // returns one graph and takes another
-        case Call::close_graph:
-        case Call::free_plain:
-        case Call::unpin_host:
-        case Call::close_file: return remove(call);
-        case Call::unmap_host: check_unmap_host(call); return remove(call);
+        case Call::unmap_host: check_unmap_host(call); break;
         case Call::map: check_map(call); break;
         case Call::pin_host: check_pin(call); break;
         case Call::allow_access: check_whole(call); return {};
@@ -50,8 +42,10 @@ public:
         case Call::file_cached: check_open(call); return {};
         default: break;
         }
-        Entries blank; // filled in and moved to its table after the call has returned
-        if (role(call.call).takes) blank.emplace();
+        const Role its = role(call.call);
+        if (its.gives) return remove(call); // also if it takes another one, as `update_graph` does
+        Entries blank;                      // filled in and moved to its table after the call has returned
+        if (its.takes) blank.emplace();
         return blank;
     }
 
@@ -73,8 +67,6 @@ public:
 
     /// Misuse, one line each, at most one hundred.
     [[nodiscard]] const std::vector<std::string>& violations() const noexcept { return violations_; }
-    /// Number of violations, including those whose text was not kept.
-    [[nodiscard]] std::uint64_t violation_count() const noexcept { return violation_count_; }
 
 private:
     Entries remove(const CallRecord& call) noexcept {
@@ -187,17 +179,15 @@ private:
     }
 
     void violate(const CallRecord& call, const char* what) noexcept {
-        ++violation_count_;
         try {
             constexpr std::size_t kept = 100;
             if (violations_.size() == kept) return;
             violations_.push_back(call.request() + ": " + call_name(call.call) + ' ' + what);
-        } catch (const std::bad_alloc&) { // counted without its text
+        } catch (const std::bad_alloc&) { // no host memory for the text
         }
     }
 
     std::vector<std::string> violations_;
-    std::uint64_t violation_count_ = 0;
 };
 
 } // namespace memsaver::inline v0_3::detail
