@@ -150,9 +150,10 @@ int main(int count, char** arguments) {
         }
         for (const Keeper::Kept& each : std::exchange(before, {})) keeper.keep(each); // until it is withdrawn
         keeper.open(); // first: what is published from now on comes by itself
-        for (const PublicationFacts& each : keeper.list()) {
+        Vector<std::string> silent;
+        for (const PublicationFacts& each : keeper.list(&silent)) {
             const std::uint64_t heard = keeper.heard();
-            const Keeper::Kept kept = keeper.get(each.id);
+            const Keeper::Kept kept = keeper.get(each.id, silent);
             if (kept != nullptr) keeper.keep_got(kept, heard);
         }
         notify("READY=1");

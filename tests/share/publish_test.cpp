@@ -689,18 +689,23 @@ TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says no
 TEST_CASE_FIXTURE(OnPlace, "publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
     Child publisher = publisher_process(place);
     REQUIRE(publisher.next() == 'p');
-    Child stopped = reader_process(place);
-    REQUIRE(stopped.next() == 'y');
-    share_support::stop(place, stopped);
+    std::vector<std::unique_ptr<Child>> stopped;
+    for (int i = 0; i < 6; ++i) {
+        stopped.emplace_back(new Child{reader_process(place)});
+        REQUIRE(stopped.back()->next() == 'y');
+    }
+    for (const auto& each : stopped) share_support::stop(place, *each);
     Reader reader{place};
+    const auto before = std::chrono::steady_clock::now();
     CHECK(right(reader.attach()));
     reader.share.withdraw("model");
+    CHECK(std::chrono::steady_clock::now() - before < 2s); // all at once, for 0.2 s each time
     CHECK_THROWS_AS((void)reader.share.attach("model", reader.saver), Error);
-    stopped.kill(SIGCONT);
+    for (const auto& each : stopped) each->kill(SIGCONT);
     const detail::ShareFolder folder{"", place.folder};
     const detail::Keeper asking{folder, 200ms};
     CHECK(soon([&] { return asking.list().empty(); }));
-    stopped.kill(SIGKILL);
+    for (const auto& each : stopped) each->kill(SIGKILL);
     publisher.kill(SIGKILL);
 }
 

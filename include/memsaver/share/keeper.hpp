@@ -70,11 +70,11 @@ public:
     /// Device memory of what this process has published and nobody has withdrawn.
     [[nodiscard]] std::uint64_t published_bytes() const noexcept { return published_bytes_.load(); }
 
-    /// What is published, each once, of all keepers of the folder. Adds how many of them do not answer to `silent`.
-    [[nodiscard]] Vector<PublicationFacts> list(std::size_t* silent = nullptr) const;
-    /// Gets a publication from whoever keeps it; null if nobody has it any more. Throws Unavailable if this process
-    /// cannot have so many descriptors.
-    [[nodiscard]] Kept get(std::uint64_t id) const;
+    /// What is published, each once, of all keepers of the folder. Adds those that do not answer to `silent`.
+    [[nodiscard]] Vector<PublicationFacts> list(Vector<std::string>* silent = nullptr) const;
+    /// Gets a publication from whoever keeps it, one after the other but for those that were `silent`; null if nobody
+    /// has it any more. Throws Unavailable if this process cannot have so many descriptors.
+    [[nodiscard]] Kept get(std::uint64_t id, const Vector<std::string>& silent = {}) const;
     /// Gives it to all keepers that take every publication. Not ok if one of them has not taken it.
     Status offer(const Publication& publication) const noexcept;
     /// Asks all keepers to give up all versions of a name. Those who have its pages mapped keep them.
@@ -94,8 +94,10 @@ private:
     /// A connection to a keeper; invalid if that is gone. Throws Unavailable if this process can have no more.
     [[nodiscard]] ShareFd reach(const std::string& name) const;
     /// Calls `ask(link)` for a connection to each keeper until it returns true.
-    template <class Ask>
-    void each_keeper(std::string_view prefix, Ask&& ask) const;
+    void each_keeper(std::string_view prefix, const Vector<std::string>& but, FunctionRef<bool(Link&)> ask) const;
+    /// Asks all keepers at once. Calls `act` for each row of their answers. Adds those that do not answer to `silent`.
+    void ask_all(const Message& question, FunctionRef<void(const PublicationFacts&)> act,
+                 Vector<std::string>* silent) const;
 
     const ShareFolder& folder_;
     const std::chrono::nanoseconds answer_within_;

@@ -304,49 +304,44 @@ inline ShareFd Keeper::reach(const std::string& name) const {
     return made;
 }
 
-template <class Ask>
-void Keeper::each_keeper(std::string_view prefix, Ask&& ask) const {
+inline void Keeper::each_keeper(std::string_view prefix, const Vector<std::string>& but,
+                                FunctionRef<bool(Link&)> ask) const {
     for (const std::string& name : folder_.names(prefix)) {
-        ShareFd made = reach(name);
+        ShareFd made = is_in(but, name) ? ShareFd{} : reach(name);
         if (!made) continue;
         Link link{std::move(made), Clock::now() + answer_within_};
         if (ask(link)) return;
     }
 }
 
-inline Vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
-    Vector<PublicationFacts> rows;
-    std::string own;
-    {
-        const std::lock_guard lock{mutex_};
-        for (const Kept& each : kept_) rows.push_back(each->facts);
-        own = name_;
-    }
-    Vector<Link> asked;
+inline void Keeper::ask_all(const Message& question, FunctionRef<void(const PublicationFacts&)> act,
+                            Vector<std::string>* silent) const {
+    struct Asked {
+        std::string name;
+        Link link;
+    };
+    Vector<Asked> asked;
     Vector<pollfd> polled;
     const auto hear_all = [&] {
         while (!asked.empty()) {
             polled.clear();
-            for (const Link& each : asked) polled.push_back(each.polled());
-            (void)::poll(polled.data(), polled.size(), asked.front().milliseconds_left());
+            for (const Asked& each : asked) polled.push_back(each.link.polled());
+            (void)::poll(polled.data(), polled.size(), asked.front().link.milliseconds_left());
             for (std::size_t i = asked.size(); i-- > 0;) {
-                Message row;
-                const bool over = asked[i].milliseconds_left() == 0;
-                if (polled[i].revents == 0 && !over) continue;
-                const bool answers = polled[i].revents != 0 && asked[i].receive(row);
-                const bool known = std::any_of(rows.begin(), rows.end(),
-                                               [&](const PublicationFacts& each) { return each.id == row.facts.id; });
-                if (answers && row.kind == Message::Kind::row) {
-                    if (!known) rows.push_back(row.facts);
+                Message answer;
+                Link& link = asked[i].link;
+                if (polled[i].revents == 0 && link.milliseconds_left() != 0) continue;
+                const bool answers = polled[i].revents != 0 && link.receive(answer);
+                if (answers && answer.kind == Message::Kind::row) {
+                    act(answer.facts);
                     continue;
                 }
-                if (!answers && silent != nullptr) *silent += 1;
+                if (!answers && silent != nullptr) silent->push_back(asked[i].name);
                 asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
             }
         }
     };
-    for (const std::string& name : folder_.names("keep")) { // all others at once
-        if (name == own) continue;
+    for (const std::string& name : folder_.names("keep")) {
         ShareFd made;
         try {
             made = reach(name);
@@ -357,14 +352,26 @@ inline Vector<PublicationFacts> Keeper::list(std::size_t* silent) const {
         }
         if (!made) continue;
         Link link{std::move(made), Clock::now() + answer_within_};
-        (void)link.send(Message::Kind::list);
-        asked.push_back(std::move(link));
+        (void)link.send(question.kind, question.facts);
+        asked.push_back({name, std::move(link)});
     }
     hear_all();
+}
+
+inline Vector<PublicationFacts> Keeper::list(Vector<std::string>* silent) const {
+    Vector<PublicationFacts> rows;
+    {
+        const std::lock_guard lock{mutex_};
+        for (const Kept& each : kept_) rows.push_back(each->facts);
+    }
+    const auto add = [&](const PublicationFacts& row) {
+        if (!any_in(rows, [&](const PublicationFacts& each) { return each.id == row.id; })) rows.push_back(row);
+    };
+    ask_all({.kind = Message::Kind::list}, add, silent);
     return rows;
 }
 
-inline Keeper::Kept Keeper::get(std::uint64_t id) const {
+inline Keeper::Kept Keeper::get(std::uint64_t id, const Vector<std::string>& silent) const {
     {
         const std::lock_guard lock{mutex_};
         for (const Kept& each : kept_)
@@ -372,7 +379,7 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
     }
     Kept got;
     bool missed = false;
-    each_keeper("keep", [&](Link& link) {
+    each_keeper("keep", silent, [&](Link& link) {
         PublicationFacts wanted;
         wanted.id = id;
         Publication publication;
@@ -390,7 +397,7 @@ inline Keeper::Kept Keeper::get(std::uint64_t id) const {
 inline Status Keeper::offer(const Publication& publication) const noexcept {
     Status status;
     try {
-        each_keeper("keeper", [&](Link& link) {
+        each_keeper("keeper", {}, [&](Link& link) {
             Message end;
             const bool taken =
                 link.send(Message::Kind::take, publication.facts) && link.send_all(publication) && link.receive(end);
@@ -404,14 +411,11 @@ inline Status Keeper::offer(const Publication& publication) const noexcept {
 }
 
 inline void Keeper::withdraw(std::string_view name) const {
-    PublicationFacts facts;
-    std::copy(name.begin(), name.end(), facts.name.begin());
+    Message question{.kind = Message::Kind::withdraw};
+    std::copy(name.begin(), name.end(), question.facts.name.begin());
     for (int round = 0; round < 2; ++round) // who gets it from one that has not heard of it is open by the second one
-        each_keeper("keep", [&](Link& link) {
-            Message end;
-            if (link.send(Message::Kind::withdraw, facts)) (void)link.receive(end);
-            return false;
-        });
+        ask_all(
+            question, [](const PublicationFacts&) {}, nullptr);
 }
 
 } // namespace memsaver::inline v0_3::detail

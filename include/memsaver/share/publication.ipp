@@ -298,9 +298,9 @@ struct AttachedModel {
     }
 };
 
-/// The publication that is meant. Throws Unavailable with those that are there.
-inline PublicationFacts chosen(const Keeper& keeper, std::string_view name, const AttachOptions& options) {
-    std::size_t silent = 0;
+/// The publication that is meant, and which keepers do not answer. Throws Unavailable with those that are there.
+inline PublicationFacts chosen(const Keeper& keeper, std::string_view name, const AttachOptions& options,
+                               Vector<std::string>& silent) {
     const Vector<PublicationFacts> rows = keeper.list(&silent);
     const PublicationFacts* best = nullptr;
     std::string others;
@@ -313,7 +313,7 @@ inline PublicationFacts chosen(const Keeper& keeper, std::string_view name, cons
     if (best == nullptr)
         unavailable({"attach: ", in_quotes(full_name(name, options.version)), " is not published; ",
                      others.empty() ? std::string_view{"nothing is"} : std::string_view{others}, " in this share",
-                     silent == 0 ? "" : "; some that may keep it do not answer"});
+                     silent.empty() ? "" : "; some that may keep it do not answer"});
     if (options.hash && *options.hash != best->hash)
         unavailable({"attach: ", in_quotes(full_name(*best)), " has the hash ", in_hex(best->hash), ", not ",
                      in_hex(*options.hash)});
@@ -324,10 +324,11 @@ inline std::shared_ptr<const AttachedModel> attach_tag(SaverCore& saver, const A
                                                        const AnyDriver& inner, Keeper& keeper, std::string_view name,
                                                        const AttachOptions& options) {
     if (!saver.enabled()) misuse({"attach: the saver is switched off"});
-    const PublicationFacts facts = chosen(keeper, name, options);
+    Vector<std::string> silent;
+    const PublicationFacts facts = chosen(keeper, name, options, silent);
     keeper.open();
     const std::uint64_t heard = keeper.heard();
-    const Keeper::Kept kept = keeper.get(facts.id);
+    const Keeper::Kept kept = keeper.get(facts.id, silent);
     if (kept == nullptr)
         unavailable({"attach: ", in_quotes(full_name(facts)), " has been withdrawn, or none that keeps it answers"});
     Manifest manifest = Manifest::read(*kept);
