@@ -46,7 +46,7 @@ struct Place final : BackupStore {
     void prepare(detail::Vector<Unit>) override {}
     [[nodiscard]] detail::UniquePtr<Transfer> moved() const {
         auto transfer = detail::UniquePtr<Transfer>::make(HostDriver{}, detail::Vector<Piece>(1), CrewOptions{},
-                                                   ProgressSink{}, detail::UniquePtr<Done>::make(status));
+                                                          ProgressSink{}, detail::UniquePtr<Done>::make(status));
         transfer->start();
         return transfer;
     }

@@ -198,7 +198,6 @@ public:
     void add(Range range, Block::State as = Block::State::free) {
         reserve_node(2);
         if (as == Block::State::live) return (void)hand_out(node_of(range), range.bytes);
-        free_bytes_ += range.bytes;
         merge_and_file(node_of(range));
     }
 
@@ -219,7 +218,6 @@ public:
         if (block.address < range.address) file(node_of({block.address, range.address - block.address}));
         const Address end = block.address + block.bytes;
         if (end > range.end()) file(node_of({range.end(), end - range.end()}));
-        free_bytes_ -= range.bytes;
     }
 
     /// Takes over all blocks and free ranges of `other`, with their serial numbers; `other` is empty afterwards. Strong
@@ -229,7 +227,6 @@ public:
         reserve_node(count + 2);
         live_bytes_ += other.live_bytes_;
         live_blocks_ += other.live_blocks_;
-        free_bytes_ += other.free_bytes_;
         for (const Block& block : other.nodes_) {
             if (block.bytes == 0) continue;
             const Node node = node_of({block.address, block.bytes});
@@ -267,7 +264,6 @@ public:
         if (node == FreeBins::none) (void)bins_.search(bin, ~std::size_t{0}, look);
         if (node == FreeBins::none) return nullptr;
 
-        free_bytes_ -= bytes;
         const Address address = align_up(nodes_[node].address, alignment);
         if (nodes_[node].bytes == bytes) { // exact fit: the node stays in place and in the table
             bins_.remove(node);
@@ -314,11 +310,7 @@ public:
     void revive(Address address, std::size_t requested) noexcept { hand_out(starts_.find(address), requested); }
 
     /// Makes a freed block reusable.
-    void reclaim(Address address) noexcept {
-        const Node node = starts_.find(address);
-        free_bytes_ += nodes_[node].bytes;
-        merge_and_file(node);
-    }
+    void reclaim(Address address) noexcept { merge_and_file(starts_.find(address)); }
 
     /// Calls `visit(range)` for every free range with at least `bytes`. `visit` must not change the allocator.
     template <class Visit>
@@ -342,7 +334,6 @@ public:
     [[nodiscard]] bool empty() const noexcept { return nodes_.size() == spare_.size(); }
     [[nodiscard]] std::size_t live_bytes() const noexcept { return live_bytes_; } ///< as requested
     [[nodiscard]] std::size_t live_blocks() const noexcept { return live_blocks_; }
-    [[nodiscard]] std::size_t free_bytes() const noexcept { return free_bytes_; }
 
 private:
     using Node = FreeBins::Node;
@@ -443,7 +434,6 @@ private:
     FreeBins bins_;
     std::size_t live_bytes_ = 0;
     std::size_t live_blocks_ = 0;
-    std::size_t free_bytes_ = 0;
 };
 
 } // namespace memsaver::inline v0_3::detail
