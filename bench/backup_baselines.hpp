@@ -10,12 +10,18 @@
 #endif
 
 #include <atomic>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace bench {
+
+/// Pinned host memory of a size.
+struct PinnedMemory : PinnedBuffer {
+    PinnedMemory(const AnyDriver& driver, std::size_t bytes) { check(take(driver, bytes), "allocate pinned memory"); }
+};
 
 /// The first touch of a machine's memory can be far slower than later ones: virtual machines grow as memory is used,
 /// and shrink when memory has been free for a while. Touches `bytes`, or three quarters of the available memory if that
@@ -70,7 +76,7 @@ private:
     D driver_;
     Address device_;
     std::size_t bytes_;
-    PinnedBuffer host_;
+    PinnedMemory host_;
     OwnedStream stream_;
     OwnedEvent event_;
 };
@@ -125,7 +131,7 @@ private:
     std::string directory_;
     std::size_t bytes_;
     std::size_t part_;
-    std::vector<PinnedBuffer> buffers_;
+    std::deque<PinnedMemory> buffers_;
     OwnedFile file_;
 };
 

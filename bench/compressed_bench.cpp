@@ -29,7 +29,7 @@ class Weights {
 public:
     Weights(const D& driver, const AnyPolicy& policy, std::size_t bytes, const std::vector<unsigned char>& content)
         : saver_{driver}, arena_{saver_.arena("weights", policy)}, block_{arena_.allocate(bytes)} {
-        const PinnedBuffer from{driver, content.size()};
+        const PinnedMemory from{driver, content.size()};
         std::memcpy(from.data(), content.data(), content.size());
         for (std::size_t at = 0; at < bytes; at += content.size()) {
             const std::size_t part = std::min(content.size(), bytes - at);

@@ -67,8 +67,8 @@ private:
     D driver_;
     std::size_t bytes_;
     MemorySaver<D> saver_;
-    PinnedBuffer here_;
-    PinnedBuffer there_;
+    PinnedMemory here_;
+    PinnedMemory there_;
     Address out_ = 0;
     Address in_ = 0;
     OwnedStream streams_[2];

@@ -4,6 +4,7 @@
 #include "backup_baselines.hpp"
 
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -95,7 +96,7 @@ private:
     D driver_;
     std::size_t bytes_;
     std::size_t part_;
-    std::vector<PinnedBuffer> buffers_;
+    std::deque<PinnedMemory> buffers_;
     OwnedFile file_;
 };
 

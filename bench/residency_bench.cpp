@@ -139,7 +139,7 @@ void eight_models(benchmark::State& state, const D& driver, const Models& wanted
     };
     double copy_ms = 0;
     {
-        PinnedBuffer host{driver, each};
+        PinnedMemory host{driver, each};
         OwnedStream stream;
         check(stream.open(driver), "open a stream");
         for (unsigned model = 0; model < models; ++model) {
@@ -177,7 +177,7 @@ void eight_models(benchmark::State& state, const D& driver, const Models& wanted
             std::vector<std::thread> threads;
             for (int i = 0; i < 4; ++i) {
                 threads.emplace_back([&] {
-                    std::optional<PinnedBuffer> got;
+                    std::optional<PinnedMemory> got;
                     std::vector<std::byte> expected(compare ? each : 0);
                     OwnedStream stream;
                     if (compare) {

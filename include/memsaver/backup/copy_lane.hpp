@@ -44,6 +44,7 @@ public:
 
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
     [[nodiscard]] Direction direction() const noexcept { return direction_; }
+    [[nodiscard]] StreamRef stream() const noexcept { return stream_; }
 
     /// Returns whether the first copies should be watched: no other transfer uses the lane. Call before enqueuing
     /// anything. If another transfer uses the lane, this one adopts its result, but only for `look_again`: a transfer
