@@ -765,12 +765,12 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a lender that takes longer to give than to answer is waited for") {
-    Member a{place, {.name = "one", .answer_within = 50ms}};
-    Member b{place, {.name = "two", .answer_within = 50ms}};
+    Member a{place, {.name = "one", .answer_within = 300ms}};
+    Member b{place, {.name = "two", .answer_within = 300ms}};
     (void)fill(a, "idle", 40 * page, 5);
     a.set_evictable("idle", true);
     const Lending lent = a.lend();
-    const Hook hook = a.before_pause([](const PauseEvent&) { std::this_thread::sleep_for(400ms); });
+    const Hook hook = a.before_pause([](const PauseEvent&) { std::this_thread::sleep_for(1s); });
     CHECK(b.arena("weights").allocate(50 * page) != nullptr);
 }
 
