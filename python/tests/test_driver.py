@@ -11,8 +11,7 @@ import pytest
 import memsaver
 from memsaver import Saver
 
-MIB = 1 << 20
-INVALID_VALUE, NO_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
+INVALID_VALUE = 1
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_a_saver_on_a_gpu(gpu: Saver) -> None:
     buffer.free()
 
 
-def test_driver_error(gpu: Saver, fail: Callable[[str, int], None]) -> None:
+def test_the_fields_of_errors(gpu: Saver, fail: Callable[[str, int], None]) -> None:
     fail("cuMemUnmap", INVALID_VALUE)
     with pytest.raises(memsaver.DriverError) as raised:
         gpu.pause("tag")
@@ -60,36 +59,13 @@ def test_driver_error(gpu: Saver, fail: Callable[[str, int], None]) -> None:
     assert error.report is not None
     assert error.report.released_bytes == 0
     fail("cuMemUnmap", 0)
-    assert gpu.pause("tag").released_bytes > 0
-
-
-def test_device_lost(gpu: Saver, fail: Callable[[str, int], None]) -> None:
-    gpu.pause("tag")
-    fail("cuMemCreate", ILLEGAL_ADDRESS)
-    with pytest.raises(memsaver.DeviceLost):
-        gpu.resume("tag")
-
-
-def test_out_of_memory(gpu: Saver, fail: Callable[[str, int], None]) -> None:
-    gpu.pause("tag")
-    fail("cuMemCreate", NO_MEMORY)
-    with pytest.raises(memsaver.OutOfMemory) as raised:
-        gpu.resume("tag")
-    assert raised.value.driver_name == "CUDA_ERROR_OUT_OF_MEMORY"
-    assert raised.value.needed_bytes > 0
-    fail("cuMemCreate", 0)
-    assert gpu.resume("tag").mapped_bytes > 0
-
-
-def test_what_the_driver_keeps_is_held(gpu: Saver, fail: Callable[[str, int], None]) -> None:
     fail("cuMemRelease", INVALID_VALUE)
     with pytest.raises(memsaver.DriverError) as raised:
         gpu.pause("tag")
     assert raised.value.report is not None
     assert raised.value.report.held_bytes > 0
-    assert "could not be released yet" in str(gpu.usage())
     fail("cuMemRelease", 0)
-    assert gpu.pause("tag").held_bytes == 0
+    assert gpu.pause("tag").released_bytes > 0
 
 
 def test_another_device_of_a_saver(gpu: Saver) -> None:

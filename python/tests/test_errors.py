@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 import memsaver
@@ -45,15 +43,6 @@ def test_they_are_what_python_calls_them(kind: type[memsaver.Error], builtin: ty
         raise kind("the text")
 
 
-def test_misuse(saver: Saver) -> None:
-    saver.allocate(1, "weights")
-    with pytest.raises(memsaver.Misuse, match='did you mean "weights"') as raised:
-        saver.pause("wieghts")
-    assert raised.value.report is not None
-    with pytest.raises(memsaver.Misuse):
-        saver.free(12345)
-
-
 def test_out_of_memory(saver: Saver) -> None:
     saver.allocate(100 * MIB, "a")
     with pytest.raises(memsaver.OutOfMemory) as raised:
@@ -90,17 +79,8 @@ def test_savers_that_cannot_be() -> None:
 
 def test_closed() -> None:
     saver = Saver("host", host_capacity=8 * MIB)
-    arena = saver.arena("a")
     saver.allocate(1, "a")
     saver.close()
     saver.close()
-    uses: list[Callable[[], object]] = [
-        lambda: saver.allocate(1, "a"),
-        saver.pause,
-        saver.resume,
-        lambda: arena.allocate(1),
-        lambda: saver.region("a").__enter__(),
-    ]
-    for use in uses:
-        with pytest.raises(memsaver.Misuse):
-            use()
+    with pytest.raises(memsaver.Misuse, match="closed"):
+        saver.pause()

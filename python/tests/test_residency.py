@@ -75,9 +75,13 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
     assert {row.tag: row.users for row in saver.usage()}["kept"] == 1
     with pytest.raises(NotIdle):
         saver.pause("kept", timeout=0.01)
-    with pytest.raises(Misuse):
-        saver.pause("kept")  # it would wait for itself
-    use.end()
+    with pytest.raises(Misuse, match="stream or an event"):
+        use.until()
+    with pytest.raises(Misuse, match="event is null"):
+        use.until(event=0)
+    thread = threading.Thread(target=use.end)
+    thread.start()
+    thread.join()
     use.end()
     with pytest.raises(Misuse, match="use is null"):
         use.until(0)
@@ -85,38 +89,17 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
         assert again.lost == ()
     with saver.use("kept", streams=[0]):
         pass
-    assert (array == 1).all()
-    assert saver.pause("kept").released_bytes >= 4 * MIB
-    cache.free()
-
-
-def test_a_use_ends_on_another_thread_and_with_its_last_reference(saver: Saver) -> None:
-    filled(saver, "a", 1)
-    use = saver.use("a")
-    thread = threading.Thread(target=use.end)
-    thread.start()
-    thread.join()
-    saver.pause("a")
-    use = saver.use("a")
-    del use
+    use = saver.use("kept")
+    del use  # ends with its last reference
     gc.collect()
-    saver.pause("a", timeout=0)
-    use = saver.use("a")
-    saver.close()
-    use.end()
-
-
-def test_misused_uses(saver: Saver) -> None:
-    filled(saver, "a", 1)
+    assert (array == 1).all()
+    assert saver.pause("kept", timeout=0).released_bytes >= 4 * MIB
+    cache.free()
     with pytest.raises(Misuse, match="unknown tag"):
         saver.use("b")
-    with pytest.raises(Misuse):
-        saver.use("a", timeout=-1)
-    with saver.use("a") as use:
-        with pytest.raises(Misuse, match="stream or an event"):
-            use.until()
-        with pytest.raises(Misuse, match="event is null"):
-            use.until(event=0)
+    use = saver.use("kept")
+    saver.close()
+    use.end()
 
 
 def test_reclaim(saver: Saver) -> None:
@@ -163,6 +146,10 @@ def test_bytes_arrive(saver: Saver) -> None:
     saver.pause("a")
     saver.resume_async("a", policy=Discard(poison=9)).wait()
     assert (array == 9).all()
+    with pytest.raises(Misuse, match="pass both pointer and bytes"):
+        coming.wait(pointer)
+    with pytest.raises(Misuse, match="not in live blocks"):
+        saver.resume_async("a", first=[(id(saver), 1)])
     saver.pause("a")
     saver.resume_async("a")  # dropped: waits
     gc.collect()
@@ -180,20 +167,6 @@ def test_saving_ahead(saver: Saver) -> None:
     filled(saver, "b", 1)
     with pytest.raises(Misuse):
         saver.save("b")
-
-
-def test_misused_arrivals(saver: Saver) -> None:
-    pointer = filled(saver, "a", 7).ctypes.data
-    other = filled(saver, "b", 7).ctypes.data
-    with pytest.raises(Misuse, match="not in live blocks"):
-        saver.resume_async("a", first=[(other, 1)])
-    coming = saver.resume_async("a")
-    with pytest.raises(Misuse, match="pass both pointer and bytes"):
-        coming.wait(pointer)
-    with pytest.raises(Misuse):
-        coming.wait(other, 1)
-    with pytest.raises(Misuse):
-        saver.gate(pointer, 1 << 30)
 
 
 # --- Elastic memory ---

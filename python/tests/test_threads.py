@@ -42,31 +42,6 @@ def test_allocating_while_another_thread_pauses(saver: Saver) -> None:
     assert saver.totals("scratch").blocks == 0
 
 
-def test_all_tags_while_another_thread_drops_one(saver: Saver) -> None:
-    stop = threading.Event()
-
-    def make_and_drop() -> None:
-        while not stop.is_set():
-            saver.allocate(100, "comes and goes")
-            saver.drop("comes and goes")
-
-    saver.allocate(100, "stays")
-    with ThreadPoolExecutor(1) as threads:
-        done = threads.submit(make_and_drop)
-        try:
-            for _ in range(50):
-                saver.pause()
-                saver.usage()
-                saver.bytes_to_resume()
-                saver.resume()
-                saver.invalidate()
-                saver.trim()
-        finally:
-            stop.set()
-        done.result()
-    assert saver.totals("stays").blocks == 1
-
-
 def test_errors_are_each_threads_own(saver: Saver) -> None:
     """Also the exceptions of hooks."""
     for i in range(4):
