@@ -24,7 +24,7 @@ private:
 /// Throws if the library and the model disagree.
 inline void play(std::span<const std::uint8_t> input) {
     Bytes bytes{input};
-    FailingPlayer<Bytes> player{bytes};
+    Player<Bytes> player{bytes};
     while (bytes.left()) player.step();
     player.end();
 }

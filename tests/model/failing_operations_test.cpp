@@ -16,7 +16,7 @@ TEST_CASE("random operations with failures: nothing is lost, whatever fails") {
         seeds += 1;
         CAPTURE(seed);
         Random random{seed};
-        FailingPlayer<Random> player{random};
+        Player<Random> player{random};
         const auto play = [&] {
             for (int i = 0; i < 300; ++i) player.step();
             player.end();

@@ -1,5 +1,6 @@
-// Plays operations on a saver with one tag for each policy while some driver calls fail, and compares it with a simple
-// model. The caller supplies the operations: random numbers or a fuzzer's bytes. Independent of any test framework.
+// Plays operations on a saver with one tag for each policy, and compares it with a simple model. The caller supplies
+// the operations: random numbers or a fuzzer's bytes. Either some driver calls fail, on a host machine, or none does,
+// on any machine: amounts are exact then, and arrivals stay open. Independent of any test framework.
 //
 // Covered: allocating and freeing, in tags and plain memory, in every order; pause (in every order, and with another
 // policy for one pause), resume (also without bytes, and streamed), saving ahead, exchange, uses, reclaims,
@@ -14,6 +15,7 @@
 #include "memsaver/backup/verified.hpp"
 #include "memsaver/memsaver.hpp"
 #include "memsaver/testing/testing.hpp"
+#include "support/handles.hpp"
 #include "support/host_calls.hpp"
 #include "support/nothing_left.hpp"
 #include "support/played.hpp"
@@ -43,10 +45,12 @@ inline void hold(bool condition, const std::string& what) {
 
 /// `Choices` provides `below(end)`: a number from 0 to `end` - 1.
 template <class Choices>
-struct FailingPlayer {
-    using Driver = FaultyDriver<HostDriver>;
+struct Player {
+    using Driver = FaultyDriver<AnyDriver>;
 
-    explicit FailingPlayer(Choices& choices) : choices_{choices} { begin(); }
+    explicit Player(Choices& choices) : choices_{choices}, fails_{true} { begin(); }
+    /// No call fails.
+    Player(Choices& choices, const Driver& machine) : choices_{choices}, driver_{machine} { begin(); }
 
     void step() { play(); }
 
@@ -68,12 +72,19 @@ struct FailingPlayer {
         hold(mapped == driver_->handle_bytes() + driver_->plain_bytes(),
              "mapped bytes are those of the handles and of plain memory");
         for (const auto& [address, block] : blocks_) check_bytes(address, block);
+        if (elastic_) {
+            const auto steps = std::count_if(blocks_.begin(), blocks_.end(), [&](const auto& at) {
+                return at.first >= step_at(0) && at.first < step_at(16);
+            });
+            hold(elastic_.committed_bytes() == static_cast<std::size_t>(steps) * granule, "what is committed is known");
+        }
         check_nothing_misused();
     }
 
     /// Frees everything and closes the saver.
     void end() {
         settle();
+        coming_ = {};
         graphs_.clear();
         forget_workspaces();
         forget_elastic();
@@ -87,7 +98,8 @@ struct FailingPlayer {
         saver_->close();
         saver_.reset();
         hold(driver_->close_stream(stream_).ok(), "a stream closes");
-        hold(driver_->inner().counts().held_bytes == 0, "no memory is held after the end");
+        handles_.reset();
+        if (const auto host = on_host()) hold(host->counts().held_bytes == 0, "no memory is held after the end");
         const std::string left = left_without_reason(*driver_);
         hold(left.empty(), "nothing leaks but what could not be closed: " + left);
         check_nothing_misused();
@@ -141,13 +153,14 @@ private:
         case 33:
         case 34:
         case 35: return elastic();
-        default: return choices_.below(4) == 0 ? lose_device() : drop_workspaces();
+        default: return fails_ && choices_.below(4) == 0 ? lose_device() : drop_workspaces();
         }
     }
 
-    /// Makes a new machine and a saver on it.
+    /// Makes a saver, and a machine for it if calls fail.
     void begin() {
-        driver_.emplace(HostDriver{machine_bytes, {.poison = true, .late = true}});
+        if (fails_) driver_.emplace(HostDriver{machine_bytes, {.poison = true, .late = true}});
+        if (!fails_) handles_.emplace(*driver_);
         saver_.emplace(*driver_, options_);
         tags_.clear();
         const std::string directory = std::filesystem::temp_directory_path().string();
@@ -161,8 +174,12 @@ private:
         add("file", file, Holds::written);
         add("verified", Verified<HostBackup>{in_host_memory}, Holds::written);
         add("source", FileSource{.threads = 1, .ring_bytes = 4_MiB}, Holds::written);
-        add("packed", Compressed<HostBackup>{.policy = in_host_memory, .piece_bytes = 2_MiB, .pieces = 2},
-            Holds::written);
+        try {
+            add("packed", Compressed<HostBackup>{.policy = in_host_memory, .piece_bytes = 2_MiB, .pieces = 2},
+                Holds::written);
+        } catch (const Unavailable&) { // a GPU's codec is not installed
+            add("packed", in_host_memory, Holds::written);
+        }
         add("workspaces", in_host_memory, Holds::written);
         tags_.push_back({"outside", Holds::written, Discard{}}); // plain memory, which is never paused
         hold(driver_->open_stream(stream_).ok(), "a stream opens");
@@ -173,13 +190,19 @@ private:
         tags_.push_back({name, becomes, std::move(policy)});
     }
     static unsigned char* pointer(Address address) { return reinterpret_cast<unsigned char*>(address); }
+    [[nodiscard]] std::optional<HostDriver> on_host() const { return driver_->inner().template as<HostDriver>(); }
+    std::size_t mapped_of(const std::string& tag) {
+        std::size_t bytes = 0;
+        for (const ArenaUsage& row : saver_->usage()) bytes += row.tag == tag ? row.mapped_bytes : 0;
+        return bytes;
+    }
 
     // --- Calls that may fail ---
 
     /// Runs `act`, possibly with a planned failure; returns whether it succeeded. It throws only because of failures.
     template <class Act>
     bool attempt(Act&& act) {
-        const bool failing = choices_.below(3) == 0;
+        const bool failing = fails_ && choices_.below(3) == 0;
         const std::uint64_t before = driver_->injected();
         if (failing) {
             constexpr StatusKind kinds[] = {StatusKind::other, StatusKind::out_of_memory,
@@ -227,8 +250,10 @@ private:
         constexpr std::size_t sizes[] = {1, 256, 6912, 100'000, 1_MiB, 2_MiB + 1, 5_MiB};
         const bool plain = tag == tags_.size() - 1;
         PlayedBlock block{.tag = tag, .bytes = sizes[choices_.below(std::size(sizes))]};
+        if (!fails_) block.bytes = 1 + choices_.below(3 * block.bytes); // a fuzzer chooses among 256
         if (blocks_.bytes() + block.bytes > most_bytes) return;
-        const std::size_t alignment = choices_.below(4) == 0 && !plain ? 4096 : 256;
+        const bool strict = choices_.below(4) == 0 && !plain;
+        const std::size_t alignment = !strict ? 256 : fails_ ? 4096 : std::size_t{256} << choices_.below(14);
         const bool on_stream = choices_.below(4) == 0; // may reuse what the stream has freed but not completed
         void* memory = nullptr;
         const auto act = [&] {
@@ -278,18 +303,21 @@ private:
         const std::vector<std::string> names = names_of(chosen);
         std::optional<Holds> once;
         PauseOptions options;
+        bool waits_for_less = false; // than the device: released pages may stay
         switch (choices_.below(12)) {
         case 0: once = Holds::lost, options.bytes = Discard{}; break;
         case 1: once = Holds::zero, options.bytes = Zero{}; break;
         case 2: once = Holds::written, options.bytes = in_host_memory; break;
-        case 3: options.order = after(stream_); break; // all late work is in this stream
-        case 4: settle(), options.order = already_idle; break;
+        case 3: options.order = after(stream_), waits_for_less = true; break; // all late work is in this stream
+        case 4: settle(), options.order = already_idle, waits_for_less = true; break;
         default: break;
         }
         const auto act = [&] { (void)saver_->pause(names, options); };
         const bool done = attempt(act);
         const bool again = done || choices_.below(2) == 0;
         if (!done && again) repeat(act);
+        for (const std::string& name : names)
+            hold(fails_ || waits_for_less || mapped_of(name) == 0, "a pause takes all pages: " + name);
         for (auto& [address, block] : blocks_) {
             if (block.away || !contains(chosen, block.tag)) continue;
             const Holds becomes = once.value_or(tags_[block.tag].becomes);
@@ -306,7 +334,11 @@ private:
     void resume() {
         const std::vector<std::size_t> chosen = some_tags();
         const std::vector<std::string> names = names_of(chosen);
-        (void)attempt([&] { (void)saver_->resume(names); });
+        const std::size_t need = fails_ ? 0 : saver_->bytes_to_resume(names);
+        (void)attempt([&] {
+            const Report report = saver_->resume(names);
+            hold(fails_ || report.mapped_bytes == need, "a resume takes what was said");
+        });
         bring_back(chosen);
         for (const auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) check_bytes(address, block);
@@ -321,7 +353,16 @@ private:
         if (out.empty()) return;
         const std::vector<std::string> going = names_of(out);
         const std::vector<std::string> coming = names_of(in);
-        const auto act = [&] { (void)saver_->exchange(going, coming); };
+        const std::size_t need = fails_ ? 0 : saver_->bytes_to_resume(coming);
+        const std::size_t before = driver_->handle_bytes();
+        const auto act = [&] {
+            const Report report = saver_->exchange(going, coming);
+            if (fails_) return;
+            hold(report.mapped_bytes == need && report.handed_bytes <= need, "an exchange takes what was said");
+            hold(driver_->handle_bytes() + report.released_bytes + report.handed_bytes == before + need,
+                 "the report of an exchange adds up");
+            for (const std::string& name : going) hold(mapped_of(name) == 0, "what goes takes nothing: " + name);
+        };
         const bool done = attempt(act);
         const bool again = done || choices_.below(2) == 0;
         if (!done && again) repeat(act);
@@ -416,7 +457,17 @@ private:
                 coming.wait();
             }
         });
-        bring_back(chosen);
+        if (!fails_ && how < 4) { // every block is waited for; the arrival ends later, or is ended
+            hold(saver_->bytes_to_resume(names) == 0, "what arrives is here");
+            for (auto& [address, block] : blocks_) {
+                if (!contains(chosen, block.tag)) continue;
+                tags_[block.tag].name == "workspaces" ? coming.wait() : coming.wait(pointer(address), block.bytes);
+                block.resume();
+            }
+            coming_ = std::move(coming);
+        } else {
+            bring_back(chosen);
+        }
         note_evictions(); // of a use after bytes that could not be restored
         for (const auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) check_bytes(address, block);
@@ -502,9 +553,9 @@ private:
         const auto invalidated = [&] { saver_->invalidate(pointer(address), block.bytes); };
         if (!attempt(invalidated)) repeat(invalidated);
         write(block, address);
-        if (choices_.below(4) == 0) return;
+        if (choices_.below(4) == 0 || block.bytes > PlayedFile::bytes_each) return;
         block.seed = PlayedFile::first_seed + choices_.below(PlayedFile::seeds);
-        block.write(pointer(address));
+        put(block, address);
         const std::size_t begin = choices_.below(block.bytes);
         const std::size_t count = choices_.below(2) == 0 ? block.bytes - begin : 1 + (block.bytes - begin - 1) / 3;
         const auto act = [&] {
@@ -659,7 +710,7 @@ private:
         if (granules <= place->bytes) return;
         settle();
         if (place->holds == Holds::written) {
-            hold(place->same(pointer(address), place->bytes), "growing a workspace leaves its bytes alone");
+            hold(same(*place, address), "growing a workspace leaves its bytes alone");
         }
         place->bytes = granules;
         write(*place, address);
@@ -705,11 +756,14 @@ private:
             if (step != blocks_.end() && step->second.away) return refused(act, "committing what is paused");
         }
         const std::size_t before = elastic_.committed_bytes();
+        const std::size_t mapped = mapped_of(tags_[elastic_tag_].name);
         if (!attempt(act)) {
             hold(elastic_.committed_bytes() == before, "a commit is all or nothing");
             if (choices_.below(2) == 0) return;
             repeat(act);
         }
+        hold(fails_ || mapped_of(tags_[elastic_tag_].name) <= mapped + elastic_.committed_bytes() - before,
+             "a commit takes no more than its steps"); // and may release what waited
         for (std::size_t n = first; n < first + count; ++n) {
             if (blocks_.find(step_at(n)) != blocks_.end()) continue;
             take(step_at(n), {.tag = elastic_tag_, .bytes = granule, .workspace = true});
@@ -774,7 +828,7 @@ private:
             throw Broken{std::string{"a lost device is DeviceLost, not: "} + error.what()};
         }
         calls_left = 0;
-        driver_->inner().lose(); // the machine's own threads stop as well
+        on_host()->lose(); // the machine's own threads stop as well
         for (const ArenaUsage& row : saver_->usage()) {
             if (row.state != "paused") continue;
             for (auto& [address, block] : blocks_) {
@@ -813,14 +867,30 @@ private:
     void check_bytes(Address address, const PlayedBlock& block) {
         if (block.away) return;
         settle();
-        hold(block.same(pointer(address), block.bytes),
-             block.holds == Holds::zero ? "bytes are zero" : "bytes are as they were written");
+        if (!fails_ && tags_[block.tag].name == "pageable")
+            hold(handles_->behind_one(pointer(address), block.bytes), "a block has a handle of its own");
+        hold(same(block, address), block.holds == Holds::zero ? "bytes are zero" : "bytes are as they were written");
     }
     void write(PlayedBlock& block, Address address) {
         block.seed = ++seeds_;
         block.flat = false;
         block.holds = Holds::written;
-        block.write(pointer(address));
+        put(block, address);
+    }
+    /// Writes as completed work of the device does: the CPU may, on a host machine.
+    void put(const PlayedBlock& block, Address address) {
+        if (on_host()) return block.write(pointer(address));
+        std::vector<unsigned char> bytes(block.bytes);
+        block.write(bytes.data());
+        hold(driver_->copy_to_device(address, bytes.data(), bytes.size(), stream_).ok(), "bytes are copied");
+        hold(driver_->drain().ok(), "the device can be waited for");
+    }
+    bool same(const PlayedBlock& block, Address address) {
+        if (on_host()) return block.same(pointer(address), block.bytes);
+        std::vector<unsigned char> bytes(block.bytes);
+        hold(driver_->copy_to_host(bytes.data(), address, bytes.size(), stream_).ok(), "bytes are copied");
+        hold(driver_->drain().ok(), "the device can be waited for");
+        return block.same(bytes.data(), bytes.size());
     }
     /// Fills in stream order, or records the fill if the stream is being captured.
     void fill_on_stream(PlayedBlock block, Address address, std::uint64_t seed) {
@@ -850,7 +920,9 @@ private:
             // A lost device holds no pins; this error only reports the loss.
             hold(lost && text.find("pinned") != std::string::npos, text);
         }
-        for (const std::string& text : driver_->inner().violations()) hold(false, text);
+        const auto host = on_host();
+        if (!host) return;
+        for (const std::string& text : host->violations()) hold(false, text);
     }
 
     // --- Choices ---
@@ -885,9 +957,11 @@ private:
     const HostBackup in_host_memory{.threads = 1};
 
     Choices& choices_;
+    const bool fails_ = false;
     inline static const PlayedFile file_;
     SaverOptions options_;
     std::optional<Driver> driver_;
+    std::optional<Handles<Driver>> handles_;
     std::optional<MemorySaver<Driver>> saver_;
     StreamRef stream_;
     std::vector<PlayedTag> tags_; // the last one is plain memory, the one before it the workspaces
@@ -895,6 +969,7 @@ private:
     std::map<Address, PlayedGraph> graphs_; // by the block that each writes to
     std::optional<WorkspacePool> pool_;
     std::map<std::string, Address> places_; // of the pool's groups
+    Arrival coming_;
     Elastic elastic_;
     std::size_t elastic_tag_ = 0;
     std::uint64_t seeds_ = 0;
