@@ -114,7 +114,7 @@ private:
             const Arena& arena = arenas_[which];
             void* const block = random_.below(3) == 0 ? arena.allocate(bytes, stream_) : arena.allocate(bytes);
             REQUIRE(driver_.fill(address_of(block), 1, bytes, stream_).ok()); // the device is seldom idle
-            REQUIRE(model_.add(address_of(block), {arena.tag(), bytes, 256}));
+            REQUIRE(model_.add(address_of(block), {arena.tag(), bytes}));
             return true;
         } catch (const OutOfMemory&) {
             CAPTURE(format_bytes(bytes));
@@ -162,7 +162,7 @@ private:
         }
         for (const Address address : fresh) {
             REQUIRE(driver_.fill(address, 1, step_bytes, stream_).ok());
-            REQUIRE(model_.add(address, {range.arena().tag(), step_bytes, step_bytes, false, {}, true}));
+            REQUIRE(model_.add(address, {range.arena().tag(), step_bytes, false, true}));
         }
     }
     void release(Model::Blocks::iterator block) {
@@ -180,7 +180,7 @@ private:
         const std::size_t need = saver.bytes_to_resume(tag);
         try {
             (void)saver.resume(tag);
-            model_.resume(tag, Content::Kind::anything);
+            model_.resume(tag);
         } catch (const OutOfMemory&) {
             REQUIRE(there < need);
             refusals_ += 1;

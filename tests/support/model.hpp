@@ -1,4 +1,4 @@
-// The expected state of an arena, without pages: blocks, their bytes, and which of them are paused. Pure bookkeeping.
+// The expected state of an arena, without pages: blocks, and which of them are paused. Pure bookkeeping.
 #pragma once
 
 #include "memsaver/memsaver.hpp"
@@ -30,19 +30,10 @@ private:
     std::uint64_t state_;
 };
 
-/// The expected bytes of a block.
-struct Content {
-    enum class Kind : unsigned char { anything, pattern, zero };
-    Kind kind = Kind::anything;
-    std::uint64_t seed = 0;
-};
-
 struct ModelBlock {
     std::string tag;
     std::size_t bytes = 0;
-    std::size_t alignment = 0;
     bool paused = false;
-    Content content{};
     bool elastic = false; ///< a step of an elastic range
 };
 
@@ -57,25 +48,16 @@ struct Model {
             const auto before = std::prev(after);
             if (before->first + before->second.bytes > address) return false;
         }
-        live_bytes_[block.tag] += block.bytes;
         blocks_.emplace(address, std::move(block));
         return true;
     }
-    void remove(Blocks::iterator block) {
-        live_bytes_[block->second.tag] -= block->second.bytes;
-        blocks_.erase(block);
-    }
+    void remove(Blocks::iterator block) { blocks_.erase(block); }
     /// Pauses a tag's active blocks.
     void pause(const std::string& tag) {
         for (auto& [address, block] : blocks_) block.paused = block.paused || block.tag == tag;
     }
-    /// Resumes a tag's paused blocks with the content that the policy leaves.
-    void resume(const std::string& tag, Content::Kind becomes) {
-        for (auto& [address, block] : blocks_) {
-            if (block.tag != tag || !block.paused) continue;
-            block.paused = false;
-            block.content = {becomes, 0};
-        }
+    void resume(const std::string& tag) {
+        for (auto& [address, block] : blocks_) block.paused = block.paused && block.tag != tag;
     }
     Blocks::iterator any(Random& random) {
         return blocks_.empty() ? blocks_.end()
@@ -83,10 +65,8 @@ struct Model {
     }
 
     [[nodiscard]] Blocks& blocks() { return blocks_; }
-    [[nodiscard]] std::size_t live_bytes(const std::string& tag) { return live_bytes_[tag]; }
 
 private:
     Blocks blocks_;
-    std::map<std::string, std::size_t> live_bytes_;
 };
 } // namespace test
