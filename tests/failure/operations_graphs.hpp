@@ -77,6 +77,12 @@ inline std::vector<Operation> graphs() {
         {"Graph::update: by another", captured, update(3), updated, About::swept, end_capture},
         {"~Graph", captured, [](Populated& world) { world.graph.reset(); },
          [](Populated& world) { CHECK_NOTHROW(world.saver->deallocate(world.filled)); }},
+        {"~Graph: paused",
+         [captured](Populated& world) {
+             captured(world);
+             world.pause("swept");
+         },
+         [](Populated& world) { world.graph.reset(); }, nothing},
     };
 }
 

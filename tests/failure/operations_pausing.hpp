@@ -35,6 +35,12 @@ inline std::vector<Operation> pausing() {
         {"pause: bytes dropped for this call", nothing,
          [](Populated& world) { world.pause({"swept"}, Options{.bytes = Discard{.poison = poison}}, Becomes::poison); },
          paused},
+        {"pause: saved by another policy for this call, and resumed", nothing,
+         [](Populated& world) {
+             world.pause({"swept"}, Options{.bytes = HostBackup{.threads = 1}}, Becomes::kept);
+             world.resume("swept");
+         },
+         [](Populated& world) { CHECK(world.is("active")); }},
         {"pause: after a stream, with a timeout", nothing, with_options([](Populated& world) {
              return Options{.order = after(world.stream), .timeout = std::chrono::minutes{5}};
          }),

@@ -17,6 +17,8 @@ struct Setting {
     std::size_t capacity = 4_MiB; ///< of a device
     bool single_handle = false;   ///< of "swept"
     bool evicts = false;          ///< the saver's allocations and resumes evict
+    /// After a failed operation. What could not be given back then goes with `close`, or with the last owner.
+    enum class Then : unsigned char { retries, closes, ends } then = Then::retries;
 };
 
 /// A saver whose tag "swept" has the policy under test and is the target of operations. "beside" is active, "away" is

@@ -48,6 +48,15 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
             for (const auto& [name, tag] : world.tags) world.check_bytes(name);
         }
     }
+    if (world.setting.then != Setting::Then::retries) {
+        if (world.saver && world.setting.then == Setting::Then::closes) {
+            world.saver->close();
+            world.alone.reset();
+            CHECK(world.driver.handle_bytes() + world.driver.plain_bytes() + world.driver.pinned_bytes() == 0);
+        }
+        end(world);
+        return world.check_nothing_left();
+    }
     if (point.error) CHECK_NOTHROW(operation.operate(world));
     world.check_books_are_true();
     if (world.setting.enabled) operation.done(world); // a disabled saver has no states
