@@ -190,24 +190,17 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: bytes that are less than a piece are coded, too" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver,
+                  "compressed: what is less than a piece is coded, too, down to the smallest chunk" * on_machines) {
     if (no_codec_here()) return;
-    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(256_KiB);
-    write_bytes(machine.driver, block, thin(256_KiB, 1));
-    saver.pause("packed");
-    CHECK(row_of(saver, "packed").backed_up_bytes < 200_KiB);
-    saver.resume("packed");
-    CHECK(read_bytes(machine.driver, block, 256_KiB) == thin(256_KiB, 1));
-}
-
-TEST_CASE_FIXTURE(OnSaver, "compressed: the smallest chunk that is coded" * on_machines) {
-    if (no_codec_here()) return;
-    const Buffer<unsigned char> block{saver.arena("packed", compressed(HostBackup{.threads = 2})), 4_KiB};
-    write_bytes(machine.driver, block.data(), std::vector<unsigned char>(4_KiB, 0x3C));
-    saver.pause("packed");
-    CHECK(row_of(saver, "packed").backed_up_bytes < 4_KiB);
-    saver.resume("packed");
-    CHECK(all_are(machine.driver, block.data(), 4_KiB, 0x3C));
+    for (const std::size_t bytes : {256_KiB, 4_KiB}) {
+        const Buffer<unsigned char> block{saver.arena("packed", compressed(HostBackup{.threads = 2})), bytes};
+        write_bytes(machine.driver, block.data(), std::vector<unsigned char>(bytes, 0x3C));
+        saver.pause("packed");
+        CHECK(row_of(saver, "packed").backed_up_bytes < bytes);
+        saver.resume("packed");
+        CHECK(all_are(machine.driver, block.data(), bytes, 0x3C));
+    }
 }
 
 TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
@@ -376,43 +369,6 @@ TEST_CASE_FIXTURE(OnHostSaver, "compressed: memory for one buffer is enough") {
     CHECK(machine.driver.calls(Call::map_host) >= before + 2);
     machine.driver.heal();
     CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
-}
-
-TEST_CASE_FIXTURE(OnSaver, "compressed: exchange, streamed resume and saving ahead" * on_machines) {
-    if (no_codec_here()) return;
-    const Arena a = saver.arena("a", compressed(HostBackup{.threads = 2}));
-    const Arena b = saver.arena("b", compressed(Verified<HostBackup>{{.threads = 2}}));
-    const Arena once = saver.arena("once", compressed(HostBackup{.refresh = Refresh::once, .threads = 2}));
-    void* const in_a = a.allocate(7_MiB);
-    void* const in_b = b.allocate(6_MiB);
-    void* const kept = once.allocate(3_MiB);
-    write_bytes(machine.driver, in_a, thin(7_MiB, 1));
-    write_bytes(machine.driver, in_b, thin(6_MiB, 2));
-    write_bytes(machine.driver, kept, thin(3_MiB, 3));
-    (void)saver.pause("b");
-    for (int turn = 0; turn < 2; ++turn) {
-        (void)saver.exchange("a", "b");
-        CHECK(read_bytes(machine.driver, in_b, 6_MiB) == thin(6_MiB, 2));
-        (void)saver.exchange("b", "a");
-        CHECK(read_bytes(machine.driver, in_a, 7_MiB) == thin(7_MiB, 1));
-        check_books(saver, machine.driver);
-    }
-    (void)saver.pause("a");
-    {
-        auto* const last = static_cast<std::byte*>(in_a) + 6_MiB;
-        Arrival coming = saver.resume_async("a", {.first = {{last, 1_MiB}}});
-        coming.wait(last, 1_MiB);
-        const auto bytes = thin(7_MiB, 1);
-        CHECK(read_bytes(machine.driver, last, 1_MiB) == std::vector<unsigned char>(bytes.end() - 1_MiB, bytes.end()));
-        coming.wait();
-    }
-    CHECK(read_bytes(machine.driver, in_a, 7_MiB) == thin(7_MiB, 1));
-    saver.save("once").wait();
-    CHECK(saver.pause("once").saved_bytes == 0);
-    CHECK(row_of(saver, "once").mapped_bytes == 0);
-    (void)saver.resume("once");
-    CHECK(read_bytes(machine.driver, kept, 3_MiB) == thin(3_MiB, 3));
-    check_books(saver, machine.driver);
 }
 
 TEST_CASE("compressed: threads that restore bytes do not wait for the device because of an earlier failure") {

@@ -109,20 +109,6 @@ TEST_CASE("backup: bytes are identical over three cycles with fresh bytes" * on_
     }
 }
 
-TEST_CASE("backup: a large odd block" * on_quick) {
-    for (const auto& keeper : keepers()) {
-        const std::string which = keeper.name;
-        if (which != "pinned" && which != "pageable") continue;
-        CAPTURE(keeper.name);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), {64_MiB + 1, 6912}};
-        blocks.write(1);
-        pause_and_resume(saver, "weights");
-        CHECK(blocks.whole());
-    }
-}
-
 TEST_CASE("backup: work submitted to a stream before the pause is saved" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);

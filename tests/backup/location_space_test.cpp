@@ -1,4 +1,4 @@
-// Space is never allocated twice, and adjacent free space is merged.
+// Space is never allocated twice, adjacent free space of one region is merged, and what is there is found.
 #include "memsaver/backup/store.hpp"
 #include "support/machines.hpp"
 
@@ -19,101 +19,66 @@ TEST_CASE("LocationSpace: consecutive ranges are adjacent in a fresh region, and
     CHECK(space.take(1) == 0);
 }
 
-TEST_CASE("LocationSpace: removes a region only if all of it is free") {
+TEST_CASE("LocationSpace: random operations on adjacent regions against a map of bytes") {
+    enum : char { none, free, taken };
+    constexpr std::array<Room, 3> regions{{{1, 200}, {201, 100}, {301, 211}}};
+    constexpr std::size_t bytes = 511;
+    std::vector<char> is(bytes + 1, none);
+    const auto put = [&](const Room& room, char what) {
+        std::fill_n(is.begin() + static_cast<std::ptrdiff_t>(room.location), room.bytes, what);
+    };
+    const auto all = [&](const Room& room, char what) {
+        const auto begin = is.begin() + static_cast<std::ptrdiff_t>(room.location);
+        return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(room.bytes), [&](char c) { return c == what; });
+    };
     LocationSpace space;
-    space.add(1000, 300);
-    CHECK(!space.remove({5000, 1}));
-    CHECK(space.take(100) == 1000);
-    CHECK(!space.remove({1000, 300}));
-    CHECK(!space.remove({1100, 300}));
-    space.give(1000, 100);
-    CHECK(space.free_bytes() == 300);
-    CHECK(space.remove({1000, 300}));
-    CHECK(space.free_bytes() == 0);
-    CHECK(!space.has_room(1000));
-    CHECK(!space.remove({1000, 300}));
-    CHECK(space.take(1) == 0);
-    space.add(7, 7);
-    space.clear();
-    CHECK(space.take(1) == 0);
-}
-
-TEST_CASE("LocationSpace: random operations against a map of bytes") {
-    constexpr std::size_t bytes = 512;
-    std::vector<char> taken(bytes + 1, 1);
-    LocationSpace space;
-    space.add(1, bytes);
-    std::fill(taken.begin() + 1, taken.end(), 0);
-    std::vector<std::pair<std::uint64_t, std::size_t>> held;
+    std::vector<Room> held;
+    const auto give = [&](std::size_t which) {
+        space.give(held[which].location, held[which].bytes);
+        put(held[which], free);
+        held[which] = held.back();
+        held.pop_back();
+    };
     std::uint64_t state = 12345;
     const auto random = [&](std::size_t below) {
         state = state * 6364136223846793005U + 1442695040888963407U;
         return static_cast<std::size_t>(state >> 33U) % below;
     };
     for (int i = 0; i < 20'000; ++i) {
-        if (held.empty() || random(2) == 0) {
-            const std::size_t want = 1 + random(40);
-            const std::uint64_t at = space.take(want);
-            if (at == 0) {
-                std::size_t run = 0; // there really was no space
-                for (std::size_t b = 1; b <= bytes; ++b) {
-                    run = taken[b] != 0 ? 0 : run + 1;
-                    REQUIRE(run < want);
-                }
-                continue;
+        const std::size_t what = random(8);
+        if (what == 0) { // a region comes or goes
+            const Room region = regions[random(regions.size())];
+            const bool there = !all(region, none);
+            const bool idle = all(region, free);
+            CHECK(space.has_room(region.location) == there);
+            REQUIRE(space.remove(region) == idle);
+            if (!there) space.add(region.location, region.bytes);
+            if (idle || !there) put(region, there ? none : free);
+        } else if (what < 4) {
+            const Room made{0, 1 + random(60)};
+            const std::uint64_t at = space.take(made.bytes);
+            bool found = false;
+            for (const Room& region : regions) { // there really was no space, or it is in one region
+                const std::uint64_t end = region.location + region.bytes;
+                if (at != 0) found = found || (region.location <= at && at + made.bytes <= end);
+                for (std::uint64_t b = region.location; at == 0 && b + made.bytes <= end; ++b)
+                    REQUIRE_FALSE(all({b, made.bytes}, free));
             }
-            for (std::size_t b = at; b < at + want; ++b) REQUIRE(std::exchange(taken[b], 1) == 0);
-            held.emplace_back(at, want);
-        } else {
-            const std::size_t which = random(held.size());
-            const auto [at, size] = held[which];
-            space.give(at, size);
-            std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
-            held[which] = held.back();
-            held.pop_back();
+            if (at == 0) continue;
+            REQUIRE((found && all({at, made.bytes}, free)));
+            held.push_back({at, made.bytes});
+            put(held.back(), taken);
+        } else if (!held.empty()) {
+            give(random(held.size()));
+            while (!held.empty() && random(4) != 0 && i % 64 == 0) give(0);
         }
+        REQUIRE(space.free_bytes() == static_cast<std::size_t>(std::count(is.begin(), is.end(), free)));
     }
-    for (const auto& [at, size] : held) space.give(at, size);
-    CHECK(space.take(bytes) == 1);
-}
-
-TEST_CASE("LocationSpace: no range reaches from one region into an adjacent one") {
-    for (const bool forwards : {true, false}) {
-        LocationSpace space;
-        space.add(forwards ? 1000 : 1100, 100);
-        space.add(forwards ? 1100 : 1000, 100);
-        CHECK(space.take(101) == 0);
-        // The tail of one and the head of the other, free at the same time.
-        CHECK(space.take(100) == 1000);
-        CHECK(space.take(100) == 1100);
-        space.give(forwards ? 1060 : 1100, 40);
-        space.give(forwards ? 1100 : 1060, 40);
-        CHECK(space.take(41) == 0);
-        CHECK(!space.remove({1000, 100}));
-        space.give(1000, 60);
-        CHECK(space.remove({1000, 100})); // each space is removed separately
-        CHECK(!space.remove({1100, 100}));
-        space.give(1140, 60);
-        CHECK(space.take(100) == 1100);
-    }
-}
-
-TEST_CASE("LocationSpace: a region that was removed leaves no border behind") {
-    LocationSpace space;
-    space.add(1000, 100);
-    CHECK(space.remove({1000, 100}));
-    space.add(900, 300);
-    CHECK(space.take(100) == 900);
-    CHECK(space.take(100) == 1000);
-    space.give(900, 100);
-    space.give(1000, 100);
-    CHECK(space.take(300) == 900);
     space.clear();
-    space.add(950, 200);
-    CHECK(space.take(50) == 950);
-    CHECK(space.take(50) == 1000);
-    space.give(1000, 50);
-    space.give(950, 50);
-    CHECK(space.take(200) == 950);
+    CHECK(space.take(1) == 0);
+    space.add(1, bytes); // without borders of regions that were there
+    for (std::size_t b = 1; b <= bytes; ++b) CHECK(space.take(1) == b);
+    for (std::size_t b = 1; b <= bytes; ++b) space.give(b, 1);
+    CHECK(space.take(bytes) == 1);
 }
 } // namespace backup_location_space_test

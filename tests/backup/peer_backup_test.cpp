@@ -76,23 +76,6 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed 
     CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
-TEST_CASE_FIXTURE(OnMachine, "PeerBackup: saved bytes can be read and changed while the tag is paused" * on_hosts) {
-    const Checked peer{1};
-    MemorySaver saver{machine.driver};
-    const Arena arena = saver.arena("parked", PeerBackup{peer.driver});
-    const Blocks blocks{machine.driver, arena};
-    saver.pause("parked");
-    const auto expected = pattern(sizes[1], 2);
-    const BackupView view = arena.backup_view(blocks.all[1], sizes[1]);
-    REQUIRE(view.size_bytes == sizes[1]);
-    CHECK(std::equal(expected.begin(), expected.end(), reinterpret_cast<const unsigned char*>(view.data())));
-    const auto fresh = pattern(sizes[1], 99);
-    saver.write_backup(blocks.all[1], fresh.data(), fresh.size());
-    saver.resume("parked");
-    CHECK(has_pattern(machine.driver, blocks.all[1], sizes[1], 99));
-    CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
-}
-
 TEST_CASE("PeerBackup: a full peer is OutOfMemory that names it, and the tag stays active" * on_hosts) {
     const Checked machine;
     const HostDriver small{4_MiB, {.device = 1}};

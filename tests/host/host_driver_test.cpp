@@ -154,46 +154,4 @@ TEST_CASE("HostDriver: unknown handles are errors, and recorded") {
     CHECK(driver.violations().size() == 5);
     CHECK(other.violations().empty());
 }
-
-TEST_CASE("HostDriver: many threads at once, everything is released") {
-    const HostDriver driver = machine({}, 1024 * page);
-    std::vector<std::thread> threads;
-    std::vector<int> wrong(4, 0); // doctest's assertions would serialize the threads
-    for (std::size_t t = 0; t < wrong.size(); ++t) {
-        threads.emplace_back([&driver, &bad = wrong[t], t] {
-            const auto check = [&bad](bool good) { bad += good ? 0 : 1; };
-            StreamRef stream;
-            EventRef event;
-            check(driver.open_stream(stream).ok());
-            check(driver.open_event(stream, event).ok());
-            for (std::size_t round = 0; round < 50; ++round) {
-                const auto value = static_cast<unsigned char>(1 + t + round);
-                const std::size_t bytes = (1 + round % 5) * page;
-                Address address = 0;
-                PageHandle handle;
-                std::vector<unsigned char> out(bytes);
-                check(driver.reserve(bytes, 0, address).ok());
-                check(driver.create(bytes, handle).ok());
-                check(driver.map(address, bytes, handle).ok());
-                check(driver.allow_access(address, bytes).ok());
-                check(driver.fill(address, value, bytes, stream).ok());
-                check(driver.record(event, stream).ok());
-                check(driver.follow({}, event).ok());
-                check(driver.copy_to_host(out.data(), address, bytes, {}).ok());
-                check(driver.record(event, {}).ok());
-                check(driver.wait(event).ok());
-                check(out.front() == value && out.back() == value);
-                check(driver.unmap(address, bytes).ok());
-                check(driver.release(handle).ok());
-                check(driver.unreserve(address, bytes).ok());
-            }
-            check(driver.close_event(event).ok());
-            check(driver.close_stream(stream).ok());
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-    CHECK(wrong == std::vector<int>(4, 0));
-    CHECK(driver.counts() == HostCounts{});
-    CHECK(driver.violations().empty());
-}
 } // namespace host_host_driver_test

@@ -276,30 +276,4 @@ TEST_CASE("host captures: begin and end belong together") {
     CHECK(status.ok());
     CHECK(s.driver.counts().graphs == 2);
 }
-
-TEST_CASE("lanes: work passes in order on each, and one does not wait for the other") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    StreamRef out;
-    StreamRef in;
-    REQUIRE(driver.lane(Direction::out, out).ok());
-    REQUIRE(driver.lane(Direction::in, in).ok());
-    unsigned char from[2] = {1, 2};
-    unsigned char to[2] = {};
-    REQUIRE(driver.hold(out).ok());
-    REQUIRE(driver.copy_to_host(to, a.address, 2, out).ok());
-    REQUIRE(driver.copy_to_device(a.address, from, 2, in).ok());
-    const EventRef mark = open_event(driver);
-    REQUIRE(driver.record(mark, in).ok());
-    CHECK(driver.wait(mark).ok()); // although `out` is held
-    CHECK(to[1] == 0);
-    REQUIRE(driver.record(mark, out).ok());
-    CHECK_FALSE(passed(driver, mark));
-    REQUIRE(driver.let_go(out).ok());
-    CHECK(driver.wait(mark).ok());
-    CHECK(to[1] == 2);
-    CHECK(driver.close_event(mark).ok());
-    a.give_back();
-    CHECK(driver.counts() == HostCounts{});
-}
 } // namespace host_host_machine_test

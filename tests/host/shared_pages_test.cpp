@@ -356,21 +356,4 @@ TEST_CASE("shared machine: a folder that others may use is refused") {
     CHECK_MESSAGE(contains(text, folder + ": EPERM: not a folder that only this user may use"), text);
     (void)open_machine(name);
 }
-
-TEST_CASE("shared machine: a saver on it pauses, resumes, and sees what others hold") {
-    const std::string name = unique_name();
-    MemorySaver one{open_machine(name, 64 * page)};
-    MemorySaver other{open_machine(name, 64 * page)};
-    Arena weights = one.arena("weights", HostBackup{});
-    auto* const data = static_cast<unsigned char*>(weights.allocate(40 * page));
-    std::memset(data, 9, 40 * page);
-    Arena cache = other.arena("cache");
-    CHECK_THROWS_AS((void)cache.allocate(40 * page), OutOfMemory);
-    one.pause();
-    (void)cache.allocate(40 * page);
-    CHECK_THROWS_AS((void)one.resume(), OutOfMemory);
-    other.pause();
-    one.resume();
-    CHECK(data[40 * page - 1] == 9);
-}
 } // namespace host_shared_pages_test

@@ -139,21 +139,6 @@ TEST_CASE("a trim that fails does not fail the pause, and is reported") {
     }
 }
 
-TEST_CASE("switched off, hooks are accepted and none runs; a hook that ends after its saver does nothing") {
-    const Checked machine{host_machine};
-    std::optional<Hook> late;
-    {
-        MemorySaver saver{machine.driver, {.enabled = false}};
-        (void)saver.arena("tag").allocate(2_MiB);
-        late = saver.after_pause(trim_cuda_pools);
-        leave_in(machine.driver, {}, 4_MiB);
-        pause_and_resume(saver);
-        CHECK(host_of(machine.driver).counts().held_bytes == 6_MiB);
-        CHECK(machine.driver.inner().trim_pool({}, 0).ok());
-    }
-    late.reset();
-}
-
 /// A machine without pools.
 struct NoPools : DeviceAround {
     using DeviceAround::DeviceAround;

@@ -63,20 +63,9 @@ TEST_CASE_FIXTURE(OnSaver, "a failed allocation is null, and the sink is told wh
     REQUIRE(told.texts.size() == 2);
     CHECK(contains(told.texts.back(), "device 1"));
 
-    machine.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
-    CHECK(pytorch_allocate(arena, 32_MiB, 0, {}, told.sink) == nullptr);
-    CHECK(told.texts.size() == 3);
-    machine.driver.heal();
-    CHECK(pytorch_allocate(arena, 32_MiB, 0, {}, told.sink) != nullptr);
-    CHECK(pytorch_allocate(Arena{}, 1, 0, {}, told.sink) == nullptr);
-    CHECK(told.texts.size() == 4);
-    Arena moved = arena;
-    const Arena its = std::move(moved);
-    CHECK(pytorch_allocate(moved, 1, 0, {}, told.sink) == nullptr); // NOLINT(bugprone-use-after-move)
-    CHECK(told.texts.size() == 5);
     saver.close();
     CHECK(pytorch_allocate(arena, 1, 0, {}, told.sink) == nullptr);
-    CHECK(told.texts.size() == 6);
+    CHECK(told.texts.size() == 3);
 }
 
 TEST_CASE_FIXTURE(OnMachine, "freeing never throws; errors are reported to the sink" * on_machines) {
@@ -109,22 +98,6 @@ TEST_CASE_FIXTURE(OnMachine, "freeing never throws; errors are reported to the s
     saver.close();
     pytorch_deallocate(arena, late, 1_MiB, 0, {});
     CHECK(told.texts.size() == 1); // reports nothing, like all owners after close
-}
-
-TEST_CASE_FIXTURE(OnSaver, "memory freed with a stream that cannot be marked is freed all the same" * on_machines) {
-    const Arena arena = saver.arena("torch");
-    for (const bool through_saver : {false, true}) {
-        CAPTURE(through_saver);
-        void* const block = arena.allocate(1_MiB);
-        machine.driver.fail({.call = Call::open_event, .lasting = Lasting::onwards});
-        if (through_saver) {
-            pytorch_deallocate(saver, block, 1_MiB, 0, {});
-        } else {
-            pytorch_deallocate(arena, block, 1_MiB, 0, {});
-        }
-        machine.driver.heal();
-        CHECK(arena.usage().blocks == 0);
-    }
 }
 
 TEST_CASE_FIXTURE(OnMachine, "a freed block is used again only when its stream has passed, whatever the others do") {

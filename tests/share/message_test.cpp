@@ -184,14 +184,20 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that send
     CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("share messages: numbers that no machine has are noise") {
-    for (const std::uint64_t number : {ShareMessage::most_bytes, ShareMessage::most_bytes + 1}) {
-        for (int which = 0; which < 3; ++which) {
-            ShareMessage message;
-            (which == 0 ? message.bytes : which == 1 ? message.facts.held : message.facts.granted) = number;
-            CHECK(message.sound(sizeof message) == (number == ShareMessage::most_bytes));
-            CHECK(!message.sound(sizeof message - 1));
-        }
+TEST_CASE("share messages: what is of another version or size, or of a number that no machine has, is noise") {
+    for (const auto& spoil :
+         {+[](ShareMessage& m) { m.version += 1; }, +[](ShareMessage& m) { m.size += 1; },
+          +[](ShareMessage& m) { m.mark[0] = 'M'; }, +[](ShareMessage& m) { m.facts.name.fill('x'); },
+          +[](ShareMessage& m) { m.kind = static_cast<Kind>(1000); },
+          +[](ShareMessage& m) { m.bytes = ShareMessage::most_bytes + 1; },
+          +[](ShareMessage& m) { m.facts.held = ShareMessage::most_bytes + 1; },
+          +[](ShareMessage& m) { m.facts.granted = ShareMessage::most_bytes + 1; }}) {
+        ShareMessage message;
+        message.bytes = message.facts.held = message.facts.granted = ShareMessage::most_bytes;
+        CHECK(message.sound(sizeof message));
+        CHECK_FALSE(message.sound(sizeof message - 1));
+        spoil(message);
+        CHECK_FALSE(message.sound(sizeof message));
     }
 }
 

@@ -601,18 +601,4 @@ TEST_CASE_FIXTURE(Taker,
     CHECK(desk.heard() == "1 grant 6");
     CHECK_FALSE(desk.room.next().has_value()); // 2 + 12 are just enough for 8 and 6
 }
-
-TEST_CASE("share message: a message of another version or size is rejected") {
-    ShareMessage message;
-    CHECK(message.sound(sizeof message));
-    CHECK_FALSE(message.sound(sizeof message - 1));
-    for (const auto& spoil : std::vector<void (*)(ShareMessage&)>{
-             [](ShareMessage& m) { m.version += 1; }, [](ShareMessage& m) { m.size += 1; },
-             [](ShareMessage& m) { m.mark[0] = 'M'; }, [](ShareMessage& m) { m.facts.name.fill('x'); },
-             [](ShareMessage& m) { m.kind = static_cast<Kind>(1000); }}) {
-        ShareMessage bad;
-        spoil(bad);
-        CHECK_FALSE(bad.sound(sizeof bad));
-    }
-}
 } // namespace share_room_test

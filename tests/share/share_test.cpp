@@ -123,22 +123,6 @@ std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
     return bytes;
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: the program of the design") {
-    const ShareOptions wanted{
-        .name = "rollout", .priority = 1, .floor = 8 * page, .ceiling = 60 * page, .trusted = true};
-    Share share = place.join(wanted);
-    MemorySaver<> saver{share.driver()};
-    MemorySaver typed{share.driver()};
-    static_assert(std::is_same_v<decltype(typed), MemorySaver<>>);
-    Lending lending = share.lend(saver);
-    (void)saver.arena("weights", HostBackup{}).allocate(9 * page);
-    saver.pause();
-    saver.resume("weights", {.room_within = 5s});
-    std::ostringstream out;
-    for (const ShareMember& m : share.members()) out << m << '\n';
-    CHECK(contains(out.str(), "rollout (process "));
-}
-
 TEST_CASE("share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
     const Place place;
     Member a{place, {.name = "one"}};
@@ -282,25 +266,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: a grant that is used slowly stays") {
     for (int i = 0; i < 5; ++i) CHECK(share.driver().create(10 * page, pages).ok()); // 60 ms each
     CHECK(share.members().at(0).held_bytes + share.members().at(1).held_bytes == 50 * page);
     waiting.join();
-}
-
-TEST_CASE_FIXTURE(OnPlace, "share: a member that can wait gets memory that is freed later") {
-    Member a{place, {.name = "one"}};
-    Member b{place, {.name = "two"}};
-    Arena cache = a.arena("cache");
-    (void)cache.allocate(40 * page);
-    void* const block = b.arena("weights", HostBackup{}).allocate(20 * page);
-    std::memset(block, 3, 20 * page);
-    b.pause();
-    (void)cache.allocate(20 * page);
-    CHECK_THROWS_AS((void)b.resume("weights", {.room_within = 20ms}), OutOfMemory);
-    std::thread later{[&] {
-        std::this_thread::sleep_for(50ms);
-        a.pause();
-    }};
-    b.resume("weights", {.room_within = 60s});
-    later.join();
-    CHECK(all_are(block, 3, 20 * page));
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: members are listed, printed, and named where memory is lacking") {
