@@ -14,7 +14,7 @@ TEST_CASE_FIXTURE(OnMachine, "small blocks share pages" * on_machines) {
 }
 
 TEST_CASE_FIXTURE(OnMachine, "reserve takes memory at once" * on_machines) {
-    ArenaOf arena{machine.driver, "reserved", {}, {.reserve = 100_MiB}};
+    ArenaOf arena{machine.driver, "reserved", {}, {.capacity = 100_MiB, .reserve = 100_MiB}}; // all that it may have
     CHECK(arena.usage().mapped_bytes == 100_MiB);
     const auto creates = machine.driver.calls(Call::create);
     for (int i = 0; i < 10; ++i) (void)arena.allocate(10_MiB);

@@ -51,14 +51,6 @@ TEST_CASE_FIXTURE(OnMachine, "pages go and come back; the table of an extent's s
     CHECK(arena.usage().mapped_bytes == machine.driver.handle_bytes());
 }
 
-TEST_CASE_FIXTURE(OnMachine, "an arena without memory pauses and resumes" * on_machines) {
-    ArenaOf<> arena{machine.driver, "nothing"};
-    CHECK(arena.pause().released_bytes == 0);
-    CHECK(arena.resume().mapped_bytes == 0);
-    CHECK(arena.trim().released_bytes == 0);
-    CHECK(arena.bytes_to_resume() == 0);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "batches that were paused under different policies are restored by each" * on_machines) {
     ArenaOf<Zero> arena{machine.driver, "mixed"};
     void* const first = arena.allocate(2_MiB);
@@ -138,21 +130,30 @@ TEST_CASE_FIXTURE(OnHost, "a pause does not hold up allocations, which come from
     CHECK(has_pattern(machine.driver, during, 2_MiB, 7));
     CHECK(arena.usage().blocks == 2);
 }
-
-TEST_CASE("addresses and bytes of blocks that were freed while paused are free at the next pause" * on_machines) {
-    const Checked machine;
-    ArenaOf<HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
-    void* const kept = arena.allocate(8_MiB);
-    write_pattern(machine.driver, kept, 8_MiB, 1);
-    (void)arena.pause();
-    for (int round = 0; round < 20; ++round) {
-        void* const block = arena.allocate(8_MiB);
+TEST_CASE("addresses and bytes of blocks that were freed while paused are free at the next pause, or trim" *
+          on_machines) {
+    for (const bool trims : {false, true}) {
+        CAPTURE(trims);
+        const Checked machine;
+        ArenaOf<HostBackup> arena{machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
+        void* const kept = arena.allocate(8_MiB);
+        write_pattern(machine.driver, kept, 8_MiB, 1);
         (void)arena.pause();
-        CHECK(arena.usage().paused_bytes == 16_MiB);
-        CHECK(machine.driver.pinned_bytes() <= 16_MiB);
-        arena.deallocate(block);
+        if (trims) arena.deallocate(kept);
+        for (int round = 0; round < 20; ++round) {
+            if (trims) {
+                (void)arena.trim();
+                CHECK(arena.usage().state == "empty");
+                CHECK(machine.driver.pinned_bytes() == 0);
+            }
+            void* const block = arena.allocate(8_MiB);
+            (void)arena.pause();
+            CHECK(arena.usage().paused_bytes == (trims ? 8_MiB : 16_MiB));
+            CHECK(machine.driver.pinned_bytes() <= 16_MiB);
+            arena.deallocate(block);
+        }
+        (void)arena.resume();
+        if (!trims) CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
     }
-    (void)arena.resume();
-    CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
 }
 } // namespace arena_pause_test

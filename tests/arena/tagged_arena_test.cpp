@@ -58,11 +58,6 @@ TEST_CASE_FIXTURE(OnMachine, "usage describes the arena" * on_machines) {
     CHECK(row.held_bytes + row.paused_bytes + row.backed_up_bytes == 0);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "the reserve may be the whole capacity" * on_machines) {
-    const ArenaOf<> arena{machine.driver, "x", {}, {.capacity = 8_MiB, .reserve = 8_MiB}};
-    CHECK(arena.usage().mapped_bytes == 8_MiB);
-}
-
 TEST_CASE("the capacity counts pages; by default there is no limit, and no address is reserved" * on_machines) {
     const Checked machine;
     ArenaOf<> odd{machine.driver, "odd", {}, {.capacity = 3_MiB}};

@@ -26,21 +26,6 @@ TEST_CASE_FIXTURE(OnMachine, "trim releases extents without live blocks" * on_ma
     CHECK(arena.allocate(1_MiB) != nullptr);
 }
 
-TEST_CASE("a trim frees the addresses and bytes of blocks that were freed while paused" * on_machines) {
-    const Checked machine;
-    TaggedArena<MachineDriver, HostBackup> arena{
-        machine.driver, "rounds", HostBackup{.threads = 1}, {.capacity = 64_MiB}};
-    for (int round = 0; round < 20; ++round) {
-        void* const block = arena.allocate(8_MiB);
-        (void)arena.pause();
-        arena.deallocate(block);
-        (void)arena.trim();
-        CHECK(arena.usage().paused_bytes == 0);
-        CHECK(arena.usage().state == "empty");
-        CHECK(machine.driver.pinned_bytes() == 0);
-    }
-}
-
 TEST_CASE_FIXTURE(OnMachine, "addresses of pages that could not be unmapped are not freed" * on_machines) {
     TaggedArena<MachineDriver, HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
     void* const block = arena.allocate(24_MiB);

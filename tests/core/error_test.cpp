@@ -7,8 +7,6 @@ using namespace test;
 
 Status failed(StatusKind kind) { return {.kind = kind, .code = 7, .name = "NATIVE_NAME"}; }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 SourcePlace called_from(SourcePlace place = SourcePlace::here()) { return place; }
 
 struct Pinned { // neither copied nor moved
@@ -16,17 +14,6 @@ struct Pinned { // neither copied nor moved
     Pinned(Pinned&&) = delete;
     int value;
 };
-
-/// Returns the text of the exception of `act`, caught as an `As`.
-template <class As, class Act>
-std::string caught(Act&& act) {
-    try {
-        act();
-    } catch (const As& error) {
-        return error.what();
-    }
-    return "nothing was thrown";
-}
 
 TEST_CASE("a status that is ok throws nothing") { CHECK_NOTHROW(check(Status{}, "map pages")); }
 
@@ -43,22 +30,23 @@ TEST_CASE("each kind of failure has its exception") {
 TEST_CASE("each exception derives from one of the standard's, with the same text") {
     const auto throws = [](StatusKind kind) { return [kind] { check(failed(kind), "map pages"); }; };
     const std::string start = "map pages failed: NATIVE_NAME (7) [";
-    CHECK(contains(caught<std::bad_alloc>(throws(StatusKind::out_of_memory)), start));
-    CHECK(contains(caught<std::exception>(throws(StatusKind::out_of_memory)), start));
-    CHECK(contains(caught<Error>(throws(StatusKind::out_of_memory)), start));
+    CHECK(contains(text_of<std::bad_alloc>(throws(StatusKind::out_of_memory)), start));
+    CHECK(contains(text_of<std::exception>(throws(StatusKind::out_of_memory)), start));
+    CHECK(contains(text_of<Error>(throws(StatusKind::out_of_memory)), start));
     static_assert(!std::is_base_of_v<std::runtime_error, OutOfMemory>);
     for (const StatusKind kind :
          {StatusKind::out_of_host_memory, StatusKind::gone, StatusKind::unsupported, StatusKind::other}) {
         const std::string text =
             kind == StatusKind::gone ? "map pages failed: NATIVE_NAME (7): the device is lost" : start;
-        CHECK(contains(caught<std::runtime_error>(throws(kind)), text));
-        CHECK(contains(caught<std::exception>(throws(kind)), text));
-        CHECK(contains(caught<Error>(throws(kind)), text));
+        CHECK(contains(text_of<std::runtime_error>(throws(kind)), text));
+        CHECK(contains(text_of<std::exception>(throws(kind)), text));
+        CHECK(contains(text_of<Error>(throws(kind)), text));
     }
 }
 
 TEST_CASE("OutOfAddresses is not a bad_alloc, and says that memory does not help") {
-    const std::string text = caught<std::runtime_error>([] { check(failed(StatusKind::out_of_addresses), "reserve"); });
+    const std::string text =
+        text_of<std::runtime_error>([] { check(failed(StatusKind::out_of_addresses), "reserve"); });
     CHECK(
         contains(text, "reserve failed: NATIVE_NAME (7); the process is out of addresses, whatever memory is free ["));
     static_assert(!std::is_base_of_v<std::bad_alloc, OutOfAddresses>);
@@ -78,29 +66,14 @@ TEST_CASE("details of an exception are shared by its copies, and the first tag s
     static_assert(std::is_nothrow_copy_constructible_v<OutOfMemory> && std::is_nothrow_copy_constructible_v<Misuse>);
 }
 
-TEST_CASE("the text says what was attempted, with which bytes, and what the driver answered") {
-    try {
-        check(failed(StatusKind::other), "map pages", 2_MiB, 0x1000);
-        FAIL("nothing was thrown");
-    } catch (const Error& error) {
-        const std::string text = error.what();
-        CAPTURE(text);
-        CHECK(contains(text, "map pages (2.00 MiB at 0x1000) failed: NATIVE_NAME (7)"));
-        CHECK(error.status() == failed(StatusKind::other));
-    }
-}
-
-TEST_CASE("the location is the line that called check") {
-    unsigned line = 0;
-    try {
-        line = static_cast<unsigned>(__LINE__) + 1;
-        check(failed(StatusKind::other), "map pages");
-        FAIL("nothing was thrown");
-    } catch (const Error& error) {
-        const std::string text = error.what();
-        CAPTURE(text);
-        CHECK(contains(text, "error_test.cpp:" + std::to_string(line)));
-    }
+TEST_CASE("the text says what was attempted, with which bytes, what the driver answered, and the line of the call") {
+    const unsigned line = static_cast<unsigned>(__LINE__) + 1;
+    const auto error = thrown<DriverError>([] { check(failed(StatusKind::other), "map pages", 2_MiB, 0x1000); });
+    const std::string text = error.what();
+    CAPTURE(text);
+    CHECK(contains(text, "map pages (2.00 MiB at 0x1000) failed: NATIVE_NAME (7)"));
+    CHECK(contains(text, "error_test.cpp:" + std::to_string(line)));
+    CHECK(error.status() == failed(StatusKind::other));
 }
 
 TEST_CASE("a default argument notes the line, file and function of the call") {
@@ -140,13 +113,11 @@ TEST_CASE("a code without a name is still reported, and no code is not") {
 }
 
 TEST_CASE("OutOfMemory carries the bytes needed and free") {
-    try {
-        raise(failed(StatusKind::out_of_memory), "create pages", "tag kv", 8_GiB, 1_GiB);
-    } catch (const OutOfMemory& error) {
-        CHECK(error.needed_bytes() == 8_GiB);
-        CHECK(error.free_bytes() == 1_GiB);
-        CHECK(contains(error.what(), "(tag kv)"));
-    }
+    const auto error =
+        thrown<OutOfMemory>([] { raise(failed(StatusKind::out_of_memory), "create pages", "tag kv", 8_GiB, 1_GiB); });
+    CHECK(error.needed_bytes() == 8_GiB);
+    CHECK(error.free_bytes() == 1_GiB);
+    CHECK(contains(error.what(), "(tag kv)"));
 }
 
 TEST_CASE("translated: returns the result, also one that cannot be moved or is a reference") {

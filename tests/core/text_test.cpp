@@ -21,27 +21,19 @@ TEST_CASE("errors are thrown with their text, and with the tag they are about") 
     CHECK_THROWS_WITH_AS(not_idle({"still ", "busy"}), "still busy", NotIdle);
     CHECK_THROWS_WITH_AS(out_of_host_memory({"no ", in_bytes(1)}), "no 1 B", OutOfHostMemory);
     CHECK_THROWS_WITH_AS(unavailable({"none"}), "none", Unavailable);
-    try {
-        misuse_of("weights", {"why"});
-    } catch (const Misuse& error) {
-        CHECK(error.tag() == "weights");
-    }
-    try {
+    CHECK(thrown<Misuse>([] { misuse_of("weights", {"why"}); }).tag() == "weights");
+    const auto error = thrown<OutOfMemory>([] {
         raise_of({StatusKind::out_of_memory, 2, "NO_MEMORY"}, "create pages", {in_bytes(2 << 20)}, 5, 3);
-    } catch (const OutOfMemory& error) {
-        CHECK(std::string{error.what()}.starts_with("create pages (2.00 MiB) failed: NO_MEMORY (2)"));
-        CHECK(error.needed_bytes() == 5);
-        CHECK(error.free_bytes() == 3);
-    }
+    });
+    CHECK(std::string{error.what()}.starts_with("create pages (2.00 MiB) failed: NO_MEMORY (2)"));
+    CHECK(error.needed_bytes() == 5);
+    CHECK(error.free_bytes() == 3);
 }
 
 TEST_CASE("an exception that is rethrown gets a tag") {
     CHECK_THROWS_AS(naming("weights", [] { throw 7; }), int);
-    try {
-        naming("weights", [] { naming("inner", [] { misuse({"why"}); }); });
-    } catch (const Misuse& error) {
-        CHECK(error.tag() == "inner");
-    }
+    const auto twice = [] { naming("weights", [] { naming("inner", [] { misuse({"why"}); }); }); };
+    CHECK(thrown<Misuse>(twice).tag() == "inner");
 }
 
 TEST_CASE("an event's text is built only for a sink, whose exceptions are swallowed") {

@@ -43,12 +43,6 @@ TEST_CASE("usage as JSON: names are quoted, a device that does not answer is not
     CHECK(text.find("\"known\":false") != std::string::npos);
 }
 
-std::string text(const Report& report) {
-    std::ostringstream out;
-    out << report;
-    return out.str();
-}
-
 TEST_CASE("Report: sums of its rows, and the rows") {
     Report report;
     report.add({.tag = "a",
@@ -81,15 +75,15 @@ TEST_CASE("Report: a pause in a line") {
     Report report;
     report.add({.tag = "kv_cache", .released_bytes = 1_GiB});
     report.elapsed = std::chrono::microseconds{600};
-    CHECK(text(report) == "released 1.00 GiB, saved 0 B, still held 0 B, 0.6 ms");
+    CHECK(printed(report) == "released 1.00 GiB, saved 0 B, still held 0 B, 0.6 ms");
 }
 
 TEST_CASE("Report: a resume in a line") {
     Report report;
     report.add({.tag = "weights", .restored_bytes = 3_MiB, .mapped_bytes = 4_MiB, .held_bytes = 2_MiB});
     report.elapsed = std::chrono::milliseconds{12};
-    CHECK(text(report) == "mapped 4.00 MiB, restored 3.00 MiB, still held 2.00 MiB, 12.0 ms");
+    CHECK(printed(report) == "mapped 4.00 MiB, restored 3.00 MiB, still held 2.00 MiB, 12.0 ms");
 }
 
-TEST_CASE("Report: nothing done") { CHECK(text({}) == "released 0 B, saved 0 B, still held 0 B, 0.0 ms"); }
+TEST_CASE("Report: nothing done") { CHECK(printed(Report{}) == "released 0 B, saved 0 B, still held 0 B, 0.0 ms"); }
 } // namespace core_usage_test

@@ -287,20 +287,6 @@ TEST_CASE("DeferredFrees: a block can be reused at once by its own stream, and b
     CHECK_FALSE(f.deferred.any_waiting());
 }
 
-TEST_CASE("DeferredFrees: blocks that go back and forth in a busy stream leave no marks behind") {
-    Fixture f;
-    const HeldStream work{f.driver};
-    const auto any = [](Range) { return true; };
-    for (Address i = 1; i <= 10; ++i) f.after_stream(i << 20U, i << 12U, work.get());
-    for (int step = 0; step < 1000; ++step) {
-        for (Address i = 1; i <= 8; ++i) REQUIRE(f.deferred.take(work.get(), i << 12U, any) == i << 20U);
-        for (Address i = 1; i <= 8; ++i) f.after_stream(i << 20U, i << 12U, work.get());
-    }
-    CHECK(f.driver.outstanding().events <= 17); // not 8,000
-    work.finish();
-    CHECK(f.collected(0).size() == 10);
-}
-
 TEST_CASE("DeferredFrees: however many blocks wait for a stream, few are examined to find one of the right size") {
     Fixture f;
     const HeldStream work{f.driver};
