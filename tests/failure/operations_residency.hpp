@@ -19,7 +19,8 @@ inline void with_rival(Populated& world) {
 /// Resumes "swept" by a use, and marks the work that a stream was given for it.
 inline void use_swept(Populated& world) {
     Use use = world.saver->use("swept");
-    CHECK((!world.setting.enabled || world.is("active")));
+    CHECK(world.is("active"));
+    CHECK(row_of(*world.saver, "swept").users == 1);
     use.until(world.stream);
 }
 

@@ -171,9 +171,10 @@ struct Populated {
     [[nodiscard]] bool is(const std::string& state, const std::string& tag = "swept") {
         return state_on(tag) == (setting.enabled ? state : "plain");
     }
-    /// Returns the physical bytes of all tags.
+    /// Returns the physical bytes of all tags that can be paused.
     [[nodiscard]] std::size_t tags_bytes() {
         std::size_t bytes = 0;
+        if (!setting.enabled) return bytes;
         for (const ArenaUsage& row : saver->usage()) bytes += tags.count(row.tag) != 0 ? row.mapped_bytes : 0;
         return bytes;
     }
@@ -261,7 +262,7 @@ struct Populated {
         }
         for (const auto& [name, tag] : tags) rewrite(name);
         CHECK_NOTHROW((void)saver->pause());
-        if (setting.enabled) CHECK(tags_bytes() == 0);
+        CHECK(tags_bytes() == 0);
         for (const auto& [name, tag] : tags) {
             CHECK(row_of(*saver, name).held_bytes == 0);
             check_bytes(name);

@@ -13,8 +13,8 @@ TEST_CASE("sweep: switched off") {
     std::erase_if(taking, [](const Operation& operation) { // unused plain memory is already freed
         return std::string_view{operation.name} == "allocate: with room only in other tags' unused memory";
     });
-    for (const auto& group :
-         {taking, freeing(), pausing(), resuming(), ending(), dying(), graphs(), workspaces(), with_hooks()}) {
+    for (const auto& group : {taking, freeing(), pausing(), resuming(), arriving(), residency(), exchanging(), ending(),
+                              living(), dying(), graphs(), workspaces(), with_hooks()}) {
         sweep_all(group, through);
     }
 }

@@ -59,7 +59,7 @@ inline void verify(Populated& world, const SweepPoint& point, const Operation& o
     }
     if (point.error) CHECK_NOTHROW(operation.operate(world));
     world.check_books_are_true();
-    if (world.setting.enabled) operation.done(world); // a disabled saver has no states
+    operation.done(world);
     if (world.saver && !world.closed()) {
         if (swept) world.check_others();
         world.check_usable();

@@ -270,33 +270,4 @@ TEST_CASE_FIXTURE(OnSaver, "a first capture that fails leaves alone the blocks t
     for (int i = 0; i < 3; ++i) CHECK(arena.allocate(20_MiB) != kept);
     REQUIRE(machine.driver.close_graph(own).ok());
 }
-
-TEST_CASE("switched off, the same program runs" * on_machines) {
-    for (const CaptureMode mode : capture_modes) {
-        const Checked machine;
-        MemorySaver off{machine.driver, {.enabled = false}};
-        const OwnStream stream{machine.driver};
-        void* block = nullptr;
-        void* freed = nullptr;
-        {
-            const Graph graph = capture(off, "graph", stream, {.mode = mode}, [&] {
-                block = off.allocate(1_MiB);
-                freed = off.allocate(2_MiB);
-                fill_on(machine.driver, block, 1_MiB, 1, stream);
-                fill_on(machine.driver, freed, 2_MiB, 2, stream);
-                off.deallocate(freed);
-                CHECK_THROWS_AS(off.deallocate(freed), Misuse);
-            });
-            CHECK(row_of(off, "graph").blocks == 1);
-            CHECK(row_of(off, "graph").used_bytes == 1_MiB);
-            check_books(off, machine.driver);
-            pause_and_resume(off);
-            replay(machine.driver, graph, stream);
-            CHECK(all_are(machine.driver, block, 1_MiB, 1));
-            CHECK(machine.driver.plain_bytes() == 3_MiB); // a replay writes to freed memory
-        }
-        CHECK(machine.driver.plain_bytes() == 1_MiB);
-        off.deallocate(block);
-    }
-}
 } // namespace graph_capture_test

@@ -32,10 +32,7 @@ TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way w
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE("a graph on another device" * on_hosts) {
-    const Checked first;
-    const Checked second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "a graph on another device" * on_hosts) {
     const OwnStream stream{second.driver};
     void* block = nullptr;
     const Graph graph = capture(saver, "graph", stream, {.policy = Zero{}, .device = second.driver}, [&] {
@@ -53,10 +50,7 @@ TEST_CASE("a graph on another device" * on_hosts) {
     CHECK(all_are(second.driver, block, 1_MiB, 3));
 }
 
-TEST_CASE("capturing on a stream of another device is refused, and named" * on_hosts) {
-    const Checked first;
-    const Checked second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "capturing on a stream of another device is refused, and named" * on_hosts) {
     const OwnStream stream{second.driver};
     const std::string text = text_of<Misuse>([&] { (void)capture(saver, "graph", stream, [] {}); });
     CHECK(contains(text, "device 0"));

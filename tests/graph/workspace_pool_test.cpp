@@ -425,10 +425,7 @@ TEST_CASE("memory that is lent must be a part of a live block, or all of it" * o
     }
 }
 
-TEST_CASE("a pool used from a second device is refused, and named") {
-    const Checked first{host_machine, 0};
-    const Checked second{host_machine, 1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "a pool used from a second device is refused, and named") {
     WorkspacePool workspaces{saver.arena("workspace")};
     const OwnStream there{second.driver};
     const OwnStream here{first.driver};

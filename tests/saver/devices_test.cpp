@@ -60,10 +60,7 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
     CHECK(second.driver.inner().close_event(event).ok());
 }
 
-TEST_CASE("devices: the default stream is that of every device concerned") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "devices: the default stream is that of every device concerned") {
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     const HostDriver host = host_of(second.driver);
@@ -116,10 +113,7 @@ TEST_CASE("devices: each one's work is done in order, the first's by the caller,
     CHECK(asked[2] != 0);
 }
 
-TEST_CASE("devices: a block cannot be freed with another device's stream, but after an event of it") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "devices: a block cannot be freed with another device's stream, but after an event of it") {
     const Arena here = saver.arena("tag", Discard{}, {.capacity = 32_MiB});
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     HeldStream there{host_of(second.driver)};
@@ -135,10 +129,7 @@ TEST_CASE("devices: a block cannot be freed with another device's stream, but af
     saver.deallocate(block, already_idle);
 }
 
-TEST_CASE("devices: out of memory says what the device that refused needed, and what it has") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "devices: out of memory says what the device that refused needed, and what it has") {
     (void)saver.arena("a").allocate(64_MiB);
     (void)saver.arena("a", Discard{}, second.driver).allocate(256_MiB);
     (void)saver.arena("b", Discard{}, second.driver).allocate(32_MiB);
@@ -160,10 +151,7 @@ TEST_CASE("devices: out of memory says what the device that refused needed, and 
     CHECK_NOTHROW((void)saver.resume());
 }
 
-TEST_CASE("devices: a report says for each device how long it was waited for") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "devices: a report says for each device how long it was waited for") {
     (void)saver.arena("tag").allocate(2_MiB);
     (void)saver.arena("tag", Discard{}, second.driver).allocate(2_MiB);
     constexpr std::chrono::milliseconds long_time{300};
@@ -179,10 +167,7 @@ TEST_CASE("devices: a report says for each device how long it was waited for") {
     }
 }
 
-TEST_CASE("devices: NotIdle names the tags and the device that was still at work") {
-    const Machine first{0};
-    const Machine second{1};
-    MemorySaver saver{first.driver};
+TEST_CASE_FIXTURE(OnTwo, "devices: NotIdle names the tags and the device that was still at work") {
     (void)saver.arena("kv").allocate(2_MiB);
     (void)saver.arena("weights", Discard{}, second.driver).allocate(2_MiB);
     (void)saver.arena("empty", Discard{}, second.driver);

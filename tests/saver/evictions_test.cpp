@@ -92,8 +92,8 @@ TEST_CASE("evictions: off by default, and if switched off") {
 
 TEST_CASE("evictions: priority first, then age; unused memory is released before anything is paused") {
     World world{{}, evicting, 52_MiB};
-    world.fill("low", {.evictable = true, .priority = -1});
-    world.fill({"old", "new"});
+    world.fill({"low", "old", "new"});
+    world.saver->set_priority("low", -1);
     world.fill("high", {.evictable = true, .priority = 1});
     world.use_each({"high", "old", "new", "low"});
     const Arena arena = world.saver->arena("x");

@@ -437,8 +437,6 @@ TEST_CASE_FIXTURE(OnHost, "gates: misuse") {
         saver.deallocate(plain);
     }
     saver.close();
-    CHECK_THROWS_AS((void)saver.gate(second, 4), Misuse);
-    CHECK_THROWS_AS((void)arena.gate(second, 4), Misuse);
     CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
 }
 
@@ -456,17 +454,5 @@ TEST_CASE_FIXTURE(OnMachine,
     const Arrival coming = saver.resume_async("model");
     gate.before(stream);
     CHECK(bytes_behind(machine.driver, stream, of_file.data() + layer, layer) == part_of(bytes, layer, layer));
-}
-
-TEST_CASE_FIXTURE(OnMachine, "gates: switched off, they do nothing") {
-    MemorySaver<> saver{MemorySaver{machine.driver, {.enabled = false}}};
-    const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
-    const OwnStream stream{machine.driver};
-    const std::uint64_t calls = machine.driver.calls();
-    const Gate gate = saver.gate(block.data() + 5, layer - 5);
-    gate.before(stream);
-    CHECK(machine.driver.calls() == calls);
-    CHECK_THROWS_AS((void)saver.gate(block.data() + 5, layer), Misuse);
-    CHECK_THROWS_AS((void)saver.gate(&calls, 1), Misuse);
 }
 } // namespace saver_gate_test

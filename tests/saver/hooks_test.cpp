@@ -188,9 +188,11 @@ TEST_CASE_FIXTURE(OnSaver,
     int ran = 0;
     const auto try_all = [&] {
         ++ran;
-        check_says<Misuse>("inside a hook", [&] { (void)saver.pause(); });
-        check_says<Misuse>("inside a hook", [&] { (void)saver.resume("tag"); });
-        check_says<Misuse>("inside a hook", [&] { saver.close(); });
+        check_says<Misuse>("pause of every tag inside a hook", [&] { (void)saver.pause(); });
+        check_says<Misuse>("resume of tags \"a\", \"tag\" inside a hook", [&] { (void)saver.resume({"a", "tag"}); });
+        check_says<Misuse>("drop of tag \"tag\" inside a hook", [&] { saver.drop("tag"); });
+        check_says<Misuse>("close of every tag inside a hook", [&] { saver.close(); });
+        CHECK(thrown<Misuse>([&] { (void)saver.resume("tag"); }).tag() == "tag");
         (void)saver.trim();
         (void)saver.usage();
         (void)saver.bytes_to_resume();

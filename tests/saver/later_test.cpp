@@ -74,15 +74,18 @@ TEST_CASE("a block freed during a pause with a policy of its own leaves no backu
     CHECK(usage.used_bytes == usage.backed_up_bytes);
 }
 
-TEST_CASE("a resume obeys .room_within while another tag's pause waits for the program's work") {
+TEST_CASE("calls without room obey their limits while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) { (void)w.saver.resume(Tags{"b"}, {.room_within = 50ms}); }));
-}
-
-TEST_CASE("a streamed resume obeys .room_within while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) { (void)w.saver.resume_async(Tags{"b"}, {.room_within = 50ms}); }));
-}
-
-TEST_CASE("an exchange obeys its limits while another tag's pause waits for the program's work") {
+    CHECK(gives_up([](Waiting& w) { (void)w.b.allocate(12_MiB); }));
+    CHECK(gives_up([](Waiting& w) {
+        Elastic elastic = w.saver.arena("d", HostBackup{.threads = 1}).elastic(16_MiB, {.granularity = 64_KiB});
+        elastic.commit(0, 12_MiB);
+    }));
+    CHECK(gives_up([](Waiting& w) {
+        WorkspacePool pool{w.saver.arena("d", HostBackup{.threads = 1})};
+        (void)pool.get("x", 12_MiB);
+    }));
     CHECK(gives_up(
         [](Waiting& w) {
             (void)w.saver.arena("d", HostBackup{.threads = 1}).allocate(1_MiB);
@@ -107,25 +110,6 @@ TEST_CASE("a TaggedArena's resume obeys .room_within while another one's pause w
         stream.reset();
         pausing.join();
         return good;
-    }));
-}
-
-TEST_CASE("an allocation without room is refused while another tag's pause waits for the program's work") {
-    CHECK(gives_up([](Waiting& w) { (void)w.b.allocate(12_MiB); }));
-}
-
-TEST_CASE("a commit without room is refused while another tag's pause waits for the program's work") {
-    CHECK(gives_up([](Waiting& w) {
-        const Arena d = w.saver.arena("d", HostBackup{.threads = 1});
-        Elastic elastic = d.elastic(16_MiB, {.granularity = 64_KiB});
-        elastic.commit(0, 12_MiB);
-    }));
-}
-
-TEST_CASE("a workspace without room is refused while another tag's pause waits for the program's work") {
-    CHECK(gives_up([](Waiting& w) {
-        WorkspacePool pool{w.saver.arena("d", HostBackup{.threads = 1})};
-        (void)pool.get("x", 12_MiB);
     }));
 }
 

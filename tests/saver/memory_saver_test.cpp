@@ -116,7 +116,13 @@ TEST_CASE_FIXTURE(OnMachine, "switched off: the same program on plain memory" * 
         saver.deallocate(block);
     }
     write_pattern(machine.driver, buffer.data(), buffer.size_bytes(), 1);
-    CHECK(saver.pause("kv").released_bytes == 0);
+    {
+        const Use use = saver.use("kv");
+        CHECK(row_of(saver, "kv").users == 1);
+        CHECK(saver.pause("kv").released_bytes == 0);
+        CHECK(use.lost().empty());
+    }
+    CHECK(saver.reclaim(1_MiB).bytes() == 0);
     CHECK(has_pattern(machine.driver, buffer.data(), buffer.size_bytes(), 1));
     CHECK(saver.resume().mapped_bytes == 0);
     CHECK(saver.trim().released_bytes == 0);

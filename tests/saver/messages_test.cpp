@@ -128,34 +128,6 @@ TEST_CASE("messages: errors name the tag") {
     CHECK(tag_named([&] { (void)other.pause(); }) == "lost");
 }
 
-TEST_CASE("messages: errors name the tag that is unknown, or made wrongly") {
-    MemorySaver saver{HostDriver{64_MiB}};
-    (void)saver.arena("w", HostBackup{});
-    (void)saver.arena("kv", Discard{});
-    CHECK(tag_named([&] { (void)saver.pause("weigths"); }) == "weigths");
-    CHECK(tag_named([&] { (void)saver.resume({"w", "weigths"}); }) == "weigths"); // names the unknown one of the two
-    CHECK(tag_named([&] { (void)saver.trim("x"); }) == "x");
-    CHECK(tag_named([&] { saver.drop("x"); }) == "x");
-    CHECK(tag_named([&] { (void)saver.bytes_to_resume("x"); }) == "x");
-    CHECK(tag_named([&] { saver.set_capacity("x", 1); }) == "x");
-    CHECK(tag_named([&] { saver.prepare({"w", "kv"}); }) == "kv");
-    CHECK(tag_named([&] { saver.invalidate("kv"); }) == "kv");
-    CHECK(tag_named([&] { (void)saver.arena("w", Zero{}); }) == "w");
-    CHECK(tag_named([&] { (void)saver.arena("w", HostBackup{}, ArenaOptions{.capacity = 2_MiB}); }) == "w");
-    CHECK(tag_named([&] { (void)saver.arena("n", Zero{}, ArenaOptions{.capacity = 2_MiB, .reserve = 4_MiB}); }) == "n");
-    CHECK(tag_named([&] { (void)saver.arena(""); }).empty());
-    const Arena arena = saver.arena("w");
-    CHECK(tag_named([&] { (void)Buffer<int>{arena, -1}; }) == "w");
-    saver.close();
-    CHECK(tag_named([&] { (void)saver.pause("w"); }) == "w");
-    CHECK(tag_named([&] { (void)saver.pause({"w", "w"}); }) == "w");
-    CHECK(tag_named([&] { (void)saver.pause({"w", "kv"}); }).empty());
-    CHECK(tag_named([&] { (void)saver.pause(); }).empty());
-    CHECK(tag_named([&] { (void)saver.pause(Tags::under("w")); }).empty());
-    CHECK(tag_named([&] { (void)saver.arena("z"); }) == "z");
-    CHECK(tag_named([&] { (void)arena.allocate(1); }) == "w");
-}
-
 TEST_CASE("messages: a stream that the device does not know is named") {
     const HostDriver driver{16_MiB};
     const HostDriver other{16_MiB};

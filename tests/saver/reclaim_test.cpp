@@ -124,18 +124,6 @@ TEST_CASE_FIXTURE(OnSaver, "reclaim: bytes that hooks release after a pause coun
     CHECK(row_of(saver, "b").state == "active"); // enough was released
 }
 
-TEST_CASE("reclaim: tags of other devices stay, even if there is too little on this one") {
-    const Checked near{host_machine};
-    const Checked far{host_machine, 1};
-    MemorySaver saver{near.driver};
-    const Buffer<char> here{saver.arena("here", HostBackup{.threads = 1}), 2_MiB};
-    const Buffer<char> there{saver.arena("there", HostBackup{.threads = 1}, far.driver), 2_MiB};
-    { const Use use = saver.use({"here", "there"}); }
-    CHECK(saver.reclaim(8_MiB, {.device = 1}).evicted_bytes == 2_MiB);
-    CHECK(row_of(saver, "here").state == "active");
-    CHECK(row_of(saver, "there").state == "paused");
-}
-
 TEST_CASE("reclaim: a device whose last tag has been dropped does not belong to the saver") {
     const Checked checked{host_machine};
     const HostDriver other{64_MiB, {.device = 1}};

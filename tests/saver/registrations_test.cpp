@@ -199,10 +199,8 @@ TEST_CASE_FIXTURE(Nets, "registrations: exchange, eviction and a streamed resume
     CHECK(card.taken().empty());
 }
 
-TEST_CASE_FIXTURE(OnSaver,
+TEST_CASE_FIXTURE(Nets,
                   "registrations: memory that another thread's pause is about to release is not registered again") {
-    Card card;
-    Registrations nets{saver};
     const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
     const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
     Registration both = nets.add(Tags{"a", "b"}, card.of("comm"));
@@ -323,10 +321,8 @@ TEST_CASE("registrations: after an eviction that fails, memory that stayed is re
 }
 
 TEST_CASE_FIXTURE(
-    OnSaver,
+    Nets,
     "registrations: an eviction that another pause forestalls leaves its tag's registrations as after any pause") {
-    Card card;
-    Registrations nets{saver};
     const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
     Registration first = nets.add(a.data(), a.size(), card.of("a"));
     bool once = true;

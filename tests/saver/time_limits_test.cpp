@@ -85,13 +85,6 @@ TEST_CASE("time limits: room_within of any maximum waits until there is room") {
             return waits_for([&] { const Use use = s.saver.use(Tags{"a"}, {.room_within = limit()}); },
                              [&] { held.reset(); });
         }));
-    }
-}
-
-TEST_CASE("time limits: a TaggedArena's room_within of any maximum waits until there is room") {
-    for (const auto& [named, limit] : for_ever) {
-        const std::string name{named}; // clang captures no structured binding
-        CAPTURE(name);
         CHECK(within_seconds(30, [&, &limit = limit] {
             const HostDriver driver{64 * unit, {.granularity = unit}};
             TaggedArena<HostDriver, Discard> a{driver, "a"};

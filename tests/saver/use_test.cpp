@@ -53,41 +53,6 @@ TEST_CASE("use: a hit makes no driver call") {
     CHECK(row_of(*world.saver, "a").users == 0);
 }
 
-TEST_CASE("use: only the idle tags that make enough room together are evicted, not every older one") {
-    HostDriver driver{40_MiB};
-    MemorySaver saver{driver};
-    const Buffer<char> small{saver.arena("small"), 2_MiB};
-    const Buffer<char> large{saver.arena("large"), 30_MiB};
-    { const Use first = saver.use("small"); }
-    { const Use second = saver.use("large"); }
-    (void)saver.pause("large");
-    const Buffer<char> wanted{saver.arena("wanted"), 28_MiB};
-    (void)saver.pause("wanted");
-    { const Use back = saver.use("large"); }
-    { const Use use = saver.use("wanted"); } // needs 20 MiB more than there is
-    CHECK(row_of(saver, "small").state == "active");
-    CHECK(row_of(saver, "large").state == "paused");
-}
-
-TEST_CASE("use: tags of the lowest priority are evicted first; those that are not evictable never are") {
-    World world{{"a", "b", "c"}};
-    auto& saver = *world.saver;
-    saver.set_priority("a", -1);
-    world.use_each({"b", "c", "a"});
-    world.saver->set_evictable("b", false);
-    (void)saver.pause("c");
-    world.add("d", HostBackup{.threads = 1}, {.evictable = true, .priority = -2});
-    (void)saver.resume("d");
-    CHECK(world.states({"a", "b", "c", "d"}) == "1101");
-    { const Use use = saver.use("c"); } // d was never used, but made evictable
-    CHECK(world.states({"a", "b", "c", "d"}) == "1110");
-    { const Use use = saver.use("d"); }
-    CHECK(world.states({"a", "b", "c", "d"}) == "0111");
-    CHECK_THROWS_AS((void)saver.arena("d", ArenaOptions{.priority = 7}), Misuse);
-    CHECK_THROWS_AS((void)saver.arena("b", ArenaOptions{.evictable = true}), Misuse);
-    CHECK_NOTHROW((void)saver.arena("d", ArenaOptions{.evictable = true, .priority = -2}));
-}
-
 TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who holds what") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
@@ -588,21 +553,6 @@ TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
     }
 }
 
-TEST_CASE("use: bad input") {
-    World world{{"a"}};
-    auto& saver = *world.saver;
-    CHECK(contains(text_of<Misuse>([&] { (void)saver.use("b"); }), "unknown tag \"b\""));
-    CHECK_THROWS_AS((void)saver.use({"a", "b"}), Misuse);
-    CHECK_THROWS_AS(saver.set_priority("b", 1), Misuse);
-    CHECK_THROWS_AS(saver.set_evictable("b", true), Misuse);
-    { const Use none = saver.use(Tags::under("x")); }
-    Use used = saver.use("a");
-    saver.close();
-    CHECK_THROWS_AS((void)saver.use("a"), Misuse);
-    CHECK_THROWS_AS((void)saver.reclaim(1), Misuse);
-    CHECK_NOTHROW(used.release());
-}
-
 TEST_CASE("use: a thread that waits for a tag which another thread drops gets Misuse") {
     World world{{"a"}};
     auto& saver = *world.saver;
@@ -633,21 +583,6 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     dropping.join();
     CHECK((said.find("has been dropped") != std::string::npos || said.find("unknown") != std::string::npos));
     CHECK_THROWS_AS((void)saver.use("a"), Misuse);
-}
-
-TEST_CASE("use: switched off, uses are counted and nothing moves") {
-    World world{{}, {.enabled = false}};
-    auto& saver = *world.saver;
-    const Buffer<char> block{saver.arena("a"), 1_MiB};
-    const OwnStream stream{world.driver};
-    Use use = saver.use("a");
-    use.until(stream);
-    CHECK(row_of(saver, "a").users == 1);
-    CHECK_NOTHROW((void)saver.pause("a"));
-    CHECK(use.lost().empty());
-    CHECK(saver.reclaim(1_MiB).bytes() == 0);
-    CHECK_THROWS_AS((void)saver.use("b"), Misuse);
-    use.release();
 }
 
 TEST_CASE("use: another thread's pause of the tag is waited for, whatever room_within") {

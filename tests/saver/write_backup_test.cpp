@@ -29,6 +29,7 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a resume restores the new bytes, and t
             }
             const BackupView view = saver.backup_view(block.data(), size);
             CHECK(std::memcmp(view.data(), is.data(), size) == 0);
+            CHECK(saver.backup_view(block.data(), 0).size_bytes == 0);
             saver.resume(keeper.name);
             CHECK(read_bytes(machine.driver, block.data(), size) == is);
             CHECK(read_bytes(machine.driver, small.data(), 5000) == pattern(5000, 2));
@@ -92,8 +93,6 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing")
     write_bytes(machine.driver, block.data(), pattern(1 << 20, 1));
     pause_and_resume(saver, "a");
     CHECK(read_bytes(machine.driver, block.data(), 1 << 20) == pattern(1 << 20, 1));
-    saver.close();
-    refused(block.data(), fresh.data(), 4096, "");
 }
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: a range that reaches into the next block is refused" * on_machines) {
@@ -125,16 +124,6 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a range that reaches into the next blo
     CHECK(has_pattern(machine.driver, next.data(), odd, 1));
     arena.deallocate(first, already_idle);
     arena.deallocate(again, already_idle);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "backup_view: a view of 0 saved bytes is empty" * on_machines) {
-    for (const auto& keeper : keepers()) {
-        CAPTURE(keeper.name);
-        const Buffer<unsigned char> block{saver.arena(keeper.name, keeper.policy), 3_MiB};
-        saver.pause(keeper.name);
-        CHECK(saver.backup_view(block.data(), 0).size_bytes == 0);
-        saver.resume(keeper.name);
-    }
 }
 
 TEST_CASE_FIXTURE(OnSaver, "write_backup: damage beside the bytes written is still found" * on_machines) {
@@ -184,16 +173,6 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: a checked block that begins within a p
     CHECK(read_bytes(machine.driver, first.data(), 512) == is);
     is[100] = one;
     CHECK(read_bytes(machine.driver, second.data(), 512) == is);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "write_backup: switched off, the memory itself") {
-    MemorySaver saver{machine.driver, {.enabled = false}};
-    const Buffer<unsigned char> block{saver.arena("a", HostBackup{}), 1 << 20};
-    saver.pause("a");
-    const Bytes fresh = pattern(4096, 5);
-    saver.write_backup(block.data() + 10, fresh.data(), fresh.size());
-    CHECK(read_bytes(machine.driver, block.data() + 10, fresh.size()) == fresh);
-    CHECK_THROWS_AS(saver.write_backup(block.data() + (1 << 20), fresh.data(), 1), Misuse);
 }
 
 TEST_CASE("write_backup: switched off, work submitted before still reads the old bytes") {

@@ -123,6 +123,13 @@ struct OnSaver : OnMachine {
     MemorySaver<MachineDriver> saver{machine.driver};
 };
 
+/// A saver on the first of two machines.
+struct OnTwo {
+    const Checked first{0};
+    const Checked second{1};
+    MemorySaver<MachineDriver> saver{first.driver};
+};
+
 /// The same on a well-behaved host, whatever the program was started for.
 struct OnHost {
     const Checked machine{host_machine};

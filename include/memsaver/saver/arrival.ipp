@@ -56,7 +56,7 @@ namespace detail {
 // --- the operations ---
 
 MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAsyncOptions& options) {
-    return boundary("resume_async", [&] {
+    return boundary("resume_async", tags, [&] {
         state_->refuse_in_hook("resume_async", tags);
         require_keeps_nothing({.bytes = options.bytes});
         state_->tags_.require("resume_async", tags);
@@ -143,7 +143,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
 }
 
 MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& options) {
-    return boundary("save", [&] {
+    return boundary("save", tags, [&] {
         using Arriving = ArenaCore::Arriving;
         const Deadline deadline = deadline_after(options.timeout);
         const SaverState::Members members = state_->keeping("save", tags);

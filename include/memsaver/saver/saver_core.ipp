@@ -661,12 +661,12 @@ MEMSAVER_INLINE Reclaimed SaverCore::reclaim(std::size_t bytes, const ReclaimOpt
 }
 
 MEMSAVER_INLINE void SaverCore::set_evictable(const Tags& tags, bool yes) {
-    boundary("set_evictable",
+    boundary("set_evictable", tags,
              [&] { state_->tags_.residents().set_evictable(state_->tags_.residents("set_evictable", tags), yes); });
 }
 
 MEMSAVER_INLINE void SaverCore::set_priority(const Tags& tags, int priority) {
-    boundary("set_priority",
+    boundary("set_priority", tags,
              [&] { state_->tags_.residents().set_priority(state_->tags_.residents("set_priority", tags), priority); });
 }
 
