@@ -8,7 +8,6 @@
 #include "memsaver/share/message.hpp"
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -68,7 +67,7 @@ public:
     /// Of how many withdrawals it has heard.
     [[nodiscard]] std::uint64_t heard() const;
     /// Device memory of what this process has published and nobody has withdrawn.
-    [[nodiscard]] std::uint64_t published_bytes() const noexcept { return published_bytes_.load(); }
+    [[nodiscard]] std::uint64_t published_bytes() const;
 
     /// What is published, each once, of all keepers of the folder. Adds those that do not answer to `silent`.
     [[nodiscard]] Vector<PublicationFacts> list(Vector<std::string>* silent = nullptr) const;
@@ -87,10 +86,8 @@ private:
 
     void run() noexcept;
     void answer(Link& link);
-    /// These require the mutex.
+    /// Requires the mutex.
     void add(const Kept& kept, bool own);
-    /// Counts what is published, and tells of a change.
-    void note(const Kept& kept, bool yes);
     /// A connection to a keeper; invalid if that is gone. Throws Unavailable if this process can have no more.
     [[nodiscard]] ShareFd reach(const std::string& name) const;
     /// Calls `ask(link)` for a connection to each keeper until it returns true.
@@ -107,7 +104,6 @@ private:
     Vector<Kept> kept_;
     Vector<Kept> own_; // of these
     std::uint64_t heard_ = 0;
-    std::atomic<std::uint64_t> published_bytes_{0};
     std::string name_; // of its socket
     ShareFd listener_;
     ShareFd stop_;

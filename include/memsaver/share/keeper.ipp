@@ -214,20 +214,20 @@ inline std::uint64_t Keeper::heard() const {
     return heard_;
 }
 
+inline std::uint64_t Keeper::published_bytes() const {
+    const std::lock_guard lock{mutex_};
+    std::uint64_t bytes = 0;
+    for (const Kept& each : own_) bytes += each->facts.bytes;
+    return bytes;
+}
+
 inline void Keeper::add(const Kept& kept, bool own) {
     for (const Kept& each : kept_)
         if (each->facts.id == kept->facts.id) return;
     kept_.reserve(kept_.size() + 1); // all or nothing
     if (own) own_.push_back(kept);
     kept_.push_back(kept);
-    note(kept, true);
-}
-
-inline void Keeper::note(const Kept& kept, bool yes) {
-    std::uint64_t bytes = 0;
-    for (const Kept& each : own_) bytes += each->facts.bytes;
-    published_bytes_ = bytes;
-    if (changed_) changed_(*kept, yes);
+    if (changed_) changed_(*kept, true);
 }
 
 // --- the thread that answers ---
@@ -273,8 +273,9 @@ inline void Keeper::answer(Link& link) {
             const auto withdrawn = [&](const Kept& each) { return each->facts.name == asked.facts.name; };
             erase_in(own_, withdrawn);
             erase_in(kept_, [&](const Kept& each) {
-                if (withdrawn(each)) note(each, false);
-                return withdrawn(each);
+                const bool gone = withdrawn(each);
+                if (gone && changed_) changed_(*each, false);
+                return gone;
             });
         }
         kept = kept_;

@@ -170,10 +170,8 @@ private:
         Idle idle;
     };
     Vector<Lender> lenders_;
-    std::uint64_t lending_ = 0; // the lender that runs
-    std::uint64_t wanted_ = 0;  // bytes that the leader asks for
-    std::uint64_t wanted_id_ = 0;
-    std::uint64_t wanted_idle_ = 0; // how long this member has been idle, as far as the leader knows, or 0
+    std::uint64_t lending_ = 0;     // the lender that runs
+    ShareMessage wanted_;           // what the leader asks for; no id: nothing
     std::uint64_t giving_id_ = 0;   // of a question that is not answered yet
     Clock::time_point giving_at_{}; // when the leader last heard that
     std::uint64_t passing_ = 0;     // how many bytes of released pages are passed on

@@ -299,7 +299,8 @@ inline void ShareMemberCore::lose_leader() noexcept {
     if (link_) tell(Kind::leave);
     welcome_ = silent_ = false;
     link_.reset();
-    wanted_ = wanted_id_ = passing_ = 0;
+    wanted_ = {};
+    passing_ = 0;
     changed_.notify_all();
 }
 
@@ -377,9 +378,7 @@ inline void ShareMemberCore::hear() {
             if (lenders_.empty()) {
                 tell(Kind::gave, 0, message.id);
             } else {
-                wanted_ = message.bytes;
-                wanted_id_ = message.id;
-                wanted_idle_ = message.facts.idle;
+                wanted_ = message;
                 giving_id_ = message.id;
                 giving_at_ = Clock::now();
                 lend_changed_.notify_all();
@@ -415,11 +414,10 @@ inline void ShareMemberCore::lend_out() noexcept {
         }
     };
     for (;;) {
-        lend_changed_.wait(lock, [&] { return stop_ || wanted_id_ != 0; });
+        lend_changed_.wait(lock, [&] { return stop_ || wanted_.id != 0; });
         if (stop_) return;
-        const std::uint64_t id = std::exchange(wanted_id_, 0);
-        const std::uint64_t wanted = std::exchange(wanted_, 0);
-        if (const std::uint64_t known = std::exchange(wanted_idle_, 0); known != 0) {
+        const ShareMessage asked = std::exchange(wanted_, {});
+        if (const std::uint64_t known = asked.facts.idle; known != 0) { // how long, as far as the leader knows
             std::uint64_t least = known;
             each_lender([&](const Lender& each) {
                 least = std::min(least, static_cast<std::uint64_t>(each.idle().count()));
@@ -428,7 +426,7 @@ inline void ShareMemberCore::lend_out() noexcept {
             constexpr std::uint64_t as_known = 1'000'000; // who is used all the time can be asked too
             if (least + as_known < known) {
                 passing_ = 0;
-                answer(Kind::recent, 0, id, least);
+                answer(Kind::recent, 0, asked.id, least);
                 continue;
             }
         }
@@ -437,12 +435,12 @@ inline void ShareMemberCore::lend_out() noexcept {
             std::unique_lock now{mutex_};
             const std::uint64_t at_most = facts_.held - std::min(facts_.held, facts_.floor);
             now.unlock();
-            if (given < wanted) given += each.lend(wanted - given, at_most);
-            return given < wanted;
+            if (given < asked.bytes) given += each.lend(asked.bytes - given, at_most);
+            return given < asked.bytes;
         });
-        if (given >= wanted) passing_ = 0;
+        if (given >= asked.bytes) passing_ = 0;
         passing_until_ = Clock::now() + passes_for;
-        answer(Kind::gave, given, id);
+        answer(Kind::gave, given, asked.id);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -147,36 +146,31 @@ private:
 };
 
 /// Keeps the copies as HostBackup does. The shared bytes come back with their pages.
-class PublishedSlot {
+class PublishedSlot : private StoredSlot {
 public:
     PublishedSlot(std::shared_ptr<const PublishedDevice> device, const AnyDriver& driver)
-        : device_{std::move(device)}, copies_{AnyPolicy{HostBackup{.threads = 1}}.open(driver)} {}
+        : StoredSlot{HostBackup{.threads = 1}.open(driver)}, device_{std::move(device)} {}
 
     void prepare(const LiveSet& live) {
         const LiveSet copies = of_copies(live);
-        if (!copies.extents.empty()) copies_->prepare(copies);
+        if (!copies.extents.empty()) StoredSlot::prepare(copies);
     }
     Ticket save(const LiveSet& live) {
         const LiveSet copies = of_copies(live);
-        return copies.extents.empty() ? Ticket{} : copies_->save(copies);
+        return copies.extents.empty() ? Ticket{} : StoredSlot::save(copies);
     }
     Ticket restore(const LiveSet& live) {
         const LiveSet copies = of_copies(live);
-        return copies.extents.empty() ? Ticket{} : copies_->restore(copies);
+        return copies.extents.empty() ? Ticket{} : StoredSlot::restore(copies);
     }
-    Status resumed() noexcept { return copies_->resumed(); }
-    void forget(std::uint64_t serial) noexcept { copies_->forget(serial); }
-    void invalidate() noexcept { copies_->invalidate(); }
-    void outdated() noexcept { copies_->outdated(); }
-    void saved_in_part(const std::vector<Range>& away) noexcept { copies_->saved_in_part(away); }
-    [[nodiscard]] std::size_t backed_up_bytes() const noexcept { return copies_->backed_up_bytes(); }
-    [[nodiscard]] BackupView view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-        return copies_->view(serial, offset, bytes);
-    }
-    void write(const LiveBlock& block, std::size_t offset, const std::byte* from, std::size_t bytes) {
-        copies_->write(block, offset, from, bytes);
-    }
-    Status close() noexcept { return copies_->close(); }
+    using StoredSlot::backed_up_bytes;
+    using StoredSlot::close;
+    using StoredSlot::forget;
+    using StoredSlot::invalidate;
+    using StoredSlot::resumed;
+    using StoredSlot::saved_in_part;
+    using StoredSlot::view;
+    using StoredSlot::write;
 
 private:
     [[nodiscard]] LiveSet of_copies(const LiveSet& live) const {
@@ -191,7 +185,6 @@ private:
     }
 
     std::shared_ptr<const PublishedDevice> device_;
-    UniquePtr<AnySlot> copies_;
 };
 
 struct PublishedPolicy {

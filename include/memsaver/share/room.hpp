@@ -110,6 +110,11 @@ private:
     [[nodiscard]] static std::uint64_t idle(const Member& of, Clock::time_point now) noexcept {
         return static_cast<std::uint64_t>(std::chrono::nanoseconds{now - of.active}.count());
     }
+    [[nodiscard]] std::uint64_t page_bytes() const noexcept {
+        std::uint64_t bytes = 0;
+        for (const Page& each : pages_) bytes += each.message.bytes;
+        return bytes;
+    }
     void want(Member& member, const ShareMessage& message, Clock::time_point now);
     void send(Link link, Kind kind, std::uint64_t id, std::uint64_t bytes = 0) const;
     /// Whom to ask next for a want; null if nobody is left. `rivals`: whether only idleness has decided.

@@ -162,9 +162,7 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
         message.kind = Kind::lend;
         message.id = ++asked_id_;
         message.bytes = std::min(missing, from->facts.held - from->facts.floor);
-        std::uint64_t here = 0;
-        for (const Page& each : pages_) here += each.message.bytes;
-        message.within = static_cast<std::int64_t>(want.bytes - std::min(want.bytes, here));
+        message.within = static_cast<std::int64_t>(want.bytes - std::min(want.bytes, page_bytes()));
         message.facts = find(want.link)->facts;
         // Believed once in a while: several that are all in use would pass the question round for ever.
         message.facts.idle = rivals && now - from->recent >= ask_again ? idle(*from, now) : 0;
@@ -184,8 +182,7 @@ inline bool ShareRoom::ask_for(Want& want, std::uint64_t missing, Clock::time_po
 
 inline void ShareRoom::serve(Clock::time_point now) {
     if (wants_.empty()) return drop_pages(now, true);
-    std::uint64_t pages = 0;
-    for (const Page& each : pages_) pages += each.message.bytes;
+    const std::uint64_t pages = page_bytes();
     const std::optional<std::uint64_t> unused = free_bytes_();
     if (!unused) return;
     std::uint64_t free = *unused + pages;
@@ -203,10 +200,8 @@ inline void ShareRoom::serve(Clock::time_point now) {
         if (waits) return false;
         if (granted) {
             Member& to = *find(want.link);
-            std::uint64_t here = 0;
-            for (const Page& each : pages_) here += each.message.bytes;
             const std::uint64_t passed =
-                pass_pages(to, want, static_cast<std::int64_t>(free) - static_cast<std::int64_t>(here));
+                pass_pages(to, want, static_cast<std::int64_t>(free) - static_cast<std::int64_t>(page_bytes()));
             free -= want.bytes;
             want.bytes -= passed;
             to.facts.granted += want.bytes;

@@ -2,6 +2,7 @@
 // link.
 #pragma once
 
+#include "memsaver/backup/crew.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -177,30 +177,21 @@ inline Vector<std::uint64_t> hashes_of(const AnyDriver& driver, const std::vecto
                              hashes.back().data() + done / hashed_at_once});
     }
     staging.reset();
-    std::atomic<std::size_t> next{0};
-    std::mutex mutex;
-    std::exception_ptr failure;
-    const auto work = [&] {
-        try {
-            Staging own{driver};
-            for (std::size_t i = next++; i < parts.size(); i = next++) own.hash(parts[i].range, parts[i].to);
-        } catch (...) {
-            const std::lock_guard lock{mutex};
-            if (failure == nullptr) failure = std::current_exception();
-            next = parts.size();
-        }
-    };
     constexpr std::size_t most = 8; // more than the link needs
-    Vector<std::thread> threads;
-    try {
-        const std::size_t useful = std::min({most, parts.size() / 4, std::size_t{std::thread::hardware_concurrency()}});
-        threads.reserve(useful);
-        while (threads.size() + 1 < useful) threads.emplace_back(work);
-    } catch (const std::exception&) { // fewer threads do it too
-    }
-    if (!parts.empty()) work();
-    for (std::thread& each : threads) each.join();
-    if (failure != nullptr) std::rethrow_exception(failure);
+    std::atomic<std::size_t> next{0};
+    Crew crew{{.threads = static_cast<unsigned>(std::min<std::size_t>(most, std::thread::hardware_concurrency()))}};
+    if (!parts.empty())
+        crew.start(parts.size() / 4, [&] {
+            try {
+                Staging own{driver};
+                for (std::size_t i = next++; i < parts.size(); i = next++) own.hash(parts[i].range, parts[i].to);
+            } catch (...) {
+                next = parts.size(); // the others need not go on
+                throw;
+            }
+        });
+    crew.join();
+    if (const auto failure = crew.failure()) std::rethrow_exception(failure);
     Vector<std::uint64_t> all;
     for (const auto& each : hashes) all.push_back(xxh64(each.data(), each.size() * sizeof(std::uint64_t)));
     return all;
