@@ -10,6 +10,7 @@
 namespace static_nccl_abi_test {
 
 namespace nccl = memsaver::detail::nccl;
+using Library = memsaver::detail::NcclLibrary;
 
 static_assert(std::is_same_v<ncclComm_t, ncclComm*>);
 static_assert(sizeof(nccl::Result) == sizeof(ncclResult_t));
@@ -24,20 +25,20 @@ struct SameCall<A (*)(Ours...), B (*)(Theirs...)>
     : std::bool_constant<sizeof(A) == sizeof(B) && sizeof...(Ours) == sizeof...(Theirs) &&
                          ((sizeof(Ours) == sizeof(Theirs)) && ...)> {};
 
-static_assert(SameCall<nccl::GetVersion, decltype(&ncclGetVersion)>::value);
-static_assert(SameCall<nccl::GetErrorString, decltype(&ncclGetErrorString)>::value);
-static_assert(SameCall<nccl::GetLastError, decltype(&ncclGetLastError)>::value);
-static_assert(SameCall<nccl::CommGetAsyncError, decltype(&ncclCommGetAsyncError)>::value);
-static_assert(SameCall<nccl::CommCuDevice, decltype(&ncclCommCuDevice)>::value);
-static_assert(SameCall<nccl::CommRegister, decltype(&ncclCommRegister)>::value);
-static_assert(SameCall<nccl::CommDeregister, decltype(&ncclCommDeregister)>::value);
+static_assert(SameCall<decltype(Library::get_version), decltype(&ncclGetVersion)>::value);
+static_assert(SameCall<decltype(Library::get_error_string), decltype(&ncclGetErrorString)>::value);
+static_assert(SameCall<decltype(Library::get_last_error), decltype(&ncclGetLastError)>::value);
+static_assert(SameCall<decltype(Library::comm_get_async_error), decltype(&ncclCommGetAsyncError)>::value);
+static_assert(SameCall<decltype(Library::comm_device), decltype(&ncclCommCuDevice)>::value);
+static_assert(SameCall<decltype(Library::comm_register), decltype(&ncclCommRegister)>::value);
+static_assert(SameCall<decltype(Library::comm_deregister), decltype(&ncclCommDeregister)>::value);
 #if NCCL_VERSION_CODE >= 22907
 static_assert(std::is_same_v<ncclWindow_t, ncclWindow_vidmem*>);
 static_assert(nccl::suspend_memory == NCCL_SUSPEND_MEM);
-static_assert(SameCall<nccl::CommWindowRegister, decltype(&ncclCommWindowRegister)>::value);
-static_assert(SameCall<nccl::CommWindowDeregister, decltype(&ncclCommWindowDeregister)>::value);
-static_assert(SameCall<nccl::CommSuspend, decltype(&ncclCommSuspend)>::value);
-static_assert(SameCall<nccl::CommResume, decltype(&ncclCommResume)>::value);
+static_assert(SameCall<decltype(Library::comm_window_register), decltype(&ncclCommWindowRegister)>::value);
+static_assert(SameCall<decltype(Library::comm_window_deregister), decltype(&ncclCommWindowDeregister)>::value);
+static_assert(SameCall<decltype(Library::comm_suspend), decltype(&ncclCommSuspend)>::value);
+static_assert(SameCall<decltype(Library::comm_resume), decltype(&ncclCommResume)>::value);
 #endif
 
 } // namespace static_nccl_abi_test

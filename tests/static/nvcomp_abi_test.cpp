@@ -1,10 +1,10 @@
-// The declarations of backup/nvcomp_abi.hpp agree with nvCOMP's headers, if version 6 is available: constants, the
+// The declarations of backup/nvcomp_codec.hpp agree with nvCOMP's headers, if version 6 is available: constants, the
 // layout of structures, and each entry point's arguments.
 #if __has_include(<nvcomp/ans.h>) && __has_include(<nvcomp/crc32.h>) && __has_include(<nvcomp/version.h>)
 #include <nvcomp/version.h>
 #if NVCOMP_VER_MAJOR == 6
 
-#include "memsaver/backup/nvcomp_abi.hpp"
+#include "memsaver/backup/nvcomp_codec.hpp"
 
 #include <nvcomp/ans.h>
 #include <nvcomp/crc32.h>
@@ -15,6 +15,7 @@
 namespace static_nvcomp_abi_test {
 
 namespace nvcomp = memsaver::detail::nvcomp;
+using Library = memsaver::detail::NvcompLibrary;
 
 static_assert(nvcomp::success == nvcompSuccess);
 static_assert(nvcomp::rans == nvcomp_rANS);
@@ -52,14 +53,15 @@ struct SameCall<nvcomp::Status (*)(Ours...), nvcompStatus_t (*)(Theirs...)>
     : std::bool_constant<sizeof...(Ours) == sizeof...(Theirs) && ((sizeof(Ours) == sizeof(Theirs)) && ...) &&
                          ((std::is_class_v<Ours> == std::is_class_v<Theirs>)&&...)> {};
 
-static_assert(SameCall<nvcomp::GetProperties, decltype(&nvcompGetProperties)>::value);
-static_assert(SameCall<nvcomp::CompressTempSize, decltype(&nvcompBatchedANSCompressGetTempSize)>::value);
-static_assert(SameCall<nvcomp::CompressOutputSize, decltype(&nvcompBatchedANSCompressGetMaxOutputChunkSize)>::value);
-static_assert(SameCall<nvcomp::Compress, decltype(&nvcompBatchedANSCompressAsync)>::value);
-static_assert(SameCall<nvcomp::DecompressTempSize, decltype(&nvcompBatchedANSDecompressGetTempSize)>::value);
-static_assert(SameCall<nvcomp::Decompress, decltype(&nvcompBatchedANSDecompressAsync)>::value);
-static_assert(SameCall<nvcomp::Crc32Heuristic, decltype(&nvcompBatchedCRC32GetHeuristicConf)>::value);
-static_assert(SameCall<nvcomp::Crc32, decltype(&nvcompBatchedCRC32Async)>::value);
+static_assert(SameCall<decltype(Library::properties), decltype(&nvcompGetProperties)>::value);
+static_assert(SameCall<decltype(Library::compress_temp), decltype(&nvcompBatchedANSCompressGetTempSize)>::value);
+static_assert(
+    SameCall<decltype(Library::compress_output), decltype(&nvcompBatchedANSCompressGetMaxOutputChunkSize)>::value);
+static_assert(SameCall<decltype(Library::compress), decltype(&nvcompBatchedANSCompressAsync)>::value);
+static_assert(SameCall<decltype(Library::decompress_temp), decltype(&nvcompBatchedANSDecompressGetTempSize)>::value);
+static_assert(SameCall<decltype(Library::decompress), decltype(&nvcompBatchedANSDecompressAsync)>::value);
+static_assert(SameCall<decltype(Library::crc32_kernel), decltype(&nvcompBatchedCRC32GetHeuristicConf)>::value);
+static_assert(SameCall<decltype(Library::crc32), decltype(&nvcompBatchedCRC32Async)>::value);
 
 } // namespace static_nvcomp_abi_test
 

@@ -70,22 +70,4 @@ struct Crc32Options {
     char reserved[64] = {};
 };
 
-// Entry points
-using GetProperties = Status (*)(Properties*);
-using CompressTempSize = Status (*)(std::size_t chunks, std::size_t chunk_bytes, CompressOptions, std::size_t* bytes,
-                                    std::size_t total, Stream);
-using CompressOutputSize = Status (*)(std::size_t chunk_bytes, CompressOptions, std::size_t* bytes);
-using Compress = Status (*)(const void* const* plain, const std::size_t* plain_bytes, std::size_t chunk_bytes,
-                            std::size_t chunks, void* temp, std::size_t temp_bytes, void* const* coded,
-                            std::size_t* coded_bytes, CompressOptions, Status* statuses, Stream);
-using DecompressTempSize = Status (*)(std::size_t chunks, std::size_t chunk_bytes, DecompressOptions,
-                                      std::size_t* bytes, std::size_t total, Stream);
-using Decompress = Status (*)(const void* const* coded, const std::size_t* coded_bytes, const std::size_t* room_bytes,
-                              std::size_t* plain_bytes, std::size_t chunks, void* temp, std::size_t temp_bytes,
-                              void* const* plain, DecompressOptions, Status* statuses, Stream);
-using Crc32Heuristic = Status (*)(const std::size_t* bytes, std::size_t chunks, Crc32Kernel*, std::size_t largest,
-                                  Stream);
-using Crc32 = Status (*)(const void* const* chunks, const std::size_t* bytes, std::size_t count, std::uint32_t* sums,
-                         Crc32Options, int segment, Status* statuses, Stream);
-
 } // namespace memsaver::inline v0_3::detail::nvcomp

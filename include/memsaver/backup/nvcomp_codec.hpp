@@ -5,6 +5,7 @@
 #include "memsaver/backup/nvcomp_abi.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/driver/entry_point.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <dlfcn.h>
@@ -18,56 +19,66 @@
 #include <new>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 namespace memsaver::inline v0_3::detail {
 
 /// libnvcomp.so.6, loaded for the lifetime of the process.
 struct NvcompLibrary {
-    nvcomp::GetProperties properties = nullptr;
-    nvcomp::CompressTempSize compress_temp = nullptr;
-    nvcomp::CompressOutputSize compress_output = nullptr;
-    nvcomp::Compress compress = nullptr;
-    nvcomp::DecompressTempSize decompress_temp = nullptr;
-    nvcomp::Decompress decompress = nullptr;
-    nvcomp::Crc32Heuristic crc32_kernel = nullptr;
-    nvcomp::Crc32 crc32 = nullptr;
+    using Size = std::size_t;
+    using Status = nvcomp::Status;
+    using Stream = nvcomp::Stream;
+    using ToCompress = nvcomp::CompressOptions;
+    using ToDecompress = nvcomp::DecompressOptions;
+
+    void* handle = nullptr;
+    bool whole = true; ///< has all entry points
+
+    Status (*properties)(nvcomp::Properties*) = entry("nvcompGetProperties");
+    // chunks, bytes of a chunk, ..., bytes in all
+    Status (*compress_temp)(Size, Size, ToCompress, Size*, Size, Stream) = entry("nvcompBatchedANSCompressGetTempSize");
+    // bytes of a chunk, ...
+    Status (*compress_output)(Size, ToCompress, Size*) = entry("nvcompBatchedANSCompressGetMaxOutputChunkSize");
+    // plain chunks and their sizes, bytes of the largest, chunks, temporary memory, coded chunks and their sizes, ...
+    Status (*compress)(const void* const*, const Size*, Size, Size, void*, Size, void* const*, Size*, ToCompress,
+                       Status*, Stream) = entry("nvcompBatchedANSCompressAsync");
+    // chunks, bytes of a chunk, ..., bytes in all
+    Status (*decompress_temp)(Size, Size, ToDecompress, Size*, Size,
+                              Stream) = entry("nvcompBatchedANSDecompressGetTempSize");
+    // coded chunks, their sizes, room for each and its size, chunks, temporary memory, plain chunks, ...
+    Status (*decompress)(const void* const*, const Size*, const Size*, Size*, Size, void*, Size, void* const*,
+                         ToDecompress, Status*, Stream) = entry("nvcompBatchedANSDecompressAsync");
+    // sizes, chunks, ..., bytes of the largest
+    Status (*crc32_kernel)(const Size*, Size, nvcomp::Crc32Kernel*, Size,
+                           Stream) = entry("nvcompBatchedCRC32GetHeuristicConf");
+    // chunks and their sizes, their number, sums, ..., segment
+    Status (*crc32)(const void* const*, const Size*, Size, std::uint32_t*, nvcomp::Crc32Options, int, Status*,
+                    Stream) = entry("nvcompBatchedCRC32Async");
+
     std::string problem{}; ///< why it cannot be used; empty if it can
 
     /// Loads the file named by the environment variable MEMSAVER_NVCOMP, or without it what the loader finds.
     static NvcompLibrary load() {
-        NvcompLibrary library;
         const char* const named = std::getenv("MEMSAVER_NVCOMP"); // NOLINT(concurrency-mt-unsafe): only read
-        library.open(named != nullptr && *named != '\0' ? named : "libnvcomp.so.6");
+        const char* const file = named != nullptr && *named != '\0' ? named : "libnvcomp.so.6";
+        NvcompLibrary library{::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
+        if (library.handle == nullptr) {
+            const char* const why = ::dlerror();
+            library.problem = why != nullptr ? why : file;
+            return library;
+        }
+        ::dlclose(library.handle); // RTLD_NODELETE keeps it loaded
+        nvcomp::Properties its;
+        if (!library.whole || library.properties(&its) != nvcomp::success ||
+            nvcomp::major_of(its.version) != nvcomp::major_version)
+            library.problem = std::string{file} + " is not nvCOMP 6";
         return library;
     }
 
-private:
-    void open(const char* file) {
-        void* const handle = ::dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        if (handle == nullptr) {
-            const char* const why = ::dlerror();
-            problem = why != nullptr ? why : file;
-            return;
-        }
-        bool whole = true;
-        const auto find = [&](auto& entry, const char* name) {
-            entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(::dlsym(handle, name));
-            whole = whole && entry != nullptr;
-        };
-        find(properties, "nvcompGetProperties");
-        find(compress_temp, "nvcompBatchedANSCompressGetTempSize");
-        find(compress_output, "nvcompBatchedANSCompressGetMaxOutputChunkSize");
-        find(compress, "nvcompBatchedANSCompressAsync");
-        find(decompress_temp, "nvcompBatchedANSDecompressGetTempSize");
-        find(decompress, "nvcompBatchedANSDecompressAsync");
-        find(crc32_kernel, "nvcompBatchedCRC32GetHeuristicConf");
-        find(crc32, "nvcompBatchedCRC32Async");
-        ::dlclose(handle); // RTLD_NODELETE keeps it loaded
-        nvcomp::Properties its;
-        if (!whole || properties(&its) != nvcomp::success || nvcomp::major_of(its.version) != nvcomp::major_version)
-            problem = std::string{file} + " is not nvCOMP 6";
+    EntryPoint entry(const char* name) noexcept {
+        const EntryPoint found{handle, name};
+        whole = whole && found.address != nullptr;
+        return found;
     }
 };
 

@@ -7,6 +7,7 @@
 #include "memsaver/core/text.hpp"
 #include "memsaver/driver/cuda_abi.hpp"
 #include "memsaver/driver/cuda_options.hpp"
+#include "memsaver/driver/entry_point.hpp"
 
 #include <dlfcn.h>
 
@@ -65,21 +66,11 @@ public:
         if (handle_ != nullptr) ::dlclose(handle_);
     }
 
-    /// An entry point that converts to a pointer to a function of the type it is assigned to; null if there is none.
-    struct Entry {
-        void* address;
-
-        template <class F>
-        operator F*() const noexcept { // NOLINT(google-explicit-constructor): the conversion is the point
-            return reinterpret_cast<F*>(address);
-        }
-    };
-
     /// The entry point `name` with the signature it had in CUDA `since` (12050 is 12.5). Names have no suffix, the
     /// version is explicit, and the default stream is the legacy one, so that neither the age of headers nor user
     /// macros matter.
-    Entry entry(const char* name, int since) {
-        Entry found = optional_entry(name, since);
+    EntryPoint entry(const char* name, int since) {
+        EntryPoint found = optional_entry(name, since);
         if (found.address == nullptr && state_) {
             fail(CudaProblem::missing_entry_point,
                  text_of({"the CUDA driver (", file_, ", CUDA ", version_text(version_), ") lacks the entry point ",
@@ -89,11 +80,11 @@ public:
     }
 
     /// The same, for an entry point that a driver may lack.
-    Entry optional_entry(const char* name, int since) noexcept {
-        if (get_proc_address_ == nullptr || since > version_) return {nullptr}; // or its signature differs
+    EntryPoint optional_entry(const char* name, int since) noexcept {
+        if (get_proc_address_ == nullptr || since > version_) return {}; // or its signature differs
         void* address = nullptr;
         const cuda::Result result = get_proc_address_(name, &address, since, cuda::legacy_stream, nullptr);
-        return {result == cuda::success ? address : nullptr};
+        return EntryPoint{result == cuda::success ? address : nullptr};
     }
 
     [[nodiscard]] const CudaAvailability& state() const noexcept { return state_; }
@@ -121,8 +112,8 @@ private:
         get_proc_address_ = symbol("cuGetProcAddress_v2");
     }
 
-    Entry symbol(const char* name) {
-        Entry found{::dlsym(handle_, name)};
+    EntryPoint symbol(const char* name) {
+        const EntryPoint found{handle_, name};
         if (found.address == nullptr) {
             fail(CudaProblem::missing_entry_point,
                  text_of({"the CUDA driver (", file_, ") lacks the entry point ", name}));

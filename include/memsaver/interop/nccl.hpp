@@ -4,6 +4,7 @@
 
 #include "memsaver/core/macros_off.hpp"
 
+#include "memsaver/driver/entry_point.hpp"
 #include "memsaver/saver/registrations.hpp"
 
 #include <cstddef>
@@ -27,38 +28,32 @@ inline constexpr Result in_progress = 7;
 inline constexpr int suspend_memory = 0x01;
 inline constexpr int first_with_suspend = 22907; // 2.29.7 in NCCL's version encoding
 
-using GetVersion = Result (*)(int*);
-using GetErrorString = const char* (*)(Result);
-using GetLastError = const char* (*)(ncclComm*);
-using CommGetAsyncError = Result (*)(ncclComm*, Result*);
-using CommCuDevice = Result (*)(const ncclComm*, int*);
-using CommRegister = Result (*)(ncclComm*, void*, std::size_t, void**);
-using CommDeregister = Result (*)(ncclComm*, void*);
-using CommWindowRegister = Result (*)(ncclComm*, void*, std::size_t, ncclWindow_vidmem**, int);
-using CommWindowDeregister = Result (*)(ncclComm*, ncclWindow_vidmem*);
-using CommSuspend = Result (*)(ncclComm*, int);
-using CommResume = Result (*)(ncclComm*);
-
 } // namespace nccl
 
 /// The entry points of libnccl.so.2; null if the loaded version lacks them.
 struct NcclLibrary {
-    nccl::GetVersion get_version = nullptr;
-    nccl::GetErrorString get_error_string = nullptr;
-    nccl::GetLastError get_last_error = nullptr;
-    nccl::CommGetAsyncError comm_get_async_error = nullptr;
-    nccl::CommCuDevice comm_device = nullptr;
-    nccl::CommRegister comm_register = nullptr;
-    nccl::CommDeregister comm_deregister = nullptr;
-    nccl::CommWindowRegister comm_window_register = nullptr;
-    nccl::CommWindowDeregister comm_window_deregister = nullptr;
-    nccl::CommSuspend comm_suspend = nullptr;
-    nccl::CommResume comm_resume = nullptr;
+    using Result = nccl::Result;
+
+    void* handle = nullptr;
+
+    Result (*get_version)(int*) = entry("ncclGetVersion");
+    const char* (*get_error_string)(Result) = entry("ncclGetErrorString");
+    const char* (*get_last_error)(ncclComm*) = entry("ncclGetLastError");
+    Result (*comm_get_async_error)(ncclComm*, Result*) = entry("ncclCommGetAsyncError");
+    Result (*comm_device)(const ncclComm*, int*) = entry("ncclCommCuDevice");
+    Result (*comm_register)(ncclComm*, void*, std::size_t, void**) = entry("ncclCommRegister");
+    Result (*comm_deregister)(ncclComm*, void*) = entry("ncclCommDeregister");
+    Result (*comm_window_register)(ncclComm*, void*, std::size_t, ncclWindow_vidmem**,
+                                   int) = entry("ncclCommWindowRegister");
+    Result (*comm_window_deregister)(ncclComm*, ncclWindow_vidmem*) = entry("ncclCommWindowDeregister");
+    Result (*comm_suspend)(ncclComm*, int) = entry("ncclCommSuspend");
+    Result (*comm_resume)(ncclComm*) = entry("ncclCommResume");
     int version = 0;
 
     /// Finds the library that the process has loaded; communicators cannot be used with another copy. Throws
     /// Unavailable.
     [[nodiscard]] static NcclLibrary load();
+    [[nodiscard]] EntryPoint entry(const char* name) const noexcept { return {handle, name}; }
     [[nodiscard]] bool can_suspend() const noexcept {
         return version >= nccl::first_with_suspend && comm_suspend != nullptr && comm_resume != nullptr;
     }

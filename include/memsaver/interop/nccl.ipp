@@ -21,7 +21,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -40,21 +39,7 @@ MEMSAVER_INLINE NcclLibrary NcclLibrary::load() {
         unavailable({"NCCL could not be loaded (", why != nullptr ? why : file,
                      "): link it, load it first, or set MEMSAVER_NCCL to the file that the process has loaded"});
     }
-    NcclLibrary library;
-    const auto find = [&](auto& entry, const char* name) {
-        entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(::dlsym(handle, name));
-    };
-    find(library.get_version, "ncclGetVersion");
-    find(library.get_error_string, "ncclGetErrorString");
-    find(library.get_last_error, "ncclGetLastError");
-    find(library.comm_get_async_error, "ncclCommGetAsyncError");
-    find(library.comm_device, "ncclCommCuDevice");
-    find(library.comm_register, "ncclCommRegister");
-    find(library.comm_deregister, "ncclCommDeregister");
-    find(library.comm_window_register, "ncclCommWindowRegister");
-    find(library.comm_window_deregister, "ncclCommWindowDeregister");
-    find(library.comm_suspend, "ncclCommSuspend");
-    find(library.comm_resume, "ncclCommResume");
+    NcclLibrary library{handle};
     ::dlclose(handle); // the library stays loaded
     if (library.get_version == nullptr || library.comm_get_async_error == nullptr ||
         library.get_version(&library.version) != nccl::success) {
