@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -9,6 +10,7 @@
 #include "memsaver/driver/system_available.hpp"
 #include "memsaver/driver/system_limits.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -389,6 +391,24 @@ public:
         }, named{};
         return ::fstat(file, &mine) == 0 && ::fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
                mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    }
+    /// Calls `act` with each name in a folder. May throw what it throws.
+    static Status each_name(int folder, FunctionRef<void(const char*)> act) {
+        const int again = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); // which readdir closes
+        struct Names {
+            ~Names() {
+                if (all != nullptr) (void)::closedir(all);
+            }
+            DIR* all;
+        } const names{again < 0 ? nullptr : ::fdopendir(again)};
+        if (names.all == nullptr) {
+            const Status status = system_status(errno);
+            if (again >= 0) (void)::close(again);
+            return status;
+        }
+        while (const dirent* const entry = ::readdir(names.all)) // NOLINT(concurrency-mt-unsafe): its own stream
+            act(entry->d_name);
+        return {};
     }
 };
 

@@ -43,7 +43,7 @@ struct HostWork {
     bool doomed = false;    // its memory was unmapped before it ran
     bool reads = false;     // a kernel that writes no device memory
     bool by_engine = false; // a copy that waits while the copy engines are stalled
-    HostRange range;
+    Range range;
     void* host = nullptr;                          // of a copy
     std::shared_ptr<std::function<void()>> kernel; // shared with the graphs that replay it
     Vector<HostMark> marks;                        // of a `follow`
@@ -51,7 +51,7 @@ struct HostWork {
                                                    // marks
     std::uint64_t pinned = 0;
 
-    [[nodiscard]] static HostWork on(HostRange range, Kind kind) noexcept {
+    [[nodiscard]] static HostWork on(Range range, Kind kind) noexcept {
         HostWork work;
         work.kind = kind;
         work.range = range;
@@ -368,11 +368,11 @@ public:
 
     /// Called when memory in `range` is removed under unfinished work: work that has not started will not run. Returns
     /// whether any is already running.
-    bool invalidate_work(const char* what, HostRange range) noexcept {
+    bool invalidate_work(const char* what, Range range) noexcept {
         bool running = false;
         each_stream([&](HostStream& stream) {
             for (HostWork& work : stream.queue) {
-                if (!work.range.overlaps(range)) continue;
+                if (!share_bytes(work.range, range)) continue;
                 if (stream.busy && &work == &stream.queue.front())
                     running = true;
                 else
@@ -407,7 +407,7 @@ private:
         wake_all();
     }
 
-    void fault(const char* what, HostRange where) noexcept {
+    void fault(const char* what, Range where) noexcept {
         violations_.note(what, where, memory_.name_at(where.address));
         if (!options_.survive_faults) mark_lost();
     }
@@ -491,7 +491,7 @@ private:
         stream.queue.pop_front();
         stream.busy = false;
         ++stream.completed;
-        memory_.seal_scraps([this](const HostRange& scrap) { return running_on(scrap); });
+        memory_.seal_scraps([this](const Range& scrap) { return running_on(scrap); });
         progress_.notify_all();
         if (done.kernel == nullptr) return;
         lock.unlock();
@@ -499,10 +499,10 @@ private:
         lock.lock();
     }
 
-    bool running_on(HostRange range) noexcept {
+    bool running_on(Range range) noexcept {
         bool any = false;
         each_stream([&](const HostStream& stream) {
-            any = any || (stream.busy && stream.queue.front().range.overlaps(range));
+            any = any || (stream.busy && share_bytes(stream.queue.front().range, range));
         });
         return any;
     }

@@ -109,7 +109,7 @@ public:
         return with_memory([&](HostMemory& m) { return m.map({address, bytes}, handle); });
     }
     Status unmap(Address address, std::size_t bytes) noexcept override {
-        const HostRange range{address, bytes};
+        const Range range{address, bytes};
         return engine_.guarded([&](auto&) {
             bool in_use = false;
             if (const Status status = engine_.memory().check_unmap(range, in_use); !status.ok()) return status;
@@ -287,8 +287,8 @@ public:
             if (address == 0 || engine_.memory().plain_range(address).bytes == 0)
                 return address == 0 ? HostStatus::ok : HostStatus::invalid_value;
             if (const Status status = engine_.wait(lock, engine_.mark_all()); !status.ok()) return status;
-            const HostRange range = engine_.memory().plain_range(address); // again, because the lock was released while
-                                                                           // waiting
+            const Range range = engine_.memory().plain_range(address); // again, because the lock was released while
+                                                                       // waiting
             if (range.bytes == 0) return HostStatus::invalid_value;
             // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
             if (engine_.memory().mappings().in_use(range) &&
@@ -438,12 +438,11 @@ private:
     /// Enqueues a copy by a copy engine.
     Status copy(Direction direction, Address to, Address from, std::size_t bytes, StreamRef stream) noexcept {
         HostWork work = HostWork::copy(direction, to, from, bytes);
-        if (!pins_.whole(work.host, bytes)) return HostStatus::invalid_value;
         work.by_engine = true;
         return submit(stream, std::move(work), true);
     }
     /// `reads`: the kernel writes no device memory, and its memory must be accessible now.
-    Status enqueue(StreamRef stream, HostRange range, std::function<void()> kernel, bool reads = false) noexcept {
+    Status enqueue(StreamRef stream, Range range, std::function<void()> kernel, bool reads = false) noexcept {
         if (!kernel) return HostStatus::invalid_value;
         try {
             HostWork work = HostWork::on(range, HostWork::Kind::kernel);
@@ -466,6 +465,7 @@ private:
     Status submit(StreamRef ref, HostWork work, bool checked) noexcept {
         return with_stream(ref, [&](const auto& stream) {
             if (stream->broken()) return HostStatus::capture_invalidated;
+            if (work.by_engine && !pins_.whole(work.host, work.range.bytes)) return HostStatus::invalid_value;
             if (checked && !engine_.memory().mappings().accessible(work.range, work.access()))
                 return HostStatus::invalid_value;
             put(*stream, std::move(work));
@@ -482,8 +482,8 @@ private:
     const ForkCheck fork_;
     int device_;
     std::string machine_; // its name, if it has one
-    HostPins pins_;
-    HostPools pools_; // guarded by the engine's lock
+    HostPins pins_;       // guarded by the engine's lock, as the next
+    HostPools pools_;
     Neighbours neighbours_;
     HostEngine engine_;
     Vector<std::shared_ptr<HostEvent>> events_;

@@ -23,7 +23,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <vector>
@@ -33,7 +32,7 @@ namespace memsaver::inline v0_3::detail {
 class HostViolations {
 public:
     /// Records a violation. `whose`: the name of the addresses, if they have one.
-    void note(const char* what, HostRange where, const char* whose = nullptr) noexcept {
+    void note(const char* what, Range where, const char* whose = nullptr) noexcept {
         try {
             texts_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " +
                              format_address(where.address) + (whose == nullptr ? "" : std::string{", "} + whose) + ')');
@@ -56,7 +55,7 @@ struct HostMapping {
 
     std::size_t bytes = 0;
     std::uint64_t handle = no_handle;
-    std::uint64_t room = no_handle; // a plain allocation's, in the table of pages
+    HostPages room{}; // of a plain allocation
     std::uint64_t serial = 0;
     std::size_t users = 0; // pieces of unfinished work
     HostAccess access = HostAccess::none;
@@ -72,7 +71,7 @@ public:
     [[nodiscard]] const Table& table() const noexcept { return table_; }
 
     /// Adds a mapping. Strong exception guarantee: throws std::bad_alloc.
-    HostMapping& add(HostRange range, std::uint64_t handle, HostAccess access) {
+    HostMapping& add(Range range, std::uint64_t handle, HostAccess access) {
         HostMapping& added = table_[range.address];
         added = {.bytes = range.bytes, .handle = handle, .serial = next_serial_++, .access = access};
         return added;
@@ -80,7 +79,7 @@ public:
 
     /// Calls `f` with every mapping that overlaps `range`. Returns whether they cover it without holes.
     template <class F>
-    bool each(HostRange range, F f) noexcept {
+    bool each(Range range, F f) noexcept {
         if (range.bytes == 0) return true;
         auto it = table_.upper_bound(range.address);
         if (it != table_.begin() && std::prev(it)->first + std::prev(it)->second.bytes > range.address) --it;
@@ -96,8 +95,8 @@ public:
 
     /// Returns whether `range` consists of whole mappings of pages without holes. Sets `in_use` if work uses any of
     /// them.
-    [[nodiscard]] bool whole(HostRange range, bool* in_use = nullptr) const noexcept {
-        if (range.bytes == 0 || !range.valid()) return false;
+    [[nodiscard]] bool whole(Range range, bool* in_use = nullptr) const noexcept {
+        if (range.bytes == 0 || !valid(range)) return false;
         Address next = range.address;
         for (auto it = table_.find(next); it != table_.end() && it->first == next; ++it) {
             if (it->second.plain()) return false;
@@ -108,31 +107,31 @@ public:
         return false;
     }
 
-    [[nodiscard]] bool touch(HostRange range) noexcept {
+    [[nodiscard]] bool touch(Range range) noexcept {
         bool any = false;
         each(range, [&](const HostMapping&) { any = true; });
         return any;
     }
 
     /// Returns whether the device has `access` to every byte.
-    [[nodiscard]] bool accessible(HostRange range, HostAccess access) noexcept {
+    [[nodiscard]] bool accessible(Range range, HostAccess access) noexcept {
         if (range.bytes == 0) return true;
         bool all = true;
-        return range.valid() && each(range, [&](const HostMapping& m) { all = all && m.access >= access; }) && all;
+        return valid(range) && each(range, [&](const HostMapping& m) { all = all && m.access >= access; }) && all;
     }
 
-    [[nodiscard]] bool in_use(HostRange range) noexcept {
+    [[nodiscard]] bool in_use(Range range) noexcept {
         bool any = false;
         each(range, [&](const HostMapping& mapping) { any = any || mapping.users != 0; });
         return any;
     }
 
     /// Marks the mappings in `range` as used by unfinished work. The result must be passed to `unpin`.
-    std::uint64_t pin(HostRange range) noexcept {
+    std::uint64_t pin(Range range) noexcept {
         each(range, [](HostMapping& mapping) { ++mapping.users; });
         return next_serial_++;
     }
-    void unpin(HostRange range, std::uint64_t pinned) noexcept {
+    void unpin(Range range, std::uint64_t pinned) noexcept {
         each(range, [&](HostMapping& mapping) {
             if (mapping.serial < pinned) --mapping.users; // later mappings were not pinned
         });
@@ -155,12 +154,12 @@ public:
     }
     ~HostMemory() {
         for (const auto& [address, mapping] : mappings_.table())
-            if (mapping.plain()) std::free(reinterpret_cast<void*>(address));
+            if (mapping.plain()) free(address, mapping);
         for (auto& [address, reserved] : reservations_) {
             reserved.name = {};
             ::munmap(reinterpret_cast<void*>(address), reserved.bytes);
         }
-        for (const HostRange& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
+        for (const Range& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
         for (const auto& [handle, pages] : pages_) source_->give_back(pages);
     }
     HostMemory(const HostMemory&) = delete;
@@ -169,13 +168,12 @@ public:
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     [[nodiscard]] HostMappings& mappings() noexcept { return mappings_; }
     [[nodiscard]] DeviceMemory memory() const noexcept { return {capacity_ - source_->taken(), capacity_}; }
-    [[nodiscard]] bool exports() const noexcept { return source_->exports(); }
 
     void count(HostCounts& counts) const noexcept {
         counts.reservations = reservations_.size();
-        counts.handles = pages_.size() - released_ - plain_count_;
-        counts.mappings = mappings_.table().size() - plain_count_;
-        counts.plain_allocations = plain_count_;
+        for (const auto& [handle, pages] : pages_) counts.handles += pages.released ? 0U : 1U;
+        for (const auto& [address, mapping] : mappings_.table())
+            (mapping.plain() ? counts.plain_allocations : counts.mappings) += 1;
         counts.held_bytes = source_->taken();
     }
 
@@ -202,7 +200,7 @@ public:
         return HostStatus::ok;
     }
 
-    Status unreserve(HostRange range) {
+    Status unreserve(Range range) {
         const auto found = reservations_.find(range.address);
         if (found == reservations_.end() || found->second.bytes != range.bytes)
             return misuse("unreserve of a range that is not a reservation", range);
@@ -217,7 +215,7 @@ public:
     }
 
     /// Sets the name that faults in a reservation are reported with. A no-op if `range` is not a whole reservation.
-    void name(HostRange range, const char* name) noexcept {
+    void name(Range range, const char* name) noexcept {
         const auto found = reservations_.find(range.address);
         if (!tell_faults_ || found == reservations_.end() || found->second.bytes != range.bytes) return;
         found->second.name = {}; // first, because with two names the handler might find the old one
@@ -258,18 +256,17 @@ public:
             return misuse("release of a handle that does not exist",
                           {0, found == pages_.end() ? 0 : found->second.bytes});
         found->second.released = true;
-        ++released_;
         if (found->second.mappings == 0) discard(found);
         return HostStatus::ok;
     }
 
-    Status map(HostRange range, PageHandle handle) {
+    Status map(Range range, PageHandle handle) {
         const auto found = pages_.find(handle.value);
         if (found == pages_.end() || found->second.released)
             return misuse("map of a handle that does not exist", range);
         if (range.bytes != found->second.bytes) return misuse("map of a size that differs from the handle's", range);
         const auto room = reservation_at(range.address);
-        if (!range.valid() || range.address % granularity_ != 0 || room == reservations_.end() ||
+        if (!valid(range) || range.address % granularity_ != 0 || room == reservations_.end() ||
             range.end() > room->first + room->second.bytes)
             return misuse("map outside a reservation, or misaligned", range);
         if (mappings_.touch(range)) return misuse("map over mapped addresses", range);
@@ -285,7 +282,7 @@ public:
     }
 
     /// Checks whether `range` may be unmapped, and sets `in_use` to whether unfinished work uses it.
-    Status check_unmap(HostRange range, bool& in_use) noexcept {
+    Status check_unmap(Range range, bool& in_use) noexcept {
         in_use = false;
         if (!mappings_.whole(range, &in_use))
             return misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
@@ -294,7 +291,7 @@ public:
 
     /// Unmaps a range that `check_unmap` accepted. With `scraps`, running work uses the range: it is given anonymous
     /// scrap pages until `seal_scraps`, because a real fault would end the process.
-    Status unmap(HostRange range, bool scraps) {
+    Status unmap(Range range, bool scraps) {
         if (scraps) scraps_.push_back(range);
         if (!clear(range, scraps ? PROT_READ | PROT_WRITE : PROT_NONE)) {
             // At a limit of mappings, which giving back must not need: nobody may touch the pages any more, and they go
@@ -314,7 +311,7 @@ public:
         return HostStatus::ok;
     }
 
-    Status allow(HostRange range, HostAccess access) noexcept {
+    Status allow(Range range, HostAccess access) noexcept {
         if (!mappings_.whole(range))
             return misuse("allow_access of addresses that are not mapped, or of part of a mapping", range);
         const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -328,30 +325,25 @@ public:
         constexpr std::size_t unit = 512;
         if (bytes == 0 || !can_align_up(bytes, unit)) return HostStatus::invalid_value;
         const std::size_t rounded = align_up(bytes, unit);
-        PageHandle room; // before the memory, which would be lost
-        const Status status = add(room, [&](Pages& pages) { return source_->take_room(rounded, pages); });
-        if (!status.ok()) return status;
+        HostPages room; // before the memory, which would be lost
+        if (const Status status = source_->take_room(rounded, room); !status.ok()) return status;
         void* const at = std::aligned_alloc(unit, rounded);
-        const auto entry = pages_.find(room.value);
         try {
             if (at == nullptr) throw std::bad_alloc{};
             mappings_.add({reinterpret_cast<Address>(at), rounded}, HostMapping::no_handle, HostAccess::write).room =
-                room.value;
+                room;
         } catch (const std::bad_alloc&) {
             std::free(at);
-            source_->give_back(entry->second);
-            pages_.erase(entry);
+            source_->give_back(room);
             return HostStatus::out_of_host_memory;
         }
-        entry->second.released = true; // it is no handle
-        ++plain_count_;
         if (poison_) std::memset(at, host_poison, rounded);
         out = reinterpret_cast<Address>(at);
         return HostStatus::ok;
     }
 
     /// Returns the whole plain allocation at `address`. If there is none, returns `{}` and records a violation.
-    HostRange plain_range(Address address) noexcept {
+    Range plain_range(Address address) noexcept {
         const auto found = mappings_.table().find(address);
         if (found != mappings_.table().end() && found->second.plain()) return {address, found->second.bytes};
         (void)misuse("free of an address that is not a plain allocation", {address, 0});
@@ -359,20 +351,16 @@ public:
     }
 
     /// Frees an allocation found by `plain_range`.
-    void free_plain(HostRange range) noexcept {
+    void free_plain(Range range) noexcept {
         const auto mapping = mappings_.table().find(range.address);
-        const auto room = pages_.find(mapping->second.room);
+        free(mapping->first, mapping->second);
         mappings_.table().erase(mapping);
-        std::free(reinterpret_cast<void*>(range.address));
-        source_->give_back(room->second);
-        pages_.erase(room);
-        --plain_count_;
     }
 
     /// Removes the scrap pages for which `busy(range)` is false.
     template <class Busy>
     void seal_scraps(Busy busy) noexcept {
-        erase_in(scraps_, [&](const HostRange& scrap) { return !busy(scrap) && seal(scrap); });
+        erase_in(scraps_, [&](const Range& scrap) { return !busy(scrap) && seal(scrap); });
     }
 
 private:
@@ -390,7 +378,7 @@ private:
     using Reservations = std::map<Address, Reserved>;
     using PagesTable = std::map<std::uint64_t, Pages>;
 
-    Status misuse(const char* what, HostRange where) noexcept {
+    Status misuse(const char* what, Range where) noexcept {
         violations_.note(what, where, name_at(where.address));
         return HostStatus::invalid_value;
     }
@@ -413,6 +401,11 @@ private:
         return status;
     }
 
+    void free(Address address, const HostMapping& plain) noexcept {
+        std::free(reinterpret_cast<void*>(address));
+        source_->give_back(plain.room);
+    }
+
     [[nodiscard]] bool in_pages(std::size_t bytes) const noexcept { return bytes != 0 && bytes % granularity_ == 0; }
 
     [[nodiscard]] Reservations::const_iterator reservation_at(Address address) const noexcept {
@@ -424,24 +417,23 @@ private:
 
     void discard(PagesTable::iterator pages) noexcept {
         source_->give_back(pages->second);
-        --released_;
         pages_.erase(pages);
     }
 
     /// Remaps a range of reserved addresses without pages of the device.
-    [[nodiscard]] static bool clear(HostRange range, int protection) noexcept {
+    [[nodiscard]] static bool clear(Range range, int protection) noexcept {
         void* const at = reinterpret_cast<void*>(range.address);
         return ::mmap(at, range.bytes, protection, empty_flags | MAP_FIXED, -1, 0) != MAP_FAILED;
     }
 
-    [[nodiscard]] bool has_scraps(HostRange range) const noexcept {
-        for (const HostRange& scrap : scraps_)
-            if (scrap.overlaps(range)) return true;
+    [[nodiscard]] bool has_scraps(Range range) const noexcept {
+        for (const Range& scrap : scraps_)
+            if (share_bytes(scrap, range)) return true;
         return false;
     }
 
     /// Clears the parts of `scrap` that have not been mapped again, and restores the protection of those that have.
-    bool seal(HostRange scrap) noexcept {
+    bool seal(Range scrap) noexcept {
         const Address end = scrap.end();
         bool done = true;
         const auto seal_to = [&](Address to) {
@@ -467,13 +459,12 @@ private:
     Reservations reservations_;
     PagesTable pages_; // including released handles that are still mapped
     HostMappings mappings_;
-    Vector<HostRange> scraps_;
-    Vector<HostRange> abandoned_;
+    Vector<Range> scraps_;
+    Vector<Range> abandoned_;
     std::uint64_t next_handle_ = 1;
-    std::size_t released_ = 0;
-    std::size_t plain_count_ = 0;
 };
 
+/// Calls are serialized by the caller.
 class HostPins {
 public:
     /// `limit`: maximum bytes pinned at once.
@@ -481,7 +472,6 @@ public:
 
     /// Pins pages. Fails if any part is already pinned or the limit is exceeded.
     Status pin(const void* pages, std::size_t bytes) noexcept {
-        const std::lock_guard lock{mutex_};
         const auto begin = reinterpret_cast<std::uintptr_t>(pages);
         if (bytes == 0 || bytes > std::numeric_limits<std::uintptr_t>::max() - begin || overlaps(begin, bytes))
             return HostStatus::invalid_value;
@@ -495,7 +485,6 @@ public:
         return HostStatus::ok;
     }
     Status unpin(const void* pages) noexcept {
-        const std::lock_guard lock{mutex_};
         const auto pin = pins_.find(reinterpret_cast<std::uintptr_t>(pages));
         if (pin == pins_.end()) return HostStatus::invalid_value;
         pinned_bytes_ -= pin->second;
@@ -504,8 +493,7 @@ public:
     }
 
     /// Returns whether a copy may use these bytes: false if they lie partly inside and partly outside a pinned range.
-    [[nodiscard]] bool whole(const void* host, std::size_t bytes) noexcept {
-        const std::lock_guard lock{mutex_};
+    [[nodiscard]] bool whole(const void* host, std::size_t bytes) const noexcept {
         const auto begin = reinterpret_cast<std::uintptr_t>(host);
         if (pins_.empty() || !overlaps(begin, bytes)) return true;
         const auto after = pins_.upper_bound(begin);
@@ -513,15 +501,11 @@ public:
     }
 
     /// Returns whether a byte is pinned.
-    [[nodiscard]] bool pinned(const void* host) noexcept {
-        const std::lock_guard lock{mutex_};
+    [[nodiscard]] bool pinned(const void* host) const noexcept {
         return overlaps(reinterpret_cast<std::uintptr_t>(host), 1);
     }
 
-    [[nodiscard]] std::size_t pinned_bytes() noexcept {
-        const std::lock_guard lock{mutex_};
-        return pinned_bytes_;
-    }
+    [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
 
 private:
     [[nodiscard]] bool overlaps(std::uintptr_t begin, std::size_t bytes) const noexcept {
@@ -530,7 +514,6 @@ private:
     }
 
     std::size_t limit_;
-    std::mutex mutex_;
     std::map<std::uintptr_t, std::size_t> pins_;
     std::size_t pinned_bytes_ = 0;
 };

@@ -23,17 +23,14 @@
 
 namespace memsaver::inline v0_3::detail {
 
-struct HostRange {
-    Address address = 0;
-    std::size_t bytes = 0;
-
-    /// Returns whether `end()` does not overflow.
-    [[nodiscard]] bool valid() const noexcept { return bytes <= std::numeric_limits<Address>::max() - address; }
-    [[nodiscard]] Address end() const noexcept { return address + bytes; }
-    [[nodiscard]] bool overlaps(const HostRange& other) const noexcept {
-        return bytes != 0 && other.bytes != 0 && address < other.end() && other.address < end();
-    }
-};
+/// Returns whether `end()` does not overflow.
+[[nodiscard]] constexpr bool valid(Range range) noexcept {
+    return range.bytes <= std::numeric_limits<Address>::max() - range.address;
+}
+/// Unlike `overlap`, for ranges that may be empty.
+[[nodiscard]] constexpr bool share_bytes(Range a, Range b) noexcept {
+    return a.bytes != 0 && b.bytes != 0 && overlap(a, b);
+}
 
 struct HostStatus {
     static constexpr Status ok{};
@@ -70,7 +67,7 @@ struct HostPages {
         return HostStatus::ok;
     }
     /// Maps them at `range`, with `protection`.
-    Status map(const HostRange& range, int protection) const noexcept {
+    Status map(const Range& range, int protection) const noexcept {
         if (const Status status = SystemFiles::still_open(file); !status.ok()) return status;
         void* const at = reinterpret_cast<void*>(range.address);
         constexpr int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
@@ -97,8 +94,8 @@ public:
     /// Gives pages or room back. Mappings of pages must have gone.
     virtual void give_back(const HostPages& pages) noexcept = 0;
 
-    /// Whether other processes can have the pages.
-    [[nodiscard]] virtual bool exports() const noexcept { return false; }
+    // Of machines that processes share.
+
     /// A descriptor that keeps the pages as long as it is open.
     virtual Status export_pages(const HostPages& /*pages*/, int& /*descriptor*/) noexcept { return {}; }
     /// The pages that a descriptor of this machine names.

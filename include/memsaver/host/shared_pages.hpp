@@ -9,7 +9,6 @@
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/page_source.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -104,7 +103,6 @@ public:
         if (locked.status().ok()) (void)count(taken); // removes it, if nobody else has it
     }
 
-    [[nodiscard]] bool exports() const noexcept override { return true; }
     Status export_pages(const HostPages& pages, int& descriptor) noexcept override {
         if (const Status status = SystemFiles::still_open(pages.file); !status.ok()) return status;
         const int copy = ::fcntl(pages.file.descriptor, F_DUPFD_CLOEXEC, 0);
@@ -195,18 +193,12 @@ private:
     }
     /// Counts what is taken, and removes what is nobody's. Requires the lock.
     Status count(std::size_t& taken) noexcept {
-        const int list = ::openat(folder_.descriptor, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR* const entries = list < 0 ? nullptr : ::fdopendir(list);
-        if (entries == nullptr) {
-            const int error = errno;
-            if (list >= 0) (void)::close(list);
-            return system_status(error);
-        }
-        taken = 0;
-        while (const dirent* const entry = ::readdir(entries)) // NOLINT(concurrency-mt-unsafe): a stream of its own
-            if (entry->d_name[0] == 'p') taken += size_if_held(entry->d_name);
-        (void)::closedir(entries);
-        return {};
+        std::size_t sum = 0;
+        const Status status = SystemLocks::each_name(folder_.descriptor, [&](const char* name) {
+            if (name[0] == 'p') sum += size_if_held(name);
+        });
+        if (status.ok()) taken = sum;
+        return status;
     }
     /// Removes the file of pages whose lock has ended. Returns its size, or 0.
     std::size_t size_if_held(const char* file) noexcept {

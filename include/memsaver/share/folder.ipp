@@ -5,7 +5,6 @@
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/folder.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -102,21 +101,10 @@ inline ShareFd ShareFolder::connect(const char* name) const {
 
 inline std::vector<std::string> ShareFolder::names(std::string_view prefix) const {
     std::vector<std::string> found;
-    const int again = ::openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); // which readdir closes
-    DIR* const folder = again < 0 ? nullptr : ::fdopendir(again);
-    if (folder == nullptr) {
-        const Status status = system_status(errno);
-        if (again >= 0) (void)::close(again);
-        refuse("cannot read", status);
-    }
-    try {
-        while (const dirent* const entry = ::readdir(folder)) // NOLINT(concurrency-mt-unsafe): its own stream
-            if (std::string_view{entry->d_name}.starts_with(prefix)) found.emplace_back(entry->d_name);
-    } catch (...) {
-        (void)::closedir(folder);
-        throw;
-    }
-    (void)::closedir(folder);
+    const Status status = SystemLocks::each_name(folder_.get(), [&](const char* name) {
+        if (std::string_view{name}.starts_with(prefix)) found.emplace_back(name);
+    });
+    if (!status.ok()) refuse("cannot read", status);
     return found;
 }
 
