@@ -300,7 +300,8 @@ public:
 
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,
     /// a larger one stays. Without pinning, copies are only slower. `promise` covers the memory.
-    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {}) noexcept {
+    Status take(const AnyDriver& driver, std::size_t bytes, HostBudget::Promise promise = {},
+                bool pin = true) noexcept {
         const Status idle = driver_ && bytes_ < bytes ? release() : settle();
         if (!idle.ok()) return idle;
         if (lacks(bytes)) promise_ = std::move(promise);
@@ -312,7 +313,7 @@ public:
         if (!ready_) {
             if (const Status status = driver_->populate_host(pages_, bytes_); !status.ok()) return status;
             promise_.touched(bytes_);
-            pinned_ = pinned_ || driver_->pin_host(pages_, bytes_).ok();
+            pinned_ = pinned_ || (pin && driver_->pin_host(pages_, bytes_).ok());
             ready_ = true;
         }
         return {};

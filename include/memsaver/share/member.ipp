@@ -79,16 +79,13 @@ public:
         for (int pass = 0; heard && pass < passes; ++pass) {
             heard = false;
             for (std::size_t i = 0; i < clients_.size(); ++i)
-                while (!clients_[i].ended && !clients_[i].dropped && hear(clients_[i])) heard = true;
+                while (!clients_[i].ended && !clients_[i].left && hear(clients_[i])) heard = true;
         }
         for (Client& each : clients_) // somebody else has its end of the connection
             if (!heard && !each.ended && each.process && has_ended(each.process.get())) end(each);
         for (const auto& [link, id] : std::exchange(lists_, {})) room_.list(link, id, Clock::now());
-        for (Client& each : clients_) {
-            if (!each.dropped) continue;
-            each.left = true;
-            end(each);
-        }
+        for (Client& each : clients_)
+            if (each.left) end(each);
         // What a process had is free exactly when it has ended, which is some time after its connection has.
         erase_in(clients_, [](const Client& each) {
             return each.ended && (each.left || !each.process || has_ended(each.process.get()) ||
@@ -104,8 +101,7 @@ private:
         bool joined = false;
         bool ended = false; // the connection
         Clock::time_point ended_at{};
-        bool left = false; // and the process goes on
-        bool dropped = false;
+        bool left = false; // or is about to, and the process goes on
     };
 
     /// A process whose connection has ended lives on if it lives for so long: it has another one.
@@ -157,7 +153,7 @@ private:
     bool send(int link, const ShareMessage& message, int descriptor) noexcept {
         const bool sent = send_message(link, message, message.kind == Kind::welcome ? process_ : descriptor);
         for (Client& each : clients_) // it is gone, or has not read for long: it comes back when it can
-            if (!sent && descriptor < 0 && !each.ended && each.socket.get() == link) each.dropped = true;
+            if (!sent && descriptor < 0 && !each.ended && each.socket.get() == link) each.left = true;
         return sent;
     }
 

@@ -50,39 +50,28 @@ public:
         : driver_{std::move(driver)}, size_{std::clamp(align_up(at_most, hashed_at_once), hashed_at_once, bytes)} {
         check(stream_.open(driver_), "open a stream");
         check(event_.open(driver_, stream_.get()), "open an event");
-        check(driver_.map_host(size_, buffer_), "map host memory");
-        Status status = driver_.populate_host(buffer_, size_);
-        if (status.ok() && size_ > unpinned) status = driver_.pin_host(buffer_, size_);
-        if (status.ok()) return;
-        (void)driver_.unmap_host(buffer_, size_);
-        check(status, "allocate host memory");
+        check(buffer_.take(driver_, size_, {}, size_ > unpinned), "allocate host memory");
     }
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
-    ~Staging() {
-        // Pages that cannot be unpinned, or that copies may still reach, stay: their addresses must not be used for
-        // others.
-        if (!settle(driver_, unsettled_).ok()) return;
-        if (size_ <= unpinned || driver_.unpin_host(buffer_).ok() || driver_.unpin_host(buffer_).ok())
-            (void)driver_.unmap_host(buffer_, size_);
-    }
+    ~Staging() { (void)buffer_.release(); } // once more when it is destroyed
     /// Whether some of its work could not be waited for.
-    [[nodiscard]] bool unsettled() const noexcept { return unsettled_; }
+    [[nodiscard]] bool unsettled() const noexcept { return buffer_.unsettled(); }
 
     void zero(Range range) {
         check(driver_.fill(range.address, 0, range.bytes, stream_.get()), "fill", range.bytes, range.address);
         check(wait(), "fill");
     }
     void read(std::byte* to, Range from) {
-        each_part(from, [&](std::size_t done, std::size_t part) { std::memcpy(to + done, buffer_, part); });
+        each_part(from, [&](std::size_t done, std::size_t part) { std::memcpy(to + done, buffer_.data(), part); });
     }
     /// Writes what `fill(done, buffer, part)` puts into the buffer, part after part.
     void write(Range to, FunctionRef<void(std::size_t, void*, std::size_t)> fill) {
         for (std::size_t done = 0; done < to.bytes; done += size_) {
             const std::size_t part = std::min(size_, to.bytes - done);
-            fill(done, buffer_, part);
-            check(driver_.copy_to_device(to.address + done, buffer_, part, stream_.get()), "copy to the device", part,
-                  to.address + done);
+            fill(done, buffer_.data(), part);
+            check(driver_.copy_to_device(to.address + done, buffer_.data(), part, stream_.get()), "copy to the device",
+                  part, to.address + done);
             check(wait(), "copy to the device");
         }
     }
@@ -90,19 +79,20 @@ public:
     void hash(Range part, std::uint64_t* hashes) {
         each_part(part, [&](std::size_t, std::size_t count) {
             for (std::size_t i = 0; i < count; i += hashed_at_once)
-                *hashes++ = xxh64(static_cast<const char*>(buffer_) + i, std::min(hashed_at_once, count - i));
+                *hashes++ = xxh64(buffer_.data() + i, std::min(hashed_at_once, count - i));
         });
     }
     /// Writes the hashes of so many parts of 64 KiB. False, and nothing has happened, if the device has no kernel for
-    /// it.
+    /// it, or the kernel cannot reach the buffer.
     bool hash_by_kernel(Address from, std::size_t parts, std::uint64_t* hashes) {
+        if (!buffer_.pinned()) return false;
         const std::size_t most = size_ / sizeof(std::uint64_t);
         for (std::size_t done = 0; done < parts; done += most) {
             const std::size_t count = std::min(most, parts - done);
             const Range range{from + done * hashed_at_once, count * hashed_at_once};
             const Status status =
                 driver_.run_kernel({.code = &hash_kernel,
-                                    .arguments = {range.address, reinterpret_cast<Address>(buffer_), count},
+                                    .arguments = {range.address, reinterpret_cast<Address>(buffer_.data()), count},
                                     .blocks = static_cast<unsigned>((count + hash_threads - 1) / hash_threads),
                                     .threads = hash_threads,
                                     .reads = range},
@@ -110,7 +100,7 @@ public:
             if (status.kind == StatusKind::unsupported && done == 0) return false;
             check(status, "hash", range.bytes, range.address);
             check(wait(), "hash", range.bytes, range.address);
-            std::memcpy(hashes + done, buffer_, count * sizeof(std::uint64_t));
+            std::memcpy(hashes + done, buffer_.data(), count * sizeof(std::uint64_t));
         }
         return true;
     }
@@ -119,8 +109,8 @@ private:
     void each_part(Range range, FunctionRef<void(std::size_t, std::size_t)> act) {
         for (std::size_t done = 0; done < range.bytes; done += size_) {
             const std::size_t part = std::min(size_, range.bytes - done);
-            check(driver_.copy_to_host(buffer_, range.address + done, part, stream_.get()), "copy to the host", part,
-                  range.address + done);
+            check(driver_.copy_to_host(buffer_.data(), range.address + done, part, stream_.get()), "copy to the host",
+                  part, range.address + done);
             check(wait(), "copy to the host");
             act(done, part);
         }
@@ -129,8 +119,8 @@ private:
     Status wait() noexcept {
         Status status = driver_.record(event_.get(), stream_.get());
         if (status.ok()) status = driver_.wait(event_.get());
-        unsettled_ = unsettled_ || !status.ok();
-        (void)settle(driver_, unsettled_);
+        if (!status.ok()) buffer_.unsettle();
+        (void)buffer_.settle();
         return status;
     }
 
@@ -138,8 +128,7 @@ private:
     const std::size_t size_;
     OwnedStream stream_;
     OwnedEvent event_;
-    void* buffer_ = nullptr;
-    bool unsettled_ = false;
+    PinnedBuffer buffer_;
 };
 
 /// The hash that hashes_of() makes, of bytes of the host.
