@@ -20,6 +20,7 @@ private:
 
 /// Has unlimited space from location 4096 on.
 struct Place final : BackupStore {
+    Place() : BackupStore{HostDriver{}, {}, 2_MiB, "read"} {}
     detail::Vector<Unit> saved, restored;
     std::vector<std::uint64_t> discarded;
     std::size_t room = 0;
@@ -50,12 +51,9 @@ struct Place final : BackupStore {
         transfer->start();
         return transfer;
     }
-    detail::UniquePtr<Transfer> out(detail::Vector<Unit> units, const LiveSet&) override {
-        saved = std::move(units);
-        return moved();
-    }
-    detail::UniquePtr<Transfer> in(detail::Vector<Unit> units, const LiveSet&) override {
-        restored = std::move(units);
+    detail::UniquePtr<Transfer> start(Direction direction, detail::Vector<Unit> units, const LiveSet&,
+                                      const std::vector<Range>&) override {
+        (direction == Direction::out ? saved : restored) = std::move(units);
         return moved();
     }
     void compare(detail::Vector<Unit>, const LiveSet&, CompareWith) override {}

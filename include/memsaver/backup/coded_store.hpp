@@ -50,25 +50,19 @@ struct CodedOptions {
 /// scratch, and takes piece after piece: coding, copying and decoding by different workers overlap. While host memory
 /// is being allocated, other threads touch it ahead of the workers. Pinning is left to the workers: it delays their
 /// driver calls whichever thread does it, and more threads do not make it faster.
-class CodedStore final : public KeptStore {
+class CodedStore final : public NamingStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
 
-    CodedStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding)
-        : KeptStore{driver, std::move(options), 8_MiB, "read bytes from the backup"}, inside_{std::move(inside)},
-          coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)}, packed_{inside_->alignment()} {
+    CodedStore(const AnyDriver& driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding)
+        : NamingStore{driver, std::move(inside), std::move(options), 8_MiB, "read bytes from the backup"},
+          coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)} {
         coding_.pieces = std::max(1U, coding_.pieces);
         coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
         lent_.resize(coding_.pieces);
-        share_ = HostShare{std::move(driver), options_.ring_bytes, coding_.pieces, 8_MiB};
+        shape_ = Ring::Shape{options_.ring_bytes, coding_.pieces, 8_MiB};
     }
 
-    Room grow(std::size_t bytes, const LiveSet& live) override {
-        about(live);
-        const Room names{next_name_, bytes};
-        next_name_ += align_up(bytes, 256);
-        return names;
-    }
     void discard(std::uint64_t location, std::size_t bytes) override {
         const std::lock_guard lock{mutex_};
         for (auto record = records_.lower_bound(location);
@@ -94,18 +88,11 @@ public:
         const Status scratch = scratch_->give();
         const Status rows = own_ring_ ? own_ring_->clear() : Status{};
         const Status inside = inside_->clear();
-        return first_failure({scratch, rows, inside, share_.leave()});
+        return first_failure({scratch, rows, inside, leave_ring()});
     }
     Status retry() noexcept override {
         const Status inside = inside_->retry();
-        return first_failure({inside, share_.retry()});
-    }
-    void about(const LiveSet& live) override {
-        if (last_live_.tag == live.tag && last_live_.host_budget == live.host_budget)
-            return; // running transfers read it
-        last_live_.tag = live.tag;
-        last_live_.host_budget = live.host_budget;
-        KeptStore::about(live);
+        return first_failure({inside, BackupStore::retry()});
     }
 
     /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
@@ -122,7 +109,7 @@ public:
         measure();
         about(live);
         const std::size_t step = stride(largest_chunk);
-        const auto space = share_.copy(3 * step, error_prefix_);
+        const auto space = pages_for(3 * step);
         std::byte* const packed = space->data();
         std::byte* const plain = packed + step;
         std::byte* const now = plain + step;
@@ -146,7 +133,7 @@ public:
         const std::uint64_t begin = unit.location + offset;
         const std::uint64_t end = begin + bytes;
         const std::size_t step = stride(largest_chunk);
-        const auto space = share_.copy(2 * step, error_prefix_);
+        const auto space = pages_for(2 * step);
         std::byte* const packed = space->data();
         std::byte* const plain = packed + step;
         for (const Unit& chunk : cut_at_addresses({unit}, chunk_bytes_)) {
@@ -191,8 +178,8 @@ public:
             }
         }
         const std::size_t step = stride(largest_chunk);
-        const auto copy = share_.copy(std::max<std::size_t>(bytes, 1), error_prefix_);
-        const auto space = share_.copy(2 * step, error_prefix_);
+        const auto copy = pages_for(std::max<std::size_t>(bytes, 1));
+        const auto space = pages_for(2 * step);
         std::byte* const to = copy->data();
         std::byte* const packed = space->data();
         std::byte* const plain = packed + step;
@@ -208,19 +195,12 @@ public:
         return {copy, to, bytes};
     }
 
-    [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
-        return saved == 0 ? 0 : kept_bytes_.load();
-    }
     [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept override { return scratch_; }
-
-    /// Names hold no bytes.
-    Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override { return no_bytes; }
 
 private:
     class CodedWay;
     class Worker;
 
-    static constexpr Status no_bytes{StatusKind::unsupported, 0, "a compressed store has no plain bytes"};
     /// Smaller chunks are not worth coding.
     static constexpr std::size_t least_coded = 4096;
     static constexpr std::size_t largest_chunk = 1_MiB;
@@ -261,12 +241,12 @@ private:
     /// bytes of a transfer of `bytes` bytes.
     [[nodiscard]] std::size_t buffer_bytes(std::size_t bytes) const noexcept {
         return inside_->reachable() ? row_bytes()
-                                    : std::min(share_.buffer_bytes(), row_bytes() + align_up(bytes, 64_KiB));
+                                    : std::min(shape_.buffer_bytes, row_bytes() + align_up(bytes, 64_KiB));
     }
     /// Returns the ring of the buffers. It is this store's alone if copies reach the inner store: tags then do not wait
     /// for each other.
     const std::shared_ptr<Ring>& ring() {
-        if (!inside_->reachable()) return share_.ring();
+        if (!inside_->reachable()) return shared_ring();
         if (!own_ring_) {
             const Ring::Shape shape{2 * Ring::least_buffer * coding_.pieces, coding_.pieces, Ring::least_buffer};
             own_ring_ = std::make_shared<Ring>(driver_, shape, last_live_.host_budget);
@@ -455,7 +435,6 @@ private:
                             format_address(device) + " differs from the saved bytes and is not restored"};
     }
 
-    std::shared_ptr<BackupStore> inside_;
     CodedOptions coding_;
     std::shared_ptr<DeviceScratch> scratch_;
     std::shared_ptr<Ring> own_ring_;
@@ -464,18 +443,14 @@ private:
     std::size_t work_bytes_ = 0;
     std::size_t granularity_ = 0;
     bool reported_ = false;
-    std::uint64_t next_name_ = 1_MiB;
-    LiveSet last_live_;      ///< tag and host budget of the last operation
     std::mutex parts_mutex_; ///< guards lent_; parts of concurrent transfers have equal sizes
     std::condition_variable part_free_;
     Vector<char> lent_;
     std::atomic<bool> unsettled_{false};     ///< work that could not be waited for may still run on a closed stream
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the inner store grows
-    mutable std::mutex mutex_;               // guards the members below
-    LocationSpace packed_;
+    mutable std::mutex mutex_;               // guards packed_ and the members below
     Records records_;
     std::size_t coded_area_ = 0; ///< of coded chunks
-    std::atomic<std::size_t> kept_bytes_{0};
 };
 
 class CodedStore::CodedWay final : public Transfer::Way {

@@ -20,14 +20,14 @@ namespace memsaver::inline v0_3::detail {
 /// Keeps bytes in an unnamed file in a directory. The file is opened when storage is first needed. A location is the
 /// file offset plus one page, so that no location is 0. Blocks begin at pages of their own, because direct writes need
 /// whole pages.
-class FileStore final : public KeptStore {
+class FileStore final : public BackupStore {
 public:
     static constexpr std::size_t page = 4096;
     [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
 
     FileStore(AnyDriver driver, std::string directory, StoreOptions options)
-        : KeptStore{std::move(driver), std::move(options), 32_MiB, "read a backup file"}, directory_{
-                                                                                              std::move(directory)} {}
+        : BackupStore{std::move(driver), std::move(options), 32_MiB, "read a backup file"}, directory_{
+                                                                                                std::move(directory)} {}
 
     /// Allocates disk space, so that a full disk is an error before anything is written.
     Room grow(std::size_t bytes, const LiveSet& live) override {
@@ -60,20 +60,19 @@ public:
         punched_ = false;
         size_ = 0;
         const Status file = file_.close();
-        return first_failure({file, share_.leave()});
+        return first_failure({file, leave_ring()});
     }
 
     void prepare(Vector<Unit> units) override {
         take_room(units);
-        prepare_ring(*share_.ring(), cut(std::move(units), share_.buffer_bytes()), page, error_prefix_);
+        prepare_ring(std::move(units));
     }
 
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         const std::uint64_t first = unit.location + offset;
-        const auto copy = share_.copy(
-            std::min(options_.observer ? unit.bytes : bytes, share_.buffer_bytes()) + 2 * page, error_prefix_);
+        const auto copy = pages_for(std::min(options_.observer ? unit.bytes : bytes, shape_.buffer_bytes) + 2 * page);
         std::byte* const data = copy->data();
-        for (const Unit& part : units_in(cut({unit}, share_.buffer_bytes()), first, bytes)) {
+        for (const Unit& part : units_in(cut({unit}, shape_.buffer_bytes), first, bytes)) {
             const std::uint64_t begin = std::max(part.location, first);
             const std::uint64_t end = std::min(part.location + part.bytes, first + bytes);
             // With an observer, reads and writes whole parts; otherwise only the pages that change.

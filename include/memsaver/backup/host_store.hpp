@@ -24,17 +24,17 @@ namespace memsaver::inline v0_3::detail {
 /// Keeps bytes in mappings of host pages. Locations are host addresses. If the pages are pinned, copies reach them
 /// directly. If they are pageable, bytes pass through a ring of pinned buffers. If pinning the first pages fails, the
 /// store is pageable from then on.
-class HostStore final : public KeptStore {
+class HostStore final : public BackupStore {
 public:
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
 
     HostStore(AnyDriver driver, bool pinned, StoreOptions options)
-        : KeptStore{std::move(driver), std::move(options), in_caches, "read a backup"}, pinned_{pinned} {}
+        : BackupStore{std::move(driver), std::move(options), in_caches, "read a backup"}, pinned_{pinned} {}
 
     Room grow(std::size_t bytes, const LiveSet& live) override {
-        KeptStore::about(live);
+        BackupStore::about(live);
         mappings_.reserve(mappings_.size() + 1);
-        HostPart part = share_.part(bytes, pinned_, error_prefix_);
+        HostPart part = HostPart::take(budget_, pool_, driver_, bytes, pinned_, error_prefix_);
         if (pinned_ && mappings_.empty() && !part.cells->prepare(part.address, true).ok()) {
             if (!part.cells->ready(part.address, false))
                 check_of(part.cells->prepare(part.address, false), "allocate host pages", bytes);
@@ -53,13 +53,13 @@ public:
     Status clear() noexcept override {
         for (const HostPart& mapping : mappings_) discard(mapping.address, mapping.bytes);
         mappings_.clear();
-        return share_.leave();
+        return leave_ring();
     }
 
     void prepare(Vector<Unit> units) override {
-        if (!pinned_) prepare_ring(*share_.ring(), cut(units, share_.buffer_bytes()), alignment(), error_prefix_);
+        if (!pinned_) prepare_ring(units);
         const std::size_t bytes = bytes_of(units);
-        const Vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes);
+        const Vector<Piece> pieces = reached(std::move(units), HostCells::cell_bytes);
         std::atomic<std::size_t> next{0};
         std::atomic<bool> readies_kernel{pinned_ && !options_.observer &&
                                          may_go_by_kernel(bytes, options_.kernel_copies)};
@@ -67,27 +67,21 @@ public:
         crew.start(pieces.size(), [&] {
             if (readies_kernel.exchange(false)) (void)driver_.copy_by_kernel(0, 0, 0, {});
             for (std::size_t i = next++; i < pieces.size(); i = next++) {
-                const auto mapping = mapping_of(pieces[i].location());
-                const Status status = mapping->prepare(pieces[i].location(), pinned_);
-                if (!status.ok() && !mapping->ready(pieces[i].location(), false))
+                CopyablePages& pages = *pieces[i].pages;
+                const Status status = pages.prepare(pieces[i].location(), pinned_);
+                if (!status.ok() && !pages.ready(pieces[i].location(), false))
                     check_of(status, "allocate host pages", pieces[i].bytes());
             }
         });
         crew.join();
         if (const auto failure = crew.failure()) std::rethrow_exception(failure);
     }
-    /// Returns pieces with pages, the bytes of `first` first.
-    [[nodiscard]] Vector<Piece> reached(Vector<Unit> units, const std::vector<Range>& first = {}) const {
-        Vector<Piece> pieces = cut(std::move(units), HostCells::cell_bytes, first);
-        for (Piece& piece : pieces) piece.pages = mapping_of(piece.location());
-        return pieces;
-    }
 
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         const std::uint64_t first = unit.location + offset;
         Vector<Unit> seen; // before any byte changes: nothing can fail between a change and its checksum
         if (options_.observer) {
-            const std::size_t cell = pinned_ ? HostCells::cell_bytes : share_.buffer_bytes();
+            const std::size_t cell = pinned_ ? HostCells::cell_bytes : shape_.buffer_bytes;
             seen = units_in(cut({unit}, cell), first, bytes);
         }
         for (const Unit& part : seen) { // or damage to the rest would get a valid checksum
@@ -101,6 +95,9 @@ public:
         return {mapping_of(location), at(location), bytes};
     }
 
+    [[nodiscard]] std::shared_ptr<CopyablePages> pages_of(std::uint64_t location) const override {
+        return mapping_of(location);
+    }
     [[nodiscard]] bool reachable() const noexcept override { return pinned_; }
     Status reach(std::uint64_t location, std::size_t bytes, Reached& host) override {
         host = {};
@@ -133,7 +130,7 @@ public:
     }
     bool take_ahead(std::uint64_t cell) noexcept override { return mapping_of(cell)->prepare(cell, false).ok(); }
     void about(const LiveSet& live) override {
-        KeptStore::about(live);
+        BackupStore::about(live);
         if (!tell_) tell_ = live.tell; // never again: threads of a transfer that is under way may call it
         if (std::exchange(fell_back_, false)) not_pinned();
     }
@@ -184,14 +181,11 @@ private:
         }
         return {};
     }
-    [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
-        return mapping_of(a.location) != mapping_of(b.location);
-    }
     UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                               const std::vector<Range>& first) override {
         if (!pinned_) return through_ring(direction, std::move(units), live, first);
         auto work =
-            direct_transfer(driver_, direction, reached(std::move(units), first), options_.crew,
+            direct_transfer(driver_, direction, reached(std::move(units), HostCells::cell_bytes, first), options_.crew,
                             options_.observer.get(), live.progress, this, live.before_write, options_.kernel_copies);
         work->start();
         return work;

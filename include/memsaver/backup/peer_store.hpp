@@ -97,10 +97,10 @@ private:
 
 /// Locations are addresses on the peer. Copies cross the link between the two devices, on the device's own lanes. Only
 /// bytes that the program reads or writes in the backup pass through the host.
-class PeerStore final : public KeptStore {
+class PeerStore final : public BackupStore {
 public:
     PeerStore(AnyDriver driver, AnyDriver peer, StoreOptions options)
-        : KeptStore{std::move(driver), std::move(options), Ring::least_buffer, "read a backup on a peer"},
+        : BackupStore{std::move(driver), std::move(options), Ring::least_buffer, "read a backup on a peer"},
           peer_{std::move(peer)} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return 256; }
@@ -112,7 +112,7 @@ public:
         try {
             pages->take(error_prefix_);
         } catch (...) {
-            (void)share_.add(std::move(pages));
+            (void)pool_->add(std::move(pages));
             throw;
         }
         pages_.push_back(std::move(pages));
@@ -122,19 +122,26 @@ public:
     void shrink(LocationSpace& space) noexcept override {
         erase_in(pages_, [&](std::shared_ptr<PeerPages>& pages) {
             const bool unused = space.remove({pages->address(), pages->bytes()});
-            if (unused) (void)share_.add(std::move(pages));
+            if (unused) (void)pool_->add(std::move(pages));
             return unused;
         });
     }
     Status clear() noexcept override {
         Status kept = retry();
-        for (auto& pages : pages_) kept = first_failure({kept, share_.add(std::move(pages))});
+        for (auto& pages : pages_) kept = first_failure({kept, pool_->add(std::move(pages))});
         pages_.clear();
-        return first_failure({kept, share_.leave()});
+        return first_failure({kept, leave_ring()});
     }
     void prepare(Vector<Unit>) override {} // `grow` has allocated everything
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
         check(put(from, unit.location + offset, bytes), "write a backup on a peer", bytes, unit.location + offset);
+    }
+
+    [[nodiscard]] std::shared_ptr<CopyablePages> pages_of(std::uint64_t location) const override {
+        for (const auto& pages : pages_) {
+            if (pages->address() <= location && location < pages->address() + pages->bytes()) return pages;
+        }
+        return {};
     }
 
     // ByteStore
@@ -149,21 +156,10 @@ private:
     /// Bytes per event: small enough that the first bytes are known to have arrived early.
     static constexpr std::size_t piece_bytes = 64_MiB;
 
-    [[nodiscard]] std::shared_ptr<PeerPages> pages_of(std::uint64_t location) const {
-        for (const auto& pages : pages_) {
-            if (pages->address() <= location && location < pages->address() + pages->bytes()) return pages;
-        }
-        return {};
-    }
-    [[nodiscard]] bool apart(const Unit& a, const Unit& b) const override {
-        return pages_of(a.location) != pages_of(b.location);
-    }
     UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                               const std::vector<Range>& first) override {
-        Vector<Piece> pieces = cut(std::move(units), piece_bytes, first);
-        for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
-        auto work = direct_transfer(driver_, direction, std::move(pieces), options_.crew, nullptr, live.progress,
-                                    nullptr, live.before_write, {}, true);
+        auto work = direct_transfer(driver_, direction, reached(std::move(units), piece_bytes, first), options_.crew,
+                                    nullptr, live.progress, nullptr, live.before_write, {}, true);
         work->start();
         return work;
     }

@@ -28,21 +28,12 @@ namespace memsaver::inline v0_3::detail {
 ///
 /// The slot's locations are only names. Bytes in no part have been neither loaded nor saved so far, and become a kept
 /// part at the next save. Used by one thread at a time, but for `taken_by`; transfers do not look at the parts.
-class SourceStore final : public KeptStore {
+class SourceStore final : public NamingStore {
 public:
-    SourceStore(AnyDriver driver, const StoreOptions& options)
-        : KeptStore{driver, options, 32_MiB, "read a file"}, inside_{std::make_shared<HostStore>(std::move(driver),
-                                                                                                 true, options)} {}
+    SourceStore(const AnyDriver& driver, const StoreOptions& options)
+        : NamingStore{driver, std::make_shared<HostStore>(driver, true, options), options, 32_MiB, "read a file"} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return inside_->alignment(); }
-    Room grow(std::size_t bytes, const LiveSet& live) override {
-        about(live);
-        last_live_.tag = live.tag;
-        last_live_.host_budget = live.host_budget;
-        const Room names{next_name_, bytes};
-        next_name_ += align_up(bytes, alignment());
-        return names;
-    }
     void discard(std::uint64_t location, std::size_t bytes) override {
         for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes;) part = erase(part);
     }
@@ -52,7 +43,7 @@ public:
         files_.clear();
         return drop_kept();
     }
-    Status retry() noexcept override { return first_failure({inside_->retry(), share_.retry()}); }
+    Status retry() noexcept override { return first_failure({inside_->retry(), BackupStore::retry()}); }
     void prepare(Vector<Unit> units) override { inside_->prepare(take(units)); }
     /// The written bytes are kept from now on, and no longer read from a file.
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
@@ -91,7 +82,7 @@ public:
         if (parts.size() == 1 && !SourceFile::holds(parts.front().location))
             return inside_->view(parts.front().location, bytes);
         SourceReader reader{driver_, error_prefix_};
-        const auto copy = share_.copy(bytes, error_prefix_);
+        const auto copy = pages_for(bytes);
         std::byte* const data = copy->data();
         for (const Unit& part : parts) {
             if (const auto& file = part_at(location + part.device)->second.file; file != nullptr) {
@@ -102,13 +93,6 @@ public:
         }
         reader.arrived();
         return {copy, data, bytes};
-    }
-    [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
-        return saved == 0 ? 0 : kept_bytes_.load();
-    }
-    /// Names hold no bytes.
-    Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override {
-        return {StatusKind::unsupported, 0, "a file source has no bytes of its own"};
     }
 
     /// Reads mapped bytes from a file and makes it their home. If the file cannot be opened, throws before anything has
@@ -154,10 +138,10 @@ public:
         std::erase_if(parts_, [](const auto& part) { return part.second.kept(); });
         packed_.clear();
         kept_bytes_ = 0;
-        return first_failure({inside_->clear(), share_.leave()});
+        return first_failure({inside_->clear(), leave_ring()});
     }
     /// Lets go of the buffers that files are read through.
-    Status leave() noexcept { return share_.leave(); }
+    Status leave() noexcept { return leave_ring(); }
 
 private:
     struct Part {
@@ -205,10 +189,11 @@ private:
                 kept.push_back(unit);
                 return true;
             });
-            for (Piece& piece : cut(std::move(group), share_.buffer_bytes())) pieces.push_back(std::move(piece));
-            for (Piece& piece : inside_->reached(std::move(kept))) pieces.push_back(std::move(piece));
+            for (Piece& piece : cut(std::move(group), shape_.buffer_bytes)) pieces.push_back(std::move(piece));
+            for (Piece& piece : inside_->reached(std::move(kept), HostCells::cell_bytes))
+                pieces.push_back(std::move(piece));
         }
-        auto work = staged_transfer(driver_, Direction::in, std::move(pieces), *reader, share_.ring(), options_.crew,
+        auto work = staged_transfer(driver_, Direction::in, std::move(pieces), *reader, shared_ring(), options_.crew,
                                     nullptr, live.progress, error_prefix_, live.before_write);
         work->accompany(std::move(reader));
         work->start();
@@ -331,14 +316,9 @@ private:
         return parts_.erase(part);
     }
 
-    std::shared_ptr<HostStore> inside_;
-    LocationSpace packed_{inside_->alignment()}; ///< of the inner store
     Parts parts_;
     Vector<std::shared_ptr<const SourceFile>> files_; ///< those of the parts
-    std::uint64_t next_name_ = 1_MiB;
     std::uint64_t next_file_ = SourceFile::least_location;
-    LiveSet last_live_; ///< tag and host budget of the last call that had them
-    std::atomic<std::size_t> kept_bytes_{0};
 };
 
 } // namespace memsaver::inline v0_3::detail

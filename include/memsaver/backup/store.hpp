@@ -1,13 +1,14 @@
 // A store as a slot sees it: storage in memory or a file. Knows locations, not blocks.
 #pragma once
 
-#include "memsaver/backup/host_share.hpp"
 #include "memsaver/backup/kernel_copies.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/transfer.hpp"
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
+#include "memsaver/driver/ring.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -189,7 +190,8 @@ private:
 
 using CompareWith = decltype(&compare_with);
 
-/// A store: a HostStore (host_store.hpp), a FileStore (file_store.hpp), or a store that wraps another.
+/// Keeps bytes of units: cuts them into pieces and moves these. What derives from it knows where bytes are, in memory
+/// or a file, or wraps another store.
 class BackupStore : public ByteStore {
 public:
     /// Adds storage. Throws if there is not enough.
@@ -200,22 +202,51 @@ public:
     virtual void shrink(LocationSpace& space) noexcept = 0;
     /// `clear` frees all storage; `retry` frees what could not be freed before. Both return the first failure.
     virtual Status clear() noexcept = 0;
-    virtual Status retry() noexcept = 0;
+    virtual Status retry() noexcept {
+        const Status own = pool_->retry();
+        const Status shared = budget_ ? budget_->retry() : Status{};
+        return own.ok() ? shared : own;
+    }
     /// Allocates ahead of time what saving these units would need. May throw.
     virtual void prepare(Vector<Unit> units) = 0;
     /// Start a transfer out of the device or into it.
-    virtual UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) = 0;
-    virtual UniquePtr<Transfer> in(Vector<Unit> units, const LiveSet& live) = 0;
+    UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) {
+        about(live);
+        return start(Direction::out, std::move(units), live, {});
+    }
+    UniquePtr<Transfer> in(Vector<Unit> units, const LiveSet& live) {
+        about(live);
+        return start(Direction::in, std::move(units), live, live.first);
+    }
     /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
-    virtual void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) = 0;
+    virtual void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
+        join(live.host_budget);
+        compare_with(*this, driver_, units, cut(units, shape_.buffer_bytes), shared_ring(), options_.crew, live.tag);
+    }
     /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
     /// sees the affected parts again. If it throws, some of the bytes may have been written.
     virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
-    /// Returns host memory with these bytes, and its owner.
-    [[nodiscard]] virtual BackupView view(std::uint64_t location, std::size_t bytes) const = 0;
+    /// Returns host memory with these bytes, and its owner: a copy, unless overridden.
+    [[nodiscard]] virtual BackupView view(std::uint64_t location, std::size_t bytes) const {
+        const std::uint64_t begin = align_down(location, alignment());
+        const auto span = static_cast<std::size_t>(align_up(location + bytes, alignment()) - begin);
+        const auto copy = pages_for(span);
+        std::byte* const data = copy->data();
+        check_of(get(data, begin, span), reading_, bytes);
+        return {copy, data + (location - begin), bytes};
+    }
+    /// Announces a save or restore.
+    virtual void about(const LiveSet& live) {
+        error_prefix_ = of_tag(live.tag);
+        join(live.host_budget);
+        if (options_.observer) options_.observer->about(live.tag);
+    }
 
     // Optional: not all stores implement these.
 
+    /// Returns the pages that copies of the bytes at a location reach; null if bytes can only pass through `put` and
+    /// `get`.
+    [[nodiscard]] virtual std::shared_ptr<CopyablePages> pages_of(std::uint64_t /*location*/) const { return {}; }
     /// Returns whether `reach` reaches anything. Does not change once there is a Room.
     [[nodiscard]] virtual bool reachable() const noexcept { return false; }
     /// Host memory, ready for copies.
@@ -234,59 +265,31 @@ public:
     /// Allocates the memory of such a cell, without pinning it. Returns false if that fails; `reach` reports failures.
     /// Callable from several threads at once, also while others reach the same bytes.
     virtual bool take_ahead(std::uint64_t /*cell*/) noexcept { return false; }
-    /// Announces a save or restore that uses `reach`, `put` and `get`.
-    virtual void about(const LiveSet& /*live*/) {}
     /// Marks all memory as possibly still in use by work that could not be waited for.
     virtual void unsettle() noexcept {}
     /// Returns the storage in use, in bytes, when `saved` bytes are kept in all.
     [[nodiscard]] virtual std::size_t taken_by(std::size_t saved) const noexcept { return saved; }
     /// Returns the device memory that transfers use. May be null.
     [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
-};
 
-/// What the stores that keep bytes themselves have in common: cuts units into pieces and moves them. What derives from
-/// it knows where bytes are.
-class KeptStore : public BackupStore {
-public:
-    UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) override {
-        about(live);
-        return start(Direction::out, std::move(units), live, {});
+    /// Cuts units into pieces as `cut` does, each with its pages.
+    [[nodiscard]] Vector<Piece> reached(Vector<Unit> units, std::size_t cell,
+                                        const std::vector<Range>& first = {}) const {
+        Vector<Piece> pieces = cut(std::move(units), cell, first);
+        for (Piece& piece : pieces) piece.pages = pages_of(piece.location());
+        return pieces;
     }
-    UniquePtr<Transfer> in(Vector<Unit> units, const LiveSet& live) override {
-        about(live);
-        return start(Direction::in, std::move(units), live, live.first);
-    }
-    void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) override {
-        share_.join(live.host_budget);
-        compare_with(*this, driver_, units, cut(units, share_.buffer_bytes()), share_.ring(), options_.crew, live.tag);
-    }
-    /// Unless overridden, returns a copy of the bytes.
-    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
-        const std::uint64_t begin = align_down(location, alignment());
-        const auto span = static_cast<std::size_t>(align_up(location + bytes, alignment()) - begin);
-        const auto copy = share_.copy(span, error_prefix_);
-        std::byte* const data = copy->data();
-        check_of(get(data, begin, span), reading_, bytes);
-        return {copy, data + (location - begin), bytes};
-    }
-    void about(const LiveSet& live) override {
-        error_prefix_ = of_tag(live.tag);
-        share_.join(live.host_budget);
-        if (options_.observer) options_.observer->about(live.tag);
-    }
-    Status retry() noexcept override { return share_.retry(); }
 
 protected:
     /// `reading`: what an error says of a failed `get`.
-    KeptStore(AnyDriver driver, StoreOptions options, std::size_t largest_buffer, const Attempt& reading)
-        : driver_{driver}, options_{std::move(options)},
-          share_{std::move(driver), options_.ring_bytes, options_.crew.threads, largest_buffer}, reading_{reading} {}
+    BackupStore(AnyDriver driver, StoreOptions options, std::size_t largest_buffer, const Attempt& reading)
+        : driver_{std::move(driver)}, options_{std::move(options)}, reading_{reading}, shape_{options_.ring_bytes,
+                                                                                              options_.crew.threads,
+                                                                                              largest_buffer} {}
 
     /// Starts a transfer. `first`: the ranges whose bytes are needed first.
     virtual UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                                       const std::vector<Range>& first) = 0;
-    /// Returns whether two neighbors must not be in one piece.
-    [[nodiscard]] virtual bool apart(const Unit&, const Unit&) const { return false; }
 
     /// Cuts units into pieces, in the order in which their bytes are needed. Also cuts at the borders of `first`, so
     /// that those bytes wait for nothing else. If there is an observer, a given block is always cut into the same units
@@ -297,20 +300,41 @@ protected:
             check(driver_.granularity(granularity), "query the page granularity");
             units = cut_at_addresses(units, granularity);
         }
+        const auto apart = [&](const Unit& a, const Unit& b) { return pages_of(a.location) != pages_of(b.location); };
         Vector<Piece> pieces;
-        for (Vector<Unit>& group : in_wanted_order(std::move(units), first, !options_.observer)) {
-            for (Piece& piece :
-                 cut_into_pieces(std::move(group), cell, [&](const Unit&a, const Unit&b) { return apart(a, b); }))
-                pieces.push_back(std::move(piece));
-        }
+        for (Vector<Unit>& group : in_wanted_order(std::move(units), first, !options_.observer))
+            for (Piece& piece : cut_into_pieces(std::move(group), cell, apart)) pieces.push_back(std::move(piece));
         return pieces;
+    }
+    /// Returns the ring, which all stores with this budget share. It allocates nothing until bytes pass through it.
+    const std::shared_ptr<Ring>& shared_ring() {
+        if (!budget_) budget_ = std::make_shared<HostBudget>(); // it keeps what cannot be freed
+        if (!ring_) ring_ = Ring::shared(budget_, driver_, shape_);
+        return ring_;
+    }
+    /// Lets go of the ring, which the last user frees. Returns the first failure to free anything.
+    Status leave_ring() noexcept {
+        ring_.reset();
+        return BackupStore::retry();
+    }
+    /// Allocates pages for a copy of kept bytes: aligned to pages, and not in core dumps. Throws OutOfHostMemory.
+    [[nodiscard]] std::shared_ptr<HostCells> pages_for(std::size_t bytes) const {
+        auto promise = HostBudget::take(budget_, driver_, bytes, error_prefix_, "a copy");
+        auto pages = pool_->make(driver_, bytes, std::move(promise), error_prefix_);
+        check_of(pages->take(), "allocate host pages", bytes);
+        return pages;
+    }
+    /// Allocates what `through_ring` needs to save these units.
+    void prepare_ring(Vector<Unit> units) {
+        const Vector<Piece> pieces = cut(std::move(units), shape_.buffer_bytes);
+        if (!pieces.empty()) shared_ring()->prepare(pieces.size(), most_bytes(pieces, alignment()), error_prefix_);
     }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
     UniquePtr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,
                                      const std::vector<Range>& first) {
-        auto work = staged_transfer(driver_, direction, cut(std::move(units), share_.buffer_bytes(), first), *this,
-                                    share_.ring(), options_.crew, options_.observer.get(), live.progress, error_prefix_,
-                                    live.before_write);
+        auto work =
+            staged_transfer(driver_, direction, cut(std::move(units), shape_.buffer_bytes, first), *this, shared_ring(),
+                            options_.crew, options_.observer.get(), live.progress, error_prefix_, live.before_write);
         work->start();
         return work;
     }
@@ -322,8 +346,59 @@ protected:
     AnyDriver driver_;
     StoreOptions options_;
     std::string error_prefix_; ///< for error messages
-    HostShare share_;          ///< also keeps what could not be closed
     Attempt reading_;
+    Ring::Shape shape_;                  ///< of the ring
+    std::shared_ptr<HostBudget> budget_; ///< what the tags of a saver share; until a call has one, nothing is shared
+    std::shared_ptr<HostCellsPool> pool_ = std::make_shared<HostCellsPool>(); ///< also keeps what could not be closed
+
+private:
+    /// Uses a budget from now on. Null: none is known.
+    void join(const std::shared_ptr<HostBudget>& budget) {
+        if (!budget || budget == budget_) return;
+        budget_ = budget;
+        ring_.reset();
+    }
+
+    std::shared_ptr<Ring> ring_;
+};
+
+/// A store that keeps its bytes in another one, whose space it allots itself. Its locations are only names.
+class NamingStore : public BackupStore {
+public:
+    Room grow(std::size_t bytes, const LiveSet& live) override {
+        about(live);
+        const Room names{next_name_, bytes};
+        next_name_ += align_up(bytes, alignment());
+        return names;
+    }
+    void about(const LiveSet& live) override {
+        if (last_live_.tag == live.tag && last_live_.host_budget == live.host_budget)
+            return; // running transfers read it
+        last_live_.tag = live.tag;
+        last_live_.host_budget = live.host_budget;
+        BackupStore::about(live);
+    }
+    /// Names hold no bytes.
+    Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override {
+        return {StatusKind::unsupported, 0, "this store has no plain bytes"};
+    }
+    [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
+        return saved == 0 ? 0 : kept_bytes_.load();
+    }
+
+protected:
+    NamingStore(AnyDriver driver, std::shared_ptr<BackupStore> inside, StoreOptions options, std::size_t largest_buffer,
+                const Attempt& reading)
+        : BackupStore{std::move(driver), std::move(options), largest_buffer, reading}, inside_{std::move(inside)},
+          packed_{inside_->alignment()} {}
+
+    std::shared_ptr<BackupStore> inside_;
+    LocationSpace packed_; ///< of the inner store
+    LiveSet last_live_;    ///< tag and host budget of the last operation
+    std::atomic<std::size_t> kept_bytes_{0};
+
+private:
+    std::uint64_t next_name_ = 1_MiB;
 };
 
 /// A ByteStore that keeps nothing. `put` compares bytes with those of another store and records differences.

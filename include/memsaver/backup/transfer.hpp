@@ -407,11 +407,6 @@ inline std::size_t most_bytes(const Vector<Piece>& pieces, std::size_t alignment
     return align_up(most, 64_KiB);
 }
 
-/// Allocates what a staged transfer of these pieces needs. Throws OutOfHostMemory.
-inline void prepare_ring(Ring& ring, const Vector<Piece>& pieces, std::size_t alignment, const std::string& whose) {
-    if (!pieces.empty()) ring.prepare(pieces.size(), most_bytes(pieces, alignment), whose);
-}
-
 class StagedWay final : public LaneWay {
 public:
     StagedWay(const AnyDriver& driver, Direction direction, std::size_t most, const ByteStore& store,
