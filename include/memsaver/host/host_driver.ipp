@@ -53,7 +53,7 @@ MEMSAVER_INLINE Status HostDriver::synchronize(StreamRef ref) const noexcept {
     return engine.guarded([&](auto& lock) {
         const std::shared_ptr<HostStream> stream = engine.find(ref.native());
         if (stream == nullptr) return machine.stranger("wait for a stream that does not exist");
-        const bool broke = machine.captures_.break_unrelaxed();
+        const bool broke = machine.engine_.break_unrelaxed();
         if (stream->capture != nullptr) stream->capture->broken = true;
         if (broke || stream->capture != nullptr) return detail::HostStatus::capture_unsupported;
         return engine.wait(lock, {engine.mark(stream)});
@@ -86,7 +86,7 @@ MEMSAVER_INLINE void HostDriver::lose() const noexcept { host().engine_.lose(); 
 MEMSAVER_INLINE Status HostDriver::call_unrelaxed() const noexcept {
     using detail::HostStatus;
     return host().engine_.guarded(
-        [&](auto&) { return host().captures_.break_unrelaxed() ? HostStatus::capture_unsupported : HostStatus::ok; });
+        [&](auto&) { return host().engine_.break_unrelaxed() ? HostStatus::capture_unsupported : HostStatus::ok; });
 }
 
 MEMSAVER_INLINE std::vector<std::string> HostDriver::violations() const {

@@ -49,7 +49,6 @@ struct HostWork {
     Vector<HostMark> marks;                        // of a `follow`
     std::weak_ptr<HostEvent> outside;              // of a `follow_outside` in a graph: each launch reads its current
                                                    // marks
-    std::uint64_t pinned = 0;
 
     [[nodiscard]] static HostWork on(Range range, Kind kind) noexcept {
         HostWork work;
@@ -95,7 +94,6 @@ struct HostCapture {
     detail::ThreadMark thread;
     bool open = true;
     bool broken = false;
-    Vector<HostStream*> streams;
     Vector<HostWork> calls; // in recording order, which is valid for every stream concerned
 };
 
@@ -118,7 +116,6 @@ struct HostStream {
 
     std::condition_variable wake;
     std::deque<detail::HostWork> queue; // the first has the number `completed` + 1
-    std::uint64_t submitted = 0;
     std::uint64_t completed = 0;
     std::uint64_t allowed = all; // the highest number of work that may start
     bool busy = false;           // the first in the queue is running
@@ -143,72 +140,6 @@ struct HostEvent {
 };
 
 namespace detail {
-
-class HostCaptures {
-public:
-    /// Opens a capture. Strong exception guarantee: throws std::bad_alloc.
-    void begin(HostStream& stream, CaptureMode mode) {
-        auto capture = std::make_shared<HostCapture>();
-        capture->origin = &stream;
-        capture->mode = mode;
-        capture->thread = detail::ThreadMark::here();
-        capture->streams.push_back(&stream);
-        open_.push_back(capture);
-        stream.capture = std::move(capture);
-    }
-
-    /// Checks whether this thread may end the capture that began at `stream`.
-    static Status may_end(const HostStream& stream) noexcept {
-        const HostCapture* const capture = stream.capture.get();
-        if (capture == nullptr || capture->origin != &stream) return HostStatus::illegal_state;
-        const bool here = capture->mode == CaptureMode::relaxed || capture->thread.is_here();
-        return here ? HostStatus::ok : HostStatus::wrong_thread;
-    }
-
-    /// Removes a closing stream and breaks its capture, which is returned.
-    std::shared_ptr<HostCapture> leave(HostStream& stream) noexcept {
-        std::shared_ptr<HostCapture> capture = std::move(stream.capture);
-        if (capture == nullptr) return capture;
-        erase_in(capture->streams, [&](const HostStream* each) { return each == &stream; });
-        capture->broken = true;
-        if (capture->origin == &stream) end(*capture);
-        return capture;
-    }
-
-    /// Ends a capture and frees its streams. The caller holds a reference to the capture.
-    void end(HostCapture& capture) noexcept {
-        capture.open = false;
-        erase_in(open_, [&](const auto& open) { return open.get() == &capture; });
-        for (HostStream* const stream : capture.streams) stream->capture = nullptr;
-    }
-
-    /// Breaks all captures, like marking or waiting for the whole device. Returns whether there were any.
-    bool break_all() noexcept {
-        return break_if([](const HostCapture&) { return true; });
-    }
-
-    /// Breaks captures like a blocking call on a thread that did not switch to relaxed mode.
-    bool break_unrelaxed() noexcept {
-        return break_if([here = ::pthread_self()](const HostCapture& capture) {
-            return capture.mode == CaptureMode::global ||
-                   (capture.mode == CaptureMode::thread_local_ && capture.thread.is(here));
-        });
-    }
-
-private:
-    template <class F>
-    bool break_if(F concerned) noexcept {
-        bool any = false;
-        for (const auto& capture : open_) {
-            if (!concerned(*capture)) continue;
-            capture->broken = true;
-            any = true;
-        }
-        return any;
-    }
-
-    Vector<std::shared_ptr<HostCapture>> open_;
-};
 
 /// Returns the place of an object in a list of owners, or the list's end.
 template <class Owners>
@@ -282,6 +213,48 @@ public:
 
     // The functions below are called under the lock.
 
+    /// Opens a capture. Strong exception guarantee: throws std::bad_alloc.
+    static void begin_capture(HostStream& stream, CaptureMode mode) {
+        auto capture = std::make_shared<HostCapture>();
+        capture->origin = &stream;
+        capture->mode = mode;
+        capture->thread = detail::ThreadMark::here();
+        stream.capture = std::move(capture);
+    }
+    /// Checks whether this thread may end the capture that began at `stream`.
+    static Status may_end(const HostStream& stream) noexcept {
+        const HostCapture* const capture = stream.capture.get();
+        if (capture == nullptr || capture->origin != &stream) return HostStatus::illegal_state;
+        const bool here = capture->mode == CaptureMode::relaxed || capture->thread.is_here();
+        return here ? HostStatus::ok : HostStatus::wrong_thread;
+    }
+    /// Ends a capture and frees its streams. The caller holds a reference to the capture.
+    void end_capture(HostCapture& capture) noexcept {
+        capture.open = false;
+        each_stream([&](HostStream& stream) {
+            if (stream.capture.get() == &capture) stream.capture = nullptr;
+        });
+    }
+    /// Takes a closing stream out of its capture, which breaks, and is returned.
+    std::shared_ptr<HostCapture> leave_capture(HostStream& stream) noexcept {
+        std::shared_ptr<HostCapture> capture = std::move(stream.capture);
+        if (capture == nullptr) return capture;
+        capture->broken = true;
+        if (capture->origin == &stream) end_capture(*capture);
+        return capture;
+    }
+    /// Breaks all captures, like marking or waiting for the whole device. Returns whether there were any.
+    bool break_captures() noexcept {
+        return break_if([](const HostCapture&) { return true; });
+    }
+    /// Breaks captures like a blocking call on a thread that did not switch to relaxed mode.
+    bool break_unrelaxed() noexcept {
+        return break_if([here = ::pthread_self()](const HostCapture& capture) {
+            return capture.mode == CaptureMode::global ||
+                   (capture.mode == CaptureMode::thread_local_ && capture.thread.is(here));
+        });
+    }
+
     /// Stalls the copy engines until that time.
     void stall_copies(std::chrono::steady_clock::time_point until) noexcept { stalled_until_ = until; }
     [[nodiscard]] std::chrono::steady_clock::time_point stalled_until() const noexcept { return stalled_until_; }
@@ -294,10 +267,14 @@ public:
     std::shared_ptr<HostStream> find(const void* native) const noexcept {
         if (native == nullptr) return default_stream_;
         const auto found = place_of(streams_, native);
-        return found == streams_.end() ? nullptr : *found;
+        return found == streams_.end() || (*found)->closing ? nullptr : *found;
     }
 
-    std::size_t stream_count() const noexcept { return streams_.size(); }
+    std::size_t stream_count() const noexcept {
+        std::size_t open = 0;
+        for (const auto& stream : streams_) open += stream->closing ? 0U : 1U;
+        return open;
+    }
 
     HostStream* open() {
         reap();
@@ -306,13 +283,11 @@ public:
 
     /// Closes a stream. Pending work still runs; a hold is removed.
     void close(const std::shared_ptr<HostStream>& stream) {
-        reap();
-        if (stream->worker.joinable()) closing_.push_back(stream); // first, because it may throw
-        streams_.erase(place_of(streams_, stream.get()));
         stream->closing = true;
         stream->held = false;
         want(mark(stream));
         stream->wake.notify_all();
+        reap();
     }
 
     void hold(HostStream& stream, bool yes) noexcept {
@@ -326,24 +301,22 @@ public:
         stream.finished = false;
         if (!stream.worker.joinable()) stream.worker = std::thread{[this, &stream] { serve(stream); }};
         stream.queue.push_back(std::move(work));
-        ++stream.submitted;
-        HostWork& queued = stream.queue.back();
-        queued.pinned = memory_.mappings().pin(queued.range);
         if (stream.can_run()) stream.wake.notify_one();
     }
 
     /// Returns a mark at the current end of the stream.
-    static HostMark mark(const std::shared_ptr<HostStream>& stream) { return {stream, stream->submitted}; }
+    static HostMark mark(const std::shared_ptr<HostStream>& stream) {
+        return {stream, stream->completed + stream->queue.size()};
+    }
 
     /// Returns marks at the current end of every stream with unfinished work.
     Vector<HostMark> mark_all() {
         Vector<HostMark> marks;
         const auto add = [&](const std::shared_ptr<HostStream>& stream) {
-            if (stream->completed != stream->submitted) marks.push_back(mark(stream));
+            if (!stream->queue.empty()) marks.push_back(mark(stream));
         };
         add(default_stream_);
         for (const auto& stream : streams_) add(stream);
-        for (const auto& stream : closing_) add(stream);
         return marks;
     }
 
@@ -366,20 +339,22 @@ public:
         return lost_ ? HostStatus::gone : HostStatus::ok;
     }
 
-    /// Called when memory in `range` is removed under unfinished work: work that has not started will not run. Returns
-    /// whether any is already running.
+    /// Called when memory in `range` is removed, which is a fault if unfinished work uses it: what has not started will
+    /// not run. Returns whether any is running.
     bool invalidate_work(const char* what, Range range) noexcept {
         bool running = false;
+        bool any = false;
         each_stream([&](HostStream& stream) {
             for (HostWork& work : stream.queue) {
-                if (!share_bytes(work.range, range)) continue;
+                if (work.doomed || !share_bytes(work.range, range)) continue;
+                any = true;
                 if (stream.busy && &work == &stream.queue.front())
                     running = true;
                 else
                     work.doomed = true;
             }
         });
-        fault(what, range);
+        if (any) fault(what, range);
         return running;
     }
 
@@ -394,7 +369,17 @@ private:
     void each_stream(F f) noexcept {
         f(*default_stream_);
         for (const auto& stream : streams_) f(*stream);
-        for (const auto& stream : closing_) f(*stream);
+    }
+
+    template <class F>
+    bool break_if(F concerned) noexcept {
+        bool any = false;
+        each_stream([&](HostStream& stream) {
+            if (stream.capture == nullptr || !concerned(*stream.capture)) return;
+            stream.capture->broken = true;
+            any = true;
+        });
+        return any;
     }
 
     void wake_all() noexcept {
@@ -424,11 +409,12 @@ private:
         stream.wake.notify_all();
     }
 
-    /// Joins the threads of closed streams that have completed.
+    /// Drops closed streams that have no thread, or one that has completed, which is joined.
     void reap() noexcept {
-        erase_in(closing_, [](const std::shared_ptr<HostStream>& stream) {
-            if (stream->finished) stream->worker.join();
-            return stream->finished;
+        erase_in(streams_, [](const std::shared_ptr<HostStream>& stream) {
+            if (!stream->closing || (stream->worker.joinable() && !stream->finished)) return false;
+            if (stream->worker.joinable()) stream->worker.join();
+            return true;
         });
     }
 
@@ -473,8 +459,6 @@ private:
             progress_.wait(lock, over);
         } else if (!work.doomed) { // otherwise the violation has been
                                    // recorded
-            memory_.mappings().unpin(work.range, work.pinned);
-            work.pinned = memory_.mappings().pin(work.range); // memory may have been mapped after the launch
             if (!memory_.mappings().accessible(work.range, work.access())) {
                 fault(
                     "work on memory that is not mapped, or without access: paused, freed, or elastic and not committed",
@@ -486,7 +470,6 @@ private:
                 if (!well) fault("a kernel threw an exception", work.range);
             }
         }
-        memory_.mappings().unpin(work.range, work.pinned);
         HostWork done = std::move(work);
         stream.queue.pop_front();
         stream.busy = false;
@@ -513,8 +496,7 @@ private:
     HostViolations violations_;
     HostMemory memory_;
     std::shared_ptr<HostStream> default_stream_;
-    Vector<std::shared_ptr<HostStream>> streams_;
-    Vector<std::shared_ptr<HostStream>> closing_;
+    Vector<std::shared_ptr<HostStream>> streams_; // and those that are closing
     std::chrono::steady_clock::time_point stalled_until_{};
     bool lost_ = false;
     bool stopping_ = false;

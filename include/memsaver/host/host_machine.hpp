@@ -111,9 +111,8 @@ public:
     Status unmap(Address address, std::size_t bytes) noexcept override {
         const Range range{address, bytes};
         return engine_.guarded([&](auto&) {
-            bool in_use = false;
-            if (const Status status = engine_.memory().check_unmap(range, in_use); !status.ok()) return status;
-            const bool running = in_use && engine_.invalidate_work("unmap of memory in use by unfinished work", range);
+            if (const Status status = engine_.memory().check_unmap(range); !status.ok()) return status;
+            const bool running = engine_.invalidate_work("unmap of memory in use by unfinished work", range);
             return engine_.memory().unmap(range, running);
         });
     }
@@ -132,7 +131,7 @@ public:
             const auto stream = ref.native() == nullptr ? nullptr : engine_.find(ref.native());
             if (stream == nullptr) return stranger("close of a stream that does not exist");
             engine_.close(stream);
-            capture = captures_.leave(*stream);
+            capture = engine_.leave_capture(*stream);
             return HostStatus::ok;
         });
     }
@@ -159,7 +158,7 @@ public:
     }
     Status record_device(EventRef ref) noexcept override {
         return with_event(ref, {}, [&](const auto& event, const auto&) {
-            if (captures_.break_all()) return HostStatus::capture_unsupported;
+            if (engine_.break_captures()) return HostStatus::capture_unsupported;
             event->marks = engine_.mark_all();
             event->captured = nullptr;
             return HostStatus::ok;
@@ -180,10 +179,8 @@ public:
                 return HostStatus::ok;
             }
             if (!event->captured->open || event->captured->broken) return HostStatus::captured_event;
-            if (stream->capture == nullptr) { // joins the capture; recorded work is already in order
-                event->captured->streams.push_back(stream.get());
-                stream->capture = event->captured;
-            }
+            // Joins the capture; recorded work is already in order.
+            if (stream->capture == nullptr) stream->capture = event->captured;
             return HostStatus::ok;
         });
     }
@@ -291,9 +288,7 @@ public:
                                                                        // waiting
             if (range.bytes == 0) return HostStatus::invalid_value;
             // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
-            if (engine_.memory().mappings().in_use(range) &&
-                engine_.invalidate_work("free of memory in use by unfinished work", range))
-                return HostStatus::ok;
+            if (engine_.invalidate_work("free of memory in use by unfinished work", range)) return HostStatus::ok;
             engine_.memory().free_plain(range);
             return HostStatus::ok;
         });
@@ -303,7 +298,7 @@ public:
         return with_stream(ref, [&](const auto& stream) {
             if (stream == engine_.default_stream()) return HostStatus::capture_unsupported;
             if (stream->capture != nullptr) return HostStatus::illegal_state;
-            captures_.begin(*stream, mode);
+            engine_.begin_capture(*stream, mode);
             return HostStatus::ok;
         });
     }
@@ -405,11 +400,11 @@ private:
     Status finish_capture(StreamRef ref, Keep keep) noexcept {
         Vector<HostWork> recorded; // what remains of it is destroyed after the lock is released
         return with_stream(ref, [&](const auto& stream) {
-            if (const Status status = HostCaptures::may_end(*stream); !status.ok()) return status;
+            if (const Status status = HostEngine::may_end(*stream); !status.ok()) return status;
             const std::shared_ptr<HostCapture> capture = stream->capture;
             if (!capture->broken) keep(capture->calls);
             recorded = std::move(capture->calls);
-            captures_.end(*capture);
+            engine_.end_capture(*capture);
             return capture->broken ? HostStatus::capture_invalidated : HostStatus::ok;
         });
     }
@@ -488,7 +483,6 @@ private:
     HostEngine engine_;
     Vector<std::shared_ptr<HostEvent>> events_;
     Vector<UniquePtr<HostGraph>> graphs_;
-    HostCaptures captures_;
     StreamRef lanes_[2];
     std::atomic<bool> kernel_loaded_{false};
 };

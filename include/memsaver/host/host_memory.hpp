@@ -56,8 +56,6 @@ struct HostMapping {
     std::size_t bytes = 0;
     std::uint64_t handle = no_handle;
     HostPages room{}; // of a plain allocation
-    std::uint64_t serial = 0;
-    std::size_t users = 0; // pieces of unfinished work
     HostAccess access = HostAccess::none;
 
     [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
@@ -73,7 +71,7 @@ public:
     /// Adds a mapping. Strong exception guarantee: throws std::bad_alloc.
     HostMapping& add(Range range, std::uint64_t handle, HostAccess access) {
         HostMapping& added = table_[range.address];
-        added = {.bytes = range.bytes, .handle = handle, .serial = next_serial_++, .access = access};
+        added = {.bytes = range.bytes, .handle = handle, .access = access};
         return added;
     }
 
@@ -93,14 +91,12 @@ public:
         return covered && next >= range.end();
     }
 
-    /// Returns whether `range` consists of whole mappings of pages without holes. Sets `in_use` if work uses any of
-    /// them.
-    [[nodiscard]] bool whole(Range range, bool* in_use = nullptr) const noexcept {
+    /// Returns whether `range` consists of whole mappings of pages without holes.
+    [[nodiscard]] bool whole(Range range) const noexcept {
         if (range.bytes == 0 || !valid(range)) return false;
         Address next = range.address;
         for (auto it = table_.find(next); it != table_.end() && it->first == next; ++it) {
             if (it->second.plain()) return false;
-            if (in_use != nullptr && it->second.users != 0) *in_use = true;
             next += it->second.bytes;
             if (next >= range.end()) return next == range.end();
         }
@@ -120,26 +116,8 @@ public:
         return valid(range) && each(range, [&](const HostMapping& m) { all = all && m.access >= access; }) && all;
     }
 
-    [[nodiscard]] bool in_use(Range range) noexcept {
-        bool any = false;
-        each(range, [&](const HostMapping& mapping) { any = any || mapping.users != 0; });
-        return any;
-    }
-
-    /// Marks the mappings in `range` as used by unfinished work. The result must be passed to `unpin`.
-    std::uint64_t pin(Range range) noexcept {
-        each(range, [](HostMapping& mapping) { ++mapping.users; });
-        return next_serial_++;
-    }
-    void unpin(Range range, std::uint64_t pinned) noexcept {
-        each(range, [&](HostMapping& mapping) {
-            if (mapping.serial < pinned) --mapping.users; // later mappings were not pinned
-        });
-    }
-
 private:
     Table table_;
-    std::uint64_t next_serial_ = 1;
 };
 
 class HostMemory {
@@ -281,12 +259,11 @@ public:
         return HostStatus::ok;
     }
 
-    /// Checks whether `range` may be unmapped, and sets `in_use` to whether unfinished work uses it.
-    Status check_unmap(Range range, bool& in_use) noexcept {
-        in_use = false;
-        if (!mappings_.whole(range, &in_use))
-            return misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
-        return HostStatus::ok;
+    /// Checks whether `range` may be unmapped.
+    Status check_unmap(Range range) noexcept {
+        return mappings_.whole(range)
+                   ? HostStatus::ok
+                   : misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
     }
 
     /// Unmaps a range that `check_unmap` accepted. With `scraps`, running work uses the range: it is given anonymous
