@@ -38,9 +38,9 @@ TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the t
     const Room unpinned = place.store.unpinned_cell(0);
     CHECK(unpinned.location == cell);
     CHECK(unpinned.bytes == HostCells::cell_bytes);
-    CHECK(!place.store.take_ahead(cell));
-    CHECK(place.store.take_ahead(cell));
-    CHECK(place.store.take_ahead(cell));
+    CHECK(!place.store.pages_of(cell)->prepare(cell, false).ok());
+    CHECK(place.store.pages_of(cell)->prepare(cell, false).ok());
+    CHECK(place.store.pages_of(cell)->prepare(cell, false).ok());
     CHECK(place.driver.pinned_bytes() == pinned);
     place.driver.fail({.call = Call::populate_host}); // it is not populated again
     BackupStore::Reached host;

@@ -769,7 +769,8 @@ inline void CodedStore::CodedWay::work(Transfer& transfer) {
     if (begun_++ >= movers_) { // allocates host pages while the movers move bytes; they allocate the rest
         for (std::size_t i = next_cell_++; i < cells_.size() && !transfer.all_taken(); i = next_cell_++) {
             const std::shared_lock steady{store_.inside_mutex_};
-            if (!store_.inside_->take_ahead(cells_[i].location)) return;
+            const std::uint64_t cell = cells_[i].location;
+            if (!store_.inside_->pages_of(cell)->prepare(cell, false).ok()) return; // `reach` reports failures
         }
         return;
     }

@@ -128,7 +128,6 @@ public:
         }
         return first;
     }
-    bool take_ahead(std::uint64_t cell) noexcept override { return mapping_of(cell)->prepare(cell, false).ok(); }
     void about(const LiveSet& live) override {
         BackupStore::about(live);
         if (!tell_) tell_ = live.tell; // never again: threads of a transfer that is under way may call it

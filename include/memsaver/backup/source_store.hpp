@@ -127,8 +127,7 @@ public:
     void changed(std::uint64_t location, std::size_t bytes) {
         cut_at(location);
         cut_at(location + bytes);
-        for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes; ++part)
-            part->second.changed = part->second.file != nullptr;
+        each_part(location, bytes, [](Part& part) { part.changed = part.file != nullptr; });
     }
     void all_changed() noexcept {
         for (auto& [name, part] : parts_) part.changed = part.file != nullptr;
@@ -160,21 +159,17 @@ private:
         if (direction == Direction::out) {
             look_at_files(live);
             Vector<Unit> kept = take(units);
-            for (const Unit& unit : units) {
-                for (auto part = part_at(unit.location);
-                     part != parts_.end() && part->first < unit.location + unit.bytes; ++part)
-                    part->second.filled = part->second.kept();
-            }
+            for (const Unit& unit : units)
+                each_part(unit.location, unit.bytes, [](Part& part) { part.filled = part.kept(); });
             return inside_->out(std::move(kept), live);
         }
         UniquePtr<SourceReader> reader;
         for (const Unit& unit : units) {
-            for (auto part = part_at(unit.location); part != parts_.end() && part->first < unit.location + unit.bytes;
-                 ++part) {
-                if (part->second.file == nullptr) continue;
+            each_part(unit.location, unit.bytes, [&](const Part& part) {
+                if (part.file == nullptr) return;
                 if (!reader) reader = UniquePtr<SourceReader>::make(driver_, error_prefix_);
-                reader->open(part->second.file);
-            }
+                reader->open(part.file);
+            });
         }
         units = at_home(units);
         return reader ? read(std::move(units), std::move(reader), live) : inside_->in(std::move(units), live);
@@ -295,6 +290,11 @@ private:
     [[nodiscard]] Parts::iterator part_at(std::uint64_t location) noexcept {
         const auto part = std::as_const(*this).part_at(location);
         return parts_.erase(part, part); // as an iterator that may change it
+    }
+    template <class Act>
+    void each_part(std::uint64_t location, std::size_t bytes, const Act& act) {
+        for (auto part = part_at(location); part != parts_.end() && part->first < location + bytes; ++part)
+            act(part->second);
     }
     /// Cuts the part at a location in two, unless it is kept.
     void cut_at(std::uint64_t location) {

@@ -262,9 +262,6 @@ public:
     }
     /// Returns the first cell from a location on that `reach` would pin, or an empty one.
     [[nodiscard]] virtual Room unpinned_cell(std::uint64_t /*from*/) const noexcept { return {}; }
-    /// Allocates the memory of such a cell, without pinning it. Returns false if that fails; `reach` reports failures.
-    /// Callable from several threads at once, also while others reach the same bytes.
-    virtual bool take_ahead(std::uint64_t /*cell*/) noexcept { return false; }
     /// Marks all memory as possibly still in use by work that could not be waited for.
     virtual void unsettle() noexcept {}
     /// Returns the storage in use, in bytes, when `saved` bytes are kept in all.

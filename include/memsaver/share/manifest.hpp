@@ -57,24 +57,19 @@ struct Manifest {
         head.parts = parts.size();
         head.rows = rows.size();
         head.copied = copies.size();
+        const auto must = [](const Status& status) { check(status, "write the manifest of a publication"); };
+        std::size_t at = 0;
         const auto put = [&](const void* from, std::size_t bytes) {
-            const auto* at = static_cast<const char*>(from);
-            while (bytes != 0) {
-                const ssize_t done = ::write(file.get(), at, bytes);
-                if (done < 0 && errno != EINTR) return false;
-                at += std::max<ssize_t>(done, 0);
-                bytes -= static_cast<std::size_t>(std::max<ssize_t>(done, 0));
-            }
-            return true;
+            must(SystemFiles::write_file({file.get()}, from, bytes, at));
+            at += bytes;
         };
-        const std::uint64_t bytes =
-            sizeof head + parts.size() * sizeof(std::uint64_t) + rows.size() * sizeof(ManifestRow) + copies.size();
-        check(SystemLimits::file_size(bytes), "write the manifest of a publication");
-        const bool good =
-            file && put(&head, sizeof head) && put(parts.data(), parts.size() * sizeof(std::uint64_t)) &&
-            put(rows.data(), rows.size() * sizeof(ManifestRow)) && put(copies.data(), copies.size()) &&
-            ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
-        if (!good) check(system_status(errno), "write the manifest of a publication");
+        if (!file) must(system_status(errno));
+        put(&head, sizeof head);
+        put(parts.data(), parts.size() * sizeof(std::uint64_t));
+        put(rows.data(), rows.size() * sizeof(ManifestRow));
+        put(copies.data(), copies.size());
+        constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+        if (::fcntl(file.get(), F_ADD_SEALS, seals) != 0) must(system_status(errno));
         return file;
     }
 
