@@ -14,10 +14,10 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/thread_mark.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/attic.hpp"
@@ -262,7 +262,7 @@ public:
         }
         std::shared_ptr<Kept> kept;
         if (kind == Kind::replayed && graph != nullptr) {
-            kept = std::make_shared<Kept>(shared_from_this());
+            kept = new_shared<Kept>(shared_from_this());
             graph->add(kept);
         }
         const Frees::Lock lock = Frees::lock(mutex_);
@@ -709,9 +709,8 @@ public:
             contents.extents.append(memory->extents.begin(), memory->extents.end());
             memory->blocks.for_each_saved([&](const Block& block) { contents.blocks.push_back(live_of(block)); });
         }
-        const auto by_address = [](const auto& a, const auto& b) { return a.address < b.address; };
-        std::sort(contents.extents.begin(), contents.extents.end(), by_address);
-        std::sort(contents.blocks.begin(), contents.blocks.end(), by_address);
+        sort_by(contents.extents, [](const Extent& extent) { return extent.address; });
+        sort_by(contents.blocks, [](const LiveBlock& block) { return block.address; });
         for (const auto& memory : memories_) {
             for (Extent& extent : memory->extents) extent.sealed = memory->sealed = true;
         }

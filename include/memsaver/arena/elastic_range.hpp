@@ -5,8 +5,8 @@
 #include "memsaver/arena/arena_core.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -232,7 +232,7 @@ private:
         if (mark != nullptr && mark->query(passed).ok() && passed) mark = nullptr;
         if (!core.settle().ok()) { // the library's own copies, which no mark of the program covers
             const std::shared_ptr<const WorkMark> copies = core.next_fence();
-            mark = mark == nullptr ? copies : std::make_shared<AllMarks>(Vector{mark, copies});
+            mark = mark == nullptr ? copies : new_shared<AllMarks>(Vector{mark, copies});
         }
         core.now(Turn::Stage::moves);
         Vector<Extent> extents;
@@ -397,7 +397,7 @@ private:
     std::uint64_t last_; // last fence begun when the mark was made
 };
 
-inline std::shared_ptr<const WorkMark> ArenaCore::next_fence() { return std::make_shared<FenceMark>(frees_); }
+inline std::shared_ptr<const WorkMark> ArenaCore::next_fence() { return new_shared<FenceMark>(frees_); }
 
 inline UniquePtr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step, bool whole) {
     const std::size_t capacity = capacity_.load();

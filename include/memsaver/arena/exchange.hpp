@@ -64,8 +64,7 @@ public:
                     if (taken[p][e] == 0 && !extent.sealed) offers.push_back({extent.bytes, p, e});
                 }
             }
-            std::stable_sort(offers.begin(), offers.end(),
-                             [](const Offer& a, const Offer& b) { return a.bytes < b.bytes; });
+            sort_by(offers, [](const Offer& offer) { return std::uint64_t{offer.bytes}; });
             const auto at_least = [&](std::size_t bytes) {
                 return std::lower_bound(offers.begin(), offers.end(), bytes,
                                         [](const Offer& offer, std::size_t wanted) { return offer.bytes < wanted; });

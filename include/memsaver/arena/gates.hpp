@@ -5,12 +5,12 @@
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
+#include "memsaver/core/ranges.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/owned.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,7 +52,7 @@ public:
 
     /// Adds a gate, which is open. Throws Unavailable if the driver has no gates, or the error of a failing call.
     [[nodiscard]] std::shared_ptr<GateMark> add(Range range, Address block, std::uint64_t serial) {
-        if (fork_ == nullptr) fork_ = std::make_shared<const ForkCheck>();
+        if (fork_ == nullptr) fork_ = new_shared<const ForkCheck>();
         if (gates_.size() == gates_.capacity()) { // so that destroyed gates cost nothing
             erase_in(gates_, [](const auto& gate) { return gate.expired(); });
             gates_.reserve(2 * gates_.size() + 16);
@@ -89,9 +89,8 @@ public:
             while (wanted < first.size() && !overlap(first[wanted], gate->range)) ++wanted;
             due.push_back({std::move(gate), wanted});
         }
-        std::sort(due.begin(), due.end(), [](const Due& a, const Due& b) {
-            return a.wanted != b.wanted ? a.wanted < b.wanted : a.gate->range.address < b.gate->range.address;
-        });
+        sort_by(due, [](const Due& each) { return each.gate->range.address; });
+        sort_by(due, [](const Due& each) { return std::uint64_t{each.wanted}; });
         for (const Due& next : due) {
             const Range range = next.gate->range;
             bool any = false;

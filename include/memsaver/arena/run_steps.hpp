@@ -6,8 +6,8 @@
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/tags.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 

@@ -44,7 +44,7 @@ decltype(auto) OwnedArena::run(Act&& act) const {
 
 MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options)
     : core_{translated([&] {
-          if (!options.host_budget) options.host_budget = std::make_shared<HostBudget>();
+          if (!options.host_budget) options.host_budget = new_shared<HostBudget>();
           return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
       })} {
     run([](ArenaCore& arena) { arena.reserve(); });

@@ -7,8 +7,8 @@
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ public:
 
     CodedStore(const AnyDriver& driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding)
         : NamingStore{driver, std::move(inside), std::move(options), 8_MiB, "read bytes from the backup"},
-          coding_{std::move(coding)}, scratch_{std::make_shared<DeviceScratch>(driver)} {
+          coding_{std::move(coding)}, scratch_{new_shared<DeviceScratch>(driver)} {
         coding_.pieces = std::max(1U, coding_.pieces);
         coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
         lent_.resize(coding_.pieces);
@@ -249,7 +249,7 @@ private:
         if (!inside_->reachable()) return shared_ring();
         if (!own_ring_) {
             const Ring::Shape shape{2 * Ring::least_buffer * coding_.pieces, coding_.pieces, Ring::least_buffer};
-            own_ring_ = std::make_shared<Ring>(driver_, shape, last_live_.host_budget);
+            own_ring_ = new_shared<Ring>(driver_, shape, last_live_.host_budget);
         }
         return own_ring_;
     }

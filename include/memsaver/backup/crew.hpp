@@ -3,6 +3,7 @@
 
 #include "memsaver/backup/executor.hpp"
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <sched.h>
@@ -13,7 +14,6 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -182,7 +182,7 @@ private:
     }
 
     CrewOptions options_;
-    std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+    std::shared_ptr<Shared> shared_ = new_shared<Shared>();
     Vector<std::thread> threads_;
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/discard.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/owned.hpp"
 
 #include <memory>
@@ -34,7 +34,7 @@ struct FillSlot::Mark final : Ticket::Work {
 };
 
 MEMSAVER_INLINE FillSlot::FillSlot(AnyDriver driver, std::optional<unsigned char> byte, bool poison)
-    : lane_{std::make_shared<Lane>(std::move(driver))}, byte_{byte}, poison_{poison} {}
+    : lane_{new_shared<Lane>(std::move(driver))}, byte_{byte}, poison_{poison} {}
 
 MEMSAVER_INLINE Ticket FillSlot::save(const LiveSet& live) { return poison_ ? fill(live.handed_on) : Ticket{}; }
 

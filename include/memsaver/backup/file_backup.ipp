@@ -36,7 +36,7 @@ MEMSAVER_INLINE detail::StoredSlot FileBackup::open(const AnyDriver& driver,
     if (const Status status = detail::SystemFiles::may_write_in(directory.c_str()); !status.ok())
         raise(status, "use the directory of a FileBackup", directory); // not at the first pause
     detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, std::move(observer)};
-    std::shared_ptr<detail::BackupStore> store = std::make_shared<detail::FileStore>(driver, directory, options);
+    std::shared_ptr<detail::BackupStore> store = detail::new_shared<detail::FileStore>(driver, directory, options);
     if (around) store = around(std::move(store), options);
     return {std::move(store), {refresh, retain, check}};
 }

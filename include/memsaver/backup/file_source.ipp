@@ -76,7 +76,7 @@ MEMSAVER_INLINE FileSource FileSource::normalized() const {
 
 MEMSAVER_INLINE detail::SourceSlot FileSource::open(const AnyDriver& driver) const {
     const detail::StoreOptions options{{threads, executor, driver.numa_node()}, ring_bytes, {}};
-    return {std::make_shared<detail::SourceStore>(driver, options), retain};
+    return {detail::new_shared<detail::SourceStore>(driver, options), retain};
 }
 
 } // namespace memsaver::inline v0_3

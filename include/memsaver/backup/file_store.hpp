@@ -3,7 +3,7 @@
 
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>

@@ -53,7 +53,7 @@ MEMSAVER_INLINE detail::StoredSlot HostBackup::open(const AnyDriver& driver,
         {threads, executor, driver.numa_node()}, ring_bytes, std::move(observer), kernel_copies};
     if (driver.features().asks) options.kernel_copies.after = std::chrono::nanoseconds{};
     std::shared_ptr<detail::BackupStore> store =
-        std::make_shared<detail::HostStore>(driver, storage == Storage::pinned, options);
+        detail::new_shared<detail::HostStore>(driver, storage == Storage::pinned, options);
     if (around) store = around(std::move(store), options);
     return {std::move(store), {refresh, retain, check}};
 }

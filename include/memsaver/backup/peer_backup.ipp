@@ -29,7 +29,7 @@ MEMSAVER_INLINE detail::StoredSlot PeerBackup::open(const AnyDriver& driver) con
     if (peer == driver || peer.device() == driver.device()) {
         detail::misuse({"PeerBackup: ", peer.name(), " is the tag's own device; pass another one"});
     }
-    return {std::make_shared<detail::PeerStore>(driver, peer, detail::StoreOptions{}), {refresh, retain, check}};
+    return {detail::new_shared<detail::PeerStore>(driver, peer, detail::StoreOptions{}), {refresh, retain, check}};
 }
 
 } // namespace memsaver::inline v0_3

@@ -3,7 +3,7 @@
 
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/owned.hpp"
 
@@ -108,7 +108,7 @@ public:
         about(live);
         (void)retry(); // pages that could not be released before are free memory too
         pages_.reserve(pages_.size() + 1);
-        auto pages = std::make_shared<PeerPages>(driver_, peer_, bytes);
+        auto pages = new_shared<PeerPages>(driver_, peer_, bytes);
         try {
             pages->take(error_prefix_);
         } catch (...) {

@@ -4,7 +4,7 @@
 
 #include "memsaver/backup/ticket.hpp"
 #include "memsaver/core/closable.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/heap/live_block.hpp"
 
@@ -196,7 +196,7 @@ public:
     requires(!std::same_as<std::remove_cvref_t<P>, AnyPolicy> && Backup<std::remove_cvref_t<P>>)
         AnyPolicy(P&& policy) // NOLINT(google-explicit-constructor): options take policies as they are
         : policy_{detail::translated(
-              [&] { return std::make_shared<const Holder<std::remove_cvref_t<P>>>(detail::normalized(policy)); })} {}
+              [&] { return detail::new_shared<const Holder<std::remove_cvref_t<P>>>(detail::normalized(policy)); })} {}
 
     /// Catches types that look like a policy but are none; the static_assert names the concept that they do not
     /// satisfy.

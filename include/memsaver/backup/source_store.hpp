@@ -5,7 +5,7 @@
 #include "memsaver/backup/source_files.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace memsaver::inline v0_3::detail {
 class SourceStore final : public NamingStore {
 public:
     SourceStore(const AnyDriver& driver, const StoreOptions& options)
-        : NamingStore{driver, std::make_shared<HostStore>(driver, true, options), options, 32_MiB, "read a file"} {}
+        : NamingStore{driver, new_shared<HostStore>(driver, true, options), options, 32_MiB, "read a file"} {}
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return inside_->alignment(); }
     void discard(std::uint64_t location, std::size_t bytes) override {
@@ -264,7 +264,7 @@ private:
             if (known->facts == facts && known->path == path) file = known;
         }
         if (file == nullptr) {
-            file = std::make_shared<const SourceFile>(SourceFile{path, facts, next_file_});
+            file = new_shared<const SourceFile>(SourceFile{path, facts, next_file_});
             files_.push_back(file);
             next_file_ += align_up(facts.bytes + 1, SourceFile::spacing);
         }

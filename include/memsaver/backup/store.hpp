@@ -6,7 +6,7 @@
 #include "memsaver/backup/refresh.hpp"
 #include "memsaver/backup/transfer.hpp"
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/ring.hpp"
 
@@ -305,7 +305,7 @@ protected:
     }
     /// Returns the ring, which all stores with this budget share. It allocates nothing until bytes pass through it.
     const std::shared_ptr<Ring>& shared_ring() {
-        if (!budget_) budget_ = std::make_shared<HostBudget>(); // it keeps what cannot be freed
+        if (!budget_) budget_ = new_shared<HostBudget>(); // it keeps what cannot be freed
         if (!ring_) ring_ = Ring::shared(budget_, driver_, shape_);
         return ring_;
     }
@@ -346,7 +346,7 @@ protected:
     Attempt reading_;
     Ring::Shape shape_;                  ///< of the ring
     std::shared_ptr<HostBudget> budget_; ///< what the tags of a saver share; until a call has one, nothing is shared
-    std::shared_ptr<HostCellsPool> pool_ = std::make_shared<HostCellsPool>(); ///< also keeps what could not be closed
+    std::shared_ptr<HostCellsPool> pool_ = new_shared<HostCellsPool>(); ///< also keeps what could not be closed
 
 private:
     /// Uses a budget from now on. Null: none is known.

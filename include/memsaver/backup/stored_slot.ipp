@@ -5,8 +5,8 @@
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/stored_slot.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <cstddef>
@@ -46,7 +46,7 @@ MEMSAVER_INLINE void StoredSlot::UnderWay::arrived() {
 }
 
 MEMSAVER_INLINE StoredSlot::StoredSlot(std::shared_ptr<BackupStore> store, StoredSlotOptions options)
-    : index_{std::make_shared<BackupIndex>(std::move(store), options)} {}
+    : index_{new_shared<BackupIndex>(std::move(store), options)} {}
 
 MEMSAVER_INLINE void StoredSlot::prepare(const LiveSet& live) {
     const BackupIndex::OperationGuard under_way{index_};

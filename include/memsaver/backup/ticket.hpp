@@ -3,8 +3,8 @@
 
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/status.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 
 #include <atomic>
 #include <cstddef>

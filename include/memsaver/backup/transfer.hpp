@@ -5,7 +5,7 @@
 #include "memsaver/backup/crew.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/ring.hpp"

@@ -12,6 +12,7 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/sizes.hpp"
@@ -20,7 +21,6 @@
 #include "memsaver/core/text.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/time_limit.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/version.hpp"
 

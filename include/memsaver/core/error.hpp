@@ -4,6 +4,7 @@
 
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/status.hpp"
 #include "memsaver/core/text.hpp"
@@ -12,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -84,7 +84,7 @@ public:
     }
 
 protected:
-    explicit Error(Status status) : facts_{std::make_shared<Facts>(Facts{{}, status, {}, {}, {}})} {}
+    explicit Error(Status status) : facts_{detail::new_shared<Facts>(Facts{{}, status, {}, {}, {}})} {}
     Error(const Error&) noexcept = default; // never moved: an exception always has its facts
     Error& operator=(const Error&) noexcept = default;
 

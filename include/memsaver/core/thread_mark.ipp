@@ -3,6 +3,8 @@
 
 #include "memsaver/core/thread_mark.hpp"
 
+#include "memsaver/core/pointers.hpp"
+
 #include <atomic>
 #include <new>
 #include <sys/syscall.h>
@@ -22,7 +24,7 @@ MEMSAVER_INLINE ThreadMark ThreadMark::here() {
 
         Keeper(const Keeper&) = delete;
         Keeper& operator=(const Keeper&) = delete;
-        explicit Keeper(bool& flag) : life{std::make_shared<Life>()}, ended{flag} {}
+        explicit Keeper(bool& flag) : life{new_shared<Life>()}, ended{flag} {}
         ~Keeper() {
             ended = true;
             if (life->number != ::getpid()) life->over.store(true);
@@ -32,7 +34,7 @@ MEMSAVER_INLINE ThreadMark ThreadMark::here() {
     mark.id_ = ::pthread_self();
     static thread_local bool ended = false; // needs no destructor: may be read after those of the thread have run
     if (ended) {
-        mark.life_ = std::make_shared<const Life>();
+        mark.life_ = new_shared<const Life>();
         return mark;
     }
     static thread_local Keeper keeper{ended};

@@ -63,7 +63,9 @@ public:
     }
 
     void swap(Vector& other) noexcept {
-        std::swap(data_, other.data_);
+        T* const data = data_; // not std::swap, which has traits for each T*
+        data_ = other.data_;
+        other.data_ = data;
         std::swap(size_, other.size_);
         std::swap(capacity_, other.capacity_);
     }
@@ -97,12 +99,13 @@ public:
         if constexpr (std::is_move_constructible_v<T>) {
             if (size_ == capacity_) {
                 VectorMemory grown{capacity_, size_ + 1, sizeof(T)}; // first: a thread is not made without a place
-                ::new (static_cast<T*>(grown.first) + size_) T(std::forward<Args>(args)...); // may be of an own element
+                ::new (static_cast<T*>(grown.first) + size_)
+                    T(static_cast<Args&&>(args)...); // may be of an own element
                 move_to(grown);
                 return data_[size_++];
             }
         }
-        T* const item = ::new (static_cast<void*>(data_ + size_)) T(std::forward<Args>(args)...);
+        T* const item = ::new (static_cast<void*>(data_ + size_)) T(static_cast<Args&&>(args)...);
         ++size_;
         return *item;
     }
@@ -172,7 +175,9 @@ private:
             }
         }
         capacity_ = grown.capacity;
-        grown.first = std::exchange(data_, static_cast<T*>(grown.first));
+        void* const old = data_;
+        data_ = static_cast<T*>(grown.first);
+        grown.first = old;
     }
 
     void grow(std::size_t capacity) {

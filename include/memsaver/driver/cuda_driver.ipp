@@ -11,7 +11,7 @@
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE CudaDriver::CudaDriver(int device, CudaDriverOptions options, const char* library)
-    : AnyDriver{std::make_shared<detail::CudaDevice>(device, std::move(options), library)} {}
+    : AnyDriver{detail::new_shared<detail::CudaDevice>(device, std::move(options), library)} {}
 
 MEMSAVER_INLINE std::optional<CudaDriver> CudaDriver::from(const AnyDriver& driver) {
     if (dynamic_cast<const detail::CudaDevice*>(&driver.machine()) == nullptr) return std::nullopt;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/attic.hpp"
@@ -268,7 +268,7 @@ public:
     /// See HostCells's constructor.
     [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
                                                   HostBudget::Promise promise = {}, const std::string& whose = {}) {
-        auto cells = std::make_shared<HostCells>(driver, bytes, std::move(promise), whose);
+        auto cells = new_shared<HostCells>(driver, bytes, std::move(promise), whose);
         HostCells* const shared = cells.get();
         return {share(std::move(cells)), shared};
     }
@@ -389,7 +389,7 @@ struct HostBudget::Slab {
     UniquePtr<Slab> next;
 };
 
-inline HostBudget::HostBudget() : pool_{std::make_shared<HostCellsPool>()} {}
+inline HostBudget::HostBudget() : pool_{new_shared<HostCellsPool>()} {}
 
 inline HostBudget::~HostBudget() = default;
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ public:
                 new HostBudget::SharedRing{driver, shape.buffer_bytes, {}, std::move(budget->first_ring_)}};
             place = budget->first_ring_.get();
         }
-        auto made = std::make_shared<Ring>(driver, shape, budget);
+        auto made = new_shared<Ring>(driver, shape, budget);
         Ring* const ring = made.get();
         found = {budget->pool_->share(std::move(made)), ring};
         place->ring = found;

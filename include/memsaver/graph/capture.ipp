@@ -5,7 +5,7 @@
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/option_checks.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/graph/capture.hpp"
 #include "memsaver/saver/open_captures.hpp"
@@ -47,7 +47,7 @@ public:
             if (detail::being_captured(driver_, stream)) {
                 misuse({"capture of tag ", in_quotes(tag()), ": the stream is being captured already"});
             }
-            auto keeps = std::make_shared<GraphKeeps>(); // ends here if the capture fails, else the previous one's does
+            auto keeps = new_shared<GraphKeeps>(); // ends here if the capture fails, else the previous one's does
             record(stream, body, keeps);
             keeps_.swap(keeps);
         });

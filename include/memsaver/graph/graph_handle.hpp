@@ -4,7 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 // Workspaces that graphs and kernels share by name.
 #pragma once
 
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 
 #include <cstddef>

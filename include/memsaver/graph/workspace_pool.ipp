@@ -3,7 +3,7 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/option_checks.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"
 

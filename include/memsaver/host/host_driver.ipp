@@ -1,7 +1,7 @@
 // Definitions of host_driver.hpp.
 #pragma once
 
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/host/host_machine.hpp"
 #include "memsaver/host/shared_pages.hpp"

@@ -215,7 +215,7 @@ public:
 
     /// Opens a capture. Strong exception guarantee: throws std::bad_alloc.
     static void begin_capture(HostStream& stream, CaptureMode mode) {
-        auto capture = std::make_shared<HostCapture>();
+        auto capture = new_shared<HostCapture>();
         capture->origin = &stream;
         capture->mode = mode;
         capture->thread = detail::ThreadMark::here();
@@ -360,7 +360,7 @@ public:
 
 private:
     std::shared_ptr<HostStream> new_stream() const {
-        auto stream = std::make_shared<HostStream>();
+        auto stream = new_shared<HostStream>();
         if (options_.late) stream->allowed = 0;
         return stream;
     }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/time_limit.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/device.hpp"
 #include "memsaver/driver/fork_check.hpp"
@@ -136,7 +136,7 @@ public:
         });
     }
     Status open_event(StreamRef near, EventRef& out) noexcept override {
-        return with_stream(near, [&](const auto&) { out = events_.emplace_back(std::make_shared<HostEvent>()).get(); });
+        return with_stream(near, [&](const auto&) { out = events_.emplace_back(new_shared<HostEvent>()).get(); });
     }
     Status close_event(EventRef ref) noexcept override {
         return engine_.guarded([&](auto&) {
@@ -442,7 +442,7 @@ private:
         try {
             HostWork work = HostWork::on(range, HostWork::Kind::kernel);
             work.reads = reads;
-            work.kernel = std::make_shared<std::function<void()>>(std::move(kernel));
+            work.kernel = new_shared<std::function<void()>>(std::move(kernel));
             return submit(stream, std::move(work), reads);
         } catch (...) {
             return HostStatus::out_of_host_memory;

@@ -3,8 +3,8 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/fault_names.hpp"

@@ -1,8 +1,8 @@
 // Options and counts of a HostDriver. Values only.
 #pragma once
 
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 
 #include <concepts>
 #include <cstddef>

@@ -61,7 +61,7 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         require_keeps_nothing({.bytes = options.bytes});
         state_->tags_.require("resume_async", tags);
         state_->require_parts_of("resume_async", state_->tags_.members(tags), options.first);
-        auto arrival = std::make_shared<ArrivalState>(shared_from_this());
+        auto arrival = new_shared<ArrivalState>(shared_from_this());
         if (!enabled()) {
             Vector<ArrivalState::Part> parts;
             for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
@@ -127,7 +127,7 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
             turns[i].reset();
             continue;
         }
-        parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(core));
+        parts[i].arriving = arriving.emplace_back(new_shared<Arriving>(core));
         std::vector<Range> first;
         for (const BytesAt& range : options.first) {
             if (has(*members[i], range)) first.push_back({reinterpret_cast<Address>(range.pointer), range.bytes});
@@ -147,7 +147,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
         using Arriving = ArenaCore::Arriving;
         const Deadline deadline = deadline_after(options.timeout);
         const SaverState::Members members = state_->keeping("save", tags);
-        auto arrival = std::make_shared<ArrivalState>(shared_from_this());
+        auto arrival = new_shared<ArrivalState>(shared_from_this());
         Vector<ArrivalState::Part> parts;
         for (const auto& member : members) parts.push_back({member});
         if (!enabled()) {
@@ -172,7 +172,7 @@ MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& opt
                                             " saves at every pause and cannot save ahead; use Refresh::once"});
             }
             if (!step.able() || !step.takes()) continue;
-            parts[i].arriving = arriving.emplace_back(std::make_shared<Arriving>(*members[i]->arena));
+            parts[i].arriving = arriving.emplace_back(new_shared<Arriving>(*members[i]->arena));
             steps.emplace_back(std::move(step));
         }
         wait_for_steps(steps, options.order, deadline, state_->others_for(options.order));

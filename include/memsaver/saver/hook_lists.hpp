@@ -26,7 +26,7 @@ namespace memsaver::inline v0_3::detail {
 class HookTable {
 public:
     /// `fork`: for handles that may be destroyed in a forked child.
-    explicit HookTable(std::shared_ptr<const ForkCheck> fork) : state_{std::make_shared<State>(std::move(fork))} {}
+    explicit HookTable(std::shared_ptr<const ForkCheck> fork) : state_{new_shared<State>(std::move(fork))} {}
 
     [[nodiscard]] Hook add(HookKind kind, std::shared_ptr<void> function) {
         const std::uint64_t key = state_->last_key.fetch_add(1) + 1;

@@ -3,12 +3,12 @@
 
 #include "memsaver/saver/hooks.hpp"
 
-#include <memory>
+#include "memsaver/core/pointers.hpp"
 
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE Hook::Hook(Hook first, Hook second)
-    : end_{[both = std::make_shared<std::pair<Hook, Hook>>(std::move(first), std::move(second))]() mutable {
+    : end_{[both = detail::new_shared<std::pair<Hook, Hook>>(std::move(first), std::move(second))]() mutable {
           both.reset();
       }} {}
 

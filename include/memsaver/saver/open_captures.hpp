@@ -23,7 +23,7 @@ namespace memsaver::inline v0_3::detail {
 /// Thread-safe. Costs one atomic load while no capture is open.
 class OpenCaptures {
 public:
-    explicit OpenCaptures(std::shared_ptr<const ForkCheck> fork = std::make_shared<const ForkCheck>())
+    explicit OpenCaptures(std::shared_ptr<const ForkCheck> fork = new_shared<const ForkCheck>())
         : fork_{std::move(fork)} {}
     OpenCaptures(const OpenCaptures&) = delete;
     OpenCaptures& operator=(const OpenCaptures&) = delete;

@@ -104,7 +104,7 @@ public:
         Blocks::node_type going;
         std::shared_ptr<Kept> kept;
         if (replayed && graph != nullptr) {
-            kept = std::make_shared<Kept>(*this, arena.shared_from_this());
+            kept = new_shared<Kept>(*this, arena.shared_from_this());
             graph->add(kept);
         }
         {

@@ -75,7 +75,7 @@ public:
         check_options(options, options.on_pause == OnPause::renew, "a registration");
         const std::lock_guard lock{mutex_};
         const std::shared_ptr<ArenaCore> arena = saver_->holder("register", pointer, bytes);
-        auto entry = std::make_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
+        auto entry = new_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
         std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
         if (with != nullptr) {
             entry->with = with;
@@ -96,7 +96,7 @@ public:
         check_options(options, true, "a registration of tags");
         if (options.on_pause == OnPause::refuse) misuse({"a registration of tags cannot use OnPause::refuse"});
         const std::lock_guard lock{mutex_};
-        return entries_.emplace_back(std::make_shared<Entry>(Entry{std::move(tags), std::move(options)}));
+        return entries_.emplace_back(new_shared<Entry>(Entry{std::move(tags), std::move(options)}));
     }
     [[nodiscard]] bool registered(const Entry& entry) {
         const std::lock_guard lock{mutex_};
@@ -310,7 +310,7 @@ MEMSAVER_INLINE void Registration::end() {
 
 MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> saver, RegistrationsOptions options) {
     detail::translated([&] {
-        book_ = std::make_shared<detail::RegistrationBook>(std::move(saver), std::move(options));
+        book_ = detail::new_shared<detail::RegistrationBook>(std::move(saver), std::move(options));
         detail::SaverCore& core = *book_->saver();
         const auto hook = [&](detail::HookKind kind, void (detail::RegistrationBook::*run)(const PauseEvent&)) {
             return core.add_hook(kind, [book = book_, run](PauseEvent& event) { (*book.*run)(event); });

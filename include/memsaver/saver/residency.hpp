@@ -4,11 +4,11 @@
 
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/tags.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/saver/evictions.hpp"
 #include "memsaver/saver/residents.hpp"

@@ -5,9 +5,9 @@
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/thread_mark.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/vector.hpp"
 

@@ -4,9 +4,9 @@
 
 #include "memsaver/arena/options.hpp"
 #include "memsaver/core/function_ref.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/tags.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/usage.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"

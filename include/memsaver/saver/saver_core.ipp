@@ -3,7 +3,7 @@
 
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/backup/file_source.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
@@ -214,21 +214,21 @@ MEMSAVER_INLINE std::shared_ptr<ElasticRange> SaverCore::reserve(const Arena& ar
 
 MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options) {
     return boundary("elastic", arena.base(), [&] {
-        Elastic made{std::make_shared<const Arena>(arena), reserve(arena, bytes, options.granularity, false)};
+        Elastic made{new_shared<const Arena>(arena), reserve(arena, bytes, options.granularity, false)};
         if (!options.on_reclaim || !enabled()) return made;
         state_->ask_owners_.store(&SaverState::ask_owners);
         made.asked_ = state_->hooks_.add(
             HookKind::on_reclaim,
-            std::make_shared<std::function<void(WantedRoom&)>>(
-                [state = state_.get(), owner = std::weak_ptr{made.arena_}, range = std::weak_ptr{made.range_},
-                 &base = arena.base(), ask = options.on_reclaim](WantedRoom& wanted) {
-                    const std::shared_ptr<const Arena> kept = owner.lock();
-                    std::shared_ptr<ElasticRange> held = range.lock();
-                    if (held == nullptr || base.closed()) return;
-                    if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag()))
-                        return;
-                    state->ask_owner(base, std::move(held), ask, wanted);
-                }));
+            new_shared<std::function<void(WantedRoom&)>>([state = state_.get(), owner = std::weak_ptr{made.arena_},
+                                                          range = std::weak_ptr{made.range_}, &base = arena.base(),
+                                                          ask = options.on_reclaim](WantedRoom& wanted) {
+                const std::shared_ptr<const Arena> kept = owner.lock();
+                std::shared_ptr<ElasticRange> held = range.lock();
+                if (held == nullptr || base.closed()) return;
+                if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag()))
+                    return;
+                state->ask_owner(base, std::move(held), ask, wanted);
+            }));
         return made;
     });
 }
@@ -622,7 +622,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
         for (const AnyDriver& driver : state_->owners_of(use, stream)) {
             if (being_captured(driver, stream))
                 misuse({"until(stream): the stream is being captured, so its work cannot be waited for"});
-            state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, stream));
+            state_->tags_.residents().add_mark(use, new_shared<StreamMark>(driver, stream));
         }
     });
 }
@@ -631,7 +631,7 @@ MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
     boundary("until", [&] {
         if (!event) misuse({"until(event): the event is null"});
         for (const AnyDriver& driver : state_->owners_of(use, event)) {
-            state_->tags_.residents().add_mark(use, std::make_shared<StreamMark>(driver, event));
+            state_->tags_.residents().add_mark(use, new_shared<StreamMark>(driver, event));
         }
     });
 }
@@ -679,7 +679,7 @@ MEMSAVER_INLINE Hook SaverCore::add_hook(HookKind kind, std::function<void(Pause
     return boundary(what, [&] {
         state_->tags_.require_open(what);
         if (!function) misuse({"an empty function cannot be a hook"});
-        return state_->hooks_.add(kind, std::make_shared<std::function<void(PauseEvent&)>>(std::move(function)));
+        return state_->hooks_.add(kind, new_shared<std::function<void(PauseEvent&)>>(std::move(function)));
     });
 }
 

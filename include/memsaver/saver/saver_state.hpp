@@ -546,10 +546,10 @@ class SaverState {
             const AnyDriver& driver = whose(stream);
             if (being_captured(driver, stream))
                 misuse({"after(stream): the stream is being captured, so its work cannot be waited for"});
-            marks.push_back(std::make_shared<StreamMark>(driver, stream));
+            marks.push_back(new_shared<StreamMark>(driver, stream));
         }
-        for (const EventRef event : order.events()) marks.push_back(std::make_shared<StreamMark>(whose(event), event));
-        return {FreeOrder::Kind::device, {}, std::make_shared<AllMarks>(std::move(marks))};
+        for (const EventRef event : order.events()) marks.push_back(new_shared<StreamMark>(whose(event), event));
+        return {FreeOrder::Kind::device, {}, new_shared<AllMarks>(std::move(marks))};
     }
     /// Returns the devices that an order may name in addition to those of the tags concerned.
     Vector<AnyDriver> others_for(const Order& order) {
@@ -639,9 +639,9 @@ class SaverState {
         return all;
     }
 
-    std::shared_ptr<const ForkCheck> fork_ = std::make_shared<const ForkCheck>(); // checked before any lock is taken
+    std::shared_ptr<const ForkCheck> fork_ = new_shared<const ForkCheck>(); // checked before any lock is taken
     AnyDriver driver_;
-    std::shared_ptr<Running> in_sink_ = std::make_shared<Running>(fork_); // shared with arenas' sinks
+    std::shared_ptr<Running> in_sink_ = new_shared<Running>(fork_); // shared with arenas' sinks
     SaverOptions options_;
     RegionStacks regions_;
     OpenCaptures captures_{fork_};

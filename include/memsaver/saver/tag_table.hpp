@@ -5,9 +5,9 @@
 #include "memsaver/backup/discard.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/tags.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/saver/directory.hpp"
@@ -79,7 +79,7 @@ public:
         Tag* tag = tag_named(wanted.tag);
         if (tag == nullptr) {
             const bool said = wanted.policy || wanted.of_new_graphs || options_.default_policy;
-            auto fresh = UniquePtr<Tag>::make(Tag{std::string{wanted.tag}, policy, said, std::make_shared<Resident>()});
+            auto fresh = UniquePtr<Tag>::make(Tag{std::string{wanted.tag}, policy, said, new_shared<Resident>()});
             tag = fresh.get();
             tags_.insert(tags_.begin() + static_cast<std::ptrdiff_t>(place_of(wanted.tag)), std::move(fresh));
         }
@@ -419,7 +419,7 @@ private:
         if (members_.size() == members_.capacity()) members_.reserve(2 * members_.size() + 8);
         tag.members.reserve(tag.members.size() + 1);
         if (tag.members.empty() && tag.resident->serial != 0) // dropped meanwhile: others may still look at that one
-            tag.resident = std::make_shared<Resident>();
+            tag.resident = new_shared<Resident>();
         Resident& resident = *tag.resident;
         if (tag.members.empty()) {
             resident.tag = member->tag;
@@ -497,7 +497,7 @@ private:
 
     Residents residents_; // its lock is taken after this table's
     Directory directory_; // declared before the arenas that it refers to, so that it is destroyed later
-    std::shared_ptr<HostBudget> host_budget_ = std::make_shared<HostBudget>();
+    std::shared_ptr<HostBudget> host_budget_ = new_shared<HostBudget>();
     const AnyDriver& driver_;
     const SaverOptions& options_;
     std::mutex mutex_; // guards the members below

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/saver/use_options.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Definitions of use.hpp.
 #pragma once
 
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/saver/residents.hpp"
 #include "memsaver/saver/saver_core.hpp"
 #include "memsaver/saver/use.hpp"

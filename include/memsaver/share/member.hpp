@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/fork_check.hpp"

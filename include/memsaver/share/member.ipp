@@ -3,7 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/member.hpp"

@@ -1,7 +1,7 @@
 // The machine of a share: the calls that take and give device memory, covered by grants; all others as they are.
 #pragma once
 
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/device_around.hpp"
 #include "memsaver/share/member.hpp"
 #include "memsaver/share/staging.hpp"

@@ -1,8 +1,8 @@
 // Definitions of shared_device.hpp.
 #pragma once
 
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
-#include "memsaver/core/unique_ptr.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/shared_device.hpp"
 

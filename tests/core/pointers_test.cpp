@@ -1,12 +1,12 @@
 // The unique_ptr of the inside.
-#include "memsaver/core/unique_ptr.hpp"
+#include "memsaver/core/pointers.hpp"
 
 #include <doctest/doctest.h>
 
 #include <memory>
 #include <utility>
 
-namespace core_unique_ptr_test {
+namespace core_pointers_test {
 using memsaver::detail::UniquePtr;
 
 struct Base {
@@ -61,4 +61,4 @@ TEST_CASE("an owner inside the object that it replaces") {
     CHECK(head.get() == second);
 }
 
-} // namespace core_unique_ptr_test
+} // namespace core_pointers_test
