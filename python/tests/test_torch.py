@@ -267,36 +267,26 @@ def test_tensors_may_outlive_the_saver(torch: PyTorch, monkeypatch: pytest.Monke
     gc.collect()
 
 
-def test_pytorch_passes_the_region_by(saver: Saver, torch: PyTorch) -> None:
-    torch.takes_pools = False
-    with pytest.raises(memsaver.Unavailable, match="expandable_segments"), memsaver.torch.region(saver, "a"):
-        pass
-    assert torch.open == []
-
-
-def test_an_older_pytorch(saver: Saver, torch: PyTorch) -> None:
-    torch.__version__ = "2.7.1"
-    with pytest.raises(memsaver.Unavailable, match=r"2\.8 or later"), memsaver.torch.region(saver, "a"):
-        pass
-
-
-def test_a_library_without_the_functions(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", PyTorch())
-    monkeypatch.setattr(memsaver.torch, "_allocator", None)
-    monkeypatch.setattr(memsaver.torch, "library", lambda: None)
-    with pytest.raises(memsaver.Unavailable, match="no functions for PyTorch"), memsaver.torch.region(saver, "a"):
-        pass
-
-
-def test_a_saver_on_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", PyTorch())
+def test_a_saver_on_host_memory(torch: PyTorch) -> None:
     saver = Saver("host", host_capacity=8 << 20)
     with pytest.raises(memsaver.Misuse, match="a saver on a GPU"), memsaver.torch.region(saver, "a"):
         pass
 
 
-def test_without_pytorch(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules: dict[str, Any] = vars(sys)["modules"]
-    monkeypatch.setitem(modules, "torch", None)  # importing it fails
-    with pytest.raises(memsaver.Unavailable, match="PyTorch cannot be imported"), memsaver.torch.region(saver, "a"):
-        pass
+def test_what_is_missing(saver: Saver, torch: PyTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing: list[tuple[object, str, object, str]] = [
+        (torch, "takes_pools", False, "expandable_segments"),
+        (torch, "__version__", "2.7.1", r"2\.8 or later"),
+        (memsaver.torch, "library", lambda: None, "no functions for PyTorch"),
+    ]
+    for where, name, value, text in missing:
+        with monkeypatch.context() as patched:
+            patched.setattr(memsaver.torch, "_allocator", None)
+            patched.setattr(where, name, value)
+            with pytest.raises(memsaver.Unavailable, match=text), memsaver.torch.region(saver, "a"):
+                pass
+    assert torch.open == []
+    with monkeypatch.context() as patched:
+        patched.setitem(vars(sys)["modules"], "torch", None)  # importing it fails
+        with pytest.raises(memsaver.Unavailable, match="cannot be imported"), memsaver.torch.region(saver, "a"):
+            pass

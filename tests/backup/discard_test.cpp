@@ -41,12 +41,6 @@ TEST_CASE("Discard: poison, zero too, shows bytes that were wrongly assumed to s
     }
 }
 
-TEST_CASE("Discard: equal if the poison is") {
-    CHECK(Discard{} == Discard{});
-    CHECK(Discard{} != Discard{.poison = static_cast<unsigned char>(0)});
-    CHECK(Discard{.poison = static_cast<unsigned char>(1)} != Discard{.poison = static_cast<unsigned char>(2)});
-}
-
 TEST_CASE("Zero: whole extents read as zero, whatever fresh pages hold, without listing the blocks in them") {
     const Pages memory;
     {
@@ -93,13 +87,6 @@ TEST_CASE("FillSlot: nothing to fill is done, and opens nothing") {
     CHECK(slot.restore({}).bytes() == 0);
     CHECK(slot.restore({{range(memory, 0, 0)}, {}}).bytes() == 0);
     CHECK(memory.driver.calls(Call::open_stream) == 0);
-}
-
-TEST_CASE("FillSlot: a ticket's destructor waits") {
-    const Pages memory;
-    FillSlot slot{memory.driver, static_cast<unsigned char>(9)};
-    { const Ticket ticket = slot.restore({{range(memory, 0, 100)}, {}}); }
-    CHECK(memory.count(9) == 100);
 }
 
 TEST_CASE("FillSlot: a stream that follows a ticket runs after the bytes") {

@@ -268,6 +268,8 @@ TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on
     auto policies = policies_once([](auto& how) { how.check = true; });
     if (no_codec().empty())
         policies.emplace_back(compressed(HostBackup{.refresh = Refresh::once, .check = true, .threads = 2}));
+    const HostDriver peer{256_MiB, {.device = 1}};
+    if (!on_cuda()) policies.emplace_back(PeerBackup{.peer = peer, .refresh = Refresh::once, .check = true});
     for (const auto& policy : policies) {
         CAPTURE(policy.describe());
         const Checked machine;

@@ -126,23 +126,6 @@ TEST_CASE("PeerBackup: the tag's own device is Misuse, and other options are ano
     CHECK(PeerBackup{other}.describe() == "on " + other.name() + ", saved at every pause, retained");
 }
 
-TEST_CASE("PeerBackup: Refresh::once with a check finds undeclared changes") {
-    const MachineDriver driver{HostDriver{256_MiB}};
-    const HostDriver peer{256_MiB, {.device = 1}};
-    MemorySaver saver{driver};
-    void* const block =
-        saver.arena("frozen", PeerBackup{.peer = peer, .refresh = Refresh::once, .check = true}).allocate(3_MiB);
-    write_pattern(driver, block, 3_MiB, 1);
-    pause_and_resume(saver, "frozen");
-    CHECK_NOTHROW(saver.pause("frozen"));
-    saver.resume("frozen");
-    write_pattern(driver, block, 3_MiB, 2);
-    CHECK_THROWS_AS(saver.pause("frozen"), Misuse);
-    saver.invalidate("frozen");
-    pause_and_resume(saver, "frozen");
-    CHECK(has_pattern(driver, block, 3_MiB, 2));
-}
-
 TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves nothing on the peer") {
     for (const bool away : {false, true}) {
         CAPTURE(away);

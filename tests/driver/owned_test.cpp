@@ -1,7 +1,6 @@
 // Resources are returned to the driver once, by their last owner. A resource that could not be acquired is not owned,
 // and one that could not be released stays owned, unless it is gone anyway.
 #include "support/machines.hpp"
-#include "support/reserved.hpp"
 
 namespace driver_owned_test {
 using namespace test;
@@ -113,48 +112,5 @@ TEST_CASE_TEMPLATE("an owner reports how closing went, and retries what is still
     CHECK(owned.close().ok());
     CHECK(driver.calls(Owner::closes) == (Owner::once ? 1 : 2));
     if (!Owner::once) CHECK(driver.everything_given_back());
-}
-
-TEST_CASE("OwnedPages: counts its bytes for as long as it owns them") {
-    const Machine driver{HostDriver{8_MiB}};
-    OwnedPages pages;
-    CHECK(pages.get().bytes == 0);
-    CHECK(pages.open(driver, std::size_t{16_MiB}).kind == StatusKind::out_of_memory);
-    CHECK(pages.get().bytes == 0);
-    REQUIRE(pages.open(driver, std::size_t{2_MiB}).ok());
-    CHECK(pages.get().bytes == 2_MiB);
-    driver.fail({.call = Call::release});
-    CHECK_FALSE(pages.close().ok());
-    CHECK(pages.get().bytes == 2_MiB);
-    CHECK(pages.close().ok());
-    CHECK(pages.get().bytes == 0);
-    CHECK(driver.everything_given_back());
-}
-
-struct Mapped {
-    Mapped() { REQUIRE(pages.open(driver, std::size_t{2_MiB}).ok()); }
-    Status map(Mapping& mapping) { return mapping.open(driver, addresses.get(), pages.get().handle); }
-
-    Machine driver{HostDriver{64_MiB}};
-    Reservation addresses = test::reserved(driver, 2_MiB, 2_MiB);
-    OwnedPages pages;
-};
-
-TEST_CASE("Mapping: a failing map owns nothing, and a failing unmap keeps it, to be tried again") {
-    Mapped fixture;
-    Mapping mapping;
-    fixture.driver.fail({.call = Call::map});
-    CHECK_FALSE(fixture.map(mapping).ok());
-    CHECK_FALSE(mapping.owns());
-    REQUIRE(fixture.map(mapping).ok());
-    fixture.driver.fail({.call = Call::unmap});
-    CHECK_FALSE(mapping.close().ok());
-    CHECK(mapping.owns());
-    CHECK(fixture.driver.mapped_bytes() == 2_MiB);
-    CHECK(mapping.close().ok());
-    CHECK_FALSE(mapping.owns());
-    CHECK(mapping.close().ok());
-    CHECK(fixture.driver.calls(Call::unmap) == 2);
-    CHECK(fixture.driver.mapped_bytes() == 0);
 }
 } // namespace driver_owned_test

@@ -972,21 +972,8 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a forked child has nothing that its parent 
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE_FIXTURE(Published, "publish: strangers on a keeper's socket do no harm, and what they publish is ignored") {
+TEST_CASE_FIXTURE(Published, "publish: what strangers publish, and does not hold what it says, is ignored") {
     const detail::ShareFolder folder{"", place.folder};
-    for (const std::string& name : folder.names("keep")) {
-        for (const std::size_t bytes : {std::size_t{1}, std::size_t{250}, std::size_t{4000}}) {
-            const detail::ShareFd stranger = folder.connect(name.c_str());
-            REQUIRE(stranger);
-            const std::string noise(bytes, 'z');
-            CHECK(::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL) ==
-                  static_cast<ssize_t>(noise.size()));
-        }
-        const detail::ShareFd silent = folder.connect(name.c_str()); // passed by after a while
-        Reader reader{place};
-        CHECK(soon([&] { return !detail::Keeper{folder, 2s}.list().empty(); }));
-        CHECK(right(reader.attach()));
-    }
     detail::Keeper stranger{folder, 200ms};
     for (int kind = 0; kind < 7; ++kind) {
         CAPTURE(kind);
@@ -1104,41 +1091,13 @@ TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and 
     }
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: processes that are killed at any moment harm no publication, and leave nothing") {
-    {
+TEST_CASE_FIXTURE(OnPlace, "publish: of publishers that are killed no socket stays, nor a page") {
+    for (int round = 0; round < 10; ++round) {
         Child publisher = publisher_process(place);
         REQUIRE(publisher.next() == 'p');
-        for (int round = 0; round < 30; ++round) {
-            std::vector<std::unique_ptr<Child>> victims;
-            for (int i = 0; i < 3; ++i) {
-                victims.push_back(std::make_unique<Child>([&] {
-                    for (int turn = 0;; ++turn) {
-                        Engine mine{place};
-                        const std::string name = "of " + std::to_string(::getpid()) + "-" + std::to_string(turn);
-                        (void)mine.share.publish(name, mine.saver, "weights", mine.options());
-                        Reader reader{place};
-                        const Attached common = reader.attach();
-                        const Attached own = reader.share.attach(name, reader.saver);
-                        pause_and_resume(reader.saver);
-                        if (!right(common) || !right(own)) return 2;
-                        if (turn % 2 == 0) reader.share.withdraw(name);
-                        say('t');
-                    }
-                }));
-            }
-            std::this_thread::sleep_for(std::chrono::microseconds{997 * (round % 25)});
-            for (const auto& each : victims) each->kill(SIGKILL);
-            for (const auto& each : victims) CHECK(each->wait() == -SIGKILL);
-        }
-        Reader reader{place};
-        const Attached model = reader.attach();
-        CHECK(right(model));
-        model.verify();
-        CHECK(soon([&] { return free_bytes(place) >= 50 * page; }));
         publisher.kill_now();
-        CHECK(right(model));
     }
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
-    CHECK(detail::ShareFolder{"", place.folder}.names("keep").size() <= 3); // of the last ones
+    CHECK(detail::ShareFolder{"", place.folder}.names("keep").size() <= 1); // of the last one
 }
 } // namespace share_publish_test

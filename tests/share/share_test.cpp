@@ -493,26 +493,18 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder with a long name works") {
 
 TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected, and do no harm") {
     const Share share = place.join({.name = "leader"});
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, (place.folder + "/leader").c_str(), sizeof address.sun_path - 1);
-    for (const std::size_t bytes : {std::size_t{1}, sizeof(detail::ShareMessage), std::size_t{4000}}) {
-        const int stranger = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        REQUIRE(::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        const std::string noise(bytes, 'z');
-        REQUIRE(::send(stranger, noise.data(), noise.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(noise.size()));
+    const detail::ShareFolder folder{"", place.folder};
+    const auto rejected = [&](const std::string& noise) { // the connection ends
+        const detail::ShareFd stranger = folder.connect();
+        REQUIRE(::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(noise.size()));
         char byte = 0;
-        CHECK(::recv(stranger, &byte, 1, 0) <= 0); // the connection ends
-        (void)::close(stranger);
-    }
-    const int twice = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); // no hello first
-    REQUIRE(::connect(twice, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        return ::recv(stranger.get(), &byte, 1, 0) <= 0;
+    };
     detail::ShareMessage message;
-    message.kind = detail::ShareMessage::Kind::want;
-    REQUIRE(detail::send_message(twice, message));
-    char byte = 0;
-    CHECK(::recv(twice, &byte, 1, 0) <= 0);
-    (void)::close(twice);
+    for (const std::size_t bytes : {std::size_t{1}, sizeof message, std::size_t{4000}})
+        CHECK(rejected(std::string(bytes, 'z')));
+    message.kind = detail::ShareMessage::Kind::want; // no hello first
+    CHECK(rejected({reinterpret_cast<const char*>(&message), sizeof message}));
     CHECK(share.members().size() == 1);
 }
 

@@ -56,15 +56,6 @@ TEST_CASE("commands arrive in order, whole, and are answered") {
           std::filesystem::perms::none);
 }
 
-TEST_CASE("nothing is left behind") {
-    static Place place;
-    static auto* const control = new Control;
-    CHECK(control->open(place.path, [](const std::string&, const std::string&) { return 0; }).empty());
-    CHECK(std::filesystem::exists(place.path));
-    control->remove();
-    CHECK(std::filesystem::is_empty(place.folder.path));
-}
-
 TEST_CASE("a file that is not a pipe is left alone") {
     Place place;
     std::ofstream{place.path} << "precious";
