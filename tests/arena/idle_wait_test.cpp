@@ -54,13 +54,20 @@ TEST_CASE_FIXTURE(OnMachine, "a wait is one driver call, with and without a time
     machine.driver.on_call({});
 }
 
-TEST_CASE_FIXTURE(OnMachine, "a time limit that ended before the wait began does not wait, however long ago it ended") {
+TEST_CASE_FIXTURE(
+    OnMachine,
+    "a time limit that ended before the wait began does not wait, however long ago it ended, and changes nothing") {
     ArenaOn arena{machine.driver, "hurried"};
-    (void)arena.allocate(2_MiB);
+    void* const block = arena.allocate(1_MiB);
+    write_pattern(machine.driver, block, 1_MiB, 1);
     HeldStream work{host_of(machine.driver)};
     for (const std::chrono::nanoseconds timeout : {none, std::chrono::nanoseconds::min()}) {
         CHECK_THROWS_AS((void)arena.pause({.timeout = timeout}), NotIdle);
         CHECK_THROWS_AS((void)arena.trim({.order = after(work.get()), .timeout = timeout}), NotIdle);
+        CHECK(machine.driver.handle_bytes() == 2_MiB);
+        CHECK(arena.usage().state == "active");
+        CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
+        arena.deallocate(arena.allocate(1_MiB), already_idle); // still works, from the same memory
     }
     work.finish();
     CHECK(arena.pause({.order = after(work.get()), .timeout = far}).released_bytes == 2_MiB);

@@ -67,31 +67,6 @@ TEST_CASE_FIXTURE(OnMachine, "batches that were paused under different policies 
 
 // --- What a pause waits for: on host memory, where a stream can be held ---
 
-TEST_CASE_FIXTURE(OnMachine, "a pause that times out changes nothing") {
-    const HostDriver host = host_of(machine.driver);
-    ArenaOf<> arena{machine.driver, "patient"};
-    void* const block = arena.allocate(2_MiB);
-    write_pattern(machine.driver, block, 2_MiB, 1);
-    const OwnStream stream{host};
-    REQUIRE(host.hold(stream).ok());
-    REQUIRE(host.enqueue(stream, address_of(block), 2_MiB, [] {}).ok());
-
-    const std::size_t handles = machine.driver.handle_bytes();
-    CHECK_THROWS_AS((void)arena.pause({.timeout = std::chrono::milliseconds{5}}), NotIdle);
-    CHECK_THROWS_AS((void)arena.pause({.order = after(stream), .timeout = std::chrono::milliseconds{5}}), NotIdle);
-    CHECK_THROWS_AS((void)arena.pause({.timeout = std::chrono::nanoseconds{0}}), NotIdle);
-    CHECK_THROWS_AS((void)arena.trim({.timeout = std::chrono::milliseconds{1}}), NotIdle);
-    CHECK(machine.driver.handle_bytes() == handles);
-    CHECK(arena.usage().state == "active");
-    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
-    void* const more = arena.allocate(2_MiB); // still works, from the same memory
-    CHECK(machine.driver.handle_bytes() <= 2 * handles);
-    arena.deallocate(more, already_idle);
-
-    REQUIRE(host.let_go(stream).ok());
-    CHECK(arena.pause({.order = after(stream), .timeout = std::chrono::minutes{1}}).released_bytes >= handles);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") {
     ArenaOf<HostBackup> arena{machine.driver, "again", HostBackup{.threads = 1}};
     (void)arena.allocate(2_MiB);

@@ -69,27 +69,6 @@ TEST_CASE_FIXTURE(OnSaver, "a graph is not launched while any of its tag is paus
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a pause waits for the work of a launched graph" * on_machines) {
-    const OwnStream stream{machine.driver};
-    void* block = nullptr;
-    const Graph graph = capture(saver, "graph", stream, [&] {
-        block = saver.allocate(16_MiB);
-        for (int i = 0; i < 20; ++i) fill_on(machine.driver, block, 16_MiB, static_cast<unsigned char>(i), stream);
-    });
-    for (int i = 0; i < 5; ++i) {
-        graph.launch(stream);
-        if (i % 2 == 0) {
-            (void)saver.pause("graph");
-        } else {
-            (void)saver.pause("graph", {.order = after(stream)});
-        }
-        (void)saver.resume("graph");
-        CHECK(all_are(machine.driver, block, 16_MiB, 19));
-        fill_on(machine.driver, block, 16_MiB, 0, stream);
-    }
-    CHECK(machine.driver.drain().ok());
-}
-
 TEST_CASE_FIXTURE(OnSaver, "blocks that a body frees stay with the graph until it ends" * on_machines) {
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 32_MiB});

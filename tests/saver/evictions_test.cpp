@@ -367,22 +367,19 @@ TEST_CASE("evictions: threads that allocate, resume and use under pressure end, 
             write_pattern(driver, blocks.back(), 8_MiB, i + 1);
         }
         std::atomic<int> wrong{0};
-        std::vector<std::unique_ptr<Doing>> running;
-        for (std::size_t t = 0; t < threads; ++t) {
-            running.push_back(std::make_unique<Doing>([&, t] {
-                for (std::size_t round = 0; round < 20; ++round) {
-                    const std::size_t i = (t + round) % (2 * threads);
-                    const Arena own = one.arena("own " + std::to_string(t));
-                    void* const block = own.allocate(8_MiB);
-                    {
-                        const Use use = one.use(name(i));
-                        wrong += has_pattern(driver, blocks[i], 8_MiB, i + 1) ? 0 : 1;
-                    }
-                    own.deallocate(block, already_idle);
-                }
-            }));
-        }
-        for (auto& thread : running) thread->join();
+        Threads running{threads, [&](std::size_t t) {
+                            for (std::size_t round = 0; round < 20; ++round) {
+                                const std::size_t i = (t + round) % (2 * threads);
+                                const Arena own = one.arena("own " + std::to_string(t));
+                                void* const block = own.allocate(8_MiB);
+                                {
+                                    const Use use = one.use(name(i));
+                                    wrong += has_pattern(driver, blocks[i], 8_MiB, i + 1) ? 0 : 1;
+                                }
+                                own.deallocate(block, already_idle);
+                            }
+                        }};
+        running.join();
         CHECK(wrong.load() == 0);
         CHECK(one.usage().residency().evictions != 0);
     }

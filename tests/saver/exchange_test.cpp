@@ -28,13 +28,6 @@ struct Tag {
         return true;
     }
 
-    [[nodiscard]] static bool away(MemorySaver<D>& saver, const std::string& name) {
-        for (const ArenaUsage& each : saver.usage()) {
-            if (each.tag == name && each.state != "paused") return false;
-        }
-        return true;
-    }
-
     const D& driver;
     std::uint64_t first;
     std::vector<Buffer<char>> blocks;

@@ -73,19 +73,18 @@ private:
     std::thread thread_;
 };
 
-/// Runs `act(0)`, `act(1)`, ... each on its own thread.
+/// Runs `act(0)`, `act(1)`, ... each on its own thread. `join` throws what the first of them threw.
 struct Threads {
     template <class Act>
     Threads(std::size_t count, Act act) {
-        for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([act, i] { act(i); });
+        for (std::size_t i = 0; i < count; ++i) threads_.push_back(std::make_unique<Doing>([act, i] { act(i); }));
     }
-    ~Threads() { join(); }
     void join() {
-        for (std::thread& thread : std::exchange(threads_, {})) thread.join();
+        for (const auto& thread : std::exchange(threads_, {})) thread->join();
     }
 
 private:
-    std::vector<std::thread> threads_;
+    std::vector<std::unique_ptr<Doing>> threads_;
 };
 
 /// Which threads' calls block: only the thread that runs the function, or also threads that it starts.

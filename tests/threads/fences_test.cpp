@@ -15,17 +15,17 @@ TEST_CASE("threads that want memory while one waits for it all go on, also if th
         for (void* const block : blocks) arena.deallocate(block);
         const auto take = [&] { (void)arena.allocate(8_MiB); };
         if (fails) machine.driver.fail({.call = Call::drain});
-        std::vector<std::unique_ptr<Doing>> others;
+        std::optional<Threads> others;
         {
             Stuck first{machine.driver, Call::drain, take};
-            for (int i = 0; i < 4; ++i) others.push_back(std::make_unique<Doing>(take));
+            others.emplace(4, [&](std::size_t) { take(); });
             if (fails) {
                 CHECK_THROWS_AS(first.go_on(), DriverError);
             } else {
                 first.go_on();
             }
         }
-        for (const auto& other : others) CHECK_NOTHROW(other->join());
+        CHECK_NOTHROW(others->join());
         CHECK(machine.driver.calls(Call::drain) <= 5);
         CHECK(arena.usage().blocks == (fails ? 4 : 5));
     }
@@ -85,17 +85,14 @@ TEST_CASE("threads with a block each are refused none while there is room for al
     constexpr std::size_t count = 8;
     const Checked machine{host_machine};
     TaggedArena<MachineDriver> arena{machine.driver, "just enough", {}, {.capacity = count * 8_MiB}};
-    std::vector<std::unique_ptr<Doing>> all;
-    for (std::size_t i = 0; i < count; ++i) {
-        all.push_back(std::make_unique<Doing>([&] {
-            for (int round = 0; round < 1000; ++round) {
-                void* const block = arena.allocate(8_MiB);
-                std::this_thread::yield();
-                arena.deallocate(block);
-            }
-        }));
-    }
-    for (const auto& each : all) CHECK_NOTHROW(each->join());
+    Threads all{count, [&](std::size_t) {
+                    for (int round = 0; round < 1000; ++round) {
+                        void* const block = arena.allocate(8_MiB);
+                        std::this_thread::yield();
+                        arena.deallocate(block);
+                    }
+                }};
+    CHECK_NOTHROW(all.join());
 }
 
 TEST_CASE_FIXTURE(OnHost, "an allocation that needs all that waits waits for the device once") {

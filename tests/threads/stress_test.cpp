@@ -312,13 +312,8 @@ TEST_CASE("every operation on many threads and several tags" * on_hosts) {
         }
         for (const auto& [block, bytes] : shared.kept) shared.live.add(block, bytes);
         {
-            std::vector<std::unique_ptr<Worker>> workers;
-            std::vector<std::unique_ptr<Doing>> doing;
-            for (std::uint64_t t = 0; t < threads; ++t) {
-                workers.push_back(std::make_unique<Worker>(shared, seed * 1000 + t));
-                doing.push_back(std::make_unique<Doing>([worker = workers.back().get()] { worker->work(operations); }));
-            }
-            for (const auto& thread : doing) CHECK_NOTHROW(thread->join());
+            Threads working{threads, [&](std::size_t t) { Worker{shared, seed * 1000 + t}.work(operations); }};
+            CHECK_NOTHROW(working.join());
         }
         CHECK(shared.live.overlaps() == 0);
         CHECK(shared.live.count() == shared.kept.size());
@@ -353,32 +348,29 @@ TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
     const Checked machine;
     Saver saver{machine.driver};
     const Arena arena = saver.arena("handed over", Zero{});
-    std::vector<std::unique_ptr<Doing>> doing;
     std::vector<std::atomic<void*>> slots(pairs);
     for (auto& slot : slots) slot = nullptr;
-    for (std::size_t p = 0; p < pairs; ++p) {
-        doing.push_back(std::make_unique<Doing>([&, p] {
-            for (int i = 0; i < blocks; ++i) {
-                void* const block = arena.allocate(i % 7 == 0 ? 200'000 : 300);
-                for (void* none = nullptr; !slots[p].compare_exchange_weak(none, block); none = nullptr)
-                    std::this_thread::yield();
-            }
-        }));
-        doing.push_back(std::make_unique<Doing>([&, p] {
-            for (int i = 0; i < blocks;) {
-                void* const block = slots[p].exchange(nullptr);
-                if (block == nullptr) {
-                    std::this_thread::yield();
-                    continue;
-                }
-                if (i % 2 == 0) saver.deallocate(block);
-                if (i % 2 == 1) saver.deallocate(block, already_idle);
-                ++i;
-            }
-        }));
-    }
+    Threads allocating{pairs, [&](std::size_t p) {
+                           for (int i = 0; i < blocks; ++i) {
+                               void* const block = arena.allocate(i % 7 == 0 ? 200'000 : 300);
+                               for (void* none = nullptr; !slots[p].compare_exchange_weak(none, block); none = nullptr)
+                                   std::this_thread::yield();
+                           }
+                       }};
+    Threads freeing{pairs, [&](std::size_t p) {
+                        for (int i = 0; i < blocks;) {
+                            void* const block = slots[p].exchange(nullptr);
+                            if (block == nullptr) {
+                                std::this_thread::yield();
+                                continue;
+                            }
+                            if (i % 2 == 0) saver.deallocate(block);
+                            if (i % 2 == 1) saver.deallocate(block, already_idle);
+                            ++i;
+                        }
+                    }};
     for (int i = 0; i < 20; ++i) pause_and_resume(saver);
-    for (const auto& thread : doing) CHECK_NOTHROW(thread->join());
+    for (Threads* const threads : {&allocating, &freeing}) CHECK_NOTHROW(threads->join());
     CHECK(arena.usage().blocks == 0);
     (void)saver.resume();
     (void)saver.trim();
@@ -388,25 +380,22 @@ TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
 TEST_CASE_FIXTURE(OnMachine, "closing while others are at work: they get Misuse, and nothing is left" * on_hosts) {
     Saver saver{machine.driver};
     const Arena arena = saver.arena("closed", Zero{});
-    std::vector<std::unique_ptr<Doing>> doing;
     std::atomic<int> started{0};
-    for (int t = 0; t < 8; ++t) {
-        doing.push_back(std::make_unique<Doing>([&, t] {
-            ++started;
-            try {
-                for (;;) {
-                    void* const block = arena.allocate(t % 2 == 0 ? 500 : 300'000);
-                    if (t == 0) (void)saver.pause();
-                    if (t == 1) (void)saver.resume();
-                    saver.deallocate(block);
-                }
-            } catch (const Misuse&) { // closed
-            }
-        }));
-    }
+    Threads working{8, [&](std::size_t t) {
+                        ++started;
+                        try {
+                            for (;;) {
+                                void* const block = arena.allocate(t % 2 == 0 ? 500 : 300'000);
+                                if (t == 0) (void)saver.pause();
+                                if (t == 1) (void)saver.resume();
+                                saver.deallocate(block);
+                            }
+                        } catch (const Misuse&) { // closed
+                        }
+                    }};
     while (started < 8) std::this_thread::yield();
     saver.close();
-    for (const auto& thread : doing) CHECK_NOTHROW(thread->join());
+    CHECK_NOTHROW(working.join());
     CHECK(machine.driver.handle_bytes() == 0);
     CHECK(machine.driver.reserved_bytes() == 0);
 }

@@ -53,61 +53,59 @@ TEST_CASE("threads: sixteen of them use eight tags in the room of three" * on_ho
     std::atomic<int> wrong{0};
     std::atomic<int> served{0};
     std::atomic<int> refused{0};
-    std::vector<std::unique_ptr<Doing>> crew;
-    for (int thread = 0; thread < threads; ++thread) {
-        crew.push_back(std::make_unique<Doing>([&, thread] {
-            std::mt19937 random{static_cast<unsigned>(thread) + 1};
-            const OwnStream stream{world.driver};
-            const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
-            for (int round = 0; round < rounds; ++round) {
-                const unsigned tag = std::min(upto(tags), upto(tags)); // some are used more often
-                try {
-                    switch (upto(12)) {
-                    case 0: (void)saver.reclaim(World::growth); break;
-                    case 1: (void)saver.pause(name_of(tag), {.order = already_idle, .timeout = 1s}); break;
-                    case 2: {
-                        const unsigned other = upto(tags);
-                        Use both = saver.use({name_of(tag), name_of(other)});
-                        wrong += world.whole(tag) && world.whole(other) ? 0 : 1;
-                        both.until(stream);
-                        break;
-                    }
-                    case 3: { // a second use while it holds one: never waits for another thread's
-                        const Use outer = saver.use(name_of(tag));
-                        const Use inner = saver.use(name_of(upto(tags)));
-                        wrong += world.whole(tag) ? 0 : 1;
-                        break;
-                    }
-                    case 4: {
-                        const Use patient = saver.use(name_of(tag), {.room_within = 1ms, .timeout = 1s});
-                        wrong += world.whole(tag) ? 0 : 1;
-                        break;
-                    }
-                    case 5: (void)saver.usage(); break;
-                    // Uses it while its bytes are in flight, or after an eviction, in which case the use resumes it.
-                    case 6: {
-                        const Arrival coming = saver.resume_async(name_of(tag));
-                        const Use use = saver.use(name_of(tag), {.await_bytes = false});
-                        coming.wait();
-                        wrong += world.whole(tag) ? 0 : 1;
-                        break;
-                    }
-                    default: {
-                        Use use = saver.use(name_of(tag));
-                        wrong += world.whole(tag) ? 0 : 1;
-                        if (upto(2) == 0) use.until(stream);
-                        served += 1;
-                    }
-                    }
-                } catch (const OutOfMemory&) {
-                    refused += 1;
-                } catch (const NotIdle&) {
-                    refused += 1;
-                }
-            }
-        }));
-    }
-    for (const auto& one : crew) one->join();
+    Threads crew{threads, [&](std::size_t thread) {
+                     std::mt19937 random{static_cast<unsigned>(thread) + 1};
+                     const OwnStream stream{world.driver};
+                     const auto upto = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
+                     for (int round = 0; round < rounds; ++round) {
+                         const unsigned tag = std::min(upto(tags), upto(tags)); // some are used more often
+                         try {
+                             switch (upto(12)) {
+                             case 0: (void)saver.reclaim(World::growth); break;
+                             case 1: (void)saver.pause(name_of(tag), {.order = already_idle, .timeout = 1s}); break;
+                             case 2: {
+                                 const unsigned other = upto(tags);
+                                 Use both = saver.use({name_of(tag), name_of(other)});
+                                 wrong += world.whole(tag) && world.whole(other) ? 0 : 1;
+                                 both.until(stream);
+                                 break;
+                             }
+                             case 3: { // a second use while it holds one: never waits for another thread's
+                                 const Use outer = saver.use(name_of(tag));
+                                 const Use inner = saver.use(name_of(upto(tags)));
+                                 wrong += world.whole(tag) ? 0 : 1;
+                                 break;
+                             }
+                             case 4: {
+                                 const Use patient = saver.use(name_of(tag), {.room_within = 1ms, .timeout = 1s});
+                                 wrong += world.whole(tag) ? 0 : 1;
+                                 break;
+                             }
+                             case 5: (void)saver.usage(); break;
+                             // Uses it while its bytes are in flight, or after an eviction, in which case the use
+                             // resumes it.
+                             case 6: {
+                                 const Arrival coming = saver.resume_async(name_of(tag));
+                                 const Use use = saver.use(name_of(tag), {.await_bytes = false});
+                                 coming.wait();
+                                 wrong += world.whole(tag) ? 0 : 1;
+                                 break;
+                             }
+                             default: {
+                                 Use use = saver.use(name_of(tag));
+                                 wrong += world.whole(tag) ? 0 : 1;
+                                 if (upto(2) == 0) use.until(stream);
+                                 served += 1;
+                             }
+                             }
+                         } catch (const OutOfMemory&) {
+                             refused += 1;
+                         } catch (const NotIdle&) {
+                             refused += 1;
+                         }
+                     }
+                 }};
+    crew.join();
     CHECK(wrong == 0);
     CHECK(served > 0);
     const ResidencyUsage counts = saver.usage().residency();
@@ -126,18 +124,15 @@ TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever")
     std::atomic<int> after{0};
     Turnstile ready;
     // Three threads keep three tags in use without a gap: each begins its next use before the other's has ended.
-    std::vector<std::unique_ptr<Doing>> busy;
-    for (int thread = 0; thread < 6; ++thread) {
-        busy.push_back(std::make_unique<Doing>([&, thread] {
-            const std::string tag = name_of(static_cast<unsigned>(thread % 3));
-            ready.pass();
-            while (!stop) {
-                const Use use = saver.use(tag);
-                if (got) after += 1;
-                std::this_thread::yield();
-            }
-        }));
-    }
+    Threads busy{6, [&](std::size_t thread) {
+                     const std::string tag = name_of(static_cast<unsigned>(thread % 3));
+                     ready.pass();
+                     while (!stop) {
+                         const Use use = saver.use(tag);
+                         if (got) after += 1;
+                         std::this_thread::yield();
+                     }
+                 }};
     ready.await(6);
     ready.open();
     CHECK_NOTHROW([&] {
@@ -146,7 +141,7 @@ TEST_CASE("threads: uses of resident tags pass a waiting one, but not for ever")
         CHECK(world.whole(7));
     }());
     stop = true;
-    for (const auto& one : busy) one->join();
+    busy.join();
 }
 
 TEST_CASE("threads: uses of tags that a waiting one wants queue behind it, all others pass") {
@@ -185,20 +180,17 @@ TEST_CASE("threads: a pause gets its turn among uses that overlap") {
     auto& saver = *world.saver;
     std::atomic<bool> stop{false};
     std::atomic<int> used{0};
-    std::vector<std::unique_ptr<Doing>> busy;
-    for (int thread = 0; thread < 4; ++thread) {
-        busy.push_back(std::make_unique<Doing>([&] {
-            while (!stop) {
-                const Use use = saver.use(name_of(0));
-                used += 1;
-                std::this_thread::yield();
-            }
-        }));
-    }
+    Threads busy{4, [&](std::size_t) {
+                     while (!stop) {
+                         const Use use = saver.use(name_of(0));
+                         used += 1;
+                         std::this_thread::yield();
+                     }
+                 }};
     while (used < 10) std::this_thread::yield();
     for (int round = 0; round < 5; ++round) CHECK_NOTHROW((void)saver.pause(name_of(0), {.order = already_idle}));
     stop = true;
-    for (const auto& one : busy) one->join();
+    busy.join();
     const Use use = saver.use(name_of(0));
     CHECK(world.whole(0));
 }
