@@ -35,11 +35,11 @@ public:
     FaultName(Address address, std::size_t bytes, const char* name) noexcept {
         watch_forks(); // not at the start of the program: a file that only includes the library generates no code
         const std::lock_guard lock{shared_.mutex};
-        entry_ = shared_.free;
+        entry_ = shared_.first.load();
+        while (entry_ != nullptr && entry_->end.load() != 0) entry_ = entry_->next;
         const bool fresh = entry_ == nullptr;
         if (fresh) entry_ = new (std::nothrow) Entry;
         if (entry_ == nullptr) return;
-        if (!fresh) shared_.free = entry_->next_free;
         std::strncpy(entry_->name.data(), name, entry_->name.size() - 1); // the last byte stays 0
         entry_->begin.store(address);
         entry_->end.store(address + bytes);
@@ -58,7 +58,6 @@ public:
         if (entry_ == nullptr) return;
         const std::lock_guard lock{shared_.mutex};
         entry_->end.store(0);
-        entry_->next_free = std::exchange(shared_.free, entry_);
         if (--shared_.named == 0) uninstall();
     }
 
@@ -68,16 +67,14 @@ public:
 private:
     struct Entry {
         std::atomic<Address> begin{0};
-        std::atomic<Address> end{0}; // at most `begin` while the entry is unused
+        std::atomic<Address> end{0}; // 0 while the entry is unused
         std::array<char, 160> name{};
-        Entry* next = nullptr;      // list link; never changes
-        Entry* next_free = nullptr; // guarded by the lock
+        Entry* next = nullptr; // list link; never changes
     };
     struct Shared {
         std::atomic<Entry*> first{nullptr};
         std::atomic<bool> watched{false};
         std::mutex mutex{}; // guards the members below
-        Entry* free = nullptr;
         std::size_t named = 0;
         bool installed = false;
         struct sigaction previous {}; // changes only while the handler is not installed

@@ -90,7 +90,7 @@ MEMSAVER_INLINE Status HostDriver::call_unrelaxed() const noexcept {
 }
 
 MEMSAVER_INLINE std::vector<std::string> HostDriver::violations() const {
-    return host().engine_.locked([&] { return host().engine_.violations().texts(); });
+    return host().engine_.locked([&] { return host().engine_.memory().violations(); });
 }
 
 MEMSAVER_INLINE HostCounts HostDriver::counts() const noexcept {

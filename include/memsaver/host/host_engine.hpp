@@ -165,7 +165,7 @@ public:
     using Lock = std::unique_lock<std::mutex>;
 
     HostEngine(std::size_t capacity, const HostDriverOptions& options)
-        : options_{options}, memory_{capacity, options, violations_}, default_stream_{new_stream()} {}
+        : options_{options}, memory_{capacity, options}, default_stream_{new_stream()} {}
 
     /// Drops work that has not started, and waits for work that has.
     ~HostEngine() {
@@ -260,7 +260,6 @@ public:
     [[nodiscard]] std::chrono::steady_clock::time_point stalled_until() const noexcept { return stalled_until_; }
 
     HostMemory& memory() noexcept { return memory_; }
-    HostViolations& violations() noexcept { return violations_; }
     const std::shared_ptr<HostStream>& default_stream() const noexcept { return default_stream_; }
 
     /// Finds the open stream `native`; null if there is none.
@@ -393,7 +392,7 @@ private:
     }
 
     void fault(const char* what, Range where) noexcept {
-        violations_.note(what, where, memory_.name_at(where.address));
+        memory_.note(what, where);
         if (!options_.survive_faults) mark_lost();
     }
 
@@ -459,7 +458,7 @@ private:
             progress_.wait(lock, over);
         } else if (!work.doomed) { // otherwise the violation has been
                                    // recorded
-            if (!memory_.mappings().accessible(work.range, work.access())) {
+            if (!memory_.accessible(work.range, work.access())) {
                 fault(
                     "work on memory that is not mapped, or without access: paused, freed, or elastic and not committed",
                     work.range);
@@ -493,7 +492,6 @@ private:
     std::mutex mutex_;
     std::condition_variable progress_; // work has completed, or the machine is lost
     const HostDriverOptions options_;
-    HostViolations violations_;
     HostMemory memory_;
     std::shared_ptr<HostStream> default_stream_;
     Vector<std::shared_ptr<HostStream>> streams_; // and those that are closing

@@ -240,7 +240,7 @@ public:
     Status reach_peer(Address, std::size_t) noexcept override { return {}; }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
         bool out = false; // whether this machine owns `from`; the other machine's pages are ordinary host memory
-        (void)with_memory([&](HostMemory& m) { out = m.mappings().accessible({from, bytes}, HostAccess::read); });
+        (void)with_memory([&](HostMemory& m) { out = m.accessible({from, bytes}, HostAccess::read); });
         return copy(out ? Direction::out : Direction::in, to, from, bytes, stream);
     }
     Status copy_many(Direction direction, const CopyPart* parts, std::size_t count,
@@ -258,7 +258,7 @@ public:
         if (bytes == 0) return {};
         bool out = false;
         const Status found = with_memory([&](HostMemory& m) {
-            out = m.mappings().accessible({from, bytes}, HostAccess::read);
+            out = m.accessible({from, bytes}, HostAccess::read);
             auto* const host = reinterpret_cast<std::byte*>(out ? to : from); // NOLINT(performance-no-int-to-ptr)
             const bool pinned = pins_.pinned(host) && pins_.pinned(host + bytes - 1);
             return pinned ? HostStatus::ok : HostStatus::invalid_value;
@@ -374,7 +374,7 @@ private:
     friend class memsaver::HostDriver; // has what only a simulated machine has
 
     Status stranger(const char* what) noexcept {
-        engine_.violations().note(what, {});
+        engine_.memory().note(what, {});
         return HostStatus::invalid_handle;
     }
 
@@ -461,8 +461,7 @@ private:
         return with_stream(ref, [&](const auto& stream) {
             if (stream->broken()) return HostStatus::capture_invalidated;
             if (work.by_engine && !pins_.whole(work.host, work.range.bytes)) return HostStatus::invalid_value;
-            if (checked && !engine_.memory().mappings().accessible(work.range, work.access()))
-                return HostStatus::invalid_value;
+            if (checked && !engine_.memory().accessible(work.range, work.access())) return HostStatus::invalid_value;
             put(*stream, std::move(work));
             return HostStatus::ok;
         });

@@ -29,23 +29,6 @@
 
 namespace memsaver::inline v0_3::detail {
 
-class HostViolations {
-public:
-    /// Records a violation. `whose`: the name of the addresses, if they have one.
-    void note(const char* what, Range where, const char* whose = nullptr) noexcept {
-        try {
-            texts_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " +
-                             format_address(where.address) + (whose == nullptr ? "" : std::string{", "} + whose) + ')');
-        } catch (...) { // no memory for the text: the status, or the lost machine, still reports the error
-        }
-    }
-
-    [[nodiscard]] const std::vector<std::string>& texts() const noexcept { return texts_; }
-
-private:
-    std::vector<std::string> texts_;
-};
-
 /// The device's access to mapped memory.
 enum class HostAccess : unsigned char { none, read, write };
 
@@ -61,77 +44,18 @@ struct HostMapping {
     [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
 };
 
-class HostMappings {
-public:
-    using Table = std::map<Address, HostMapping>;
-
-    [[nodiscard]] Table& table() noexcept { return table_; }
-    [[nodiscard]] const Table& table() const noexcept { return table_; }
-
-    /// Adds a mapping. Strong exception guarantee: throws std::bad_alloc.
-    HostMapping& add(Range range, std::uint64_t handle, HostAccess access) {
-        HostMapping& added = table_[range.address];
-        added = {.bytes = range.bytes, .handle = handle, .access = access};
-        return added;
-    }
-
-    /// Calls `f` with every mapping that overlaps `range`. Returns whether they cover it without holes.
-    template <class F>
-    bool each(Range range, F f) noexcept {
-        if (range.bytes == 0) return true;
-        auto it = table_.upper_bound(range.address);
-        if (it != table_.begin() && std::prev(it)->first + std::prev(it)->second.bytes > range.address) --it;
-        Address next = range.address;
-        bool covered = true;
-        for (; it != table_.end() && it->first < range.end(); ++it) {
-            covered = covered && it->first <= next;
-            f(it->second);
-            next = it->first + it->second.bytes;
-        }
-        return covered && next >= range.end();
-    }
-
-    /// Returns whether `range` consists of whole mappings of pages without holes.
-    [[nodiscard]] bool whole(Range range) const noexcept {
-        if (range.bytes == 0 || !valid(range)) return false;
-        Address next = range.address;
-        for (auto it = table_.find(next); it != table_.end() && it->first == next; ++it) {
-            if (it->second.plain()) return false;
-            next += it->second.bytes;
-            if (next >= range.end()) return next == range.end();
-        }
-        return false;
-    }
-
-    [[nodiscard]] bool touch(Range range) noexcept {
-        bool any = false;
-        each(range, [&](const HostMapping&) { any = true; });
-        return any;
-    }
-
-    /// Returns whether the device has `access` to every byte.
-    [[nodiscard]] bool accessible(Range range, HostAccess access) noexcept {
-        if (range.bytes == 0) return true;
-        bool all = true;
-        return valid(range) && each(range, [&](const HostMapping& m) { all = all && m.access >= access; }) && all;
-    }
-
-private:
-    Table table_;
-};
-
 class HostMemory {
 public:
-    HostMemory(std::size_t capacity, const HostDriverOptions& options, HostViolations& violations)
-        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison},
-          tell_faults_{options.tell_faults}, violations_{violations} {
+    HostMemory(std::size_t capacity, const HostDriverOptions& options)
+        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, tell_faults_{
+                                                                                               options.tell_faults} {
         if (const auto pages = options.machine.pages(); pages != nullptr)
             source_ = pages(options.machine.text(), capacity, granularity_);
         else
             source_ = UniquePtr<HostPageFile>::make(capacity);
     }
     ~HostMemory() {
-        for (const auto& [address, mapping] : mappings_.table())
+        for (const auto& [address, mapping] : mappings_)
             if (mapping.plain()) free(address, mapping);
         for (auto& [address, reserved] : reservations_) {
             reserved.name = {};
@@ -144,13 +68,30 @@ public:
     HostMemory& operator=(const HostMemory&) = delete;
 
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
-    [[nodiscard]] HostMappings& mappings() noexcept { return mappings_; }
+    [[nodiscard]] const std::vector<std::string>& violations() const noexcept { return violations_; }
+    /// Records a violation, with the name of the addresses, if they have one.
+    void note(const char* what, Range where) noexcept {
+        try {
+            const char* const whose = name_at(where.address);
+            violations_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " +
+                                  format_address(where.address) + (whose == nullptr ? "" : std::string{", "} + whose) +
+                                  ')');
+        } catch (...) { // no memory for the text: the status, or the lost machine, still reports the error
+        }
+    }
+    /// Returns whether the device has `access` to every byte.
+    [[nodiscard]] bool accessible(Range range, HostAccess access) noexcept {
+        if (range.bytes == 0) return true;
+        bool all = true;
+        return valid(range) && each_mapping(range, [&](const HostMapping& m) { all = all && m.access >= access; }) &&
+               all;
+    }
     [[nodiscard]] DeviceMemory memory() const noexcept { return {capacity_ - source_->taken(), capacity_}; }
 
     void count(HostCounts& counts) const noexcept {
         counts.reservations = reservations_.size();
         for (const auto& [handle, pages] : pages_) counts.handles += pages.released ? 0U : 1U;
-        for (const auto& [address, mapping] : mappings_.table())
+        for (const auto& [address, mapping] : mappings_)
             (mapping.plain() ? counts.plain_allocations : counts.mappings) += 1;
         counts.held_bytes = source_->taken();
     }
@@ -182,7 +123,7 @@ public:
         const auto found = reservations_.find(range.address);
         if (found == reservations_.end() || found->second.bytes != range.bytes)
             return misuse("unreserve of a range that is not a reservation", range);
-        if (mappings_.touch(range)) return misuse("unreserve of mapped addresses", range);
+        if (any_mapped(range)) return misuse("unreserve of mapped addresses", range);
         found->second.name = {}; // before the addresses can be reused
         if (has_scraps(range))   // work still writes there: keep the addresses reserved
             abandoned_.push_back(range);
@@ -247,12 +188,12 @@ public:
         if (!valid(range) || range.address % granularity_ != 0 || room == reservations_.end() ||
             range.end() > room->first + room->second.bytes)
             return misuse("map outside a reservation, or misaligned", range);
-        if (mappings_.touch(range)) return misuse("map over mapped addresses", range);
-        mappings_.add(range, handle.value, HostAccess::none);
+        if (any_mapped(range)) return misuse("map over mapped addresses", range);
+        mappings_[range.address] = {.bytes = range.bytes, .handle = handle.value};
         // On scrap pages PROT_NONE would end the process instead of failing only the faulty work.
         const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
         if (const Status status = found->second.map(range, protection); !status.ok()) {
-            mappings_.table().erase(range.address);
+            mappings_.erase(range.address);
             return status;
         }
         ++found->second.mappings;
@@ -261,9 +202,8 @@ public:
 
     /// Checks whether `range` may be unmapped.
     Status check_unmap(Range range) noexcept {
-        return mappings_.whole(range)
-                   ? HostStatus::ok
-                   : misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
+        return whole(range) ? HostStatus::ok
+                            : misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
     }
 
     /// Unmaps a range that `check_unmap` accepted. With `scraps`, running work uses the range: it is given anonymous
@@ -279,22 +219,21 @@ public:
                 return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
             }
         }
-        auto& table = mappings_.table();
-        for (auto it = table.find(range.address); it != table.end() && it->first < range.end();) {
+        for (auto it = mappings_.find(range.address); it != mappings_.end() && it->first < range.end();) {
             const auto pages = pages_.find(it->second.handle);
             if (--pages->second.mappings == 0 && pages->second.released) discard(pages);
-            it = table.erase(it);
+            it = mappings_.erase(it);
         }
         return HostStatus::ok;
     }
 
     Status allow(Range range, HostAccess access) noexcept {
-        if (!mappings_.whole(range))
+        if (!whole(range))
             return misuse("allow_access of addresses that are not mapped, or of part of a mapping", range);
         const int protection = access == HostAccess::write ? PROT_READ | PROT_WRITE : PROT_READ;
         if (::mprotect(reinterpret_cast<void*>(range.address), range.bytes, protection) != 0)
             return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
-        mappings_.each(range, [&](HostMapping& mapping) { mapping.access = access; });
+        each_mapping(range, [&](HostMapping& mapping) { mapping.access = access; });
         return HostStatus::ok;
     }
 
@@ -307,8 +246,7 @@ public:
         void* const at = std::aligned_alloc(unit, rounded);
         try {
             if (at == nullptr) throw std::bad_alloc{};
-            mappings_.add({reinterpret_cast<Address>(at), rounded}, HostMapping::no_handle, HostAccess::write).room =
-                room;
+            mappings_[reinterpret_cast<Address>(at)] = {.bytes = rounded, .room = room, .access = HostAccess::write};
         } catch (const std::bad_alloc&) {
             std::free(at);
             source_->give_back(room);
@@ -321,17 +259,17 @@ public:
 
     /// Returns the whole plain allocation at `address`. If there is none, returns `{}` and records a violation.
     Range plain_range(Address address) noexcept {
-        const auto found = mappings_.table().find(address);
-        if (found != mappings_.table().end() && found->second.plain()) return {address, found->second.bytes};
+        const auto found = mappings_.find(address);
+        if (found != mappings_.end() && found->second.plain()) return {address, found->second.bytes};
         (void)misuse("free of an address that is not a plain allocation", {address, 0});
         return {};
     }
 
     /// Frees an allocation found by `plain_range`.
     void free_plain(Range range) noexcept {
-        const auto mapping = mappings_.table().find(range.address);
+        const auto mapping = mappings_.find(range.address);
         free(mapping->first, mapping->second);
-        mappings_.table().erase(mapping);
+        mappings_.erase(mapping);
     }
 
     /// Removes the scrap pages for which `busy(range)` is false.
@@ -356,8 +294,42 @@ private:
     using PagesTable = std::map<std::uint64_t, Pages>;
 
     Status misuse(const char* what, Range where) noexcept {
-        violations_.note(what, where, name_at(where.address));
+        note(what, where);
         return HostStatus::invalid_value;
+    }
+
+    /// Calls `f` with every mapping that overlaps `range`. Returns whether they cover it without holes.
+    template <class F>
+    bool each_mapping(Range range, F f) noexcept {
+        if (range.bytes == 0) return true;
+        auto it = mappings_.upper_bound(range.address);
+        if (it != mappings_.begin() && std::prev(it)->first + std::prev(it)->second.bytes > range.address) --it;
+        Address next = range.address;
+        bool covered = true;
+        for (; it != mappings_.end() && it->first < range.end(); ++it) {
+            covered = covered && it->first <= next;
+            f(it->second);
+            next = it->first + it->second.bytes;
+        }
+        return covered && next >= range.end();
+    }
+
+    /// Returns whether `range` consists of whole mappings of pages without holes.
+    [[nodiscard]] bool whole(Range range) const noexcept {
+        if (range.bytes == 0 || !valid(range)) return false;
+        Address next = range.address;
+        for (auto it = mappings_.find(next); it != mappings_.end() && it->first == next; ++it) {
+            if (it->second.plain()) return false;
+            next += it->second.bytes;
+            if (next >= range.end()) return next == range.end();
+        }
+        return false;
+    }
+
+    [[nodiscard]] bool any_mapped(Range range) noexcept {
+        bool any = false;
+        each_mapping(range, [&](const HostMapping&) { any = true; });
+        return any;
     }
 
     /// Adds what `take(pages)` takes; nothing if that fails or throws.
@@ -416,8 +388,7 @@ private:
         const auto seal_to = [&](Address to) {
             if (scrap.address < to) done = clear({scrap.address, to - scrap.address}, PROT_NONE) && done;
         };
-        const auto& table = mappings_.table();
-        for (auto it = table.lower_bound(scrap.address); it != table.end() && it->first < end; ++it) {
+        for (auto it = mappings_.lower_bound(scrap.address); it != mappings_.end() && it->first < end; ++it) {
             seal_to(it->first);
             scrap.address = it->first + it->second.bytes;
             void* const at = reinterpret_cast<void*>(it->first);
@@ -431,11 +402,11 @@ private:
     std::size_t granularity_;
     bool poison_;
     bool tell_faults_;
-    HostViolations& violations_;
+    std::vector<std::string> violations_;
     UniquePtr<HostPageSource> source_;
     Reservations reservations_;
     PagesTable pages_; // including released handles that are still mapped
-    HostMappings mappings_;
+    std::map<Address, HostMapping> mappings_;
     Vector<Range> scraps_;
     Vector<Range> abandoned_;
     std::uint64_t next_handle_ = 1;
