@@ -1,7 +1,6 @@
 // Backups in files: who can access them, how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
 #include "memsaver/backup/verified.hpp"
-#include "support/vanished.hpp"
 
 namespace backup_file_backup_test {
 using namespace test;
@@ -92,17 +91,6 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
             CHECK(has_pattern(machine.driver, block, 6_MiB + 1, 1));
         }
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver, "FileBackup: a directory that is not there, or is not named" * on_machines) {
-    CHECK(contains(text_of<Misuse>([&] { (void)saver.arena("none", FileBackup{}); }), "directory"));
-    const auto nowhere = [&] { (void)saver.arena("nowhere", FileBackup{.directory = "/nowhere/at/all"}); };
-    CHECK(contains(text_of<DriverError>(nowhere), "/nowhere/at/all"));
-    CHECK(saver.usage().size() == 0);
-    void* const block = arena_in_vanished_directory(saver, "cold").allocate(4096);
-    CHECK(contains(text_of<DriverError>([&] { (void)saver.pause("cold"); }), "/memsaver_vanished_"));
-    CHECK(row_of(saver, "cold").state == "active");
-    saver.deallocate(block);
 }
 
 TEST_CASE("policies are values: equal by their options, with readable names") {
