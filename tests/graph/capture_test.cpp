@@ -223,37 +223,6 @@ TEST_CASE_FIXTURE(OnSaver,
     }
 }
 
-TEST_CASE("graphs that the program captures by its own means, in a region" * on_machines) {
-    for (const CaptureMode mode : capture_modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const OwnStream stream{machine.driver};
-        GraphRef graph;
-        void* kept = nullptr;
-        void* freed = nullptr;
-        {
-            const auto region = saver.region("own", HostBackup{}, ArenaOptions{.capacity = 16_MiB});
-            REQUIRE(machine.driver.begin_capture(stream, mode).ok());
-            kept = saver.allocate(1_MiB);
-            freed = saver.allocate(1_MiB);
-            fill_on(machine.driver, kept, 1_MiB, 1, stream);
-            fill_on(machine.driver, freed, 1_MiB, 2, stream);
-            saver.deallocate(freed, stream); // stays reserved: replays write to it
-            REQUIRE(machine.driver.end_capture(stream, graph).ok());
-        }
-        (void)saver.pause("own", {.order = after(stream)});
-        (void)saver.resume("own");
-        const void* const next = saver.arena("own").allocate(1_MiB);
-        CHECK(next != freed);
-        write_pattern(machine.driver, next, 1_MiB, 3);
-        REQUIRE(machine.driver.launch(graph, stream).ok());
-        REQUIRE(machine.driver.drain().ok());
-        CHECK(all_are(machine.driver, kept, 1_MiB, 1));
-        CHECK(has_pattern(machine.driver, next, 1_MiB, 3));
-        REQUIRE(machine.driver.close_graph(graph).ok());
-    }
-}
-
 TEST_CASE_FIXTURE(OnSaver, "a first capture that fails leaves alone the blocks that the program's own captures keep" *
                                on_machines) {
     const OwnStream stream{machine.driver};

@@ -113,34 +113,30 @@ TEST_CASE_FIXTURE(OnSaver, "drop: if the device cannot be waited for, the tag st
 }
 
 TEST_CASE("drop: tags whose pages could not be released are in no use's way, and are tried again one by one") {
-    const MachineDriver driver{HostDriver{64_MiB}};
-    const MachineDriver another{HostDriver{64_MiB, {.device = 1}}};
-    {
-        MemorySaver<> saver{AnyDriver{driver}};
-        (void)saver.arena("a", Discard{}, {.evictable = true}).allocate(28_MiB);
-        (void)saver.arena("a", Discard{}, AnyDriver{another}).allocate(4_MiB);
-        (void)saver.arena("m.b", Discard{}, AnyDriver{another}).allocate(28_MiB);
-        (void)saver.arena("d", Discard{}).allocate(28_MiB);
-        (void)saver.pause("d");
-        (void)saver.arena("m.c", Discard{}, {.evictable = true}).allocate(16_MiB);
-        driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
-        another.fail({.call = Call::drain});
-        CHECK_THROWS_AS(saver.drop("a"), DriverError); // on the other device it stays
-        driver.heal();
-        another.fail({.call = Call::unmap});
-        CHECK_THROWS_AS(saver.drop("m.b"), DriverError);
-        { const Use all = saver.use(Tags::under("m.")); }
-        const UseOptions now{.room_within = std::chrono::milliseconds{0}};
-        { const Use evicts = saver.use("d", now); }
-        CHECK(row_of(saver, "m.c").state == "paused");
-        for (const ArenaUsage& row : saver.usage()) CHECK((row.tag != "a" || row.device == 0 || row.state == "active"));
-        driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
-        (void)saver.arena("e");
-        CHECK(another.outstanding().reservations == 1);
-        driver.heal();
-    }
-    check_given_back(driver);
-    check_given_back(another);
+    const Checked machine{HostDriver{64_MiB}};
+    const Checked another{HostDriver{64_MiB, {.device = 1}}};
+    MemorySaver<> saver{AnyDriver{machine.driver}};
+    (void)saver.arena("a", Discard{}, {.evictable = true}).allocate(28_MiB);
+    (void)saver.arena("a", Discard{}, AnyDriver{another.driver}).allocate(4_MiB);
+    (void)saver.arena("m.b", Discard{}, AnyDriver{another.driver}).allocate(28_MiB);
+    (void)saver.arena("d", Discard{}).allocate(28_MiB);
+    (void)saver.pause("d");
+    (void)saver.arena("m.c", Discard{}, {.evictable = true}).allocate(16_MiB);
+    machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+    another.driver.fail({.call = Call::drain});
+    CHECK_THROWS_AS(saver.drop("a"), DriverError); // on the other device it stays
+    machine.driver.heal();
+    another.driver.fail({.call = Call::unmap});
+    CHECK_THROWS_AS(saver.drop("m.b"), DriverError);
+    { const Use all = saver.use(Tags::under("m.")); }
+    const UseOptions now{.room_within = std::chrono::milliseconds{0}};
+    { const Use evicts = saver.use("d", now); }
+    CHECK(row_of(saver, "m.c").state == "paused");
+    for (const ArenaUsage& row : saver.usage()) CHECK((row.tag != "a" || row.device == 0 || row.state == "active"));
+    machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+    (void)saver.arena("e");
+    CHECK(another.driver.outstanding().reservations == 1);
+    machine.driver.heal();
 }
 
 TEST_CASE("drop: memory that the tag got while a drop waited for its turn is released with it") {

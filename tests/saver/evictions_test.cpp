@@ -338,51 +338,44 @@ TEST_CASE("evictions: an allocation goes on while another thread moves tags, if 
 }
 
 TEST_CASE("evictions: only the device that lacks memory is relieved") {
-    const D near{HostDriver{all}};
-    const D far{HostDriver{all, {.device = 1}}};
-    {
-        MemorySaver saver{near, {.evict_for_allocations = true}};
-        const ArenaOptions evictable{.evictable = true};
-        (void)saver.arena("near", HostBackup{.threads = 1}, near, evictable).allocate(each);
-        (void)saver.arena("far", HostBackup{.threads = 1}, far, evictable).allocate(each);
-        (void)saver.arena("x", Discard{}, far).allocate(30_MiB);
-        CHECK(row_of(saver, "near").state == "active");
-        CHECK(row_of(saver, "far").state == "paused");
-    }
-    check_given_back(near);
-    check_given_back(far);
+    const Checked near{HostDriver{all}};
+    const Checked far{HostDriver{all, {.device = 1}}};
+    MemorySaver saver{near.driver, {.evict_for_allocations = true}};
+    const ArenaOptions evictable{.evictable = true};
+    (void)saver.arena("near", HostBackup{.threads = 1}, near.driver, evictable).allocate(each);
+    (void)saver.arena("far", HostBackup{.threads = 1}, far.driver, evictable).allocate(each);
+    (void)saver.arena("x", Discard{}, far.driver).allocate(30_MiB);
+    CHECK(row_of(saver, "near").state == "active");
+    CHECK(row_of(saver, "far").state == "paused");
 }
 
 TEST_CASE("evictions: threads that allocate, resume and use under pressure end, and no bytes are lost") {
-    const D driver{HostDriver{64_MiB, {.poison = true, .late = true}}};
-    {
-        // Each thread takes at most 8 MiB at a time beside its tag, so that there is always room for all of them.
-        constexpr std::size_t threads = 3;
-        MemorySaver one{driver, evicting};
-        const auto name = [](std::size_t i) { return "tag " + std::to_string(i); };
-        std::vector<void*> blocks;
-        for (std::size_t i = 0; i < 2 * threads; ++i) {
-            const ArenaOptions evictable{.evictable = true};
-            blocks.push_back(one.arena(name(i), HostBackup{.threads = 1}, evictable).allocate(8_MiB));
-            write_pattern(driver, blocks.back(), 8_MiB, i + 1);
-        }
-        std::atomic<int> wrong{0};
-        Threads running{threads, [&](std::size_t t) {
-                            for (std::size_t round = 0; round < 20; ++round) {
-                                const std::size_t i = (t + round) % (2 * threads);
-                                const Arena own = one.arena("own " + std::to_string(t));
-                                void* const block = own.allocate(8_MiB);
-                                {
-                                    const Use use = one.use(name(i));
-                                    wrong += has_pattern(driver, blocks[i], 8_MiB, i + 1) ? 0 : 1;
-                                }
-                                own.deallocate(block, already_idle);
-                            }
-                        }};
-        running.join();
-        CHECK(wrong.load() == 0);
-        CHECK(one.usage().residency().evictions != 0);
+    const Checked machine{HostDriver{64_MiB, {.poison = true, .late = true}}};
+    // Each thread takes at most 8 MiB at a time beside its tag, so that there is always room for all of them.
+    constexpr std::size_t threads = 3;
+    MemorySaver one{machine.driver, evicting};
+    const auto name = [](std::size_t i) { return "tag " + std::to_string(i); };
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < 2 * threads; ++i) {
+        const ArenaOptions evictable{.evictable = true};
+        blocks.push_back(one.arena(name(i), HostBackup{.threads = 1}, evictable).allocate(8_MiB));
+        write_pattern(machine.driver, blocks.back(), 8_MiB, i + 1);
     }
-    check_given_back(driver);
+    std::atomic<int> wrong{0};
+    Threads running{threads, [&](std::size_t t) {
+                        for (std::size_t round = 0; round < 20; ++round) {
+                            const std::size_t i = (t + round) % (2 * threads);
+                            const Arena own = one.arena("own " + std::to_string(t));
+                            void* const block = own.allocate(8_MiB);
+                            {
+                                const Use use = one.use(name(i));
+                                wrong += has_pattern(machine.driver, blocks[i], 8_MiB, i + 1) ? 0 : 1;
+                            }
+                            own.deallocate(block, already_idle);
+                        }
+                    }};
+    running.join();
+    CHECK(wrong.load() == 0);
+    CHECK(one.usage().residency().evictions != 0);
 }
 } // namespace saver_evictions_test

@@ -238,43 +238,37 @@ TEST_CASE("exchange: a timeout after an attempt that found no room says what tha
 }
 
 TEST_CASE("exchange: pages that cannot be handed over make room for new ones") {
-    MachineDriver driver{HostDriver{64_MiB}};
-    {
-        MemorySaver saver{driver};
-        const Tag many{driver, saver.arena("many", HostBackup{}), 3, 1};
-        saver.pause("many");
-        const Tag one{driver, saver.arena("one", HostBackup{}), 1, 11, 3 * block};
-        CHECK(saver.exchange("one", "many").handed_bytes == 3 * block); // adjacent ones are restored as one
-        CHECK(many.whole());
-        std::vector<Buffer<char>> cuts; // creates holes, so that the resume uses smaller handles
-        saver.exchange("many", "one");
-        const Tag halves{driver, saver.arena("halves", HostBackup{}), 1, 21, 8_MiB};
-        saver.pause("halves");
-        const Report report = saver.exchange("one", "halves"); // 48 MiB do not fit into 8
-        CHECK(report.handed_bytes == 0);
-        CHECK(halves.whole());
-        saver.exchange("halves", "one");
-        CHECK(one.whole());
-    }
-    check_given_back(driver);
+    const Checked machine{HostDriver{64_MiB}};
+    MemorySaver saver{machine.driver};
+    const Tag many{machine.driver, saver.arena("many", HostBackup{}), 3, 1};
+    saver.pause("many");
+    const Tag one{machine.driver, saver.arena("one", HostBackup{}), 1, 11, 3 * block};
+    CHECK(saver.exchange("one", "many").handed_bytes == 3 * block); // adjacent ones are restored as one
+    CHECK(many.whole());
+    std::vector<Buffer<char>> cuts; // creates holes, so that the resume uses smaller handles
+    saver.exchange("many", "one");
+    const Tag halves{machine.driver, saver.arena("halves", HostBackup{}), 1, 21, 8_MiB};
+    saver.pause("halves");
+    const Report report = saver.exchange("one", "halves"); // 48 MiB do not fit into 8
+    CHECK(report.handed_bytes == 0);
+    CHECK(halves.whole());
+    saver.exchange("halves", "one");
+    CHECK(one.whole());
 }
 
 TEST_CASE("exchange: pages that cannot be handed over wait until the rest has been released") {
-    MachineDriver driver{HostDriver{52_MiB}};
-    {
-        MemorySaver saver{driver};
-        const Tag one{driver, saver.arena("one", HostBackup{}), 1, 1, 40_MiB};
-        saver.pause("one");
-        const Tag two{driver, saver.arena("two", HostBackup{}), 1, 11, 48_MiB};
-        const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and 4 MiB free beside it
-        CHECK(report.handed_bytes == 0);
-        CHECK(report.released_bytes == 48_MiB);
-        CHECK(row(report, "one", &TagReport::restored_bytes) == 40_MiB);
-        CHECK(one.whole());
-        CHECK(saver.exchange("one", "two").handed_bytes == 40_MiB);
-        CHECK(two.whole());
-    }
-    check_given_back(driver);
+    const Checked machine{HostDriver{52_MiB}};
+    MemorySaver saver{machine.driver};
+    const Tag one{machine.driver, saver.arena("one", HostBackup{}), 1, 1, 40_MiB};
+    saver.pause("one");
+    const Tag two{machine.driver, saver.arena("two", HostBackup{}), 1, 11, 48_MiB};
+    const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and 4 MiB free beside it
+    CHECK(report.handed_bytes == 0);
+    CHECK(report.released_bytes == 48_MiB);
+    CHECK(row(report, "one", &TagReport::restored_bytes) == 40_MiB);
+    CHECK(one.whole());
+    CHECK(saver.exchange("one", "two").handed_bytes == 40_MiB);
+    CHECK(two.whole());
 }
 
 TEST_CASE_FIXTURE(OnSaver, "exchange: pages that were written to when it failed are released" * on_machines) {

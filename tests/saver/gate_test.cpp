@@ -384,19 +384,16 @@ TEST_CASE("gates: a graph that was captured by other means") {
 }
 
 TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated bytes") {
-    const MachineDriver driver{HostDriver{1_GiB, {.poison = true, .pin_limit = 0}}};
-    {
-        MemorySaver<> saver{MemorySaver{driver}};
-        const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
-        write_pattern(driver, block.data(), layer, 5);
-        const Gate gate = saver.gate(block.data(), layer);
-        saver.pause("weights");
-        const Arrival coming = saver.resume_async("weights");
-        const OwnStream stream{driver};
-        gate.before(stream);
-        CHECK(bytes_behind(driver, stream, block.data(), layer) == pattern(layer, 5));
-    }
-    check_given_back(driver);
+    const Checked machine{HostDriver{1_GiB, {.poison = true, .pin_limit = 0}}};
+    MemorySaver<> saver{MemorySaver{machine.driver}};
+    const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
+    write_pattern(machine.driver, block.data(), layer, 5);
+    const Gate gate = saver.gate(block.data(), layer);
+    saver.pause("weights");
+    const Arrival coming = saver.resume_async("weights");
+    const OwnStream stream{machine.driver};
+    gate.before(stream);
+    CHECK(bytes_behind(machine.driver, stream, block.data(), layer) == pattern(layer, 5));
 }
 
 TEST_CASE_FIXTURE(OnHost, "gates: misuse") {

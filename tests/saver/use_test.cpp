@@ -491,32 +491,28 @@ TEST_CASE("use: moves between threads, and is held by the thread that moved it l
 }
 
 TEST_CASE("use: a tag on two devices is evicted from both for the one that lacks room") {
-    const D first{HostDriver{40_MiB}};
-    const D second{HostDriver{40_MiB, {.device = 1}}};
+    const Checked first{HostDriver{40_MiB}};
+    const Checked second{HostDriver{40_MiB, {.device = 1}}};
+    MemorySaver saver{first.driver};
+    const HostBackup kept{.threads = 1};
+    const Buffer<char> here{saver.arena("both", kept), 4_MiB};
+    const Buffer<char> there{saver.arena("both", kept, second.driver), 24_MiB};
+    const Buffer<char> only{saver.arena("first", kept), 20_MiB};
+    { const Use use = saver.use({"both", "first"}); }
+    { const Use use = saver.use("both"); } // "first" is less recently used, but evicting it would not help
+    (void)saver.pause("both");
+    const Buffer<char> wanted{saver.arena("second", kept, second.driver), 20_MiB};
+    (void)saver.pause("second");
+    const OwnStream stream{second.driver};
     {
-        MemorySaver saver{first};
-        const HostBackup kept{.threads = 1};
-        const Buffer<char> here{saver.arena("both", kept), 4_MiB};
-        const Buffer<char> there{saver.arena("both", kept, second), 24_MiB};
-        const Buffer<char> only{saver.arena("first", kept), 20_MiB};
-        { const Use use = saver.use({"both", "first"}); }
-        { const Use use = saver.use("both"); } // "first" is less recently used, but evicting it would not help
-        (void)saver.pause("both");
-        const Buffer<char> wanted{saver.arena("second", kept, second), 20_MiB};
-        (void)saver.pause("second");
-        const OwnStream stream{second};
-        {
-            Use use = saver.use("both");
-            use.until(stream); // of the second device
-            use.until(nullptr);
-        }
-        { const Use use = saver.use("second"); }
-        for (const ArenaUsage& row : saver.usage()) CHECK(row.state == (row.tag == "both" ? "paused" : "active"));
-        CHECK(saver.reclaim(1_MiB, {.device = 1}).evicted_bytes == 20_MiB);
-        CHECK(row_of(saver, "first").state == "active");
+        Use use = saver.use("both");
+        use.until(stream); // of the second device
+        use.until(nullptr);
     }
-    check_given_back(first);
-    check_given_back(second);
+    { const Use use = saver.use("second"); }
+    for (const ArenaUsage& row : saver.usage()) CHECK(row.state == (row.tag == "both" ? "paused" : "active"));
+    CHECK(saver.reclaim(1_MiB, {.device = 1}).evicted_bytes == 20_MiB);
+    CHECK(row_of(saver, "first").state == "active");
 }
 
 TEST_CASE("use: a tag whose memory would not help is not counted among those that make room") {

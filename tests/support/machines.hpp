@@ -103,6 +103,7 @@ struct Checked {
     /// The machine that the program was started for.
     explicit Checked(int device = 0) : Checked{chosen_machine(), device} {}
     explicit Checked(MachineKind kind, int device = 0) : driver{driver_of(kind, device)} {}
+    explicit Checked(HostDriver host) : driver{std::move(host)} {}
     ~Checked() { check_given_back(driver); }
 
     [[nodiscard]] std::size_t free_bytes() const {
