@@ -108,29 +108,18 @@ public:
         about(live);
         (void)retry(); // pages that could not be released before are free memory too
         pages_.reserve(pages_.size() + 1);
-        auto pages = new_shared<PeerPages>(driver_, peer_, bytes);
-        try {
-            pages->take(error_prefix_);
-        } catch (...) {
-            (void)pool_->add(std::move(pages));
-            throw;
-        }
+        auto pages = pool_->share(new_shared<PeerPages>(driver_, peer_, bytes));
+        pages->take(error_prefix_);
         pages_.push_back(std::move(pages));
         return {pages_.back()->address(), pages_.back()->bytes()};
     }
     void discard(std::uint64_t, std::size_t) noexcept override {} // pages are released with their PeerPages
     void shrink(LocationSpace& space) noexcept override {
-        erase_in(pages_, [&](std::shared_ptr<PeerPages>& pages) {
-            const bool unused = space.remove({pages->address(), pages->bytes()});
-            if (unused) (void)pool_->add(std::move(pages));
-            return unused;
-        });
+        erase_in(pages_, [&](const auto& pages) { return space.remove({pages->address(), pages->bytes()}); });
     }
     Status clear() noexcept override {
-        Status kept = retry();
-        for (auto& pages : pages_) kept = first_failure({kept, pool_->add(std::move(pages))});
         pages_.clear();
-        return first_failure({kept, leave_ring()});
+        return leave_ring();
     }
     void prepare(Vector<Unit>) override {} // `grow` has allocated everything
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {

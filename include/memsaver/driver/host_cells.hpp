@@ -259,18 +259,24 @@ private:
 class HostCellsPool : public Attic, public std::enable_shared_from_this<HostCellsPool> {
 public:
     /// Returns `what`, which its last user closes; the pool keeps it if that fails.
-    [[nodiscard]] std::shared_ptr<Closable> share(std::shared_ptr<Closable> what) {
-        Closable* const shared = what.get();
-        return {shared, [self = shared_from_this(), what = std::move(what)](Closable*) mutable noexcept {
-                    (void)self->add(std::move(what));
-                }};
+    template <class T>
+    [[nodiscard]] std::shared_ptr<T> share(std::shared_ptr<T> what) {
+        T* const shared = what.get();
+        return {kept(std::move(what)), shared};
     }
     /// See HostCells's constructor.
     [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
                                                   HostBudget::Promise promise = {}, const std::string& whose = {}) {
-        auto cells = new_shared<HostCells>(driver, bytes, std::move(promise), whose);
-        HostCells* const shared = cells.get();
-        return {share(std::move(cells)), shared};
+        return share(new_shared<HostCells>(driver, bytes, std::move(promise), whose));
+    }
+
+private:
+    /// Not a template: what closes it is compiled once for all types.
+    [[nodiscard]] std::shared_ptr<Closable> kept(std::shared_ptr<Closable> what) {
+        Closable* const shared = what.get();
+        return {shared, [self = shared_from_this(), what = std::move(what)](Closable*) mutable noexcept {
+                    (void)self->add(std::move(what));
+                }};
     }
 };
 

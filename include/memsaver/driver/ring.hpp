@@ -75,9 +75,7 @@ public:
                 new HostBudget::SharedRing{driver, shape.buffer_bytes, {}, std::move(budget->first_ring_)}};
             place = budget->first_ring_.get();
         }
-        auto made = new_shared<Ring>(driver, shape, budget);
-        Ring* const ring = made.get();
-        found = {budget->pool_->share(std::move(made)), ring};
+        found = budget->pool_->share(new_shared<Ring>(driver, shape, budget));
         place->ring = found;
         return found;
     }
