@@ -12,17 +12,14 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "demo.md"
 
 
 def shape(text):
-    """Returns the lines with text, without bars, numbers, units, the device's name, and the column and the line that are newer
-    than the page."""
+    """Returns the lines with text, without bars, numbers, units and the device's name."""
     lines = []
     for line in text.splitlines():
         line = re.sub(r"[#.]{20,}", "", line)
         line = re.sub(r"^memsaver on .*?: ", "memsaver on a device: ", line)
         line = re.sub(r"\d[\d.,]*(?: (?:[KMGT]iB|B|ms|s)\b)?", "", line)
-        if line.startswith("tag "):
-            line = line.replace("peak", "")
         line = " ".join(line.split())
-        if line and not line.startswith("host: "):
+        if line:
             lines.append(line)
     return lines
 
