@@ -62,7 +62,7 @@ private:
     T* owned_ = nullptr;
 };
 
-/// Like std::make_shared, which saves an allocation and takes a compiler six times as long for each type.
+/// Like std::make_shared, which saves an allocation and takes a compiler twice as long for each type.
 template <class T, class... Arguments>
 [[nodiscard]] std::shared_ptr<T> new_shared(Arguments&&... arguments) {
     return std::shared_ptr<T>{new T(static_cast<Arguments&&>(arguments)...)};

@@ -99,8 +99,8 @@ public:
         if constexpr (std::is_move_constructible_v<T>) {
             if (size_ == capacity_) {
                 VectorMemory grown{capacity_, size_ + 1, sizeof(T)}; // first: a thread is not made without a place
-                ::new (static_cast<T*>(grown.first) + size_)
-                    T(static_cast<Args&&>(args)...); // may be of an own element
+                // Before the others move: an argument may be one of them.
+                ::new (static_cast<T*>(grown.first) + size_) T(static_cast<Args&&>(args)...);
                 move_to(grown);
                 return data_[size_++];
             }
