@@ -53,10 +53,7 @@ struct Manifest {
     [[nodiscard]] ShareFd write(const Vector<std::byte>& copies) const {
         ShareFd file =
             ShareFd::opened([] { return ::memfd_create("memsaver-publication", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
-        ManifestHead head;
-        head.parts = parts.size();
-        head.rows = rows.size();
-        head.copied = copies.size();
+        const ManifestHead head{.parts = parts.size(), .rows = rows.size(), .copied = copies.size()};
         const auto must = [](const Status& status) { check(status, "write the manifest of a publication"); };
         std::size_t at = 0;
         const auto put = [&](const void* from, std::size_t bytes) {
