@@ -23,11 +23,8 @@ LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host",
 KNOWS = {"host": {"core", "driver"}, "share": {"core", "driver", "heap", "backup", "arena", "saver"}, "c": set(LAYERS) - {"interop", "testing"}}
 # Layers whose headers users include one by one: their door, if they have one, need not include everything.
 NO_DOOR_NEEDED = {"interop"}
-# Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers. The
-# compiled form does not contain them, so their definitions are inline in both forms.
-OPT_IN = {"backup/verified.hpp", "backup/damaged.hpp"} | {
-    f"backup/{name}.hpp" for name in ("compressed", "codec", "coded_store", "host_codec", "nvcomp_abi", "nvcomp_codec")} | {
-    f"share/{name}.hpp" for name in ("message", "room", "folder", "keeper", "member", "shared_device", "xxh64", "manifest", "staging", "published_device", "publication", "share")}
+# Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers.
+OPT_IN = {f"backup/{name}.hpp" for name in ("verified", "damaged", "compressed", "codec", "coded_store", "host_codec", "nvcomp_abi", "nvcomp_codec")}
 # May be included everywhere: declarations without definitions.
 FORWARD = "fwd.hpp"
 # All definitions: of the library, and of a layer.
@@ -191,10 +188,6 @@ def header_of(definitions):
     return definitions[: -len("ipp")] + "hpp"
 
 
-def always_inline(definitions):
-    return header_of(definitions) in OPT_IN
-
-
 def check_definition_files(tree):
     """x.hpp includes x.ipp at its end, unless the definitions are compiled elsewhere; x.ipp includes x.hpp."""
     for name in tree.definitions:
@@ -204,9 +197,8 @@ def check_definition_files(tree):
             continue
         end = f'#include "memsaver/{name}"'
         text = tree.headers[header].removesuffix(f'\n#include "memsaver/{MACROS_ON}"\n')
-        ending = rf"\n{re.escape(end)}[^\n]*\n" if always_inline(name) else f"\n#ifndef MEMSAVER_COMPILED\n{re.escape(end)}\n#endif\n"
-        if not re.search(ending + r"\Z", text):
-            yield f"{header}: must end with {end}" + ("" if always_inline(name) else ", under #ifndef MEMSAVER_COMPILED")
+        if not text.endswith(f"\n#ifndef MEMSAVER_COMPILED\n{end}\n#endif\n"):
+            yield f"{header}: must end with {end}, under #ifndef MEMSAVER_COMPILED"
         if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
             yield f"{name}: does not include {header}"
     for name in tree.files:
@@ -239,16 +231,15 @@ def statement_before(text, end):
 def check_definitions(tree):
     """Definitions in an .ipp file are inline in one form only: each definition begins with MEMSAVER_INLINE."""
     for name, text in tree.definitions.items():
-        wanted = "inline" if always_inline(name) else "MEMSAVER_INLINE"
         for line, said in declarations_of(text):
             if re.fullmatch(r"namespace", said):
                 yield f"{name}:{line}: an unnamed namespace in an .ipp file defines its contents again in each including file"
             elif re.match(r"MEMSAVER_INLINE\b(?!.*\boperator\b)[^(]*(=|$)", said, re.DOTALL):
                 yield f"{name}:{line}: a variable must be `inline constinit` in both forms, which may meet in one program"
-            elif NO_DEFINITION.match(said) or re.match(rf"{wanted}\b", said) or re.match(r"template\s*<\s*[^>\s]", said):
+            elif NO_DEFINITION.match(said) or re.match(r"MEMSAVER_INLINE\b", said) or re.match(r"template\s*<\s*[^>\s]", said):
                 continue
-            elif not re.match(rf"template\s*<\s*>\s*{wanted}\b", said):
-                yield f"{name}:{line}: must begin with {wanted}: {' '.join(said.split())[:60]}"
+            elif not re.match(r"template\s*<\s*>\s*MEMSAVER_INLINE\b", said):
+                yield f"{name}:{line}: must begin with MEMSAVER_INLINE: {' '.join(said.split())[:60]}"
     for name, text in tree.headers.items():
         if name in ("core/form.hpp", IMPL):
             continue
@@ -260,10 +251,9 @@ def check_definitions(tree):
     for name, text in tree.files.items():
         for match in re.finditer(r"^(.*)\boverride;|^(?=(.*\bvirtual\b[^;{}=]*);)", code_of(text), re.M):
             definitions = name.replace(".hpp", ".ipp")
-            wanted = "inline" if always_inline(definitions) else "MEMSAVER_INLINE"
             said = 1 if match[1] is not None else 2
-            if definitions in tree.definitions and wanted not in statement_before(code_of(text), match.end(said)).split():
-                yield f"{name}: {' '.join(match[said].split())[:60]}: must begin with {wanted}, or each unit emits the vtable"
+            if definitions in tree.definitions and "MEMSAVER_INLINE" not in statement_before(code_of(text), match.end(said)).split():
+                yield f"{name}: {' '.join(match[said].split())[:60]}: must begin with MEMSAVER_INLINE, or each unit emits the vtable"
 
 
 def compiled_files(tree):
@@ -271,7 +261,7 @@ def compiled_files(tree):
     something its own impl.hpp and a file of memsaver::compiled."""
     written, files, layers = "Written by\n// cmake/checks/check_tree.py --write-compiled.\n", {}, []
     for layer in LAYERS:
-        members = [name for name in tree.definitions if name.startswith(layer + "/") and not always_inline(name)]
+        members = [name for name in tree.definitions if name.startswith(layer + "/")]
         door, impl = f"{layer}/{layer}.hpp", IMPL_OF.format(layer)
         if members:
             layers.append(impl)

@@ -206,17 +206,6 @@ class CheckTree(unittest.TestCase):
             self.write("include/memsaver/driver/driver.hpp", header(body=f"struct A : B {{\n    {body}\n}};"))
             self.assertEqual(without_vtable(), good, body)
 
-    def test_definitions_of_what_is_opted_in(self):
-        name = "backup/verified"
-        self.write("include/memsaver/backup/backup.hpp", header())
-        self.write(f"include/memsaver/{name}.hpp", header() + f'#include "memsaver/{name}.ipp" // always\n')
-        self.write(f"include/memsaver/{name}.ipp", definitions(name, body="inline void f() {}"))
-        self.list_headers()
-        self.assertEqual(check_tree.violations(self.root), [])
-        self.assertNotIn("cmake/compiled/backup.cpp", check_tree.compiled_files(check_tree.Tree(self.root)))
-        self.write(f"include/memsaver/{name}.ipp", definitions(name, body="MEMSAVER_INLINE void f() {}"))
-        self.assert_found("must begin with inline")
-
     def test_links(self):
         self.write("docs/a.md", "# One: *two*, `three`\n```\n# no heading\n```\n")
         for target, good in (("docs/a.md", True), ("docs/a.md#one-two-three", True), ("https://nowhere.test/b.md", True),

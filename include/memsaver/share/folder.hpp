@@ -87,8 +87,7 @@ public:
 
     /// A socket of this name, in place of any that was there. Nobody sees it before it can be connected to.
     [[nodiscard]] ShareFd listen(const char* name) const {
-        ShareFd made =
-            ShareFd::opened([&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+        ShareFd made = new_socket();
         if (!made) return {};
         const std::string early = "." + std::to_string(::getpid()) + name;
         (void)::unlinkat(folder_.get(), early.c_str(), 0); // of a process that was killed in the middle
@@ -97,23 +96,19 @@ public:
         if (::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
             ::listen(made.get(), most) == 0 && ::renameat(folder_.get(), early.c_str(), folder_.get(), name) == 0)
             return made;
+        made.reset(); // keeps errno
         const int error = errno;
         remove(early.c_str());
-        made.reset();
         errno = error;
-        return made;
+        return {};
     }
     /// Invalid, with errno, if nobody is there: ECONNREFUSED if the process of the socket has ended.
     [[nodiscard]] ShareFd connect(const char* name) const {
-        ShareFd made =
-            ShareFd::opened([&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-        if (!made) return {};
+        ShareFd made = new_socket();
         const sockaddr_un address = address_in_folder(folder_.get(), name);
-        if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return made;
-        const int error = errno; // closing asks what the descriptor is
-        made.reset();
-        errno = error;
-        return {};
+        if (made && ::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+            made.reset(); // keeps errno
+        return made;
     }
     /// The names that begin so.
     [[nodiscard]] std::vector<std::string> names(std::string_view prefix) const {
@@ -146,6 +141,10 @@ public:
     }
 
 private:
+    static ShareFd new_socket() {
+        return ShareFd::opened([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    }
+
     std::string path_;
     ShareFd folder_;
 };

@@ -143,13 +143,13 @@ public:
                 if (std::exchange(heard, heard_) == heard_) return add(kept, false);
             }
             const Vector<PublicationFacts> rows = list(); // it may have been that, or another one
-            published = std::any_of(rows.begin(), rows.end(), same);
+            published = any_in(rows, same);
         }
     }
     /// Whether it keeps this publication: nobody has withdrawn it.
     [[nodiscard]] bool keeps(const Publication& publication) const {
         const std::lock_guard lock{mutex_};
-        return any_in(kept_, [&](const Kept& each) { return each->facts.id == publication.facts.id; });
+        return kept_with(publication.facts.id) != nullptr;
     }
     /// Of how many withdrawals it has heard.
     [[nodiscard]] std::uint64_t heard() const {
@@ -182,8 +182,7 @@ public:
     [[nodiscard]] Kept get(std::uint64_t id, const Vector<std::string>& silent = {}) const {
         {
             const std::lock_guard lock{mutex_};
-            for (const Kept& each : kept_)
-                if (each->facts.id == id) return each;
+            if (const Kept* const known = kept_with(id)) return *known;
         }
         Kept got;
         bool missed = false;
@@ -388,10 +387,12 @@ private:
         }
         (void)link.send(Kind::end);
     }
-    /// Requires the mutex.
+    // These two require the mutex.
+    [[nodiscard]] const Kept* kept_with(std::uint64_t id) const {
+        return first_in(kept_, [&](const Kept& each) { return each->facts.id == id; });
+    }
     void add(const Kept& kept, bool own) {
-        for (const Kept& each : kept_)
-            if (each->facts.id == kept->facts.id) return;
+        if (kept_with(kept->facts.id) != nullptr) return;
         kept_.reserve(kept_.size() + 1); // all or nothing
         if (own) own_.push_back(kept);
         kept_.push_back(kept);

@@ -27,7 +27,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -127,9 +126,7 @@ public:
             if (!status.ok()) return status;
         }
         const std::lock_guard lock{mutex_};
-        if (as_pages != nullptr && facts_.granted < bytes)
-            *as_pages =
-                std::any_of(passed_.begin(), passed_.end(), [&](const Passed& each) { return each.bytes == bytes; });
+        if (as_pages != nullptr && facts_.granted < bytes) *as_pages = passed_with(bytes) != nullptr;
         if ((as_pages == nullptr || !*as_pages) && !use_grant(bytes))
             facts_.granted -= std::min(facts_.granted, bytes); // nothing, without a leader
         return {};
@@ -176,9 +173,8 @@ public:
     /// Pages of exactly `bytes` that were passed to this member, if there are any.
     [[nodiscard]] ShareFd take_pages(std::uint64_t bytes) noexcept {
         const std::lock_guard lock{mutex_};
-        const auto found =
-            std::find_if(passed_.begin(), passed_.end(), [&](const Passed& each) { return each.bytes == bytes; });
-        if (found == passed_.end()) return {};
+        Passed* const found = passed_with(bytes);
+        if (found == nullptr) return {};
         ShareFd pages = std::move(found->pages);
         passed_.erase(found);
         granted_at_ = Clock::now();
@@ -515,9 +511,8 @@ private:
             }
             silent_ = false;
             heard_at_ = Clock::now();
-            const auto found = std::find_if(asked_.begin(), asked_.end(),
-                                            [&](const Asked* each) { return each->message.id == message.id; });
-            Asked* const asked = found == asked_.end() ? nullptr : *found;
+            Asked** const found = first_in(asked_, [&](const Asked* each) { return each->message.id == message.id; });
+            Asked* const asked = found == nullptr ? nullptr : *found;
             switch (message.kind) {
             case Kind::welcome:
                 welcome_ = true;
@@ -582,9 +577,8 @@ private:
         const auto each_lender = [&](auto act) { // until it returns false; lenders may come and go meanwhile
             std::uint64_t last = 0;
             for (bool more = true; more;) {
-                const auto next = std::find_if(lenders_.begin(), lenders_.end(),
-                                               [&](const Lender& each) { return each.number > last; });
-                if (next == lenders_.end()) break;
+                const Lender* const next = first_in(lenders_, [&](const Lender& each) { return each.number > last; });
+                if (next == nullptr) break;
                 last = lending_ = next->number;
                 try {
                     const Lender lender = *next;
@@ -645,6 +639,9 @@ private:
         } catch (...) {
             return 0;
         }
+    }
+    [[nodiscard]] Passed* passed_with(std::uint64_t bytes) noexcept {
+        return first_in(passed_, [&](const Passed& each) { return each.bytes == bytes; });
     }
     [[nodiscard]] std::uint64_t passed_bytes() const noexcept {
         std::uint64_t bytes = 0;

@@ -4,7 +4,6 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/status.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 
@@ -13,7 +12,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -21,7 +19,6 @@
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -122,6 +119,7 @@ public:
 
     [[nodiscard]] int get() const noexcept { return SystemFiles::number_of(file_); }
     [[nodiscard]] explicit operator bool() const noexcept { return file_.descriptor >= 0; }
+    /// Keeps errno.
     inline void reset() noexcept;
 
 private:
@@ -209,7 +207,9 @@ inline ShareFd ShareFd::exported(FunctionRef<int()> open) {
 }
 
 inline void ShareFd::reset() noexcept {
+    const int error = errno; // closing asks what the descriptor is
     if (file_.descriptor >= 0) ShareFds::all().close(std::exchange(file_, {}), forks_);
+    errno = error;
 }
 
 /// How many descriptors go with a message at most; the kernel's limit is 253.

@@ -9,7 +9,6 @@
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/share/keeper.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

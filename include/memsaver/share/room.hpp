@@ -3,12 +3,12 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/share/message.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -199,9 +199,7 @@ private:
     };
 
     Member* find(Link link) noexcept {
-        const auto found =
-            std::find_if(members_.begin(), members_.end(), [&](const Member& each) { return each.link == link; });
-        return found == members_.end() ? nullptr : &*found;
+        return first_in(members_, [&](const Member& each) { return each.link == link; });
     }
     [[nodiscard]] static std::uint64_t idle(const Member& of, Clock::time_point now) noexcept {
         return static_cast<std::uint64_t>(std::chrono::nanoseconds{now - of.active}.count());
@@ -227,7 +225,7 @@ private:
         const auto rank = [](const Member& of) { return std::pair{of.facts.lends == 0, of.facts.priority}; };
         Member* best = nullptr;
         for (Member& each : members_) {
-            const bool asked = std::find(want.asked.begin(), want.asked.end(), each.link) != want.asked.end();
+            const bool asked = is_in(want.asked, each.link);
             const bool idle = each.facts.lends == 0 && want.within == 0; // could only pass what it releases later
             if (asked || idle || each.facts.held <= each.facts.floor) continue;
             const bool equal = best != nullptr && rank(each) == rank(*best);
@@ -275,7 +273,7 @@ private:
         for (const Member& each : members_) free -= std::min(free, each.facts.granted);
         bool behind = false; // of one that waits: what is free is for that one
         erase_in(wants_, [&](Want& want) {
-            const bool asks = std::find(want.asked.begin(), want.asked.end(), asked_) != want.asked.end();
+            const bool asks = is_in(want.asked, asked_);
             const bool more = asks && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
             if (want.within != only_free && now - want.heard > silent_after) return false; // it may be stopped
             const bool granted = !behind && want.bytes <= free && !more;

@@ -3,19 +3,26 @@
 
 #include "memsaver/core/macros_off.hpp"
 
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/share/publication.hpp"
 #include "memsaver/share/shared_device.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
@@ -60,16 +67,82 @@ struct ShareMember {
     std::size_t waiting_bytes = 0;   ///< that it lacks, and waits for
 
     /// "rollout (process 4711): 12.0 GiB held, priority 1, floor 8.00 GiB, ceiling 60.0 GiB, lends"
-    friend std::ostream& operator<<(std::ostream& out, const ShareMember& member);
+    friend std::ostream& operator<<(std::ostream& out, const ShareMember& member) {
+        out << (member.name.empty() ? "(no name)" : member.name) << " (process " << member.process
+            << "): " << format_bytes(member.held_bytes) << " held, priority " << member.priority;
+        if (member.floor != 0) out << ", floor " << format_bytes(member.floor);
+        if (member.ceiling != 0) out << ", ceiling " << format_bytes(member.ceiling);
+        if (member.lends) out << ", lends";
+        if (member.published_bytes != 0) out << ", " << format_bytes(member.published_bytes) << " published";
+        if (member.waiting_bytes != 0) out << ", waits for " << format_bytes(member.waiting_bytes);
+        return out;
+    }
 };
+
+namespace detail {
+
+inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, const ShareOptions& options) {
+    ShareFacts facts;
+    if (options.name.size() >= facts.name.size() || options.name.find('\0') != std::string::npos)
+        refuse_option("ShareOptions::name", '"' + options.name + '"', "texts of at most 63 bytes");
+    if (options.ceiling != 0 && options.ceiling < options.floor)
+        refuse_option("ShareOptions::ceiling", format_bytes(options.ceiling),
+                      "0, or at least the floor, " + format_bytes(options.floor));
+    constexpr std::chrono::milliseconds longest = std::chrono::hours{24};
+    if (options.answer_within.count() <= 0)
+        refuse_option("ShareOptions::answer_within", std::to_string(options.answer_within.count()) + " ms",
+                      "times of at least 1 ms");
+    if (options.linger.count() < 0 || options.linger > ShareRoom::longest)
+        refuse_option("ShareOptions::linger", std::to_string(options.linger.count()) + " ms",
+                      "times from 0 to an hour");
+    std::copy(options.name.begin(), options.name.end(), facts.name.begin());
+    facts.process = ::getpid();
+    facts.priority = options.priority;
+    facts.floor = options.floor;
+    facts.ceiling = options.ceiling;
+    facts.trusted = options.trusted ? 1 : 0;
+    std::string identity;
+    const Status status = driver.identity(identity);
+    if (status.kind == StatusKind::unsupported)
+        unavailable({"Share: ", driver.name(),
+                     " is a device of this process alone, without an identity that others could know it by"
+                     " (HostDriverOptions::machine names one)"},
+                    status);
+    check(status, "identify the device");
+    facts.pages = (xxh64(identity.data(), identity.size()) | 1U) ^ (driver.features().rdma ? 1U : 0U);
+    const auto leave = [](ShareMemberCore* member) { // a forked child has no threads to end, and locks in any state
+        if (member->forked()) return;
+        if (!member->lends_here()) return delete member;
+        try { // a hook has ended the lending, and nobody else has kept what it lends: the thread cannot wait for itself
+            started([member] { delete member; }).detach();
+        } catch (...) { // it stays a member
+        }
+    };
+    std::shared_ptr<ShareMemberCore> member{new ShareMemberCore{driver, ShareFolder{identity, options.folder}, facts,
+                                                                std::min(options.answer_within, longest),
+                                                                options.linger},
+                                            leave};
+    member->meet();
+    return member;
+}
+
+} // namespace detail
 
 /// Lends a saver's memory as long as it lives. The destructor waits for a lending that runs.
 class [[nodiscard]] Lending {
 public:
     Lending() noexcept = default;
-    Lending(Lending&& other) noexcept;
-    Lending& operator=(Lending&& other) noexcept;
-    ~Lending();
+    Lending(Lending&& other) noexcept : member_{std::move(other.member_)}, number_{std::exchange(other.number_, 0)} {}
+    Lending& operator=(Lending&& other) noexcept {
+        if (this == &other) return *this;
+        const Lending ending{std::move(*this)};
+        member_ = std::move(other.member_);
+        number_ = std::exchange(other.number_, 0);
+        return *this;
+    }
+    ~Lending() {
+        if (member_ != nullptr && !member_->forked()) member_->stop_lending(number_);
+    }
 
 private:
     friend class Share;
@@ -101,7 +174,9 @@ public:
     /// Joins the share of the driver's device. Throws Misuse for options that cannot be and if members of another
     /// device meet in the folder, and Unavailable if the device has no identity, the folder cannot be used or the
     /// members use another version.
-    explicit Share(const AnyDriver& driver, const ShareOptions& options = {});
+    explicit Share(const AnyDriver& driver, const ShareOptions& options = {})
+        : member_{detail::translated([&] { return detail::join_share(driver, options); })},
+          driver_{std::make_shared<detail::SharedDevice>(member_, options.ceiling)} {}
 
     /// The device as this member may use it: a driver like any other.
     [[nodiscard]] const AnyDriver& driver() const noexcept { return driver_; }
@@ -115,16 +190,28 @@ public:
         (void)saver.used(); // not moved from
         require_own(saver.driver(), "lend");
         const std::weak_ptr<detail::SaverCore> weak = saver.core_;
-        return lend(
-            [weak](std::size_t bytes, std::size_t at_most) {
-                const auto core = weak.lock();
-                return core == nullptr ? 0 : core->reclaim(bytes, {.at_most = at_most}).bytes();
-            },
-            [weak] { return idle(weak.lock()); });
+        return detail::translated([&] {
+            const std::uint64_t number = member_->start_lending(
+                [weak](std::size_t bytes, std::size_t at_most) {
+                    const auto core = weak.lock();
+                    return core == nullptr ? 0 : core->reclaim(bytes, {.at_most = at_most}).bytes();
+                },
+                [weak] { return idle(weak.lock()); });
+            return Lending{member_, number};
+        });
     }
 
     /// The members, this one too.
-    [[nodiscard]] std::vector<ShareMember> members() const;
+    [[nodiscard]] std::vector<ShareMember> members() const {
+        member_->require_parent("Share::members");
+        return detail::translated([&] {
+            std::vector<ShareMember> rows;
+            for (const detail::ShareFacts& each : member_->list())
+                rows.push_back({each.name.data(), static_cast<long>(each.process), each.priority, each.floor,
+                                each.ceiling, each.held, each.lends != 0, each.published, each.waiting});
+            return rows;
+        });
+    }
 
     /// Publishes a tag of a saver on `driver()`: other processes may map it for reading, with `attach`, by the names in
     /// `options`. The pages live as long as this process or any that has attached them is a member, or a
@@ -143,7 +230,10 @@ public:
     std::uint64_t publish(std::string_view name, MemorySaver<D>& saver, TagName tag,
                           const PublishOptions& options = {}) const {
         require_own(saver.driver(), "publish");
-        return publish(name, saver.core(), tag.text(), options);
+        return detail::translated([&] {
+            return detail::publish_tag(*saver.core(), driver_, member_->folder(), member_->keeper(), name, tag.text(),
+                                       options);
+        });
     }
 
     /// Maps a publication, as a tag of a saver on `driver()` named like it; `copied` ranges are copied to memory of
@@ -154,29 +244,39 @@ public:
     [[nodiscard]] Attached attach(std::string_view name, MemorySaver<D>& saver,
                                   const AttachOptions& options = {}) const {
         require_own(saver.driver(), "attach");
-        return attach(name, saver.core(), options);
+        return detail::translated([&] {
+            return Attached{
+                detail::attach_tag(*saver.core(), driver_, member_->inner(), member_->keeper(), name, options)};
+        });
     }
 
     /// Ends a publication, in all its versions: nobody can attach it any more. Those who have attached it go on; its
     /// pages are freed with the last of them. Throws Unavailable if there is none.
-    void withdraw(std::string_view name) const;
+    void withdraw(std::string_view name) const {
+        member_->require_parent("Share::withdraw");
+        detail::translated([&] { detail::withdraw_name(member_->keeper(), name); });
+    }
 
 private:
-    void require_own(const AnyDriver& driver, const char* what) const;
-    std::uint64_t publish(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
-                          const std::string& tag, const PublishOptions& options) const;
-    Attached attach(std::string_view name, const std::shared_ptr<detail::SaverCore>& saver,
-                    const AttachOptions& options) const;
-    Lending lend(detail::ShareMemberCore::Lend lend, detail::ShareMemberCore::Idle idle) const;
+    void require_own(const AnyDriver& driver, const char* what) const {
+        member_->require_parent(what);
+        if (!(driver == driver_)) detail::misuse({"Share::", what, ": the saver is not on the driver of this share"});
+    }
     /// For how long no tag of a saver has been used.
-    static std::chrono::nanoseconds idle(const std::shared_ptr<detail::SaverCore>& saver);
+    static std::chrono::nanoseconds idle(const std::shared_ptr<detail::SaverCore>& saver) {
+        std::chrono::nanoseconds least = std::chrono::hours{24 * 365};
+        if (saver == nullptr) return least;
+        for (const ArenaUsage& row : saver->usage()) {
+            if (row.users != 0) return {};
+            if (row.age.count() != 0) least = std::min(least, row.age);
+        }
+        return least;
+    }
 
     std::shared_ptr<detail::ShareMemberCore> member_;
     AnyDriver driver_;
 };
 
 } // namespace memsaver::inline v0_3
-
-#include "memsaver/share/share.ipp"
 
 #include "memsaver/core/macros_on.hpp"
