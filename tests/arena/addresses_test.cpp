@@ -61,48 +61,4 @@ TEST_CASE("Addresses: random takes and gives against a map of every unit") {
     }
 }
 
-TEST_CASE("Addresses: a range that does not fit is refused") {
-    Space space;
-    CHECK(space.addresses.bytes() == units * unit);
-    CHECK(space.addresses.contain(space.base));
-    CHECK(space.addresses.contain(space.base + units * unit - 1));
-    CHECK_FALSE(space.addresses.contain(space.base + units * unit));
-    CHECK_FALSE(space.addresses.contain(space.base - 1));
-    CHECK(space.addresses.take((units + 1) * unit, unit) == 0);
-    CHECK(space.addresses.take(units * unit, unit) == space.base);
-    CHECK(space.addresses.take(unit, unit) == 0);
-    CHECK(space.addresses.give({space.base + 10 * unit, 5 * unit}));
-    CHECK(space.addresses.take(6 * unit, unit) == 0);
-    CHECK(space.addresses.take(5 * unit, unit) == space.base + 10 * unit);
-}
-
-TEST_CASE("Addresses: a gap keeps ranges apart") {
-    HostDriver driver{8_MiB};
-    Addresses addresses{unit};
-    Reservation reservation = test::reserved(driver, 9 * unit, unit);
-    const Address base = reservation.get().address;
-    addresses.add(std::move(reservation), 8 * unit);
-    CHECK(addresses.take(2 * unit, unit) == base);
-    CHECK(addresses.take(2 * unit, unit) == base + 3 * unit);
-    CHECK(addresses.give({base, 2 * unit}));
-    CHECK(addresses.take(2 * unit, unit) == base);
-    CHECK(addresses.take(3 * unit, unit) == 0);
-    CHECK(addresses.close().ok());
-}
-
-TEST_CASE("Addresses: several segments, of which the first that has room serves") {
-    HostDriver driver{8_MiB};
-    Addresses addresses;
-    for (int i = 0; i < 2; ++i) addresses.add(test::reserved(driver, 3 * unit, unit), 2 * unit);
-    CHECK(addresses.bytes() == 4 * unit);
-    const Address first = addresses.take(2 * unit, unit);
-    const Address second = addresses.take(unit, unit);
-    CHECK(first != 0);
-    CHECK(second != 0);
-    CHECK(addresses.take(2 * unit, unit) == 0);
-    CHECK(addresses.give({first, unit}));
-    CHECK(addresses.take(unit, unit) == first);
-    CHECK(addresses.close().ok());
-    CHECK(addresses.bytes() == 0);
-}
 } // namespace arena_addresses_test

@@ -91,37 +91,4 @@ TEST_CASE_FIXTURE(OnMachine, "after(...) waits for the streams and events that i
     CHECK(arena.pause({.order = order}).released_bytes == 2_MiB);
     CHECK(machine.driver.close_event(event).ok());
 }
-
-TEST_CASE("every failing call of a wait is reported, and leaves no event open") {
-    struct Fixture {
-        Fixture() {
-            REQUIRE(driver.inner().open_stream(stream).ok());
-            (void)arena.allocate(2_MiB);
-        }
-        ~Fixture() { CHECK(driver.inner().close_stream(stream).ok()); }
-
-        Machine driver{HostDriver{64_MiB}};
-        StreamRef stream;
-        ArenaOn arena{driver, "fails"};
-    };
-    for (const bool patient : {true, false}) {
-        for (const bool device : {true, false}) {
-            const std::uint64_t points = sweep(
-                {}, [] { return Fixture{}; },
-                [&](Fixture& fixture) {
-                    PauseOptions options;
-                    if (!device) options.order = after(fixture.stream);
-                    if (!patient) options.timeout = far;
-                    (void)fixture.arena.pause(options);
-                },
-                [&](Fixture& fixture, const SweepPoint& point) {
-                    CAPTURE(point.text());
-                    // A wait cannot handle an event that could not be closed.
-                    const bool closing = point.injected == 1 && !point.error;
-                    CHECK(fixture.driver.outstanding().events == (closing ? 1 : 0));
-                });
-            CHECK(points >= (device ? 6 : 7)); // an unmap and a release among them
-        }
-    }
-}
 } // namespace arena_idle_wait_test

@@ -8,27 +8,6 @@ using namespace test;
 template <class Policy = Discard>
 using ArenaOf = TaggedArena<MachineDriver, Policy>;
 
-TEST_CASE_FIXTURE(OnMachine, "all memory is taken before any is mapped or filled" * on_machines) {
-    ArenaOf<Zero> arena{machine.driver, "order"};
-    std::vector<void*> blocks; // not adjacent, so that they are not restored behind one handle
-    for (int i = 0; i < 6; ++i) blocks.push_back(arena.allocate(32_MiB));
-    for (std::size_t i = 0; i < blocks.size(); i += 2) arena.deallocate(blocks[i], already_idle);
-    (void)arena.pause();
-    std::vector<Call> calls;
-    machine.driver.on_call([&](const CallRecord& made) { calls.push_back(made.call); });
-    (void)arena.resume();
-    machine.driver.on_call({});
-    int stage = 0;
-    for (const Call call : calls) {
-        const int now = call == Call::create ? 1 : call == Call::map ? 2 : call == Call::fill ? 3 : 0;
-        if (now == 0) continue;
-        CHECK(now >= stage);
-        stage = now;
-    }
-    CHECK(stage == 3);
-    CHECK(machine.driver.outstanding().handles >= 3);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "with nothing to resume, a margin is no reason to refuse" * on_machines) {
     ArenaOf<> arena{machine.driver, "margin", Discard{}, {.margin = 256_MiB}};
     (void)arena.allocate(2_MiB);

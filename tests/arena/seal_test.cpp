@@ -41,23 +41,6 @@ struct SealedWith {
 
 using Sealed = SealedWith<HostBackup>;
 
-TEST_CASE("seal: its contents are all extents and live blocks, and blocks come from other pages") {
-    Sealed f;
-    REQUIRE(f.contents.blocks.size() == 1);
-    CHECK(f.contents.blocks[0].address == detail::as_address(f.block));
-    CHECK_FALSE(f.contents.extents[0].sealed); // before
-    CHECK(f.in_sealed(f.second));
-    for (int i = 0; i < 4; ++i) {
-        void* const fresh = f.arena.allocate(page);
-        CHECK_FALSE(f.in_sealed(fresh));
-        std::memset(fresh, 2, page);
-    }
-    f.seal();
-    CHECK(f.contents.extents.front().sealed);
-    CHECK_FALSE(f.contents.extents.back().sealed);
-    CHECK_FALSE(f.writable(f.block));
-}
-
 TEST_CASE("seal: taken back, the memory is as before, except what had been sealed earlier") {
     Sealed f;
     (void)f.arena.allocate(page);

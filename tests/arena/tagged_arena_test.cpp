@@ -19,23 +19,6 @@ TEST_CASE_FIXTURE(OnMachine, "an arena can be moved" * on_machines) {
     CHECK(second.usage().blocks == 0);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "after close every use is Misuse, and the device has its memory back" * on_machines) {
-    ArenaOf<> arena{machine.driver, "closed"};
-    void* const block = arena.allocate(1_MiB);
-    (void)arena.pause();
-    void* const other = arena.allocate(1_MiB);
-    arena.close();
-    CHECK(machine.driver.handle_bytes() + machine.driver.reserved_bytes() == 0);
-    for (const std::function<void()>& act : std::vector<std::function<void()>>{
-             [&] { (void)arena.allocate(1); }, [&] { arena.deallocate(block); },
-             [&] { arena.deallocate(other, already_idle); }, [&] { (void)arena.pause(); },
-             [&] { (void)arena.resume(); }, [&] { (void)arena.trim(); }, [&] { arena.invalidate(); }})
-        check_says<Misuse>("closed", act);
-    CHECK(arena.usage().state == "closed");
-    CHECK(arena.usage().mapped_bytes == 0);
-    arena.close(); // again: a no-op
-}
-
 TEST_CASE_FIXTURE(OnMachine, "impossible options are Misuse, and leave nothing behind" * on_machines) {
     CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = ~std::size_t{0}}}), Misuse);
     CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.capacity = 4_MiB, .reserve = 8_MiB}}), Misuse);
@@ -46,16 +29,6 @@ TEST_CASE_FIXTURE(OnMachine, "impossible options are Misuse, and leave nothing b
         CHECK_THROWS_AS((ArenaOf<>{machine.driver, "x", {}, {.reserve = free + 64_MiB}}), OutOfMemory);
     }
     CHECK(machine.driver.everything_given_back());
-}
-
-TEST_CASE_FIXTURE(OnMachine, "usage describes the arena" * on_machines) {
-    ArenaOf<Zero> arena{machine.driver, "row", {}, {.capacity = 1_GiB}};
-    (void)arena.allocate(1000);
-    const ArenaUsage row = arena.usage();
-    CHECK((row.tag == "row" && row.device == 0 && row.policy == "zero" && row.state == "active"));
-    CHECK(row.reserved_bytes >= row.mapped_bytes); // addresses are reserved in segments
-    CHECK((row.mapped_bytes == 2_MiB && row.used_bytes == 1000 && row.blocks == 1));
-    CHECK(row.held_bytes + row.paused_bytes + row.backed_up_bytes == 0);
 }
 
 TEST_CASE("the capacity counts pages; by default there is no limit, and no address is reserved" * on_machines) {
@@ -88,47 +61,6 @@ TEST_CASE_FIXTURE(OnMachine, "pages that a failed growth cannot release are held
     CHECK(arena.usage().held_bytes == 0);
     CHECK(machine.driver.handle_bytes() == 0);
     CHECK(arena.allocate(4_MiB) != nullptr);
-}
-
-TEST_CASE("pages that cannot be released are held, counted and retried") {
-    for (const Call call : {Call::release, Call::unmap}) {
-        for (const std::string then : {"pause", "resume", "trim"}) {
-            CAPTURE(call_name(call));
-            CAPTURE(then);
-            const Checked machine{host_machine};
-            ArenaOf<Zero> arena{machine.driver, "held"};
-            void* const block = arena.allocate(32_MiB);
-            const std::size_t mapped = machine.driver.handle_bytes();
-            machine.driver.fail({.call = call});
-            const auto error = thrown<DriverError>([&] { (void)arena.pause(); });
-            const std::size_t held = error.report().held_bytes;
-            CHECK(held > 0);
-            CHECK(held + error.report().released_bytes == mapped);
-            CHECK(error.status().code == Failure::injected_code);
-            CHECK(arena.usage().held_bytes == held);
-            CHECK(arena.usage().mapped_bytes == held);
-            CHECK(machine.driver.handle_bytes() == held);
-            CHECK(arena.usage().state == "paused");
-            if (then == "resume") { // takes them as they are
-                const Report report = arena.resume();
-                CHECK(report.released_bytes + report.held_bytes == 0);
-                CHECK(report.mapped_bytes == mapped - held);
-                (void)arena.pause();
-            } else {
-                const HeldStream busy{machine.driver}; // a pause then waits for no work
-                const Report report = then == "pause" ? arena.pause() : arena.trim({.order = already_idle});
-                CHECK(report.held_bytes == 0);
-                REQUIRE(report.tags.size() == 1);
-                CHECK(report.tags[0].tag == "held");
-                CHECK(report.tags[0].released_bytes == held);
-                CHECK(arena.pause().tags.empty());
-            }
-            CHECK(arena.usage().held_bytes == 0);
-            CHECK(machine.driver.handle_bytes() == 0);
-            (void)arena.resume();
-            CHECK(all_are(machine.driver, block, 1_MiB, 0));
-        }
-    }
 }
 
 TEST_CASE_FIXTURE(OnMachine, "a resume of nothing that releases held pages reports it") {

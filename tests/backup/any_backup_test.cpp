@@ -93,24 +93,6 @@ TEST_CASE("AnyPolicy: equal if type and value are") {
     CHECK(Any{Discard{}}.name() == "discard");
 }
 
-TEST_CASE("AnyPolicy: the slot gets every call and answers for it") {
-    const Faulty driver{HostDriver{64_MiB}};
-    Calls calls;
-    {
-        const auto slot = Any{Logging{&calls}}.open(driver); // the policy may be destroyed before its slot
-        const LiveSet live{{{1, 2}, {3, 4}}, {}};
-        slot->prepare(live);
-        CHECK(slot->save(live).bytes() == 1);
-        CHECK(slot->restore(live).bytes() == 2);
-        CHECK(slot->resumed().ok()); // the wrapped slot's `resumed` returns no status
-        CHECK(slot->close().ok());   // the wrapped slot has no `close`
-        slot->forget(7);
-        slot->invalidate();
-        CHECK(slot->backed_up_bytes() == 42);
-    }
-    CHECK(calls == Calls{"prepare 2", "save", "restore", "resumed", "forget 7", "invalidate", "end"});
-}
-
 TEST_CASE("AnyPolicy: a slot that reads files is given the block as memory that is mapped") {
     Calls calls;
     TaggedArena arena{HostDriver{64_MiB}, "tag", Reading{&calls}};

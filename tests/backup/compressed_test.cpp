@@ -190,19 +190,6 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "compressed: what is less than a piece is coded, too, down to the smallest chunk" * on_machines) {
-    if (no_codec_here()) return;
-    for (const std::size_t bytes : {256_KiB, 4_KiB}) {
-        const Buffer<unsigned char> block{saver.arena("packed", compressed(HostBackup{.threads = 2})), bytes};
-        write_bytes(machine.driver, block.data(), std::vector<unsigned char>(bytes, 0x3C));
-        saver.pause("packed");
-        CHECK(row_of(saver, "packed").backed_up_bytes < bytes);
-        saver.resume("packed");
-        CHECK(all_are(machine.driver, block.data(), bytes, 0x3C));
-    }
-}
-
 TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
     if (no_codec_here()) return;
     void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(8_MiB);
@@ -510,25 +497,6 @@ TEST_CASE("HostBackup: bytes are moved out of one region of host memory at a tim
     pause_and_resume(saver, "tag");
     CHECK(read_bytes(driver, first.data(), 1_MiB) == noise(1_MiB, 1));
     CHECK(read_bytes(driver, second.data(), 1_MiB) == noise(1_MiB, 2));
-}
-
-TEST_CASE_FIXTURE(OnHostSaver, "compressed: a policy for one pause, and a tag that is dropped") {
-    const Arena arena = saver.arena("plain", HostBackup{.threads = 2});
-    void* const block = arena.allocate(5_MiB);
-    write_bytes(machine.driver, block, thin(5_MiB, 1));
-    (void)saver.pause("plain", {.bytes = compressed(HostBackup{.threads = 2})});
-    check_books(saver, machine.driver);
-    CHECK(row_of(saver, "plain").backed_up_bytes < 4_MiB);
-    const std::size_t need = saver.bytes_to_resume("plain");
-    CHECK(need > 5_MiB);
-    CHECK(saver.resume("plain").mapped_bytes == need);
-    CHECK(read_bytes(machine.driver, block, 5_MiB) == thin(5_MiB, 1));
-    check_books(saver, machine.driver);
-    const Arena packed = saver.arena("packed", compressed(in_file()));
-    (void)packed.allocate(3_MiB);
-    saver.prepare("packed");
-    saver.drop("packed");
-    check_books(saver, machine.driver);
 }
 
 TEST_CASE("compressed: the error for a missing library says how to get it") {

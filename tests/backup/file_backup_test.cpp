@@ -5,32 +5,6 @@
 namespace backup_file_backup_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnMachine, "FileBackup: a file of one's own, without a name, closed on exec" * on_machines) {
-    const FileWatch watch{machine.driver};
-    const std::string mine = directory() + "/memsaver_file_backup_test_" + std::to_string(::getpid());
-    REQUIRE(std::filesystem::create_directory(mine));
-    {
-        FileBackup policy = in_file();
-        policy.directory = mine;
-        MemorySaver saver{machine.driver};
-        void* const block = saver.arena("cold", policy).allocate(1_MiB + 1);
-        write_pattern(machine.driver, block, 1_MiB + 1, 1);
-        CHECK(machine.driver.calls(Call::open_file) == 0); // not before it is needed
-        (void)saver.pause("cold");
-        CHECK(machine.driver.calls(Call::open_file) == 1);
-        CHECK((watch.status().st_mode & 07777U) == 0600U);
-        CHECK(watch.status().st_nlink == 0);
-        CHECK(std::filesystem::is_empty(mine));
-        CHECK((::fcntl(watch.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
-        (void)saver.resume("cold");
-        (void)saver.pause("cold");
-        CHECK(machine.driver.calls(Call::open_file) == 1); // one file per arena
-        (void)saver.resume("cold");
-        CHECK(has_pattern(machine.driver, block, 1_MiB + 1, 1));
-    }
-    CHECK(std::filesystem::remove(mine));
-}
-
 TEST_CASE_FIXTURE(OnMachine,
                   "FileBackup: disk use is constant over cycles, and falls when blocks are freed" * on_machines) {
     const FileWatch watch{machine.driver};

@@ -23,50 +23,6 @@ std::size_t open_descriptors() {
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-TEST_CASE_FIXTURE(OnModel, "FileSource: loaded now and at every resume, and never saved" * on_machines) {
-    const Bytes bytes = pattern(9'000'001, 1);
-    const std::string path = files.put("model", bytes);
-    // Odd offsets and sizes, ends of the file, single bytes.
-    const std::pair<std::size_t, std::size_t> ranges[] = {
-        {0, 9'000'001}, {1, 4'999'999}, {4095, 2}, {4096, 4096}, {8'999'999, 2}, {9'000'000, 1}, {123'457, 70'001}};
-    std::vector<std::pair<Buffer<unsigned char>, Bytes>> blocks;
-    for (const auto& [offset, count] : ranges) {
-        Buffer<unsigned char> block{model, count};
-        model.load(block.data(), count, path, offset);
-        Bytes wanted = part_of(bytes, offset, count);
-        CHECK(read_bytes(machine.driver, block.data(), count) == wanted);
-        blocks.emplace_back(std::move(block), std::move(wanted));
-    }
-    for (int round = 0; round < 3; ++round) {
-        const Report paused = saver.pause("model");
-        CHECK(paused.held_bytes == 0);
-        CHECK(row_of(saver, "model").mapped_bytes == 0);
-        saver.resume("model");
-        for (const auto& [block, wanted] : blocks)
-            CHECK(read_bytes(machine.driver, block.data(), wanted.size()) == wanted);
-    }
-    check_books(saver, machine.driver);
-}
-
-TEST_CASE_FIXTURE(OnFiles, "FileSource: blocks that are loaded from overlapping ranges of a file" * on_machines) {
-    const Bytes bytes = pattern(1'900'000, 1); // one piece, which ends where its longest range does
-    const std::string path = files.put("model", bytes);
-    const Arena model = saver.arena("model", small_source(1));
-    const std::pair<std::size_t, std::size_t> ranges[] = {{0, 1'900'000}, {10'000, 4000}, {10'000, 8000}, {90'000, 1}};
-    std::vector<void*> blocks;
-    for (const auto& [offset, count] : ranges) {
-        blocks.push_back(model.allocate(count));
-        model.load(blocks.back(), count, path, offset);
-    }
-    saver.pause("model");
-    (void)saver.trim(); // the buffers of the loads, which were large enough
-    saver.resume("model");
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-        const auto& [offset, count] = ranges[i];
-        CHECK(read_bytes(machine.driver, blocks[i], count) == part_of(bytes, offset, count));
-    }
-}
-
 TEST_CASE_FIXTURE(OnFiles, "FileSource: whole blocks from files save nothing and take no host memory but the ring" *
                                on_machines) {
     constexpr std::size_t size = 3'999'999;

@@ -86,52 +86,6 @@ void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
     }
 }
 
-TEST_CASE("backup: bytes are identical over three cycles with fresh bytes" * on_machines) {
-    for (const auto& keeper : some_keepers()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
-        void* const first = blocks.at(0);
-        for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
-            blocks.write(cycle);
-            saver.invalidate("weights");
-            const Report paused = saver.pause("weights");
-            CHECK(paused.saved_bytes == odd_bytes); // only live bytes
-            CHECK(machine.driver.handle_bytes() == 0);
-            check_kept(saver, keeper.name, odd_bytes);
-            const Report resumed = saver.resume("weights");
-            CHECK(resumed.restored_bytes == odd_bytes);
-            CHECK(blocks.at(0) == first);
-            CHECK(blocks.whole());
-            check_books(saver, machine.driver);
-        }
-    }
-}
-
-TEST_CASE("backup: work submitted to a stream before the pause is saved" * on_machines) {
-    for (const auto& keeper : some_keepers()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        void* const block = saver.arena("weights", keeper.policy).allocate(1_MiB + 1);
-        StreamRef stream;
-        REQUIRE(machine.driver.open_stream(stream).ok());
-        for (const bool named : {false, true}) {
-            const auto bytes = pattern(1_MiB + 1, named ? 1 : 2);
-            CHECK(machine.driver.copy_to_device(address_of(block), bytes.data(), bytes.size(), stream).ok());
-            saver.invalidate("weights");
-            (void)(named ? saver.pause("weights", {.order = after(stream)}) : saver.pause("weights"));
-            (void)saver.resume("weights");
-            std::vector<unsigned char> back(bytes.size());
-            CHECK(machine.driver.copy_to_host(back.data(), address_of(block), back.size(), stream).ok());
-            CHECK(machine.driver.drain().ok());
-            CHECK(back == bytes);
-        }
-        CHECK(machine.driver.close_stream(stream).ok());
-    }
-}
-
 TEST_CASE("backup: blocks that are freed and allocated while paused" * on_machines) {
     for (const auto& keeper : some_keepers()) {
         CAPTURE(keeper.name);
@@ -293,26 +247,6 @@ TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on
     }
 }
 
-TEST_CASE("retain: one host address over three pauses with fresh bytes" * on_machines) {
-    for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable()}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
-        const std::byte* host = nullptr;
-        for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
-            blocks.write(cycle);
-            (void)saver.pause("weights");
-            const BackupView view = saver.backup_view(blocks.at(1), 2_MiB + 1);
-            if (host == nullptr) host = view.data();
-            CHECK(view.data() == host);
-            (void)saver.resume("weights");
-            CHECK(saver.backup_view(blocks.at(1), 2_MiB + 1).data() == host);
-            CHECK(blocks.whole());
-            CHECK(machine.driver.host_bytes() > 0);
-        }
-    }
-}
-
 TEST_CASE("without retention host memory falls after resume" * on_machines) {
     for (const auto& keeper : keepers()) {
         if (keeper.name.find("given back") == std::string::npos) continue;
@@ -330,25 +264,6 @@ TEST_CASE("without retention host memory falls after resume" * on_machines) {
             CHECK(machine.driver.outstanding().files == 0);
             CHECK(row_of(saver, "weights").backed_up_bytes == 0);
             CHECK(blocks.whole());
-        }
-    }
-}
-
-TEST_CASE("backup memory of freed blocks is reused, or released as a whole" * on_machines) {
-    for (const HostBackup& policy : {HostBackup{.threads = 2}, pageable({.threads = 1})}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("weights", policy);
-        std::size_t most = 0;
-        for (std::uint64_t cycle = 0; cycle < 5; ++cycle) {
-            Blocks blocks{machine.driver, arena, {3_MiB + 1, 2_MiB, 6912}};
-            blocks.write(cycle);
-            pause_and_resume(saver, "weights");
-            CHECK(blocks.whole());
-            if (cycle == 0) most = machine.driver.host_bytes();
-            CHECK(machine.driver.host_bytes() == most);
-            for (std::size_t i = 0; i < 3; ++i) saver.deallocate(blocks.drop(0));
-            CHECK(row_of(saver, "weights").backed_up_bytes == 0);
         }
     }
 }
@@ -577,22 +492,6 @@ TEST_CASE_FIXTURE(OnSaver, "backup_view: tags that keep nothing, or nothing of t
     }
 }
 
-TEST_CASE_FIXTURE(OnMachine, "a view outlives its host memory, and its saver" * on_machines) {
-    BackupView view;
-    {
-        MemorySaver saver{machine.driver};
-        void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 2}).allocate(1_MiB);
-        write_pattern(machine.driver, block, 1_MiB, 5);
-        (void)saver.pause("weights");
-        view = saver.backup_view(block, 1_MiB);
-        (void)saver.resume("weights");
-        write_pattern(machine.driver, block, 1_MiB, 6);
-        (void)saver.pause("weights");
-    }
-    const auto bytes = pattern(1_MiB, 5);
-    CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const unsigned char*>(view.data())));
-}
-
 /// An engine with one thread, which runs the tasks one after the other.
 struct OneThread final : Executor {
     ~OneThread() override {
@@ -651,32 +550,6 @@ TEST_CASE("an executor's only thread may pause and resume by itself" * on_machin
             CHECK(saved.get_future().get() == 2 * odd_bytes);
             CHECK(blocks.whole());
             CHECK(others.whole());
-        }
-    }
-}
-
-TEST_CASE("progress ends at the total" * on_machines) {
-    for (const auto& keeper : some_keepers()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        Told told;
-        MemorySaver saver{machine.driver, {.events = told.sink()}};
-        Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
-        blocks.write(1);
-        for (const bool pausing : {true, false}) {
-            told.clear();
-            (void)(pausing ? saver.pause("weights") : saver.resume("weights"));
-            const auto events = told.of(EventKind::progress);
-            REQUIRE(!events.empty());
-            std::size_t most = 0;
-            for (const Event& event : events) {
-                CHECK(event.tag == "weights");
-                CHECK(event.text == (pausing ? "saving" : "restoring"));
-                CHECK(event.bytes_total == odd_bytes);
-                CHECK(event.bytes_done <= odd_bytes);
-                most = std::max(most, event.bytes_done);
-            }
-            CHECK(most == odd_bytes);
         }
     }
 }

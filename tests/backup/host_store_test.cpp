@@ -55,42 +55,6 @@ TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the t
     CHECK(pageable.store.unpinned_cell(0).bytes == 0); // populated when bytes are written
 }
 
-TEST_CASE("HostStore: a view keeps the room's memory alive") {
-    Place place{true};
-    const Room room = place.store.grow(4096, place.live());
-    std::memset(place.data(), 9, 4096);
-    CHECK(place.store.out({{place.addresses.get().address, room.location, 4096}}, place.live())->wait().ok());
-    BackupView view = place.store.view(room.location, 4096);
-    CHECK(place.store.clear().ok());
-    CHECK(view.data()[4095] == std::byte{9});
-    CHECK(place.driver.pinned_bytes() != 0);
-    place.driver.fail({.call = Call::unpin_host}); // when the view is destroyed
-    view = {};
-    CHECK(place.driver.pinned_bytes() != 0);
-    CHECK(place.store.retry().ok());
-    CHECK(place.driver.pinned_bytes() + place.driver.host_bytes() == 0);
-}
-
-TEST_CASE("HostStore: a failed release is retried") {
-    for (const bool pinned : {true, false}) {
-        for (const Call call : {Call::unpin_host, Call::unmap_host}) {
-            CAPTURE(pinned);
-            CAPTURE(call_name(call));
-            Place place{pinned};
-            const Room room = place.store.grow(Place::bytes, place.live());
-            const detail::Vector<Unit> units{{place.addresses.get().address, room.location, Place::bytes}};
-            CHECK(place.store.out(units, place.live())->wait().ok());
-            place.driver.fail({.call = call, .lasting = Lasting::onwards});
-            CHECK(place.store.clear().code == Failure::injected_code);
-            CHECK(place.store.clear().code == Failure::injected_code);
-            CHECK(place.driver.host_bytes() != 0);
-            place.driver.heal();
-            CHECK(place.store.clear().ok());
-            CHECK(place.driver.pinned_bytes() + place.driver.host_bytes() == 0);
-        }
-    }
-}
-
 TEST_CASE("HostStore: pages that were written are counted by the system, and no longer in the budget") {
     for (const bool refused : {false, true}) { // pageable by choice, or because pinning is refused
         CAPTURE(refused);

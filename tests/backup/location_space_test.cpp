@@ -5,20 +5,6 @@
 namespace backup_location_space_test {
 using namespace test;
 
-TEST_CASE("LocationSpace: consecutive ranges are adjacent in a fresh region, and the best fit is taken") {
-    LocationSpace space;
-    CHECK(space.take(1) == 0);
-    space.add(1000, 100);
-    CHECK(space.take(40) == 1000);
-    CHECK(space.take(40) == 1040);
-    CHECK(space.take(40) == 0);
-    space.add(5000, 30);
-    CHECK(space.take(25) == 5000); // not from the 20 at 1080, which are too few
-    CHECK(space.take(20) == 1080); // exact fit
-    CHECK(space.take(5) == 5025);
-    CHECK(space.take(1) == 0);
-}
-
 TEST_CASE("LocationSpace: random operations on adjacent regions against a map of bytes") {
     enum : char { none, free, taken };
     constexpr std::array<Room, 3> regions{{{1, 200}, {201, 100}, {301, 211}}};

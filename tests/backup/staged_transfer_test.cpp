@@ -73,41 +73,6 @@ struct Engine final : Executor {
     std::vector<std::function<void()>> tasks;
 };
 
-TEST_CASE("Ring: stays within its limit, and is made when it is used") {
-    const Faulty driver = late_machine();
-    for (const std::size_t limit : {4_MiB, 8_MiB, 100_MiB, 512_MiB}) {
-        for (const unsigned threads : {0U, 1U, 3U, 8U}) {
-            for (const std::size_t largest : {2_MiB, 32_MiB}) {
-                const Ring ring{driver, {limit, threads, largest}};
-                CHECK(ring.pairs() >= 1);
-                CHECK(ring.pairs() <= std::max(1U, threads));
-                CHECK(2 * ring.pairs() * ring.buffer_bytes() <= limit);
-                CHECK(ring.buffer_bytes() >= 2_MiB);
-                CHECK(ring.buffer_bytes() <= largest);
-            }
-        }
-    }
-    CHECK(driver.host_bytes() == 0);
-    Ring ring{driver, {8_MiB, 8, 32_MiB}};
-    ring.prepare(1, 64_KiB); // one piece passes through one buffer, as large as it is
-    CHECK(driver.pinned_bytes() == 64_KiB);
-    ring.prepare(2, 64_KiB);
-    CHECK(driver.pinned_bytes() == 128_KiB);
-    ring.prepare(1, 1_MiB);
-    CHECK(driver.pinned_bytes() == 1_MiB + 64_KiB);
-    ring.prepare(100, 2_MiB);
-    CHECK(driver.pinned_bytes() == 8_MiB);
-    {
-        Ring::Loan one{ring};
-        Ring::Loan two{ring};
-        CHECK(one.buffer(0, 2_MiB).data() != two.buffer(0, 4096).data());
-        CHECK(one.buffer(0, 2_MiB).data() == one.buffer(0, 4096).data());
-    }
-    CHECK(driver.pinned_bytes() == 8_MiB);
-    CHECK(ring.clear().ok());
-    check_clean(driver);
-}
-
 TEST_CASE("Staged transfer: a block is always padded with the same bytes") {
     Setup s;
     CHECK(s.move(Direction::out).ok());
@@ -173,37 +138,6 @@ TEST_CASE("Staged transfer: memory for one buffer is enough") {
         CHECK(s.driver.pinned_bytes() == 2_MiB);
         s.driver.heal();
     }
-}
-
-TEST_CASE("Staged transfer: an error says whose bytes, how many and where") {
-    for (const Direction direction : {Direction::out, Direction::in}) {
-        Setup s;
-        CHECK(s.move(Direction::out).ok());
-        const auto transfer = staged_transfer(s.driver, direction, s.pieces(), s.shelf, s.ring, {.threads = 1}, nullptr,
-                                              {}, "tag \"cold\", ");
-        s.shelf.fail_at = 1;
-        transfer->start();
-        const std::string text = test::text_of<DriverError>([&] { (void)transfer->wait(); });
-        CHECK(test::contains(text, direction == Direction::out ? "write bytes" : "read bytes"));
-        CHECK(test::contains(text, "(tag \"cold\", "));
-        CHECK(test::contains(text, "from " + format_address(s.memory.address()) + " onward"));
-    }
-}
-
-TEST_CASE("Ring: a buffer that cannot be released is used again, or its release is retried") {
-    Setup s{8_MiB, 1}; // one pair: another thread's would exist once that thread has copied bytes
-    CHECK(s.move(Direction::out).ok());
-    const std::size_t held = s.driver.pinned_bytes();
-    s.driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
-    CHECK(s.ring->clear().code == Failure::injected_code);
-    CHECK(s.driver.pinned_bytes() == held);
-    s.memory.write(2);
-    CHECK(s.move(Direction::in).ok());
-    CHECK(s.memory.has(1));
-    CHECK(s.driver.pinned_bytes() == held);
-    s.driver.heal();
-    CHECK(s.ring->clear().ok());
-    CHECK(s.driver.pinned_bytes() + s.driver.host_bytes() == 0);
 }
 
 TEST_CASE("Staged transfer: buffers that copies may still reach are neither reused nor released") {

@@ -84,50 +84,6 @@ struct Fixture {
 
 static_assert(BackupSlot<StoredSlot>);
 
-TEST_CASE("StoredSlot: saves live blocks, each at a location of its own, and restores them from there") {
-    Fixture f;
-    CHECK(f.slot.backed_up_bytes() == 0);
-    REQUIRE(f.save().ok());
-    REQUIRE(f.place->saved.size() == 2);
-    CHECK(f.place->saved[0].device == base);
-    CHECK(f.place->saved[0].bytes == 512);
-    CHECK(f.place->saved[1].location >= f.place->saved[0].location + 512);
-    CHECK(f.place->room == 768);
-    CHECK(f.slot.backed_up_bytes() == 768);
-    REQUIRE(f.restore().ok());
-    REQUIRE(f.place->restored.size() == 2);
-    CHECK(f.place->restored[1].location == f.place->saved[1].location);
-    REQUIRE(f.save().ok()); // again, to the same places
-    CHECK(f.place->room == 768);
-}
-
-TEST_CASE("StoredSlot: a save that fails has saved nothing, nor is what an earlier one saved still there") {
-    Fixture f;
-    for (int earlier = 0; earlier < 2; ++earlier) {
-        f.place->status = {StatusKind::other, 1, "failed"};
-        CHECK_FALSE(f.save().ok());
-        CHECK(f.slot.backed_up_bytes() == 0);
-        CHECK_THROWS_AS((void)f.slot.view(1, 0, 1), Misuse);
-        f.place->status = {};
-        REQUIRE(f.save().ok());
-    }
-}
-
-TEST_CASE("StoredSlot: a failed release is reported, after a resume and at close") {
-    for (const bool retain : {true, false}) {
-        Fixture f{{.retain = retain}};
-        REQUIRE(f.save().ok());
-        f.place->held = {StatusKind::other, 5, "held"};
-        CHECK(f.slot.resumed().code == 5);
-        CHECK(f.slot.close().code == 5);
-        CHECK(f.slot.backed_up_bytes() == 0);
-        f.place->held = {};
-        CHECK(f.slot.resumed().ok());
-        CHECK(f.slot.close().ok());
-        f.slot.forget(1); // already gone
-    }
-}
-
 TEST_CASE(
     "StoredSlot: a block that is given up frees its place at the next operation, after the transfer that uses it") {
     Fixture f;

@@ -38,25 +38,6 @@ private:
     Log& log_;
 };
 
-TEST_CASE("Ticket: queries its work") {
-    Log log;
-    {
-        Ticket ticket{std::make_unique<Work>(log), 100};
-        CHECK(ticket.bytes() == 100);
-        bool done = true;
-        CHECK(ticket.query(done).ok());
-        CHECK_FALSE(done);
-        CHECK(ticket.follow({}, {1, 2}).code == 6);
-        CHECK(log.followed == std::vector<Range>{{1, 2}});
-        CHECK(log.waits == 0);
-        CHECK(ticket.wait().code == 5);
-        CHECK(ticket.query(done).ok());
-        CHECK(done);
-    }
-    CHECK(log.ends == 1);
-    CHECK(log.waits == 2);
-}
-
 /// Work that implements only what it must.
 struct WaitOnly final : Ticket::Work {
     explicit WaitOnly(int& waits, bool throws = false) : waits_{waits}, throws_{throws} {}

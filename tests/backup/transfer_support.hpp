@@ -39,12 +39,6 @@ private:
 
 inline Faulty late_machine() { return Faulty{HostDriver{512_MiB, {.poison = true, .late = true}}}; }
 
-inline void check_clean(const Faulty& driver) {
-    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
-    for (const std::string& text : driver.violations()) FAIL_CHECK(text);
-    for (const std::string& text : driver.inner().violations()) FAIL_CHECK(text);
-}
-
 /// Records the largest reported number of bytes.
 struct Done {
     [[nodiscard]] ProgressSink sink() {

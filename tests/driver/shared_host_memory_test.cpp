@@ -1,4 +1,4 @@
-// What backups made side by side share: pages of small ones, and rings.
+// Host memory of backups: pages by cell, and what backups made side by side share: pages of small ones, and rings.
 #include "support/machines.hpp"
 
 namespace driver_shared_host_memory_test {
@@ -16,41 +16,24 @@ struct Setup {
     std::shared_ptr<HostCellsPool> pool = std::make_shared<HostCellsPool>();
 };
 
-TEST_CASE("HostPart: small parts share mappings that grow with them, large ones have their own") {
-    const Setup s;
-    std::vector<HostPart> parts;
-    for (int i = 0; i < 64; ++i) {
-        parts.push_back(s.part(60'000));
-        CHECK(parts.back().bytes == 61'440);
-        CHECK(s.driver.pinned_bytes() <= 2 * parts.size() * 61'440);
-        CHECK(s.budget->taken_bytes() == s.driver.pinned_bytes());
-    }
-    CHECK(s.driver.outstanding().host_pages <= 8);
-    std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
-    for (const HostPart& part : parts) ranges.emplace_back(part.address, part.address + part.bytes);
-    std::sort(ranges.begin(), ranges.end());
-    for (std::size_t i = 1; i < ranges.size(); ++i) CHECK(ranges[i - 1].second <= ranges[i].first);
-    const std::size_t mappings = s.driver.outstanding().host_pages;
-    const HostPart large = s.part(3_MiB);
-    CHECK(s.driver.outstanding().host_pages == mappings + 1);
-    CHECK(large.bytes == 3_MiB);
-    CHECK(large.address % 2_MiB == 0);
-    const HostPart pageable = s.part(4096, false); // not among pinned ones
-    CHECK(s.driver.outstanding().host_pages == mappings + 2);
-    for (std::size_t i = 0; i < parts.size(); i += 2) parts[i] = {};
-    for (std::size_t i = 0; i < parts.size(); i += 2) parts[i] = s.part(60'000); // where others were
-    CHECK(s.driver.outstanding().host_pages == mappings + 2);
-    parts.clear();
-    CHECK(s.driver.outstanding().host_pages == 2);
+TEST_CASE("HostCells: can be populated as a whole without pinning") {
+    const Machine driver{HostDriver{64_MiB}};
+    HostCells mapping{driver, 2 * HostCells::cell_bytes + 1};
+    driver.fail({.call = Call::populate_host, .nth = 2, .kind = StatusKind::out_of_host_memory});
+    CHECK(mapping.take().kind == StatusKind::out_of_host_memory);
+    CHECK(mapping.take().ok());
+    for (std::uintptr_t at = mapping.address(); at < mapping.end(); at += 2_MiB) CHECK(mapping.ready(at, false));
+    CHECK(driver.calls(Call::pin_host) == 0);
 }
 
-TEST_CASE("HostPart: other devices have other mappings") {
-    const Setup s;
-    const Machine other{HostDriver{64_MiB}};
-    const HostPart first = s.part(4096);
-    const HostPart second = HostPart::take(s.budget, s.pool, other, 4096, true, {});
-    CHECK(first.cells != second.cells);
-    CHECK(other.outstanding().host_pages == 1);
+TEST_CASE("HostCells: on a lost device the pages are freed all the same") {
+    const Machine driver{HostDriver{64_MiB}};
+    {
+        HostCells mapping{driver, 4_MiB};
+        CHECK(mapping.prepare(mapping.address(), true).ok());
+        driver.fail({.call = Call::unpin_host, .kind = StatusKind::gone});
+    }
+    CHECK(driver.calls(Call::unmap_host) == 1);
 }
 
 TEST_CASE("HostPart: pages that copies may still reach are given to nobody else") {
@@ -65,37 +48,6 @@ TEST_CASE("HostPart: pages that copies may still reach are given to nobody else"
         one.cells->unsettle();
     }
     for (int i = 0; i < 8; ++i) CHECK(s.part(4096).address != address);
-}
-
-TEST_CASE("HostPart: what cannot be freed is kept, and retried; no memory is an error that changes nothing") {
-    const Setup s;
-    HostPart part = s.part(4096);
-    s.driver.fail({.call = Call::unmap_host, .lasting = Lasting::onwards});
-    part = {};
-    CHECK(!s.budget->retry().ok());
-    s.driver.heal();
-    CHECK(s.budget->retry().ok());
-    CHECK(s.driver.everything_given_back());
-    s.driver.fail({.call = Call::map_host, .kind = StatusKind::out_of_host_memory});
-    CHECK_THROWS_AS((void)s.part(4096), OutOfHostMemory);
-    CHECK(s.budget->promised_bytes() + s.budget->taken_bytes() == 0);
-}
-
-TEST_CASE("HostPart: threads take and give back at once") {
-    const Setup s;
-    Threads{4, [&s](std::size_t thread) {
-                const auto n = static_cast<unsigned char>(1 + thread);
-                for (std::size_t i = 0; i < 100; ++i) {
-                    const HostPart part = HostPart::take(s.budget, s.pool, s.driver, 4096 * (1 + i % 7), true, {});
-                    CHECK(part.cells->prepare(part.address, true).ok());
-                    // NOLINTNEXTLINE(performance-no-int-to-ptr)
-                    auto* const bytes = reinterpret_cast<unsigned char*>(part.address);
-                    std::memset(bytes, n, part.bytes);
-                    CHECK((bytes[0] == n && bytes[part.bytes - 1] == n));
-                }
-            }};
-    CHECK(s.driver.everything_given_back());
-    CHECK(s.budget->taken_bytes() == 0);
 }
 
 TEST_CASE("Ring: shared by those with the same budget, device and size of buffers, as wide as the widest") {
@@ -130,19 +82,5 @@ TEST_CASE("Ring: trim frees what nobody uses, the last user the rest; what the d
     CHECK(s.budget->trim().ok());
     CHECK(s.driver.everything_given_back());
     CHECK(s.budget->taken_bytes() == 0);
-}
-
-TEST_CASE("Ring: a budget is gone with its last user, though a ring could not be freed") {
-    const Machine driver{HostDriver{64_MiB}};
-    auto budget = std::make_shared<HostBudget>();
-    const std::weak_ptr<HostBudget> seen = budget;
-    auto ring = Ring::shared(budget, driver, {8_MiB, 2, 2_MiB});
-    ring->prepare(1, 1_MiB);
-    driver.fail({.call = Call::unpin_host});
-    ring.reset();
-    CHECK(driver.pinned_bytes() == 1_MiB);
-    budget.reset();
-    CHECK(seen.expired());
-    CHECK(driver.everything_given_back());
 }
 } // namespace driver_shared_host_memory_test

@@ -66,33 +66,6 @@ TEST_CASE("close inside a capture is refused as a pause is, on this thread and o
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "bytes that only the capture wrote survive by default, and show when they are discarded" *
-                               on_machines) {
-    const OwnStream stream{machine.driver};
-    constexpr std::size_t bytes = 256_KiB;
-    Outbox out{machine.driver, bytes};
-    const auto body = [&] {
-        const void* const table = saver.allocate(bytes);
-        write_pattern(machine.driver, table, bytes, 7); // not captured: no replay repeats it
-        out.fetch(table, stream);
-    };
-    const auto read = [&](const Graph& graph) {
-        out.clear();
-        replay(machine.driver, graph, stream);
-        return out.bytes();
-    };
-
-    const Graph kept = capture(saver, "kept", stream, body);
-    CHECK(row_of(saver, "kept").policy == HostBackup{}.name());
-    const Graph discarded =
-        capture(saver, "discarded", stream, {.policy = Discard{.poison = static_cast<unsigned char>(0xDD)}}, body);
-    CHECK(read(kept) == pattern(bytes, 7));
-    CHECK(read(discarded) == pattern(bytes, 7));
-    pause_and_resume(saver);
-    CHECK(read(kept) == pattern(bytes, 7));
-    CHECK(read(discarded) == std::vector<unsigned char>(bytes, 0xDD));
-}
-
 TEST_CASE_FIXTURE(OnSaver, "a graph's tag keeps its policy; naming another one is refused" * on_machines) {
     const OwnStream stream{machine.driver};
     const auto nothing = [] {};

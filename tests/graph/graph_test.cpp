@@ -237,26 +237,6 @@ TEST_CASE_FIXTURE(OnMachine, "a graph outlives close, and its saver" * on_machin
     CHECK(machine.driver.outstanding().graphs == 0);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "a graph keeps its saver alive" * on_machines) {
-    const OwnStream stream{machine.driver};
-    Outbox out{machine.driver, 1000};
-    Graph graph;
-    {
-        MemorySaver saver{machine.driver};
-        graph = capture(saver, "graph", stream, [&] {
-            void* const block = saver.allocate(1000);
-            fill_on(machine.driver, block, 1000, 8, stream);
-            out.fetch(block, stream);
-        });
-    }
-    replay(machine.driver, graph, stream);
-    CHECK(out.bytes() == std::vector<unsigned char>(1000, 8));
-    Graph moved = std::move(graph);
-    replay(machine.driver, moved, stream);
-    moved.reset();
-    CHECK(machine.driver.handle_bytes() == 0);
-}
-
 TEST_CASE("an empty Graph") {
     const Graph empty;
     CHECK(!empty);

@@ -32,24 +32,6 @@ TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way w
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_FIXTURE(OnTwo, "a graph on another device" * on_hosts) {
-    const OwnStream stream{second.driver};
-    void* block = nullptr;
-    const Graph graph = capture(saver, "graph", stream, {.policy = Zero{}, .device = second.driver}, [&] {
-        block = saver.allocate(1_MiB);
-        fill_on(second.driver, block, 1_MiB, 3, stream);
-    });
-    CHECK(graph.device() == 1);
-    CHECK(row_of(saver, "graph").device == 1);
-    (void)saver.arena("graph").allocate(1_MiB); // the tag on the first device
-    (void)saver.pause("graph");
-    CHECK_THROWS_AS(graph.launch(stream), Misuse);
-    CHECK(second.driver.handle_bytes() == 0);
-    (void)saver.resume("graph");
-    replay(second.driver, graph, stream);
-    CHECK(all_are(second.driver, block, 1_MiB, 3));
-}
-
 TEST_CASE_FIXTURE(OnTwo, "capturing on a stream of another device is refused, and named" * on_hosts) {
     const OwnStream stream{second.driver};
     const std::string text = text_of<Misuse>([&] { (void)capture(saver, "graph", stream, [] {}); });

@@ -33,26 +33,6 @@ TEST_CASE_FIXTURE(OnSaver, "the same name has the same address, and names of a g
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "groups do not share" * on_machines) {
-    WorkspacePool workspaces{saver.arena("workspace"), {.cap = 64_MiB}};
-    void* const a = workspaces.get("a", 4_MiB, {.group = "left"});
-    void* const b = workspaces.get("b", 4_MiB, {.group = "right"});
-    void* const c = workspaces.get("c", 4_MiB);
-    CHECK(a != b);
-    CHECK(b != c);
-    CHECK(a != c);
-    write_pattern(machine.driver, a, 4_MiB, 1);
-    write_pattern(machine.driver, b, 4_MiB, 2);
-    write_pattern(machine.driver, c, 4_MiB, 3);
-    CHECK(workspaces.get("a2", 4_MiB, {.group = "left"}) == a);
-    CHECK(workspaces.get("b2", 4_MiB, {.group = "right"}) == b);
-    CHECK(has_pattern(machine.driver, a, 4_MiB, 1));
-    CHECK(has_pattern(machine.driver, b, 4_MiB, 2));
-    CHECK(has_pattern(machine.driver, c, 4_MiB, 3));
-    CHECK(workspaces.get("a", 4_MiB) == a); // a known name keeps its group
-    CHECK(workspaces.stats().places == 3);
-}
-
 TEST_CASE_FIXTURE(OnSaver,
                   "a workspace grows in place, its bytes stay, and nothing else gets its addresses" * on_machines) {
     const Arena arena = saver.arena("workspace", HostBackup{});

@@ -58,41 +58,6 @@ struct Fixture {
     DeferredFrees deferred;
 };
 
-TEST_CASE("DeferredFrees: a block waits for its own stream and for no other") {
-    Fixture f;
-    const HeldStream one{f.driver};
-    const HeldStream two{f.driver};
-    f.after_stream(0x100, 256, one.get());
-    f.after_stream(0x200, 256, two.get());
-    f.after_stream(0x300, 256, one.get());
-    CHECK(f.deferred.fenced_bytes() == 0);
-    CHECK(f.collected(99).empty());
-    one.finish();
-    CHECK(f.collected(99) == Addresses{0x100, 0x300});
-    CHECK(f.collected(99).empty());
-
-    // Events are reused; they then mark the work submitted to the stream since.
-    one.hold();
-    const std::uint64_t opened = f.driver.calls(Call::open_event);
-    f.after_stream(0x400, 256, one.get());
-    CHECK(f.driver.calls(Call::open_event) == opened);
-    CHECK(f.collected(99).empty());
-    one.finish();
-    two.finish();
-    CHECK(f.collected(99) == Addresses{0x200, 0x400});
-}
-
-TEST_CASE("DeferredFrees: a block whose event cannot be queried is not known to have completed") {
-    Fixture f;
-    const HeldStream work{f.driver};
-    f.after_stream(0x200, 256, work.get());
-    work.finish();
-    f.driver.fail({.call = Call::query, .lasting = Lasting::onwards});
-    CHECK(f.collected(1).empty());
-    f.driver.heal();
-    CHECK(f.collected(1) == Addresses{0x200});
-}
-
 TEST_CASE("DeferredFrees: blocks that no work can touch any more are free at once, the others later") {
     Fixture f;
     const HeldStream work{f.driver};
@@ -104,46 +69,6 @@ TEST_CASE("DeferredFrees: blocks that no work can touch any more are free at onc
     CHECK(f.collected(2) == Addresses{0x100, 0x300});
     work.finish();
     CHECK(f.collected(99) == Addresses{0x500, 0x700, 0x900, 0xb00});
-}
-
-TEST_CASE("DeferredFrees: bytes that wait for a fence are counted, and the first fence that helps is known") {
-    Fixture f;
-    CHECK(f.deferred.first_fence() == 0);
-    f.deferred.after_fence(0x100, 256, 4);
-    f.deferred.after_fence(0x200, 512, 5);
-    CHECK(f.deferred.fenced_bytes() == 768);
-    CHECK(f.deferred.first_fence() == 5);
-    f.deferred.after_fence(0x300, 1024, 6);
-    CHECK(f.deferred.fenced_bytes() == 1792);
-    CHECK(f.collected(5) == Addresses{0x100});
-    CHECK(f.deferred.fenced_bytes() == 1536);
-    CHECK(f.deferred.first_fence() == 6);
-    CHECK_FALSE(f.deferred.clear());
-    CHECK(f.deferred.fenced_bytes() == 0);
-    CHECK(f.deferred.first_fence() == 0);
-    CHECK_FALSE(f.deferred.any_waiting());
-}
-
-TEST_CASE("DeferredFrees: each stream's marks are queried up to the first that has not passed") {
-    Fixture f;
-    const HeldStream one{f.driver};
-    const HeldStream two{f.driver};
-    for (Address i = 1; i <= 100; ++i) f.after_stream(i * 0x10000, 0x10000, i % 2 == 0 ? one.get() : two.get());
-    const auto queries = [&] {
-        const std::uint64_t before = f.driver.calls(Call::query);
-        const std::size_t count = f.collected(99).size();
-        return std::pair{f.driver.calls(Call::query) - before, count};
-    };
-    CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}}); // one per stream
-    CHECK(queries() == std::pair{std::uint64_t{2}, std::size_t{0}});
-    one.finish();
-    const auto [asked, count] = queries();
-    CHECK(count == 50);
-    CHECK(asked <= 17); // all of one's, and the first of the other's
-    CHECK(queries() == std::pair{std::uint64_t{1}, std::size_t{0}});
-    two.finish();
-    CHECK(queries().second == 50);
-    CHECK(queries().first == 0); // nothing waits
 }
 
 TEST_CASE("DeferredFrees: a stream has sixteen marks, however much waits, and few events are kept to spare") {

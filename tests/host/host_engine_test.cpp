@@ -5,42 +5,6 @@
 namespace host_host_engine_test {
 using namespace host_test;
 
-TEST_CASE("host streams: work runs later, in order, on another thread") {
-    const HostDriver driver = machine();
-    const Mapped a{driver};
-    const StreamRef stream = open_stream(driver);
-    const EventRef event = open_event(driver);
-    std::vector<unsigned char> in(page, 3), out(page, 0);
-    std::thread::id ran_on;
-
-    CHECK(passed(driver, event)); // never recorded
-    REQUIRE(driver.hold(stream).ok());
-    REQUIRE(driver.copy_to_device(a.address, in.data(), page, stream).ok());
-    REQUIRE(driver.fill(a.address, 4, 16, stream).ok());
-    REQUIRE(driver
-                .enqueue(stream, a.address, page,
-                         [&] {
-                             ran_on = std::this_thread::get_id();
-                             bytes_at(a.address)[1] += 5;
-                         })
-                .ok());
-    REQUIRE(driver.copy_to_host(out.data(), a.address, page, stream).ok());
-    REQUIRE(driver.record(event, stream).ok());
-    CHECK_FALSE(passed(driver, event));
-    CHECK(bytes_at(a.address)[0] == 0);
-
-    REQUIRE(driver.let_go(stream).ok());
-    REQUIRE(driver.wait(event).ok());
-    CHECK(passed(driver, event));
-    CHECK(out[0] == 4);
-    CHECK(out[1] == 9);
-    CHECK(out[16] == 3);
-    CHECK(out[page - 1] == 3);
-    CHECK(ran_on != std::thread::id{});
-    CHECK(ran_on != std::this_thread::get_id());
-    CHECK(driver.violations().empty());
-}
-
 TEST_CASE("host streams: a thread without work ends, and the next work starts another") {
     const auto threads = [] {
         const std::filesystem::directory_iterator all{"/proc/self/task"};
@@ -281,21 +245,6 @@ TEST_CASE("host faults: a kernel on memory that is paused, or that throws, loses
     CHECK(driver.drain().kind == StatusKind::gone);
     CHECK_FALSE(ran);
     CHECK(driver.violations().size() == 1);
-}
-
-TEST_CASE("host faults: a kernel may be launched before its memory is mapped, if it is mapped in time") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    const StreamRef stream = open_stream(driver);
-    REQUIRE(a.unmap().ok());
-    REQUIRE(driver.hold(stream).ok());
-    REQUIRE(driver.enqueue(stream, a.address, page, [&] { bytes_at(a.address)[0] = 6; }).ok());
-    a.map();
-    REQUIRE(driver.let_go(stream).ok());
-    REQUIRE(driver.drain().ok());
-    CHECK(bytes_at(a.address)[0] == 6);
-    a.give_back();
-    CHECK(driver.violations().empty());
 }
 
 TEST_CASE("late host streams: nothing starts until a thread waits for it, and then no more than that") {

@@ -6,36 +6,6 @@
 namespace host_host_memory_test {
 using namespace host_test;
 
-TEST_CASE("host memory: pages keep their bytes wherever they are mapped") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    std::memset(bytes_at(a.address), 7, a.bytes);
-    CHECK(driver.counts().held_bytes == page);
-
-    Address elsewhere = 0;
-    REQUIRE(driver.reserve(page, 0, elsewhere).ok());
-    REQUIRE(driver.unmap(a.address, page).ok());
-    CHECK_FALSE(readable(a.address));
-    REQUIRE(driver.map(elsewhere, page, a.handle).ok());
-    CHECK_FALSE(readable(elsewhere));
-    REQUIRE(driver.allow_access(elsewhere, page).ok());
-    CHECK(bytes_at(elsewhere)[0] == 7);
-    CHECK(bytes_at(elsewhere)[page - 1] == 7);
-
-    REQUIRE(driver.unmap(elsewhere, page).ok());
-    REQUIRE(driver.release(a.handle).ok());
-    CHECK(driver.counts().held_bytes == 0);
-    REQUIRE(driver.create(page, a.handle).ok());
-    a.map();
-    CHECK(bytes_at(a.address)[0] == 0); // the old bytes are gone
-    CHECK(bytes_at(a.address)[page - 1] == 0);
-
-    a.give_back();
-    CHECK(driver.unreserve(elsewhere, page).ok());
-    CHECK(driver.counts() == HostCounts{});
-    CHECK(driver.violations().empty());
-}
-
 TEST_CASE("host memory: one handle at two addresses is the same bytes") {
     const HostDriver driver = machine();
     Mapped a{driver};

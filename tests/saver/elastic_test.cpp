@@ -498,27 +498,6 @@ TEST_CASE(
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: an arrival, a save ahead and a backup view know what is committed") {
-    Elastic kv = saver.arena("kv", HostBackup{.refresh = Refresh::once, .threads = 1}).elastic(1_GiB, steps);
-    kv.commit(0, 3 * step);
-    for (std::size_t n = 0; n < 3; ++n) fill(machine.driver, kv, n, 1);
-    {
-        Arrival saved = saver.save("kv");
-        saved.wait();
-    }
-    CHECK(saver.pause("kv").saved_bytes == 0);
-    const BackupView view = saver.backup_view(at(kv, 1), step);
-    (void)view;
-    const std::vector<unsigned char> other = pattern(step, 77);
-    saver.write_backup(at(kv, 1), other.data(), step);
-    Arrival coming = saver.resume_async("kv");
-    kv.release(0, step, already_idle); // waits for the arrival
-    coming.wait();
-    CHECK(has_pattern(machine.driver, at(kv, 1), step, 77));
-    CHECK(whole(machine.driver, kv, 2, 1));
-    CHECK(machine.driver.handle_bytes() == 2 * step);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "elastic: after a failed restore, a release drops the bytes and a commit is refused") {
     const ManualBackup policy;
     Elastic kv = saver.arena("manual", policy).elastic(1_GiB, steps);

@@ -117,39 +117,6 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: pages handed over by a poisoned tag read a
     CHECK(read_bytes(machine.driver, next.blocks[0].data(), block) == std::vector<unsigned char>(block, 0x77));
 }
 
-TEST_CASE_FIXTURE(OnSaver, "exchange: bytes dropped for this call only, on either side" * on_machines) {
-    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
-    saver.pause("a");
-    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
-    Report report = saver.exchange("b", "a", {.bytes_out = Discard{}, .bytes_in = Zero{}});
-    CHECK(report.saved_bytes == 0);
-    CHECK(read_bytes(machine.driver, a.blocks[0].data(), block) == std::vector<unsigned char>(block, 0));
-    a.fill();
-    report = saver.exchange("a", "b", {.order = already_idle});
-    CHECK(report.saved_bytes == block);
-    CHECK(report.restored_bytes == 0);
-    saver.exchange("b", "a");
-    CHECK(a.whole());
-    CHECK_THROWS_AS(saver.exchange("a", "b", {.bytes_in = HostBackup{}}), Misuse);
-    CHECK(a.whole());
-}
-
-TEST_CASE_FIXTURE(OnSaver, "exchange: tags that are already paused, or already active, stay so" * on_machines) {
-    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
-    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
-    saver.pause();
-    CHECK(saver.exchange("a", "b").mapped_bytes == block); // both paused: a resume
-    CHECK(b.whole());
-    saver.resume("a");
-    const Report report = saver.exchange("a", "b"); // both active: a pause
-    CHECK(report.handed_bytes == 0);
-    CHECK(report.released_bytes == block);
-    CHECK(b.whole());
-    CHECK(saver.exchange("a", "b").tags.empty());
-    CHECK(saver.exchange("b", "a").handed_bytes == block);
-    CHECK(a.whole());
-}
-
 TEST_CASE_FIXTURE(OnSaver, "exchange: misuse changes nothing") {
     const Tag a{machine.driver, saver.arena("a", HostBackup{}), 1, 1};
     const Tag b{machine.driver, saver.arena("b", HostBackup{}), 1, 11};
@@ -283,27 +250,6 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: pages that were written to when it failed 
     saver.resume();
     CHECK(a.whole());
     CHECK(b.whole());
-}
-
-TEST_CASE("exchange: between devices each has its own pages") {
-    const Checked first{host_machine, 0};
-    const Checked second{host_machine, 1};
-    MemorySaver saver{AnyDriver{first.driver}};
-    std::vector<Tag<MachineDriver>> tags;
-    for (const char* name : {"a", "b"}) {
-        const auto seed = static_cast<std::uint64_t>(*name);
-        tags.emplace_back(first.driver, saver.arena(name, HostBackup{}), 2, seed);
-        tags.emplace_back(second.driver, saver.arena(name, HostBackup{}, second.driver), 1, seed + 100);
-        if (*name == 'a') saver.pause("a");
-    }
-    const Report report = saver.exchange("b", "a");
-    CHECK(report.handed_bytes == 3 * block);
-    CHECK(report.tags.size() == 4);
-    CHECK(tags[0].whole());
-    CHECK(tags[1].whole());
-    saver.exchange("a", "b");
-    CHECK(tags[2].whole());
-    CHECK(tags[3].whole());
 }
 
 TEST_CASE_FIXTURE(OnSaver, "exchange: policies of the program's own, which know nothing of it") {

@@ -99,27 +99,6 @@ TEST_CASE("gates: a graph launched as soon as resume_async returns reads right b
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "gates: bytes that are filled, and bytes that are not restored" * on_machines) {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
-    Model zeros{saver, machine.driver, "zeros", Zero{}};
-    Model dropped{saver, machine.driver, "dropped", Discard{.poison = 0x5A}};
-    Model kept{saver, machine.driver, "kept", HostBackup{}};
-    saver.pause({"zeros", "dropped", "kept"});
-    const Arrival coming = saver.resume_async({"zeros", "dropped"});
-    const Arrival nothing = saver.resume_async("kept", {.bytes = Zero{}});
-    zeros.launch();
-    dropped.launch();
-    kept.launch();
-    zeros.finish();
-    dropped.finish();
-    kept.finish();
-    for (std::size_t i = 0; i < Model<MachineDriver>::layers; ++i) {
-        CHECK(zeros.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0));
-        CHECK(dropped.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0x5A));
-        CHECK(kept.outboxes[i]->bytes() == std::vector<unsigned char>(layer, 0));
-    }
-}
-
 TEST_CASE_FIXTURE(OnMachine, "gates: closed for as long as a copy is late" * on_hosts) {
     MemorySaver<> saver{MemorySaver{machine.driver}};
     Model model{saver, machine.driver, "weights", HostBackup{}};
@@ -435,21 +414,5 @@ TEST_CASE_FIXTURE(OnHost, "gates: misuse") {
     }
     saver.close();
     CHECK(contains(text_of<Misuse>([&] { gate.before(stream); }), "closed"));
-}
-
-TEST_CASE_FIXTURE(OnMachine,
-                  "gates: bytes of files, and of the host beside them, are there once the call returns" * on_hosts) {
-    const ModelFiles files;
-    const std::vector<unsigned char> bytes = pattern(2 * layer, 1);
-    MemorySaver<> saver{MemorySaver{machine.driver}};
-    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
-    const Buffer<char> of_file{model, 2 * layer};
-    model.load(of_file.data(), 2 * layer, files.put("model", bytes));
-    const Gate gate = saver.gate(of_file.data() + layer, layer);
-    const OwnStream stream{machine.driver};
-    saver.pause("model");
-    const Arrival coming = saver.resume_async("model");
-    gate.before(stream);
-    CHECK(bytes_behind(machine.driver, stream, of_file.data() + layer, layer) == part_of(bytes, layer, layer));
 }
 } // namespace saver_gate_test

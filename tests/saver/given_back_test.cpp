@@ -92,19 +92,6 @@ TEST_CASE("a destructor that cannot free a backup reports it" * on_hosts) {
     CHECK(driver.pinned_bytes() != 0);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "backup memory of freed blocks that could not be freed is freed later" * on_hosts) {
-    const Arena arena = saver.arena("weights", HostBackup{.threads = 1});
-    void* const large = arena.allocate(40_MiB);
-    pause_and_resume(saver);
-    const std::size_t one = machine.driver.host_bytes();
-    (void)arena.allocate(3_MiB);
-    pause_and_resume(saver);
-    arena.deallocate(large);
-    machine.driver.fail({.call = Call::unpin_host});
-    pause_and_resume(saver);
-    CHECK(machine.driver.host_bytes() < one);
-}
-
 TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_hosts) {
     enum class End { resumed, all_freed, pause_failed };
     for (const End end : {End::resumed, End::all_freed, End::pause_failed}) {
@@ -136,20 +123,6 @@ TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_
             CHECK(host_bytes(machine.driver) == 0);
         }
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver,
-                  "a view that outlives its location frees it when it ends, or the next operation does" * on_hosts) {
-    void* const block = saver.arena("weights", HostBackup{.retain = false, .threads = 1}).allocate(3_MiB);
-    (void)saver.pause();
-    BackupView view = saver.backup_view(block, 3_MiB);
-    (void)saver.resume();
-    CHECK(host_bytes(machine.driver) != 0);
-    machine.driver.fail({.call = Call::unpin_host});
-    view = {}; // nothing to report to
-    CHECK(host_bytes(machine.driver) != 0);
-    pause_and_resume(saver);
-    CHECK(host_bytes(machine.driver) == 0);
 }
 
 TEST_CASE("errors of backups name the tag" * on_hosts) {
@@ -189,24 +162,6 @@ TEST_CASE("errors of backups name the tag" * on_hosts) {
         machine.driver.fail({.call = Call::copy_to_device, .lasting = Lasting::onwards});
         CHECK(contains(text_of<DriverError>([&] { (void)saver.resume(); }), "tag \"cold\""));
         machine.driver.heal();
-    }
-}
-
-TEST_CASE("no page is released under copies that a failed pause could not wait for") {
-    for (const AnyPolicy& policy :
-         {AnyPolicy{HostBackup{.threads = 1}}, AnyPolicy{HostBackup{.storage = Storage::pageable, .threads = 1}}}) {
-        const Checked machine{nasty_machine}; // where work runs late
-        MemorySaver saver{machine.driver};
-        const Arena arena = saver.arena("a", policy);
-        void* const block = arena.allocate(4_MiB);
-        machine.driver.fail({.call = Call::record, .lasting = Lasting::onwards});
-        machine.driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
-        machine.driver.fail({.call = Call::wait, .nth = 2, .lasting = Lasting::onwards});
-        CHECK_THROWS_AS((void)saver.pause("a"), DriverError);
-        machine.driver.heal();
-        arena.deallocate(block, already_idle);
-        CHECK(saver.trim("a", {.order = already_idle}).released_bytes != 0);
-        CHECK(host_of(machine.driver).violations().empty());
     }
 }
 

@@ -4,29 +4,6 @@
 namespace saver_memory_saver_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnSaver, "memory is released and resumed, pointers stay, over three cycles" * on_machines) {
-    const std::size_t before = machine.free_bytes();
-    Buffer<float> kv;
-    {
-        const auto region = saver.region("kv_cache");
-        kv = Buffer<float>{region, 16 << 20};
-    }
-    const float* const data = kv.data();
-    CHECK(about(machine.free_bytes(), before - 64_MiB));
-    for (std::uint64_t cycle = 0; cycle < 3; ++cycle) {
-        for (const float* const part : {data, data + (15 << 20)}) { // to the last byte
-            write_pattern(machine.driver, part, 4_MiB, cycle);
-            CHECK(has_pattern(machine.driver, part, 4_MiB, cycle));
-        }
-        CHECK(saver.pause("kv_cache").released_bytes == 64_MiB);
-        CHECK(about(machine.free_bytes(), before));
-        CHECK(machine.driver.handle_bytes() == 0);
-        CHECK(kv.data() == data);
-        CHECK(saver.resume("kv_cache").mapped_bytes == 64_MiB);
-        CHECK(about(machine.free_bytes(), before - 64_MiB));
-    }
-}
-
 TEST_CASE_FIXTURE(OnSaver, "pointers find their tag from its first byte to its last" * on_machines) {
     std::vector<std::pair<std::string, unsigned char*>> blocks; // each uses all of its tag's capacity
     for (const char* tag : {"a", "b", "c"}) {
@@ -67,17 +44,6 @@ TEST_CASE_FIXTURE(OnSaver, "pointers find their tag while other tags are made") 
     CHECK(wrong == 0);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "memory that cannot be released is reported with its tag" * on_machines) {
-    (void)saver.arena("first").allocate(2_MiB);
-    (void)saver.arena("second").allocate(2_MiB);
-    machine.driver.fail({.call = Call::release, .nth = 2});
-    const std::string paused = text_of<DriverError>([&] { (void)saver.pause(); });
-    CHECK(contains(paused, "release pages (tag \"second\" on device " + std::to_string(machine.driver.device())));
-    machine.driver.heal();
-    (void)saver.resume();
-    saver.close();
-}
-
 TEST_CASE_FIXTURE(OnSaver,
                   "a reserve is taken once: memory that a pause or a trim released is not taken again" * on_machines) {
     const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
@@ -90,17 +56,6 @@ TEST_CASE_FIXTURE(OnSaver,
     (void)saver.trim();
     (void)saver.arena("reserved");
     CHECK(machine.driver.handle_bytes() == 0);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "trim releases unused memory, of one tag or of all" * on_machines) {
-    Told told;
-    MemorySaver saver{machine.driver, {.events = told.sink()}};
-    for (const char* tag : {"a", "b"}) saver.arena(tag).deallocate(saver.arena(tag).allocate(32_MiB));
-    CHECK(saver.trim("a").released_bytes == 32_MiB);
-    CHECK(row_of(saver, "b").mapped_bytes == 32_MiB);
-    CHECK(saver.trim().released_bytes == 32_MiB);
-    CHECK(saver.trim().released_bytes == 0);
-    CHECK(told.of(EventKind::trimmed).size() == 2);
 }
 
 TEST_CASE_FIXTURE(OnMachine, "switched off: the same program on plain memory" * on_machines) {

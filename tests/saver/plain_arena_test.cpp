@@ -126,15 +126,4 @@ TEST_CASE("plain memory that cannot be freed in the end is reported") {
     CHECK(told[0].kind == EventKind::ignored);
     CHECK(told[0].tag == "plain");
 }
-
-TEST_CASE_FIXTURE(OnHost, "the margin holds for plain memory too") {
-    MemorySaver saver{machine.driver, {.margin = 512_MiB - 64_MiB}};
-    const auto outside = saver.outside();
-    CHECK_THROWS_AS((void)saver.allocate(65_MiB), OutOfMemory);
-    CHECK(saver.allocate(32_MiB) != nullptr);
-    CHECK_THROWS_AS((void)saver.allocate(33_MiB), OutOfMemory);
-    MemorySaver off{machine.driver, {.enabled = false, .margin = 512_MiB - 64_MiB}};
-    CHECK_THROWS_AS((void)off.arena("tag").allocate(33_MiB), OutOfMemory);
-    CHECK(off.arena("tag").allocate(16_MiB) != nullptr);
-}
 } // namespace saver_plain_arena_test

@@ -26,28 +26,6 @@ TEST_CASE_FIXTURE(OnSaver, "an inner region overrides the outer one, until it en
     CHECK(row_of(saver, "inner").policy == "discard");
 }
 
-TEST_CASE_FIXTURE(OnSaver, "outside() serves plain memory that no pause touches" * on_machines) {
-    const auto region = saver.region("tag");
-    void* plain = nullptr;
-    {
-        const auto outside = saver.outside();
-        plain = saver.allocate(1_MiB);
-        const auto inner = saver.region("tag");
-        (void)saver.allocate(1_MiB);
-    }
-    CHECK(machine.driver.plain_bytes() == 1_MiB);
-    CHECK(row_of(saver, "tag").blocks == 1);
-    write_pattern(machine.driver, plain, 1_MiB, 1);
-    (void)saver.pause();
-    CHECK(has_pattern(machine.driver, plain, 1_MiB, 1));
-    CHECK(row_of(saver, "outside").mapped_bytes == 1_MiB);
-    check_books(saver, machine.driver);
-    (void)saver.resume();
-    saver.deallocate(plain);
-    CHECK(machine.driver.plain_bytes() == 0);
-    CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "a region belongs to its thread" * on_machines) {
     const auto region = saver.region("here");
     bool refused = false;

@@ -4,22 +4,6 @@
 namespace saver_relief_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnMachine, "relief: a reserve takes memory that another tag does not use" * on_quick) {
-    std::vector<std::string> retried;
-    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
-                          if (event.kind == EventKind::retried) retried.push_back(event.text);
-                      }}};
-    const Arena idle = saver.arena("idle");
-    idle.deallocate(idle.allocate(400_MiB), already_idle);
-    const Ballast ballast{machine.driver, 64_MiB};
-    const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 300_MiB});
-    CHECK(arena.usage().mapped_bytes == 300_MiB);
-    CHECK(idle.usage().mapped_bytes == 0);
-    REQUIRE(retried.size() == 1);
-    CHECK(contains(retried[0], "400.00 MiB"));
-    check_books(saver, machine.driver);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "relief: a reserve that fits nowhere leaves no tag behind" * on_quick) {
     const Arena other = saver.arena("other");
     void* const block = other.allocate(200_MiB);

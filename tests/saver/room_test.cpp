@@ -229,22 +229,6 @@ TEST_CASE("room: the program is asked, without a lock, for as long as it says ye
     CHECK(asked.size() == 3);
 }
 
-TEST_CASE("room: the missing bytes include the margin, the saver's or the tag's own") {
-    std::size_t missing = 0;
-    MemorySaver saver{HostDriver{all}, {.margin = 4_MiB, .on_no_room = [&](const NoRoom& need) {
-                                            missing = need.missing_bytes;
-                                            return false;
-                                        }}};
-    const Buffer<char> held{saver.arena("held"), all - 16_MiB};
-    CHECK_THROWS_AS((void)saver.arena("tag").allocate(14_MiB), OutOfMemory); // 12 MiB are obtainable
-    CHECK(missing == 2_MiB);
-    CHECK_THROWS_AS((void)saver.arena("own", Discard{}, ArenaOptions{.margin = 10_MiB}).allocate(8_MiB), OutOfMemory);
-    CHECK(missing == 2_MiB);
-    CHECK_THROWS_AS((void)saver.arena("less", Discard{}, ArenaOptions{.margin = 1}).allocate(18_MiB), OutOfMemory);
-    CHECK(missing == 2_MiB + 1);
-    const Buffer<char> given{saver.arena("tag"), 12_MiB};
-}
-
 TEST_CASE("room: when several tags are resumed, NoRoom names none, and the owners of none of them are asked") {
     std::vector<std::string> named;
     MemorySaver saver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {

@@ -54,21 +54,6 @@ TEST_CASE_FIXTURE(OnSaver, "the table has the peak of mapped memory, also of pau
     CHECK(read[10] + ' ' + read[11] == "6.00 MiB");
 }
 
-TEST_CASE_FIXTURE(OnSaver, "usage of a closed saver: no live blocks, the peak stays" * on_machines) {
-    const Arena arena = saver.arena("tag");
-    (void)arena.allocate(40_MiB);
-    const Elastic elastic = arena.elastic(8_MiB);
-    saver.close();
-    for (const ArenaUsage& row : {arena.usage(), row_of(saver, "tag")}) {
-        CHECK(row.state == "closed");
-        CHECK(row.used_bytes == 0);
-        CHECK(row.blocks == 0);
-        CHECK(row.elastic_bytes == 0);
-        CHECK(row.mapped_bytes == 0);
-        CHECK(row.peak_mapped_bytes >= 40_MiB);
-    }
-}
-
 TEST_CASE_FIXTURE(OnSaver, "the peak counts memory that an allocation released to make room for itself") {
     const Arena arena = saver.arena("tag", Discard{}, {.capacity = 128_MiB, .single_handle = true});
     void* const one = arena.allocate(60_MiB);

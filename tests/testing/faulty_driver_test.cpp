@@ -75,21 +75,6 @@ TEST_CASE("each kind of call can be failed, and is not forwarded then") {
     }
 }
 
-TEST_CASE("results of a failing call") {
-    const Faulty driver{Gullible{}};
-    for (const StatusKind kind :
-         {StatusKind::out_of_memory, StatusKind::out_of_host_memory, StatusKind::gone, StatusKind::other}) {
-        driver.fail({.call = Call::create, .kind = kind});
-        PageHandle handle{77};
-        const Status status = driver.create(page, handle);
-        CHECK(status.kind == kind);
-        CHECK(status.code == Failure::injected_code);
-        CHECK(contains(status.name, "injected"));
-        CHECK(handle == PageHandle{77});
-    }
-    CHECK(driver.everything_given_back());
-}
-
 TEST_CASE("the n-th call fails, counted from the plan on, once or from there on") {
     const Faulty driver{Gullible{}};
     REQUIRE(driver.drain().ok());
@@ -162,24 +147,6 @@ TEST_CASE("the records show what is held") {
     REQUIRE(m.driver.unreserve(m.address, 4 * page).ok());
     CHECK(m.driver.everything_given_back());
     CHECK(m.driver.violations().empty());
-}
-
-TEST_CASE("streams, events, graphs and plain allocations are recorded") {
-    const Faulty driver{Gullible{}};
-    StreamRef stream;
-    EventRef event;
-    GraphRef graph;
-    Address plain = 0;
-    REQUIRE(driver.open_stream(stream).ok());
-    REQUIRE(driver.open_event(stream, event).ok());
-    REQUIRE(driver.end_capture(stream, graph).ok());
-    REQUIRE(driver.allocate_plain(100, plain).ok());
-    CHECK(driver.outstanding() == Outstanding{.streams = 1, .events = 1, .graphs = 1, .plain = 1});
-    CHECK(driver.plain_bytes() == 100);
-    REQUIRE(driver.fill(plain, 0, 100, stream).ok());
-    CHECK(driver.violations().empty());
-    REQUIRE(driver.fill(plain, 0, 101, stream).ok());
-    CHECK(driver.violations().size() == 1);
 }
 
 TEST_CASE("host pages, pins and files are recorded, lanes are not") {
@@ -295,57 +262,6 @@ TEST_CASE("misuse of host pages and files is noticed") {
     (void)m.driver.unpin_host(at(m.pages, 2 * page));
     (void)m.driver.unmap_host(m.pages, page);
     CHECK(contains(m.violation(), "unmap_host with a size that differs from the mapped range's"));
-}
-
-TEST_CASE("a call that fails changes nothing in the records, on purpose or by itself") {
-    Mapped m;
-    StreamRef stream;
-    EventRef event;
-    GraphRef graph;
-    Address plain = 0;
-    REQUIRE(m.driver.open_stream(stream).ok());
-    REQUIRE(m.driver.open_event(stream, event).ok());
-    REQUIRE(m.driver.end_capture(stream, graph).ok());
-    REQUIRE(m.driver.allocate_plain(100, plain).ok());
-    void* pages = nullptr;
-    FileRef file;
-    REQUIRE(m.driver.map_host(2 * page, pages).ok());
-    REQUIRE(m.driver.pin_host(pages, page).ok());
-    REQUIRE(m.driver.open_file("/", file).ok());
-    const Outstanding before = m.driver.outstanding();
-
-    SUBCASE("on purpose") { m.driver.fail({.lasting = Lasting::onwards}); }
-    SUBCASE("by itself") { m.driver.inner().state().answer = {StatusKind::other, 1, "no"}; }
-    Address address = 0;
-    PageHandle handle;
-    CHECK_FALSE(m.driver.reserve(page, page, address).ok());
-    CHECK_FALSE(m.driver.create(page, handle).ok());
-    CHECK_FALSE(m.driver.map(m.address + page, page, m.handle).ok());
-    CHECK_FALSE(m.driver.unmap(m.address, page).ok());
-    CHECK_FALSE(m.driver.release(m.handle).ok());
-    CHECK_FALSE(m.driver.close_stream(stream).ok());
-    CHECK_FALSE(m.driver.close_event(event).ok());
-    CHECK_FALSE(m.driver.close_graph(graph).ok());
-    CHECK_FALSE(m.driver.free_plain(plain).ok());
-    void* more = nullptr;
-    FileRef other;
-    CHECK_FALSE(m.driver.map_host(page, more).ok());
-    CHECK_FALSE(m.driver.pin_host(at(pages, page), page).ok());
-    CHECK_FALSE(m.driver.unpin_host(pages).ok());
-    CHECK_FALSE(m.driver.open_file("/", other).ok());
-    CHECK_FALSE(m.driver.close_file(file).ok());
-    CHECK(more == nullptr);
-    CHECK(other == FileRef{});
-    CHECK(m.driver.outstanding() == before);
-    CHECK(m.driver.mapped_bytes() == page);
-    CHECK(m.driver.plain_bytes() == 100);
-    CHECK(m.driver.violations().empty());
-
-    // The restored mapping is still accessible.
-    m.driver.heal();
-    m.driver.inner().state().answer = {};
-    CHECK(m.driver.fill(m.address, 0, page, stream).ok());
-    CHECK(m.driver.violations().empty());
 }
 
 TEST_CASE("one unmap may span whole mappings") {
@@ -521,32 +437,6 @@ TEST_CASE("a call held up by the observer does not hold up others") {
     go.notify_all();
     waiting.join();
     CHECK(driver.inner().state().made == 2);
-}
-
-TEST_CASE("many threads, one set of records") {
-    const Faulty driver{Gullible{}};
-    constexpr std::size_t threads = 4;
-    constexpr std::uint64_t rounds = 200;
-    driver.fail({.call = Call::map, .nth = 100, .lasting = Lasting::onwards});
-    std::atomic<std::uint64_t> mapped{0};
-    Threads{threads, [&](std::size_t) {
-                for (std::uint64_t i = 0; i < rounds; ++i) {
-                    Address address = 0;
-                    PageHandle handle;
-                    bool ok = driver.reserve(page, page, address).ok() && driver.create(page, handle).ok();
-                    if (driver.map(address, page, handle).ok()) {
-                        ++mapped;
-                        ok = ok && driver.unmap(address, page).ok();
-                    }
-                    ok = ok && driver.release(handle).ok() && driver.unreserve(address, page).ok();
-                    CHECK(ok);
-                }
-            }};
-    CHECK(mapped == 99);
-    CHECK(driver.calls(Call::reserve) == threads * rounds);
-    CHECK(driver.injected() == threads * rounds - 99);
-    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
-    CHECK(driver.violations().empty());
 }
 
 // --- Sweep ---
