@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks that the texts of errors and events that version 0.2 had are still in the library; exits with 1 if one is missing.
 
-    texts.py                     check: each line of texts.txt is in a string of include/, or in gone.txt
+    texts.py                     check: each line of texts.txt is in a string of include/, and none of gone.txt
     texts.py --extract REVISION  write texts.txt from the strings of a revision
-    texts.py --gone "WHY"        add the missing ones to gone.txt, under a line that says why they went
+    texts.py --gone "WHY"        move the missing ones to gone.txt, under a line that says why they went
 
 A text is a part of a string literal between quotation marks, with a letter and a space in it, or of twelve letters.
 Literals that stand side by side are one. Texts are compared without the spaces around them, because what stands between
@@ -75,10 +75,12 @@ def main():
     if options.extract:
         extract(options.extract)
         return 0
-    now, gone, wanted = "\n".join(texts_of(sources())), set(lines_of("gone.txt")), lines_of("texts.txt")
+    now, gone, wanted = "\n".join(texts_of(sources())), lines_of("gone.txt"), lines_of("texts.txt")
     missing = [text for text in wanted if text not in now and text not in gone]
-    back = [text for text in wanted if text in gone and text in now]
+    back = [text for text in gone if text in now]
     if options.gone and missing:
+        kept = [line for line in (HERE / "texts.txt").read_text(encoding="utf-8").splitlines() if line not in missing]
+        (HERE / "texts.txt").write_text("\n".join(kept) + "\n", encoding="utf-8")
         with (HERE / "gone.txt").open("a", encoding="utf-8") as out:
             out.write(f"\n# {options.gone}\n" + "".join(f"{text}\n" for text in missing))
         return 0
