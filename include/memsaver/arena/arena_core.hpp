@@ -531,17 +531,15 @@ public:
         row.backed_up_bytes = own_ ? own_->backed_up_bytes() : 0;
         row.elastic_bytes = open ? elastic_bytes_.load() : 0;
         row.pauses = pauses_.load();
-        for (auto each = memories_.begin(); each != memories_.end(); ++each) {
-            const Memory* const memory = each->get();
+        for (const auto& memory : memories_) {
             if (open) { // `close` does not clear these counts
                 row.used_bytes += memory->blocks.live_bytes();
                 row.blocks += memory->blocks.live_blocks();
             }
             if (memory->state == Memory::State::paused || memory->state == Memory::State::arriving)
                 row.paused_bytes += memory->bytes();
-            const bool counted =
-                std::any_of(memories_.begin(), each, [&](const auto& before) { return before->once == memory->once; });
-            if (!memory->once || counted) continue;
+            const auto* const first = first_in(memories_, [&](const auto& each) { return each->once == memory->once; });
+            if (!memory->once || first != &memory) continue;
             row.backed_up_bytes += memory->once->backed_up_bytes();
             if (const auto scratch = memory->once->scratch()) row.mapped_bytes += scratch->held_bytes();
         }
@@ -1397,10 +1395,8 @@ private:
     void each_scratch(const Vector<Memory*>& memories, FunctionRef<void(DeviceScratch&)> act) const {
         for (std::size_t i = 0; i < memories.size(); ++i) {
             const std::shared_ptr<AnySlot>& slot = slot_of(*memories[i]);
-            const auto before = memories.begin() + static_cast<std::ptrdiff_t>(i);
-            const bool known =
-                std::any_of(memories.begin(), before, [&](const Memory* memory) { return slot_of(*memory) == slot; });
-            if (const auto scratch = known || !slot ? nullptr : slot->scratch()) act(*scratch);
+            const auto* const first = first_in(memories, [&](const Memory* each) { return slot_of(*each) == slot; });
+            if (const auto scratch = first == &memories[i] && slot ? slot->scratch() : nullptr) act(*scratch);
         }
     }
     /// Returns the i-th memory, or null behind the last. While the turn is held, none is removed and none comes

@@ -36,78 +36,11 @@ public:
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
     /// call, and std::bad_alloc; then the resumes must be dropped, and nothing else has changed.
     Handover(Vector<PauseStep>& out, Vector<ResumeStep>& in) : out_{out}, in_{in} {
-        struct Offer {
-            std::size_t bytes;
-            std::size_t pause;
-            std::size_t extent;
-        };
         written_.resize(out.size());
-        Vector<Vector<char>> taken(out.size());
-        for (std::size_t p = 0; p < out.size(); ++p) {
-            taken[p].resize(out[p].extents().size());
-            out[p].plan_handover();
-        }
-        Vector<std::size_t> takers; // resumes that restore bytes come first: they get the pages saved first
-        for (const bool brings : {true, false}) {
+        for (PauseStep& step : out) step.plan_handover();
+        for (const bool brings : {true, false}) { // resumes that restore bytes get the pages saved first
             for (std::size_t i = 0; i < in.size(); ++i) {
-                if (in[i].brings_bytes() == brings) takers.push_back(i);
-            }
-        }
-        for (const std::size_t r : takers) {
-            ResumeStep& step = in[r];
-            const std::size_t granularity = step.core().granularity();
-            Vector<Offer> offers; // by size; those of equal size in the order in which they are saved
-            for (std::size_t p = 0; p < out.size(); ++p) {
-                if (!(out[p].driver() == step.driver())) continue;
-                for (std::size_t e = 0; e < taken[p].size(); ++e) {
-                    const Extent& extent = *out[p].extents()[e];
-                    if (taken[p][e] == 0 && !extent.sealed) offers.push_back({extent.bytes, p, e});
-                }
-            }
-            sort_by(offers, [](const Offer& offer) { return std::uint64_t{offer.bytes}; });
-            const auto at_least = [&](std::size_t bytes) {
-                return std::lower_bound(offers.begin(), offers.end(), bytes,
-                                        [](const Offer& offer, std::size_t wanted) { return offer.bytes < wanted; });
-            };
-            const std::size_t first_pair = pairs_.size();
-            for (Memory* const memory : step.memories()) {
-                Vector<Extent> plan;
-                const auto take = [&](Address address, Vector<Offer>::iterator offer, bool fixed) {
-                    const Extent& source = *out[offer->pause].extents()[offer->extent];
-                    const Range target{address, source.bytes};
-                    pairs_.push_back({offer->pause, offer->extent, source.range(), r, target, memory, plan.size()});
-                    plan.push_back({.address = address, .bytes = source.bytes, .fixed = fixed});
-                    taken[offer->pause][offer->extent] = 1;
-                    offers.erase(offer);
-                };
-                const auto fill = [&](Range run) {
-                    while (run.bytes != 0) {
-                        auto offer = at_least(run.bytes + 1);
-                        if (offer == offers.begin()) break;
-                        offer = at_least(std::prev(offer)->bytes); // the largest that fits, of these the first
-                        const std::size_t bytes = offer->bytes;
-                        if (bytes < least_handed * granularity && bytes != run.bytes) break;
-                        take(run.address, offer, false);
-                        run = {run.address + bytes, run.bytes - bytes};
-                    }
-                    split_into_extents(run, granularity, false, plan);
-                };
-                for_each_run(memory->extents, fill, [&](const Extent& extent) {
-                    const auto offer = at_least(extent.bytes); // only a handle of exactly this size
-                    const bool kept = extent.owns || extent.mapped;
-                    if (!kept && offer != offers.end() && offer->bytes == extent.bytes) {
-                        take(extent.address, offer, true);
-                    } else {
-                        plan.push_back(extent);
-                    }
-                });
-                step.plan(*memory, std::move(plan));
-            }
-            for (std::size_t i = first_pair; i < pairs_.size(); ++i) {
-                const Pair& pair = pairs_[i];
-                Extent& target = pair.memory->extents[pair.place];
-                step.map_of(target, out[pair.pause].extents()[pair.extent]->pages);
-                out[pair.pause].hand_over_to(pair.extent, target, step.core());
+                if (in[i].brings_bytes() == brings) plan(i);
             }
         }
     }
@@ -180,6 +113,11 @@ public:
     }
 
 private:
+    struct Offer {
+        std::size_t bytes;
+        std::size_t pause;
+        std::size_t extent; ///< index in the pause
+    };
     struct Pair {
         std::size_t pause;
         std::size_t extent; ///< index in the pause
@@ -189,6 +127,70 @@ private:
         Memory* memory;    ///< of the target
         std::size_t place; ///< of the target among its extents
     };
+
+    /// Plans the extents of a resume, and maps those that are handed over.
+    void plan(std::size_t resume) {
+        ResumeStep& step = in_[resume];
+        const std::size_t granularity = step.core().granularity();
+        Vector<Offer> offers; // by size; those of equal size in the order in which they are saved
+        for (std::size_t p = 0; p < out_.size(); ++p) {
+            if (!(out_[p].driver() == step.driver())) continue;
+            for (std::size_t e = 0; e < out_[p].extents().size(); ++e) {
+                const Extent& extent = *out_[p].extents()[e];
+                if (!out_[p].hands_over(e) && !extent.sealed) offers.push_back({extent.bytes, p, e});
+            }
+        }
+        sort_by(offers, [](const Offer& offer) { return std::uint64_t{offer.bytes}; });
+        const std::size_t first_pair = pairs_.size();
+        for (Memory* const memory : step.memories()) {
+            Vector<Extent> extents;
+            const auto take = [&](Extent target, Offer* offer) {
+                target.bytes = offer->bytes;
+                const Address source = out_[offer->pause].extents()[offer->extent]->address;
+                pairs_.push_back({offer->pause,
+                                  offer->extent,
+                                  {source, offer->bytes},
+                                  resume,
+                                  target.range(),
+                                  memory,
+                                  extents.size()});
+                extents.push_back(target);
+                offers.erase(offer);
+            };
+            const auto fill = [&](Range run) {
+                while (run.bytes != 0) {
+                    Offer* offer = at_least(run.bytes + 1, offers);
+                    if (offer == offers.begin()) break;
+                    offer = at_least(offer[-1].bytes, offers); // the largest that fits, of these the first
+                    const std::size_t bytes = offer->bytes;
+                    if (bytes < least_handed * granularity && bytes != run.bytes) break;
+                    take({.address = run.address}, offer);
+                    run = {run.address + bytes, run.bytes - bytes};
+                }
+                split_into_extents(run, granularity, false, extents);
+            };
+            for_each_run(memory->extents, fill, [&](const Extent& extent) {
+                Offer* const offer = at_least(extent.bytes, offers); // only a handle of exactly this size
+                const bool kept = extent.owns || extent.mapped;
+                if (!kept && offer != offers.end() && offer->bytes == extent.bytes) {
+                    take({.address = extent.address, .fixed = true}, offer);
+                } else {
+                    extents.push_back(extent);
+                }
+            });
+            step.plan(*memory, std::move(extents));
+        }
+        for (std::size_t i = first_pair; i < pairs_.size(); ++i) {
+            const Pair& pair = pairs_[i];
+            Extent& target = pair.memory->extents[pair.place];
+            step.map_of(target, out_[pair.pause].extents()[pair.extent]->pages);
+            out_[pair.pause].hand_over_to(pair.extent, target, step.core());
+        }
+    }
+    [[nodiscard]] static Offer* at_least(std::size_t bytes, Vector<Offer>& offers) {
+        return std::lower_bound(offers.begin(), offers.end(), bytes,
+                                [](const Offer& offer, std::size_t wanted) { return offer.bytes < wanted; });
+    }
 
     Vector<PauseStep>& out_;
     Vector<ResumeStep>& in_;

@@ -170,6 +170,7 @@ public:
     void hand_over_to(std::size_t extent, Extent& target, ArenaCore& core) noexcept {
         targets_[extent] = {&target, &core};
     }
+    [[nodiscard]] bool hands_over(std::size_t extent) const noexcept { return targets_[extent].extent != nullptr; }
     /// After a failure: hands over nothing.
     void hand_over_nothing() noexcept { targets_.clear(); }
     /// Returns whether the policy keeps the bytes. If not, a ticket with bytes writes poison over pages handed over.
@@ -392,8 +393,8 @@ public:
                 for (const Extent& extent : coming_[i]->extents) coming_[i]->sealed |= extent.sealed; // kept
             }
             own = own || once == nullptr;
-            const bool last = std::none_of(coming_.begin() + static_cast<std::ptrdiff_t>(i), coming_.end(),
-                                           [&](const Memory* memory) { return memory->once == once; });
+            bool last = true;
+            for (std::size_t later = i + 1; later < coming_.size(); ++later) last &= coming_[later]->once != once;
             if (once && last) core.slot_resumed(once); // without a lock, because it may take long
         }
         if (once_) {

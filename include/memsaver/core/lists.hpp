@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
+#include "memsaver/core/function_ref.hpp"
 
 #include <cstddef>
 #include <utility>
@@ -35,8 +36,8 @@ template <class List, class Predicate>
 }
 
 /// Erases the elements for which the predicate holds; the others keep their order.
-template <class List, class Predicate>
-void erase_in(List& list, Predicate holds) {
+template <class List>
+void erase_in(List& list, FunctionRef<bool(typename List::value_type&)> holds) {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < list.size(); ++i) {
         if (holds(list[i])) continue;

@@ -91,7 +91,7 @@ public:
     }
     void resize(std::size_t size) {
         reserve(size);
-        while (size_ < size) emplace_back();
+        while (size_ < size) add();
         while (size_ > size) pop_back();
     }
     template <class... Args>
@@ -105,9 +105,7 @@ public:
                 return data_[size_++];
             }
         }
-        T* const item = ::new (static_cast<void*>(data_ + size_)) T(static_cast<Args&&>(args)...);
-        ++size_;
-        return *item;
+        return add(static_cast<Args&&>(args)...);
     }
     void push_back(const T& item) { emplace_back(item); }
     void push_back(T&& item) { emplace_back(std::move(item)); }
@@ -115,7 +113,7 @@ public:
     template <class Iterator>
     void append(Iterator first, Iterator last) {
         reserve(size_ + static_cast<std::size_t>(last - first));
-        for (; first != last; ++first) emplace_back(*first);
+        for (; first != last; ++first) add(*first);
     }
     template <class Iterator>
     void assign(Iterator first, Iterator last) {
@@ -164,6 +162,13 @@ public:
 private:
     static constexpr bool plain = std::is_trivially_copyable_v<T>;
 
+    /// Where there is room for it.
+    template <class... Args>
+    T& add(Args&&... args) {
+        T* const item = ::new (static_cast<void*>(data_ + size_)) T(static_cast<Args&&>(args)...);
+        ++size_;
+        return *item;
+    }
     void move_to(VectorMemory& grown) noexcept {
         if constexpr (plain) {
             if (size_ != 0) std::memcpy(grown.first, data_, size_ * sizeof(T));

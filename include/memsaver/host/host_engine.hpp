@@ -1,6 +1,7 @@
 // The simulated device's engine: streams with threads of their own, captures and graphs.
 #pragma once
 
+#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/thread_mark.hpp"
 #include "memsaver/core/time_limit.hpp"
@@ -189,14 +190,7 @@ public:
     /// Calls `f(lock)` under the lock unless the machine is lost; `f` may return nothing. Exceptions become a status.
     template <class F>
     Status guarded(F f) noexcept {
-        try {
-            Lock lock{mutex_};
-            return lost_ ? HostStatus::gone : status_of(f, lock);
-        } catch (const std::system_error&) { // of std::thread
-            return SystemLimits::no_thread;
-        } catch (...) { // bad_alloc
-            return HostStatus::out_of_host_memory;
-        }
+        return guarded_call([&](Lock& lock) { return status_of(f, lock); });
     }
 
     /// Calls `f()` under the lock, on a lost machine too; may return any type.
@@ -358,6 +352,16 @@ public:
     }
 
 private:
+    Status guarded_call(FunctionRef<Status(Lock&)> f) noexcept {
+        try {
+            Lock lock{mutex_};
+            return lost_ ? HostStatus::gone : f(lock);
+        } catch (const std::system_error&) { // of std::thread
+            return SystemLimits::no_thread;
+        } catch (...) { // bad_alloc
+            return HostStatus::out_of_host_memory;
+        }
+    }
     std::shared_ptr<HostStream> new_stream() const {
         auto stream = new_shared<HostStream>();
         if (options_.late) stream->allowed = 0;

@@ -380,9 +380,12 @@ private:
 
     template <class F>
     Status with_stream(StreamRef ref, F f) noexcept {
+        return on_stream(ref, [&](const std::shared_ptr<HostStream>& stream) { return status_of(f, stream); });
+    }
+    Status on_stream(StreamRef ref, FunctionRef<Status(const std::shared_ptr<HostStream>&)> f) noexcept {
         return engine_.guarded([&](auto&) {
             const std::shared_ptr<HostStream> stream = engine_.find(ref.native());
-            return stream == nullptr ? stranger("use of a stream that does not exist") : status_of(f, stream);
+            return stream == nullptr ? stranger("use of a stream that does not exist") : f(stream);
         });
     }
 

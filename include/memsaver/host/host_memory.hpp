@@ -5,6 +5,7 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/core/text.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/fault_names.hpp"
@@ -73,9 +74,9 @@ public:
     void note(const char* what, Range where) noexcept {
         try {
             const char* const whose = name_at(where.address);
-            violations_.push_back(std::string{what} + " (" + format_bytes(where.bytes) + " at " +
-                                  format_address(where.address) + (whose == nullptr ? "" : std::string{", "} + whose) +
-                                  ')');
+            const bool named = whose != nullptr;
+            violations_.push_back(text_of({what, " (", in_bytes(where.bytes), " at ", in_hex(where.address),
+                                           named ? ", " : "", named ? whose : "", ")"}));
         } catch (...) { // no memory for the text: the status, or the lost machine, still reports the error
         }
     }

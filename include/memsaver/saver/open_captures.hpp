@@ -8,7 +8,6 @@
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -147,8 +146,7 @@ private:
 
     template <class Which>
     [[nodiscard]] const Open* find(const Which& which) const noexcept {
-        const auto open = std::find_if(open_.begin(), open_.end(), which);
-        return open == open_.end() ? nullptr : &*open;
+        return first_in(open_, which);
     }
     /// The capture that began on this stream. One handle names a different stream in each thread.
     [[nodiscard]] const Open* of_stream(StreamRef stream) const noexcept {

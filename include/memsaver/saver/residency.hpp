@@ -313,13 +313,13 @@ private:
         const Tags going = tags_of(out);
         PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
         ResumeEvent come{in.names(), {}};
-        const SaverState::Members leaving = state_.tags_.members(going);
-        const SaverState::Members coming = state_.tags_.members(in);
+        SaverState::Members leaving = state_.tags_.members(going);
+        SaverState::Members coming = state_.tags_.members(in);
         gone.report.tags.reserve(leaving.size());
         come.report.tags.reserve(coming.size());
-        const auto split = [&](Report report) {
-            for (TagReport& row : report.tags)
-                (is_in(going.names(), row.tag) ? gone.report : come.report).add(std::move(row));
+        const auto split = [&](const Report& report) {
+            for (const TagReport& row : report.tags)
+                (is_in(going.names(), row.tag) ? gone.report : come.report).add(row);
             gone.report.elapsed = come.report.elapsed = report.elapsed;
         };
         std::exception_ptr first;
@@ -331,9 +331,10 @@ private:
             const Span span = out.empty() ? state_.span_of(in.names(), "resume")
                                           : state_.span_of(going.names(), resumes ? "exchange" : "pause");
             try {
-                split(out.empty() ? state_.resume_now(coming, {}, deadline)
-                      : !resumes  ? state_.pause_now(leaving, {.order = order}, deadline)
-                                  : state_.exchange_now(leaving, coming, {.order = order}, deadline));
+                split(out.empty() ? state_.resume_now(std::move(coming), {}, deadline)
+                      : !resumes
+                          ? state_.pause_now(std::move(leaving), {.order = order}, deadline)
+                          : state_.exchange_now(std::move(leaving), std::move(coming), {.order = order}, deadline));
             } catch (const Error& error) {
                 split(error.report());
                 throw;
@@ -493,8 +494,8 @@ private:
             if (needed == 0 && member->driver.memory(memory).ok()) free = memory.free_bytes;
             needed += member->arena->bytes_to_resume();
         }
-        OutOfMemory error{"use of " + quoted_tags(in) + " needs " + format_bytes(needed) + ", " + format_bytes(free) +
-                              " were free: " + why,
+        OutOfMemory error{text_of({"use of ", quoted_tags(in), " needs ", in_bytes(needed), ", ", in_bytes(free),
+                                   " were free: ", why}),
                           needed, free};
         const Vector<Shortage> lack = shortages(in);
         error.attach_device(lack.empty() ? state_.driver_.device() : lack.back().device);

@@ -210,10 +210,11 @@ public:
         const std::lock_guard lock{mutex_};
         for (const UseRecord::Of& of : use.of_) {
             auto& marks = of.resident->marks;
-            marks.erase(marks.begin(), std::find_if(marks.begin(), marks.end(), [](const auto& each) {
-                            bool passed = false;
-                            return !each->query(passed).ok() || !passed;
-                        }));
+            const auto* const first = first_in(marks, [](const auto& each) { // that has not passed
+                bool passed = false;
+                return !each->query(passed).ok() || !passed;
+            });
+            marks.erase(marks.begin(), first != nullptr ? first : marks.end());
             if (marks.empty() || marks.back() != mark) marks.push_back(mark);
         }
     }
@@ -223,9 +224,7 @@ public:
         const std::lock_guard lock{mutex_};
         for (const UseRecord::Of& of : use.of_) {
             for (const ArenaCore* const core : of.resident->cores) {
-                if (!is_in(drivers, core->driver())) {
-                    drivers.push_back(core->driver());
-                }
+                if (!is_in(drivers, core->driver())) drivers.push_back(core->driver());
             }
         }
         return drivers;
@@ -434,12 +433,7 @@ public:
         /// failed driver call.
         void wait_for_marks(const Deadline& deadline) {
             for (const auto& tag : tags_) {
-                Vector<std::shared_ptr<const WorkMark>> marks; // destroyed without the lock
-                {
-                    const std::lock_guard lock{residents_.mutex_};
-                    marks = tag->marks; // none is added while the tag is claimed
-                }
-                for (const auto& mark : marks) {
+                for (const auto& mark : tag->marks) { // only uses add some, and a claimed tag has none
                     if (!deadline) {
                         const Status status =
                             mark->wait(); // a lost device has no work; later calls on it report the loss
@@ -459,8 +453,9 @@ public:
                              "nothing has changed"});
                     }
                 }
+                Vector<std::shared_ptr<const WorkMark>> passed; // destroyed without the lock
                 const std::lock_guard lock{residents_.mutex_};
-                tag->marks.clear();
+                passed.swap(tag->marks);
             }
         }
         void end() noexcept {
@@ -489,9 +484,13 @@ public:
         const std::lock_guard lock{mutex_};
         erase_in(tags, [](const auto& each) { return !each.resident->may_be_evicted() || each.resident->gone(); });
         for (Candidate& each : tags) each.idle = idle(*each.resident);
-        sort_by(tags, [](const Candidate& each) { return each.resident->serial; }); // tags that were never used
-        sort_by(tags, [](const Candidate& each) { return key_of(each.resident->last_use.time_since_epoch().count()); });
-        sort_by(tags, [](const Candidate& each) { return key_of(each.resident->priority); });
+        using Key = std::uint64_t (*)(const Candidate&);
+        constexpr Key keys[]{
+            [](const Candidate& each) { return each.resident->serial; }, // of tags that were never used
+            [](const Candidate& each) { return key_of(each.resident->last_use.time_since_epoch().count()); },
+            [](const Candidate& each) { return key_of(each.resident->priority); },
+        };
+        for (const Key key : keys) sort_by(tags, key);
     }
 
     void count_eviction(const Report& out) noexcept {

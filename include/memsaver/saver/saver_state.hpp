@@ -391,7 +391,7 @@ class SaverState {
     template <class Mark>
     Vector<AnyDriver> owners_of(const UseRecord& use, const Mark& mark) {
         if (!options_.enabled) return {};
-        const Vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
+        Vector<AnyDriver> drivers = tags_.residents().drivers_of(use);
         if (drivers.empty() || mark == Mark{} || !tags_.several_devices()) return drivers;
         return {owner_among(drivers, tags_.drivers(), mark)};
     }
