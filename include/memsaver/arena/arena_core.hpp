@@ -372,7 +372,7 @@ public:
     void load(void* pointer, const FileRange& given) {
         const FileRange from{absolute_path(given.path), given.offset, given.bytes}; // later resumes read it again
         const Asked asked{*this, "load", pointer, from.bytes,
-                          ", \"" + from.path + "\", " + std::to_string(from.offset)};
+                          text_of({", ", in_quotes(from.path), ", ", in_digits(from.offset)})};
         const LiveBlock block = asked.block();
         {
             const std::lock_guard lock{mutex_};
@@ -391,7 +391,7 @@ public:
             unsettle(); // its copies may still be in flight
             throw;
         }
-        asked.refuse(("its policy is \"" + std::string{policy_.name()} + "\", not FileSource").c_str());
+        asked.refuse(text_of({"its policy is ", in_quotes(policy_.name()), ", not FileSource"}).c_str());
     }
     /// Marks these bytes as changed. See MemorySaver::invalidate.
     void invalidate(const void* pointer, std::size_t bytes) {
@@ -1512,8 +1512,8 @@ private:
         /// Takes the turn. Throws Misuse after `close`.
         Asked(ArenaCore& core, const char* call, const void* pointer, std::size_t bytes, const std::string& rest = {},
               bool join = false)
-            : core_{core}, range_{as_address(pointer), bytes}, call_{call} {
-            call_ += '(' + format_address(range_.address) + ", " + format_bytes(bytes) + rest + ')';
+            : core_{core}, range_{as_address(pointer), bytes}, call_{text_of({call, "(", in_hex(pointer), ", ",
+                                                                              in_bytes(bytes), rest, ")"})} {
             core.require_open_for([&] { return call_; });
             (void)turn_.emplace(core.take_turn({}, call, join));
         }

@@ -58,8 +58,8 @@ public:
     static void round(const std::string& tag, std::size_t& bytes, std::size_t& step, std::size_t unit) {
         constexpr std::size_t most_addresses = std::size_t{1} << 56; // upper limit for any device
         const auto refuse_it = [&](const std::string& why) {
-            throw Misuse{"tag \"" + tag + "\": an elastic range of " + format_bytes(bytes) + " with a granularity of " +
-                         format_bytes(step) + " is invalid: " + why};
+            misuse({"tag ", in_quotes(tag), ": an elastic range of ", in_bytes(bytes), " with a granularity of ",
+                    in_bytes(step), " is invalid: ", why});
         };
         if (step == 0 || step > most_addresses)
             refuse_it("the granularity may be 1 byte to " + format_bytes(most_addresses) +
@@ -355,9 +355,9 @@ private:
             refuse(what, offset, bytes, "it extends past the end of the range");
     }
     [[noreturn]] void refuse(const char* what, std::size_t offset, std::size_t bytes, const char* why) const {
-        throw Misuse{std::string{what} + " of " + format_bytes(bytes) + " at " + std::to_string(offset) +
-                     (whole_ ? " in a workspace of " : " in an elastic range of ") + format_bytes(this->bytes()) +
-                     " at " + format_address(address()) + " in tag \"" + core_.tag() + "\": " + why};
+        misuse({what, " of ", in_bytes(bytes), " at ", in_digits(offset),
+                whole_ ? " in a workspace of " : " in an elastic range of ", in_bytes(this->bytes()), " at ",
+                in_hex(address()), " in tag ", in_quotes(core_.tag()), ": ", why});
     }
     [[nodiscard]] std::size_t offset_of(Range part) const noexcept { return part.address - address(); }
     [[nodiscard]] std::size_t number(Address at) const noexcept { return (at - address()) / step_; }
@@ -402,8 +402,8 @@ inline std::shared_ptr<const WorkMark> ArenaCore::next_fence() { return new_shar
 inline UniquePtr<ElasticRange> ArenaCore::reserve_elastic(std::size_t bytes, std::size_t step, bool whole) {
     const std::size_t capacity = capacity_.load();
     if (whole && capacity != 0 && bytes > capacity) {
-        throw Misuse{"tag \"" + tag_ + "\": " + format_bytes(bytes) + " for a workspace exceed its capacity of " +
-                     format_bytes(capacity)};
+        misuse({"tag ", in_quotes(tag_), ": ", in_bytes(bytes), " for a workspace exceed its capacity of ",
+                in_bytes(capacity)});
     }
     ElasticRange::round(tag_, bytes, step, granularity_);
     return UniquePtr<ElasticRange>::make(*this, bytes, step, whole);

@@ -24,9 +24,9 @@ MEMSAVER_INLINE EventSink stderr_sink() {
         const bool many =
             event.kind == EventKind::progress || event.kind == EventKind::began || event.kind == EventKind::ended;
         if (many) return;
-        std::string line = std::string{"memsaver: "} + name_of(event.kind) + ": ";
-        if (!event.tag.empty()) line += "tag \"" + event.tag + "\" on ";
-        line += "device " + std::to_string(event.device) + ": " + event.text + '\n';
+        std::string line = detail::text_of({"memsaver: ", name_of(event.kind), ": "});
+        if (!event.tag.empty()) line += detail::text_of({"tag ", detail::in_quotes(event.tag), " on "});
+        line += detail::text_of({"device ", detail::in_digits(event.device), ": ", event.text, "\n"});
         (void)std::fwrite(line.data(), 1, line.size(), stderr); // one call, so that lines do not interleave
     };
 }
@@ -68,10 +68,9 @@ MEMSAVER_INLINE std::string json_quoted(const std::string& text) {
 }
 
 MEMSAVER_INLINE std::string json_of(const Event& event) {
-    return std::string{"{\"kind\":\""} + name_of(event.kind) + "\",\"tag\":" + json_quoted(event.tag) +
-           ",\"device\":" + std::to_string(event.device) + ",\"text\":" + json_quoted(event.text) +
-           ",\"bytes_done\":" + std::to_string(event.bytes_done) +
-           ",\"bytes_total\":" + std::to_string(event.bytes_total) + '}';
+    return text_of({"{\"kind\":\"", name_of(event.kind), "\",\"tag\":", json_quoted(event.tag),
+                    ",\"device\":", in_digits(event.device), ",\"text\":", json_quoted(event.text), ",\"bytes_done\":",
+                    in_digits(event.bytes_done), ",\"bytes_total\":", in_digits(event.bytes_total), "}"});
 }
 
 MEMSAVER_INLINE Span::Span(const EventSink& sink, const std::string& tag, int device, const char* text) noexcept {

@@ -70,8 +70,9 @@ public:
         if (!status.ok()) {
             (void)driver.memory(memory);
             raise(status, "allocate plain memory",
-                  "tag \"" + tag + "\" needs " + format_bytes(request.bytes) + ", " + format_bytes(memory.free_bytes) +
-                      " are free" + (margin != 0 ? ", of which " + format_bytes(margin) + " are the margin" : ""),
+                  text_of({"tag ", in_quotes(tag), " needs ", in_bytes(request.bytes), ", ",
+                           in_bytes(memory.free_bytes), " are free"}) +
+                      (margin != 0 ? text_of({", of which ", in_bytes(margin), " are the margin"}) : ""),
                   request.bytes, memory.free_bytes);
         }
         auto node = place.extract(place.begin());
@@ -148,8 +149,8 @@ public:
     }
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
         const auto refusal = [&](const char* why) {
-            return Misuse{"load(" + format_address(reinterpret_cast<Address>(pointer)) + ", " +
-                          format_bytes(from.bytes) + ", \"" + from.path + "\") in tag \"" + arena.tag() + "\": " + why};
+            return Misuse{text_of({"load(", in_hex(pointer), ", ", in_bytes(from.bytes), ", ", in_quotes(from.path),
+                                   ") in tag ", in_quotes(arena.tag()), ": ", why})};
         };
         LiveSet live;
         live.tag = arena.tag();

@@ -384,10 +384,7 @@ MEMSAVER_INLINE Report SaverCore::exchange(const Tags& out, const Tags& in, cons
         state_->tags_.require("exchange", in);
         const std::vector<std::string> coming = state_->tags_.names(in);
         for (const std::string& name : state_->tags_.names(out)) {
-            if (!is_in(coming, name)) continue;
-            Misuse error{"exchange: tag \"" + name + "\" is in both lists"};
-            name_tag(error, name);
-            throw error;
+            if (is_in(coming, name)) misuse_of(name, {"exchange: tag ", in_quotes(name), " is in both lists"});
         }
         if (!enabled()) return {};
         state_->captures_.refuse("exchange");
