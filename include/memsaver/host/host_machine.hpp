@@ -423,7 +423,8 @@ private:
         UniquePtr<HostGraph> taken;
         if (const auto found = place_of(graphs_, graph.native); found != graphs_.end()) {
             taken = std::move(*found);
-            graphs_.erase(found);
+            *found = std::move(graphs_.back());
+            graphs_.pop_back();
         }
         return taken;
     }
