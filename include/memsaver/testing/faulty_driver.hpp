@@ -78,7 +78,7 @@ protected:
 /// statistics.
 class FaultyBase : public AnyDriver {
     using State = detail::FaultyDevice;
-    using Thing = detail::Books::Thing;
+    using Thing = detail::Ledger::Thing;
 
     [[nodiscard]] State& state() const noexcept { return static_cast<State&>(machine()); }
 
@@ -89,7 +89,7 @@ class FaultyBase : public AnyDriver {
         return std::invoke(get, std::as_const(state()).*part);
     }
     [[nodiscard]] std::size_t bytes_of(Thing thing) const noexcept {
-        return read(&State::ledger, [&](const detail::Books& books) { return books.sum(thing); });
+        return read(&State::ledger, [&](const detail::Ledger& ledger) { return ledger.sum(thing); });
     }
 
 public:

@@ -3,7 +3,6 @@
 
 #include "memsaver/core/macros_off.hpp"
 
-#include "memsaver/testing/books.hpp"
 #include "memsaver/testing/call_log.hpp"
 #include "memsaver/testing/driver_contract.hpp"
 #include "memsaver/testing/failure.hpp"
