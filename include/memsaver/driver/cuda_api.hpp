@@ -248,14 +248,9 @@ inline cuda::MemPool native(PoolRef pool) noexcept { return static_cast<cuda::Me
 
 inline cuda::GraphExec native(GraphRef graph) noexcept { return static_cast<cuda::GraphExec>(graph.native); }
 
-inline int native(CaptureMode mode) noexcept {
-    switch (mode) {
-    case CaptureMode::global: return cuda::capture_global;
-    case CaptureMode::thread_local_: return cuda::capture_thread_local;
-    case CaptureMode::relaxed: break;
-    }
-    return cuda::capture_relaxed;
-}
+static_assert(static_cast<int>(CaptureMode::thread_local_) == cuda::capture_thread_local &&
+              static_cast<int>(CaptureMode::relaxed) == cuda::capture_relaxed);
+inline int native(CaptureMode mode) noexcept { return static_cast<int>(mode); }
 
 /// Sets up the thread for driver calls: makes the context current and relaxes the capture mode. Restores both on
 /// destruction. Scopes nest. Check `result()` before calling anything.

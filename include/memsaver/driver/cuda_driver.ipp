@@ -4,8 +4,6 @@
 #include "memsaver/driver/cuda_device.hpp"
 #include "memsaver/driver/cuda_driver.hpp"
 
-#include <memory>
-#include <optional>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

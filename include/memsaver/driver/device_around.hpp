@@ -27,20 +27,11 @@ class DeviceAround : public Device {
             });
         };
     }
-    /// Makes a call that gives an address.
-    Status gives(Call call, std::size_t bytes, const Address& address, detail::FunctionRef<Status()> forward) noexcept {
-        CallRecord made{.call = call, .bytes = bytes};
-        return around(made, [&] {
-            const Status status = forward();
-            if (status.ok()) made.address = address;
-            return status;
-        });
-    }
-
     /// Notes an argument whose type says what it is: before the call, or, if it is a `result`, after it.
     template <class P, class T>
     static void note(CallRecord& made, const T& argument, bool result) noexcept {
         if (result != std::is_reference_v<P>) return;
+        if constexpr (std::same_as<P, Address&>) made.address = argument; // of the others, `made` has the right one
         if constexpr (std::same_as<T, PageHandle>) made.handle = argument;
         if constexpr (std::same_as<T, StreamRef>) made.stream = argument;
         if constexpr (std::same_as<T, EventRef>) made.event = argument;
@@ -69,12 +60,6 @@ public:
 
     Status owns_event(EventRef event, bool& yes) noexcept override {
         return pass(&Device::owns_event, {.call = Call::owns_stream})(event, yes);
-    }
-    Status reserve(std::size_t bytes, std::size_t alignment, Address& address) noexcept override {
-        return gives(Call::reserve, bytes, address, [&] { return inner_.reserve(bytes, alignment, address); });
-    }
-    Status allocate_plain(std::size_t bytes, Address& address) noexcept override {
-        return gives(Call::allocate_plain, bytes, address, [&] { return inner_.allocate_plain(bytes, address); });
     }
     Status take(std::size_t at_most, PageHandle& pages, std::size_t& got) noexcept override {
         CallRecord made{.call = Call::take};

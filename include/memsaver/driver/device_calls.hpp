@@ -9,7 +9,8 @@
 #define MEMSAVER_MACHINE_CALLS(X, Y)                                                                                   \
     X(granularity, (std::size_t& bytes), (bytes))                                                                      \
     X(memory, (DeviceMemory& memory), (memory))                                                                        \
-    Y(reserve, (std::size_t bytes, std::size_t alignment, Address& address), (bytes, alignment, address))              \
+    X(reserve, (std::size_t bytes, std::size_t alignment, Address& address), (bytes, alignment, address),              \
+      .bytes = bytes)                                                                                                  \
     X(unreserve, (Address address, std::size_t bytes), (address, bytes), .address = address, .bytes = bytes)           \
     X(create, (std::size_t bytes, PageHandle& pages), (bytes, pages), .bytes = bytes)                                  \
     X(release, (PageHandle pages), (pages))                                                                            \
@@ -51,7 +52,7 @@
       .address = to, .bytes = bytes)                                                                                   \
     X(run_kernel, (const KernelRun& run, StreamRef stream), (run, stream),                                             \
       .address = run.reads.address, .bytes = run.reads.bytes)                                                          \
-    Y(allocate_plain, (std::size_t bytes, Address& address), (bytes, address))                                         \
+    X(allocate_plain, (std::size_t bytes, Address& address), (bytes, address), .bytes = bytes)                         \
     X(free_plain, (Address address), (address), .address = address)                                                    \
     X(begin_capture, (StreamRef stream, CaptureMode mode), (stream, mode))                                             \
     X(end_capture, (StreamRef stream, GraphRef& graph), (stream, graph))                                               \

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/vector.hpp"
@@ -370,19 +371,17 @@ private:
 struct HostBudget::Slab {
     static constexpr std::size_t page = 4096;
 
-    Slab(std::shared_ptr<HostCells> mapping, bool pins)
-        : cells{std::move(mapping)}, pinned{pins}, free{cells->bytes()} {}
+    Slab(std::shared_ptr<HostCells> mapping, bool pins) : cells{std::move(mapping)}, pinned{pins} {}
 
     /// Marks the first free range as used. Returns its address, or 0.
     std::uintptr_t take(std::size_t bytes) noexcept {
         const std::size_t wanted = bytes / page;
         std::size_t found = 0;
-        for (std::size_t at = 0; bytes <= free && at < cells->bytes() / page; ++at) {
+        for (std::size_t at = 0; at < cells->bytes() / page; ++at) {
             found = used[at] != 0 ? 0 : found + 1;
             if (found < wanted) continue;
             const std::size_t first = at + 1 - wanted;
             std::memset(&used[first], 1, wanted);
-            free -= bytes;
             return cells->address() + first * page;
         }
         return 0;
@@ -390,7 +389,6 @@ struct HostBudget::Slab {
 
     std::shared_ptr<HostCells> cells;
     bool pinned;
-    std::size_t free;                                       // bytes
     std::array<char, HostPart::shared_below / page> used{}; // of each page
     UniquePtr<Slab> next;
 };
@@ -429,8 +427,7 @@ inline void HostBudget::give(HostCells* cells, std::uintptr_t address, std::size
     UniquePtr<Slab>* slab = &first_slab_;
     while ((*slab)->cells.get() != cells) slab = &(*slab)->next;
     std::memset(&(*slab)->used[(address - cells->address()) / Slab::page], 0, bytes / Slab::page);
-    (*slab)->free += bytes;
-    if ((*slab)->free != cells->bytes()) return;
+    if (is_in((*slab)->used, char{1})) return;
     unused = std::move(*slab);
     *slab = std::move(unused->next);
 }

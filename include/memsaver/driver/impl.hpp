@@ -4,6 +4,5 @@
 
 #include "memsaver/driver/driver.hpp"
 
-#include "memsaver/driver/calls.ipp"
 #include "memsaver/driver/cuda_driver.ipp"
 #include "memsaver/driver/device.ipp"

@@ -122,24 +122,12 @@ public:
     }
     /// Waits for the device if unused buffers may still be touched by earlier work. Throws the exception for a failure.
     void settle(const std::string& whose = {}) {
-        each_free(pairs(), [&](Slot& slot) {
-            for (PinnedBuffer& buffer : slot.pair) {
-                const Status status = buffer.settle();
-                if (!status.ok()) raise_of(status, "allocate a transfer buffer", {whose, in_bytes(buffer_bytes_)});
-            }
-        });
+        const Status status = of_all_free(&PinnedBuffer::settle);
+        if (!status.ok()) raise_of(status, "allocate a transfer buffer", {whose, in_bytes(buffer_bytes_)});
     }
     /// Frees the buffers that no transfer uses. Returns the first failure; what could not be freed is used again, or
     /// freed by the next call.
-    Status clear() noexcept {
-        Status first;
-        each_free(pairs(), [&](Slot& slot) {
-            for (PinnedBuffer& buffer : slot.pair) {
-                if (const Status status = buffer.release(); first.ok()) first = status;
-            }
-        });
-        return first;
-    }
+    Status clear() noexcept { return of_all_free(&PinnedBuffer::release); }
     /// As `clear`, once no user is left.
     Status close() noexcept override {
         budget_.reset(); // which may keep this ring
@@ -195,6 +183,15 @@ private:
             } const back{*this, *slot};
             act(*slot);
         }
+    }
+    /// Calls `act` for each buffer that is not lent. Returns the first failure.
+    Status of_all_free(Status (PinnedBuffer::*act)() noexcept) noexcept {
+        Status first;
+        each_free(pairs(), [&](Slot& slot) {
+            for (PinnedBuffer& buffer : slot.pair)
+                if (const Status status = (buffer.*act)(); first.ok()) first = status;
+        });
+        return first;
     }
     PinnedBuffer& made(Slot& slot, std::size_t which, std::size_t bytes, const std::string& whose) {
         PinnedBuffer& buffer = slot.pair[which];
