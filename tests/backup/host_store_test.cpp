@@ -35,7 +35,7 @@ TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the t
     const std::uint64_t cell = align_up(room.location + 1, HostCells::cell_bytes); // the first is ready
     const std::size_t pinned = place.driver.pinned_bytes();
     place.driver.fail({.call = Call::populate_host});
-    const Room unpinned = place.store.unpinned_cell(0);
+    const Room unpinned = place.store.unpinned_cells().front();
     CHECK(unpinned.location == cell);
     CHECK(unpinned.bytes == HostCells::cell_bytes);
     CHECK(!place.store.pages_of(cell)->prepare(cell, false).ok());
@@ -47,12 +47,12 @@ TEST_CASE("HostStore: memory populated ahead is not pinned, and is used by the t
     CHECK(place.store.reach(cell, 4096, host).ok());
     CHECK(reinterpret_cast<std::uint64_t>(host.at) == cell);
     CHECK(host.pinned);
-    CHECK(place.store.unpinned_cell(0).location == cell + HostCells::cell_bytes);
+    CHECK(place.store.unpinned_cells().front().location == cell + HostCells::cell_bytes);
     CHECK(place.driver.pinned_bytes() == pinned + HostCells::cell_bytes);
 
     Place pageable{false};
     (void)pageable.store.grow(Place::bytes, pageable.live());
-    CHECK(pageable.store.unpinned_cell(0).bytes == 0); // populated when bytes are written
+    CHECK(pageable.store.unpinned_cells().empty()); // populated when bytes are written
 }
 
 TEST_CASE("HostStore: pages that were written are counted by the system, and no longer in the budget") {

@@ -6,7 +6,6 @@
 #include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
-#include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/vector.hpp"
@@ -85,14 +84,8 @@ public:
             kept_bytes_ = 0;
             scratch_->want(0);
         }
-        const Status scratch = scratch_->give();
-        const Status rows = own_ring_ ? own_ring_->clear() : Status{};
-        const Status inside = inside_->clear();
-        return first_failure({scratch, rows, inside, leave_ring()});
-    }
-    Status retry() noexcept override {
-        const Status inside = inside_->retry();
-        return first_failure({inside, BackupStore::retry()});
+        return first_failure(
+            {scratch_->give(), own_ring_ ? own_ring_->clear() : Status{}, inside_->clear(), leave_ring()});
     }
 
     /// Allocates storage for 0.7 of the bytes, the codec's arrays and, if the device has enough memory, the scratch.
@@ -100,32 +93,10 @@ public:
         measure();
         (void)allocate(cut_at_addresses(units, chunk_bytes_), {});
         Vector<Unit> cells;
-        for (const Room& cell : unpinned_cells()) cells.push_back({0, cell.location, cell.bytes});
+        for (const Room& cell : cells_to_pin()) cells.push_back({0, cell.location, cell.bytes});
         inside_->prepare(std::move(cells));
         const std::size_t buffer = buffer_bytes(bytes_of(units));
         if (buffer != 0) ring()->prepare(std::min(pieces_of(units, {}).size(), ring()->pairs()), buffer, error_prefix_);
-    }
-    void compare(Vector<Unit> units, const LiveSet& live, CompareWith /*compare_with*/) override {
-        measure();
-        about(live);
-        const std::size_t step = stride(largest_chunk);
-        const auto space = pages_for(3 * step);
-        std::byte* const packed = space->data();
-        std::byte* const plain = packed + step;
-        std::byte* const now = plain + step;
-        OwnedStream stream;
-        OwnedEvent mark;
-        open(stream, mark);
-        for (const Unit& chunk : cut_at_addresses(units, chunk_bytes_)) {
-            decode_to(plain, packed, record_of(chunk), chunk.device);
-            Status status = driver_.copy_to_host(now, chunk.device, chunk.bytes, stream.get());
-            if (status.ok()) status = pass(driver_, {stream.get(), mark.get(), {}});
-            if (!status.ok() && !driver_.drain().ok()) space->unsettle();
-            check_of(status, "compare bytes", chunk.bytes);
-            if (std::memcmp(plain, now, chunk.bytes) == 0) continue;
-            const auto at = static_cast<std::size_t>(std::mismatch(now, now + chunk.bytes, plain).first - now);
-            misuse({difference_text(units, chunk.location + at, live.tag)});
-        }
     }
     /// Changed chunks are kept uncoded until they are saved again.
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
@@ -143,13 +114,14 @@ public:
             const Record old = record_of(chunk);
             std::memset(plain, 0, stride(chunk.bytes));
             if (last - first != chunk.bytes) {
-                decode_to(plain, packed, old, chunk.device);
+                decode_to(plain, packed, old);
                 if (options_.observer && !old.coded)
                     options_.observer->restoring({chunk.device, old.location, old.stored}, plain);
             }
             std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
             Record changed{take_room(stride(chunk.bytes), 0), chunk.bytes, chunk.bytes};
             changed.whole = true;
+            changed.device = chunk.device;
             try { // at another location: no bytes are ever half changed
                 check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to the backup", chunk.bytes);
                 if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
@@ -165,9 +137,11 @@ public:
             }
         }
     }
-    /// Returns a copy of the bytes. If the codec cannot decode on the host, the device decodes, which needs a small
-    /// amount of device memory for the duration of the call. Throws OutOfMemory if there is none.
-    [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
+    // ByteStore
+    /// Decodes. If the codec cannot on the host, the device does, which needs a small amount of device memory for the
+    /// duration of the call: throws OutOfMemory if there is none. Throws BackupDamaged, and Misuse if some of the bytes
+    /// are not kept.
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const override {
         Vector<std::pair<std::uint64_t, Record>> some;
         {
             const std::lock_guard lock{mutex_};
@@ -178,21 +152,18 @@ public:
             }
         }
         const std::size_t step = stride(largest_chunk);
-        const auto copy = pages_for(std::max<std::size_t>(bytes, 1));
         const auto space = pages_for(2 * step);
-        std::byte* const to = copy->data();
-        std::byte* const packed = space->data();
-        std::byte* const plain = packed + step;
+        std::byte* const plain = space->data() + step;
         std::size_t found = 0;
         for (const auto& [name, record] : some) {
             const std::uint64_t begin = std::max(location, name);
             const std::uint64_t end = std::min(location + bytes, name + record.bytes);
-            decode_to(plain, packed, record, 0);
+            decode_to(plain, space->data(), record);
             std::memcpy(to + (begin - location), plain + (begin - name), end - begin);
             found += static_cast<std::size_t>(end - begin);
         }
         if (found != bytes) misuse({"this block has no complete backup"});
-        return {copy, to, bytes};
+        return {};
     }
 
     [[nodiscard]] std::shared_ptr<DeviceScratch> scratch() const noexcept override { return scratch_; }
@@ -213,6 +184,7 @@ private:
         std::uint32_t sum = 0; ///< checksum of a coded chunk
         bool coded = false;
         bool whole = false; ///< the bytes have been stored
+        Address device = 0; ///< where they were then
     };
     using Records = std::map<std::uint64_t, Record>; // by name
 
@@ -353,13 +325,9 @@ private:
             raise_damaged(chunk.device, chunk.bytes);
         return record->second;
     }
-    [[nodiscard]] Vector<Room> unpinned_cells() const {
-        Vector<Room> cells;
+    [[nodiscard]] Vector<Room> cells_to_pin() const {
         const std::shared_lock steady{inside_mutex_};
-        for (Room cell = inside_->unpinned_cell(0); cell.bytes != 0;
-             cell = inside_->unpinned_cell(cell.location + cell.bytes))
-            cells.push_back(cell);
-        return cells;
+        return inside_->unpinned_cells();
     }
     /// Returns a location in the inner store, which grows if needed.
     std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) {
@@ -376,7 +344,7 @@ private:
     }
 
     /// Decodes a chunk. `space` has the inner store's alignment and room for a stride of the record.
-    void decode_to(std::byte* to, std::byte* space, const Record& record, Address device) const {
+    void decode_to(std::byte* to, std::byte* space, const Record& record) const {
         {
             const std::shared_lock steady{inside_mutex_};
             check_of(inside_->get(space, record.location, stride(record.stored)), reading_, record.stored);
@@ -384,8 +352,9 @@ private:
         if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
         bool wrong = false;
         const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
-        if (wrong) raise_damaged(device, record.bytes);
+        if (wrong) raise_damaged(record.device, record.bytes);
         if (here.kind != StatusKind::unsupported) return check_of(here, "decompress bytes", record.bytes);
+        const std::lock_guard one_by_one{decode_mutex_}; // the threads of a comparison
         const bool held = scratch_->held_bytes() != 0;
         struct AtEnd {
             ~AtEnd() {
@@ -415,7 +384,7 @@ private:
             const Status drained = driver_.drain();
             if (!drained.ok() && drained.kind != StatusKind::gone) scratch_->unsettle();
         }
-        if (damaged) raise_damaged(device, record.bytes);
+        if (damaged) raise_damaged(record.device, record.bytes);
         check_of(status, "decompress bytes", record.bytes);
     }
     void open(OwnedStream& stream, OwnedEvent& mark) const {
@@ -448,6 +417,7 @@ private:
     Vector<char> lent_;
     std::atomic<bool> unsettled_{false};     ///< work that could not be waited for may still run on a closed stream
     mutable std::shared_mutex inside_mutex_; ///< exclusive while the inner store grows
+    mutable std::mutex decode_mutex_;        ///< guards the scratch where no transfer uses it
     mutable std::mutex mutex_;               // guards packed_ and the members below
     Records records_;
     std::size_t coded_area_ = 0; ///< of coded chunks
@@ -460,7 +430,7 @@ public:
         : store_{store}, direction_{direction}, plan_{plan}, scratch_{store.scratch_->range(plan.bytes())},
           in_use_{*store.scratch_}, bytes_{bytes}, ring_{store.ring()}, before_write_{live.before_write}, movers_{
                                                                                                               movers} {
-        if (direction == Direction::out) cells_ = store.unpinned_cells();
+        if (direction == Direction::out) cells_ = store.cells_to_pin();
     }
 
     std::size_t start(Transfer&) override { return movers_ + cells_.size(); }
@@ -617,6 +587,7 @@ private:
         try {
             for (StoredChunk& one : cargo) {
                 one.record.location = location;
+                one.record.device = one.chunk.device;
                 store_.records_.insert_or_assign(one.chunk.location, one.record); // not whole yet
                 location += stride(one);
             }

@@ -5,10 +5,7 @@
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/owned.hpp"
 
-#include <memory>
-#include <optional>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 

@@ -6,8 +6,6 @@
 #include "memsaver/backup/policy_options.hpp"
 #include "memsaver/driver/system.hpp"
 
-#include <memory>
-#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

@@ -6,11 +6,8 @@
 #include "memsaver/backup/policy_options.hpp"
 #include "memsaver/backup/source_store.hpp"
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,8 +58,7 @@ public:
         half_changed_.clear();
         punched_ = false;
         size_ = 0;
-        const Status file = file_.close();
-        return first_failure({file, leave_ring()});
+        return first_failure({file_.close(), leave_ring()});
     }
 
     void prepare(Vector<Unit> units) override {

@@ -6,9 +6,6 @@
 #include "memsaver/backup/policy_options.hpp"
 
 #include <chrono>
-#include <memory>
-#include <string>
-#include <string_view>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

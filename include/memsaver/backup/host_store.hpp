@@ -113,20 +113,17 @@ public:
         host = {at(location), pinned};
         return {};
     }
-    [[nodiscard]] Room unpinned_cell(std::uint64_t from) const noexcept override {
-        Room first;
-        if (!pinned_) return first;
+    [[nodiscard]] Vector<Room> unpinned_cells() const override {
+        Vector<Room> cells;
+        if (!pinned_) return cells;
         for (const HostPart& mapping : mappings_) {
             const std::uint64_t end = mapping.address + mapping.bytes;
-            for (std::uint64_t cell = std::max<std::uint64_t>(from, mapping.address); cell < end;
-                 cell = next_cell(cell)) {
+            for (std::uint64_t cell = mapping.address; cell < end; cell = next_cell(cell)) {
                 if (mapping.cells->ready(cell, true)) continue;
-                if (first.bytes == 0 || cell < first.location)
-                    first = {cell, static_cast<std::size_t>(std::min(end, next_cell(cell)) - cell)};
-                break;
+                cells.push_back({cell, static_cast<std::size_t>(std::min(end, next_cell(cell)) - cell)});
             }
         }
-        return first;
+        return cells;
     }
     void about(const LiveSet& live) override {
         BackupStore::about(live);

@@ -5,7 +5,6 @@
 
 #include "memsaver/core/handles.hpp"
 
-#include <cstddef>
 #include <cstdint>
 
 namespace memsaver::inline v0_3::detail::nvcomp {

@@ -5,9 +5,6 @@
 #include "memsaver/backup/peer_store.hpp"
 #include "memsaver/backup/policy_options.hpp"
 
-#include <memory>
-#include <string>
-#include <string_view>
 
 namespace memsaver::inline v0_3 {
 

@@ -4,9 +4,6 @@
 #include "memsaver/backup/policy.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <string>
-#include <string_view>
 
 namespace memsaver::inline v0_3::detail {
 

@@ -79,17 +79,17 @@ public:
     }
 
     [[nodiscard]] std::size_t alignment() const noexcept override { return page; }
-    /// Leaves bytes behind the end of a file unchanged.
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
+    /// Leaves bytes behind the end of a file unchanged. Throws SourceChanged if the file has changed, or another
+    /// failure, naming the file.
+    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const override {
         const Open& open = open_at(location);
         const auto offset = static_cast<std::size_t>(location - open.file->first);
-        return read(open, to, std::min(bytes, static_cast<std::size_t>(open.file->facts.bytes) - offset), offset);
-    }
-    /// Throws SourceChanged if the file has changed, or the failure, naming the file.
-    void explain(const Status& failure, std::uint64_t location) const override {
-        const Open& open = open_at(location);
-        check_unchanged(open);
-        raise(failure, "read a file", about(open.file->path));
+        bytes = std::min(bytes, static_cast<std::size_t>(open.file->facts.bytes) - offset);
+        if (const Status status = read(open, to, bytes, offset); !status.ok()) {
+            check_unchanged(open);
+            raise(status, "read a file", about(open.file->path));
+        }
+        return {};
     }
 
 private:

@@ -9,7 +9,6 @@
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -43,7 +42,6 @@ public:
         files_.clear();
         return drop_kept();
     }
-    Status retry() noexcept override { return first_failure({inside_->retry(), BackupStore::retry()}); }
     void prepare(Vector<Unit> units) override { inside_->prepare(take(units)); }
     /// The written bytes are kept from now on, and no longer read from a file.
     void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) override {
@@ -95,6 +93,10 @@ public:
         return {copy, data, bytes};
     }
 
+    /// Names hold no bytes.
+    Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override {
+        return {StatusKind::unsupported, 0, "this store has no plain bytes"};
+    }
     /// Reads mapped bytes from a file and makes it their home. If the file cannot be opened, throws before anything has
     /// changed. If reading fails, some bytes may be new, and none of them has a home.
     void load(const Unit& unit, const FileRange& from, const LiveSet& live) {

@@ -219,14 +219,14 @@ public:
         return start(Direction::in, std::move(units), live, live.first);
     }
     /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
-    virtual void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
+    void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
         join(live.host_budget);
         compare_with(*this, driver_, units, cut(units, shape_.buffer_bytes), shared_ring(), options_.crew, live.tag);
     }
     /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
     /// sees the affected parts again. If it throws, some of the bytes may have been written.
     virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
-    /// Returns host memory with these bytes, and its owner: a copy, unless overridden.
+    /// Returns host memory with these bytes, and its owner: a copy, unless overridden. Throws also what `get` throws.
     [[nodiscard]] virtual BackupView view(std::uint64_t location, std::size_t bytes) const {
         const std::uint64_t begin = align_down(location, alignment());
         const auto span = static_cast<std::size_t>(align_up(location + bytes, alignment()) - begin);
@@ -260,8 +260,8 @@ public:
         host = {};
         return {};
     }
-    /// Returns the first cell from a location on that `reach` would pin, or an empty one.
-    [[nodiscard]] virtual Room unpinned_cell(std::uint64_t /*from*/) const noexcept { return {}; }
+    /// Returns the cells that `reach` would pin.
+    [[nodiscard]] virtual Vector<Room> unpinned_cells() const { return {}; }
     /// Marks all memory as possibly still in use by work that could not be waited for.
     virtual void unsettle() noexcept {}
     /// Returns the storage in use, in bytes, when `saved` bytes are kept in all.
@@ -375,10 +375,7 @@ public:
         last_live_.host_budget = live.host_budget;
         BackupStore::about(live);
     }
-    /// Names hold no bytes.
-    Status get(std::byte*, std::uint64_t, std::size_t) const noexcept override {
-        return {StatusKind::unsupported, 0, "this store has no plain bytes"};
-    }
+    Status retry() noexcept override { return first_failure({inside_->retry(), BackupStore::retry()}); }
     [[nodiscard]] std::size_t taken_by(std::size_t saved) const noexcept override {
         return saved == 0 ? 0 : kept_bytes_.load();
     }

@@ -9,14 +9,10 @@
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/vector.hpp"
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

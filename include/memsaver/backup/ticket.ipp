@@ -3,9 +3,6 @@
 
 #include "memsaver/backup/ticket.hpp"
 
-#include <cstddef>
-#include <utility>
-
 namespace memsaver::inline v0_3 {
 
 namespace detail {

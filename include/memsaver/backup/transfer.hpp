@@ -39,11 +39,10 @@ public:
     virtual Status put(const std::byte* /*from*/, std::uint64_t /*location*/, std::size_t /*bytes*/) const noexcept {
         return {StatusKind::unsupported, 0, "a file source is read-only"};
     }
-    virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept = 0;
+    /// May throw what says more than a status.
+    virtual Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const = 0;
     /// Host pages could not be pinned: they are copied anyway, but slowly. Called on any thread.
     virtual void not_pinned() {}
-    /// May throw what says more about a failed `get` than its status.
-    virtual void explain(const Status& /*failure*/, std::uint64_t /*location*/) const {}
 };
 
 /// Moves pieces on threads that take one after the other. Streams and threads wait for the pieces that they want only.
@@ -472,9 +471,7 @@ private:
             if (!pinned.ok()) check_of(piece, piece.pages->prepare(piece.location(), false), "allocate host pages");
         } else if (!out()) {
             each_run(piece, data, [&](std::byte* at, std::uint64_t location, std::size_t bytes) {
-                const Status status = store_->get(at, location, bytes);
-                if (!status.ok()) store_->explain(status, location);
-                check_of(piece, status, "read bytes from the backup");
+                check_of(piece, store_->get(at, location, bytes), "read bytes from the backup");
             });
         }
         if (!out()) {
