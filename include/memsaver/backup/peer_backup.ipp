@@ -5,7 +5,6 @@
 #include "memsaver/backup/peer_store.hpp"
 #include "memsaver/backup/policy_options.hpp"
 
-
 namespace memsaver::inline v0_3 {
 
 MEMSAVER_INLINE std::string PeerBackup::describe() const {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
 
 namespace memsaver::inline v0_3 {
 

@@ -1,19 +1,15 @@
 // Definitions of host_driver.hpp.
 #pragma once
 
+#include "memsaver/core/order.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/host/host_driver.hpp"
 #include "memsaver/host/host_machine.hpp"
 #include "memsaver/host/shared_pages.hpp"
 
 #include <chrono>
-#include <cstddef>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 

@@ -2,9 +2,7 @@
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/core/order.hpp"
 #include "memsaver/core/thread_mark.hpp"
-#include "memsaver/core/time_limit.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/host_memory.hpp"

@@ -1,9 +1,7 @@
 // The machine of a HostDriver: the calls, on its engine and its memory.
 #pragma once
 
-#include "memsaver/core/order.hpp"
 #include "memsaver/core/pointers.hpp"
-#include "memsaver/core/time_limit.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/device.hpp"
 #include "memsaver/driver/fork_check.hpp"

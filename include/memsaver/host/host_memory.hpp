@@ -23,7 +23,6 @@
 #include <iterator>
 #include <limits>
 #include <map>
-#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -424,21 +423,17 @@ public:
         const auto begin = reinterpret_cast<std::uintptr_t>(pages);
         if (bytes == 0 || bytes > std::numeric_limits<std::uintptr_t>::max() - begin || overlaps(begin, bytes))
             return HostStatus::invalid_value;
-        if (bytes > limit_ || pinned_bytes_ > limit_ - bytes) return HostStatus::out_of_host_memory;
+        if (bytes > limit_ || pinned_bytes() > limit_ - bytes) return HostStatus::out_of_host_memory;
         try {
             pins_.emplace(begin, bytes);
         } catch (const std::bad_alloc&) {
             return HostStatus::out_of_host_memory;
         }
-        pinned_bytes_ += bytes;
         return HostStatus::ok;
     }
     Status unpin(const void* pages) noexcept {
-        const auto pin = pins_.find(reinterpret_cast<std::uintptr_t>(pages));
-        if (pin == pins_.end()) return HostStatus::invalid_value;
-        pinned_bytes_ -= pin->second;
-        pins_.erase(pin);
-        return HostStatus::ok;
+        const bool pinned = pins_.erase(reinterpret_cast<std::uintptr_t>(pages)) != 0;
+        return pinned ? HostStatus::ok : HostStatus::invalid_value;
     }
 
     /// Returns whether a copy may use these bytes: false if they lie partly inside and partly outside a pinned range.
@@ -454,7 +449,11 @@ public:
         return overlaps(reinterpret_cast<std::uintptr_t>(host), 1);
     }
 
-    [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
+    [[nodiscard]] std::size_t pinned_bytes() const noexcept {
+        std::size_t sum = 0;
+        for (const auto& [begin, bytes] : pins_) sum += bytes;
+        return sum;
+    }
 
 private:
     [[nodiscard]] bool overlaps(std::uintptr_t begin, std::size_t bytes) const noexcept {
@@ -464,7 +463,6 @@ private:
 
     std::size_t limit_;
     std::map<std::uintptr_t, std::size_t> pins_;
-    std::size_t pinned_bytes_ = 0;
 };
 
 class HostPools {

@@ -5,10 +5,8 @@
 #include "memsaver/saver/saver_core.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3 {
 

@@ -3,6 +3,7 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/interop/nccl.hpp"
@@ -10,16 +11,12 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdlib>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -179,10 +176,9 @@ private:
             }
             completed_.push_back(std::move(late)); // `make` reserved the element
         }
-        const auto found = std::find_if(completed_.begin(), completed_.end(), [&](const Pending& each) {
-            return each.name == name && each.result == result;
-        });
-        if (found == completed_.end()) return false;
+        Pending* const found =
+            first_in(completed_, [&](const Pending& each) { return each.name == name && each.result == result; });
+        if (found == nullptr) return false;
         completed_.erase(found);
         return true;
     }
