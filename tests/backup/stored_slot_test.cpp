@@ -56,7 +56,6 @@ struct Place final : BackupStore {
         (direction == Direction::out ? saved : restored) = std::move(units);
         return moved();
     }
-    void compare(detail::Vector<Unit>, const LiveSet&, CompareWith) override {}
     void change(const Unit&, std::size_t, const std::byte*, std::size_t) override {}
     [[nodiscard]] BackupView view(std::uint64_t location, std::size_t bytes) const override {
         return {nullptr, reinterpret_cast<const std::byte*>(location), bytes}; // NOLINT(performance-no-int-to-ptr)

@@ -90,7 +90,11 @@ struct PlayedFile {
             out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
         }
     }
-    ~PlayedFile() { (void)::unlink(path.c_str()); }
+    ~PlayedFile() {
+        if (::getpid() == owner) (void)::unlink(path.c_str()); // not in a child that ends by `exit`
+    }
+
+    const pid_t owner = ::getpid();
 
     std::string path =
         (std::filesystem::temp_directory_path() / ("memsaver_played_" + std::to_string(::getpid()))).string();
