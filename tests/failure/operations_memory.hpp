@@ -34,7 +34,9 @@ inline std::vector<Operation> allocating() {
              world.tags["tight"].becomes = world.policy.becomes;
          },
          [](Populated& world) { world.allocate("tight", 48_KiB); },
-         [](Populated& world) { CHECK(world.tags["tight"].blocks.at(0).at == world.filled); }},
+         [](Populated& world) { // switched off, the machine's own allocator chooses the address
+             CHECK((!world.setting.enabled || world.tags["tight"].blocks.at(0).at == world.filled));
+         }},
         {"outside: plain memory", nothing,
          [](Populated& world) {
              const auto out = world.saver->outside();
