@@ -120,9 +120,11 @@ inline std::vector<Operation> resuming() {
          [](Populated& world) {
              auto& block = world.tags["swept"].blocks[2];
              if (world.policy.becomes != Becomes::kept) return;
-             block.seed = 55; // whatever the result, the program may have changed the bytes
+             block.seed = 55;
              block.kept = false;
+             block.content = Becomes::unknown; // if it fails; switched off, it writes to memory
              world.saver->write_backup(block.at, expected_bytes(block.bytes, block.seed).data(), block.bytes);
+             block.content = Becomes::kept;
              block.kept = true;
          },
          [](Populated& world) {
