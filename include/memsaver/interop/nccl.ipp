@@ -256,7 +256,7 @@ MEMSAVER_INLINE NcclComm::NcclComm(Registrations& registrations, ncclComm* comm,
             std::make_shared<detail::NcclState>(library, comm, std::move(options), registrations.saver()->drivers());
         own.on_register = [state = state_] { state->resume(); };
         own.on_deregister = [state = state_] { state->suspend(); };
-        goes_with_tags_ = registrations.add(tags, std::move(own));
+        (void)(goes_with_tags_ = registrations.add(tags, std::move(own))); // nvcc takes it for ignored
         if (suspend == NcclSuspend::never || library.can_suspend()) return;
         const detail::SaverCore& core = *registrations.saver();
         detail::tell(
