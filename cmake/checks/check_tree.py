@@ -6,11 +6,12 @@
 
 Each rule is a function below. Includes point up the list of layers. Each layer has a door: a header with its name that
 includes the whole layer. Adapters in interop/ are independent of each other, and the umbrella includes only those that
-need no third-party header. No header of the CUDA toolkit is included. A header ends by including its .ipp file, whose
-definitions work for both forms of the library; impl.hpp includes them all. The declarations that memsaver.hpp includes compile quickly. The list
-of the compiled form's files matches the tree. Headers have include guards and an introductory comment. Headers for programs remove macros of other libraries.
-Nothing in the library ends the process. Headers for C include only C headers, and declare what the shared library
-exports. Test cases are in files that the build finds, each file's in its own namespace. The page of options lists them all. Links between pages are valid.
+need no third-party header. A header ends by including its .ipp file; impl.hpp includes them all. The declarations that
+memsaver.hpp includes compile quickly. The list of the compiled form's files matches the tree. Headers have include guards
+and an introductory comment. Headers for programs remove macros of other libraries. Nothing in the library ends the
+process. Headers for C include only C headers. Test cases are in files that the build finds, each file's in its own
+namespace. The page of options lists them all. Links between pages are valid. A definition in an .ipp file that lacks
+MEMSAVER_INLINE is found by bench/weight.py: a line that only includes the library compiles to no code.
 """
 import argparse
 import re
@@ -36,9 +37,6 @@ INCLUDED_BY_PROGRAMS = {"memsaver.hpp", IMPL, "fwd.hpp", "backup/verified.hpp", 
 INTEROP_SHARED = "interop/no_throw.hpp"
 # A C header includes nothing else, and declares exactly what the shared library exports.
 C_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
-# Headers of the toolkit whose declarations driver/cuda_abi.hpp replaces.
-CUDA_HEADER = re.compile(r"(cuda|cudaTypedefs|cuda_runtime\w*|driver_types)\.h")
-
 # Headers excluded from the umbrella, because each costs 50 ms or more per unit: only definitions, and their
 # dependencies, include them.
 UMBRELLA = "memsaver.hpp"
@@ -59,9 +57,6 @@ ENDS_PROCESS = re.compile(
     r"(?<![\w.>])(?:std\s*::\s*|::\s*)?(_?exit|_Exit|quick_exit|abort|terminate|assert|__builtin_trap)\s*\(|std\s*::\s*terminate\b"
 )
 TEST_CASE = re.compile(r"^\s*(TEST_CASE|TEST_CASE_TEMPLATE|TEST_CASE_FIXTURE|SCENARIO)\w*\s*\(", re.MULTILINE)
-# Tokens that may begin a declaration of an .ipp file, in addition to the library's definitions.
-NO_DEFINITION = re.compile(
-    r"(namespace|using|static_assert|class|struct|union|enum|concept|inline const(expr|init)|MEMSAVER_\w+_CALLS)\b(?!.*\boperator\b)")
 
 
 def code_of(text):
@@ -72,32 +67,6 @@ def code_of(text):
 
 def line_of(text, position):
     return text.count("\n", 0, position) + 1
-
-
-def declarations_of(text):
-    """Yields (line, text up to its body or end) of each declaration at namespace scope."""
-    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", code_of(text), flags=re.MULTILINE)
-    begin, at, scopes = 0, 0, 0
-    while at < len(code):
-        if code[at] in "{;}":
-            said = code[begin:at].strip()
-            where = line_of(code, begin + len(code[begin:at]) - len(code[begin:at].lstrip()))
-            if code[at] == "{" and re.match(r"(inline\s+)?namespace\b", said):
-                scopes += 1
-                yield where, said
-            elif code[at] == "{":
-                braces = brackets = 0
-                while at < len(code):  # its body; for a constructor, also its member initializers
-                    braces += (code[at] == "{") - (code[at] == "}")
-                    brackets += (code[at] == "(") - (code[at] == ")")
-                    if code[at] == "}" and braces == brackets == 0 and not re.match(r"\s*[,{]", code[at + 1 :]):
-                        break
-                    at += 1
-                yield where, said
-            elif said:
-                yield where, said
-            begin = at + 1
-        at += 1
 
 
 class Tree:
@@ -177,13 +146,6 @@ def check_interop(tree):
                 yield f"{name}:{line}: {target} is opt-in; the library may not include it"
 
 
-def check_cuda_header(tree):
-    for name in tree.files:
-        for line, _, target, _ in tree.includes_of(name):
-            if CUDA_HEADER.fullmatch(target):
-                yield f"{name}:{line}: <{target}> may not be included; driver/cuda_abi.hpp has the declarations that the library needs"
-
-
 def header_of(definitions):
     return definitions[: -len("ipp")] + "hpp"
 
@@ -221,39 +183,6 @@ def check_umbrella_is_quick(tree):
                 yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
             elif target in PRICED_HEADERS and name not in PRICED_HEADERS[target]:
                 yield f"{name}:{line}: <{target}> has its price (PRICED_HEADERS); include it in an .ipp file, or do without"
-
-
-def statement_before(text, end):
-    """Returns the text from the end of the previous statement."""
-    return text[max(text.rfind(mark, 0, end) for mark in ";{}") + 1 : end]
-
-
-def check_definitions(tree):
-    """Definitions in an .ipp file are inline in one form only: each definition begins with MEMSAVER_INLINE."""
-    for name, text in tree.definitions.items():
-        for line, said in declarations_of(text):
-            if re.fullmatch(r"namespace", said):
-                yield f"{name}:{line}: an unnamed namespace in an .ipp file defines its contents again in each including file"
-            elif re.match(r"MEMSAVER_INLINE\b(?!.*\boperator\b)[^(]*(=|$)", said, re.DOTALL):
-                yield f"{name}:{line}: a variable must be `inline constinit` in both forms, which may meet in one program"
-            elif NO_DEFINITION.match(said) or re.match(r"MEMSAVER_INLINE\b", said) or re.match(r"template\s*<\s*[^>\s]", said):
-                continue
-            elif not re.match(r"template\s*<\s*>\s*MEMSAVER_INLINE\b", said):
-                yield f"{name}:{line}: must begin with MEMSAVER_INLINE: {' '.join(said.split())[:60]}"
-    for name, text in tree.headers.items():
-        if name in ("core/form.hpp", IMPL):
-            continue
-        for said in re.split(r"[;{}]", code_of(text)):  # or a vtable is emitted
-            overrides = re.search(r"\boverride\s*$|\bvirtual\b", said) is not None
-            marked = re.search(r"\bMEMSAVER_INLINE\b", said) is not None
-            if marked and not overrides:
-                yield f"{name}: MEMSAVER_INLINE belongs in .ipp files; definitions in headers are inline in both forms"
-    for name, text in tree.files.items():
-        for match in re.finditer(r"^(.*)\boverride;|^(?=(.*\bvirtual\b[^;{}=]*);)", code_of(text), re.M):
-            definitions = name.replace(".hpp", ".ipp")
-            said = 1 if match[1] is not None else 2
-            if definitions in tree.definitions and "MEMSAVER_INLINE" not in statement_before(code_of(text), match.end(said)).split():
-                yield f"{name}: {' '.join(match[said].split())[:60]}: must begin with MEMSAVER_INLINE, or each unit emits the vtable"
 
 
 def compiled_files(tree):
@@ -456,9 +385,7 @@ RULES = [
     check_layers,
     check_doors,
     check_interop,
-    check_cuda_header,
     check_definition_files,
-    check_definitions,
     check_umbrella_is_quick,
     check_compiled,
     check_form,
