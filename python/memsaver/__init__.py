@@ -11,94 +11,13 @@ Based on ctypes over the C interface of libmemsaver, which is loaded on first us
 MEMSAVER_LIBRARY names the file. `memsaver.torch` allocates PyTorch tensors in a tag's memory.
 """
 
-from memsaver._library import library_path
-from memsaver._memory import Buffer, View
-from memsaver._residency import Arrival, Elastic, Gate, Use
-from memsaver._saver import Arena, Hook, Region, Saver, Under, gpu_available, gpu_count, version
-from memsaver._share import Attached, Lending, Share
-from memsaver.errors import (
-    BackupDamaged,
-    DeviceLost,
-    DriverError,
-    Error,
-    HookFailed,
-    InternalError,
-    Misuse,
-    NotIdle,
-    OutOfAddresses,
-    OutOfHostMemory,
-    OutOfMemory,
-    PublicationDamaged,
-    SourceChanged,
-    Unavailable,
-)
-from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
-from memsaver.policies import Discard, FileBackup, FileSource, HostBackup, Policy, Zero
-from memsaver.reports import (
-    ArenaUsage,
-    DeviceUsage,
-    Info,
-    Member,
-    Reclaimed,
-    Report,
-    Residency,
-    Totals,
-    Usage,
-    format_bytes,
-)
-
-__all__ = [
-    "Arena",
-    "ArenaUsage",
-    "Arrival",
-    "Attached",
-    "BackupDamaged",
-    "Buffer",
-    "DeviceLost",
-    "DeviceUsage",
-    "Discard",
-    "DriverError",
-    "Elastic",
-    "Error",
-    "Event",
-    "EventKind",
-    "FileBackup",
-    "FileSource",
-    "Gate",
-    "Hook",
-    "HookEvent",
-    "HookFailed",
-    "HostBackup",
-    "Info",
-    "InternalError",
-    "Lending",
-    "Member",
-    "Misuse",
-    "Moment",
-    "NoRoom",
-    "NotIdle",
-    "OutOfAddresses",
-    "OutOfHostMemory",
-    "OutOfMemory",
-    "Policy",
-    "PublicationDamaged",
-    "Reclaimed",
-    "Region",
-    "Report",
-    "Residency",
-    "Saver",
-    "Share",
-    "SourceChanged",
-    "Totals",
-    "Unavailable",
-    "Under",
-    "Usage",
-    "Use",
-    "View",
-    "Zero",
-    "format_bytes",
-    "gpu_available",
-    "gpu_count",
-    "library_path",
-    "version",
-]
+from memsaver._library import library_path as library_path
+from memsaver._memory import Buffer as Buffer, View as View
+from memsaver._residency import *
+from memsaver._saver import Arena as Arena, Hook as Hook, Region as Region, Saver as Saver, Under as Under
+from memsaver._saver import gpu_available as gpu_available, gpu_count as gpu_count, version as version
+from memsaver._share import *
+from memsaver.errors import *
+from memsaver.events import *
+from memsaver.policies import *
+from memsaver.reports import *
