@@ -13,11 +13,9 @@ namespace memsaver::inline v0_3::detail {
 
 /// Scratch memory, allocated and released like other pages. `held_bytes`, `wanted_bytes` and `want` are thread-safe;
 /// the other methods belong to the thread that runs the slot's operation. The destructor releases the memory.
-class DeviceScratch {
+class DeviceScratch : public Immovable {
 public:
     explicit DeviceScratch(AnyDriver driver) : driver_{std::move(driver)} {}
-    DeviceScratch(const DeviceScratch&) = delete;
-    DeviceScratch& operator=(const DeviceScratch&) = delete;
     ~DeviceScratch() { (void)give(); }
 
     /// Returns the physical memory held, in bytes.
@@ -62,11 +60,9 @@ public:
     void unsettle() noexcept { unsettled_ = true; }
 
     /// Keeps the memory from being released for as long as this object lives.
-    class UseGuard {
+    class UseGuard : public Immovable {
     public:
         explicit UseGuard(DeviceScratch& scratch) noexcept : scratch_{scratch} { scratch_.users_ += 1; }
-        UseGuard(const UseGuard&) = delete;
-        UseGuard& operator=(const UseGuard&) = delete;
         ~UseGuard() { scratch_.users_ -= 1; }
 
     private:

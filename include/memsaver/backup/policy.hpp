@@ -224,10 +224,7 @@ public:
     friend bool operator==(const AnyPolicy& a, const AnyPolicy& b) { return a.policy_->equals(*b.policy_); }
 
 private:
-    struct Base {
-        Base() = default;
-        Base(const Base&) = delete;
-        Base& operator=(const Base&) = delete;
+    struct Base : detail::Immovable {
         virtual ~Base() = default;
         [[nodiscard]] virtual std::string_view name() const noexcept = 0;
         [[nodiscard]] virtual detail::UniquePtr<detail::AnySlot> open(const AnyDriver& driver) const = 0;

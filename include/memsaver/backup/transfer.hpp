@@ -27,11 +27,8 @@
 namespace memsaver::inline v0_3::detail {
 
 /// Keeps bytes at locations. Thread-safe for different bytes.
-class ByteStore {
+class ByteStore : public Immovable {
 public:
-    ByteStore() = default;
-    ByteStore(const ByteStore&) = delete;
-    ByteStore& operator=(const ByteStore&) = delete;
     virtual ~ByteStore() = default;
 
     /// Returns the alignment of locations and sizes, a power of two.
@@ -50,11 +47,8 @@ public:
 class Transfer final : public Ticket::Work {
 public:
     /// How the pieces of one transfer are moved.
-    class Way {
+    class Way : public Immovable {
     public:
-        Way() = default;
-        Way(const Way&) = delete;
-        Way& operator=(const Way&) = delete;
         virtual ~Way() = default;
         /// Returns how many threads are to `work`; 0 if it has put everything on streams, or has failed.
         virtual std::size_t start(Transfer& transfer) = 0;
@@ -122,10 +116,7 @@ public:
         });
     }
     /// Lives as long as a transfer, and longer than its way.
-    struct Companion {
-        Companion() = default;
-        Companion(const Companion&) = delete;
-        Companion& operator=(const Companion&) = delete;
+    struct Companion : Immovable {
         virtual ~Companion() = default;
         /// Called whenever it is waited for and all bytes have arrived.
         virtual void arrived() {}

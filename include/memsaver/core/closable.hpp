@@ -1,6 +1,7 @@
 // What may fail to close.
 #pragma once
 
+#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/status.hpp"
 
 #include <memory>
@@ -8,11 +9,8 @@
 namespace memsaver::inline v0_3::detail {
 
 /// An owner whose end may fail. If it does, an Attic keeps it.
-class Closable {
+class Closable : public Immovable {
 public:
-    Closable() = default;
-    Closable(const Closable&) = delete;
-    Closable& operator=(const Closable&) = delete;
     virtual ~Closable() = default;
 
     /// Gives back everything. Returns the first failure; the next call retries the rest.

@@ -4,6 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/time_limit.hpp"
 
 #include <chrono>
@@ -90,11 +91,8 @@ using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 }
 
 /// Work submitted to any device, without reference to its driver.
-class WorkMark {
+class WorkMark : public Immovable {
 public:
-    WorkMark() = default;
-    WorkMark(const WorkMark&) = delete;
-    WorkMark& operator=(const WorkMark&) = delete;
     virtual ~WorkMark() = default;
 
     /// Sets `passed` to whether the work has completed. Never waits.

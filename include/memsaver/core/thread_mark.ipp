@@ -1,6 +1,7 @@
 // Definitions of thread_mark.hpp.
 #pragma once
 
+#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/thread_mark.hpp"
 
 #include "memsaver/core/pointers.hpp"
@@ -18,12 +19,10 @@ struct ThreadMark::Life {
 };
 
 MEMSAVER_INLINE ThreadMark ThreadMark::here() {
-    struct Keeper {
+    struct Keeper : Immovable {
         std::shared_ptr<Life> life;
         bool& ended;
 
-        Keeper(const Keeper&) = delete;
-        Keeper& operator=(const Keeper&) = delete;
         explicit Keeper(bool& flag) : life{new_shared<Life>()}, ended{flag} {}
         ~Keeper() {
             ended = true;

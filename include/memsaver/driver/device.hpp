@@ -6,6 +6,7 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/status.hpp"
 
 #include <array>
@@ -64,11 +65,8 @@ struct KernelRun {
 /// Methods are called from any thread, several at once, and must not throw: catch std::bad_alloc and return
 /// out_of_host_memory. A failed call has no effect and leaves its outputs as they were; a failed release is made again
 /// later. All sizes are in bytes.
-class Device {
+class Device : public detail::Immovable {
 public:
-    Device() noexcept = default;
-    Device(const Device&) = delete;
-    Device& operator=(const Device&) = delete;
     virtual ~Device() = default;
 
     // --- What it is ---

@@ -42,7 +42,7 @@ class Ring;
 /// touched, what is taken, and what they share. The system's report of available memory does not count pages that are
 /// about to be touched: without a shared budget, several backups that query it before any touches a page would each be
 /// told that they fit. Thread-safe.
-class HostBudget {
+class HostBudget : public Immovable {
 public:
     /// The untouched part of a promise. Move-only; returned to the budget on destruction.
     class Promise {
@@ -87,8 +87,6 @@ public:
     };
 
     HostBudget();
-    HostBudget(const HostBudget&) = delete;
-    HostBudget& operator=(const HostBudget&) = delete;
     ~HostBudget();
 
     /// Throws OutOfHostMemory if the system and its control groups would not provide `bytes` in addition to the
@@ -132,11 +130,8 @@ private:
 };
 
 /// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
-class CopyablePages {
+class CopyablePages : public Immovable {
 public:
-    CopyablePages() = default;
-    CopyablePages(const CopyablePages&) = delete;
-    CopyablePages& operator=(const CopyablePages&) = delete;
     virtual ~CopyablePages() = default;
 
     [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
@@ -298,11 +293,8 @@ struct HostPart {
 };
 
 /// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Not movable.
-class PinnedBuffer {
+class PinnedBuffer : public Immovable {
 public:
-    PinnedBuffer() = default;
-    PinnedBuffer(const PinnedBuffer&) = delete;
-    PinnedBuffer& operator=(const PinnedBuffer&) = delete;
     ~PinnedBuffer() { (void)release(); }
 
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,

@@ -3,6 +3,7 @@
 
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/immovable.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -10,13 +11,8 @@
 namespace memsaver::inline v0_3 {
 
 /// Shared by all copies of a driver. A driver only has to provide one. Thread-safe.
-class Neighbours {
+class Neighbours : public detail::Immovable {
 public:
-    Neighbours() = default;
-    Neighbours(const Neighbours&) = delete;
-    Neighbours& operator=(const Neighbours&) = delete;
-    ~Neighbours() = default;
-
     /// The copies of the machine in one direction.
     struct Lane {
         std::atomic<unsigned> transfers{0};  ///< number of transfers that use this lane

@@ -25,10 +25,7 @@ public:
     static constexpr std::size_t least_buffer = 2_MiB;
 
 private:
-    struct Slot {
-        Slot() = default;
-        Slot(const Slot&) = delete;
-        Slot& operator=(const Slot&) = delete;
+    struct Slot : Immovable {
         [[gnu::noinline]] ~Slot() = default;
 
         std::array<PinnedBuffer, 2> pair;
@@ -81,11 +78,9 @@ public:
     }
 
     /// One thread's pair of buffers, for the lifetime of this object.
-    class Loan {
+    class Loan : public Immovable {
     public:
         explicit Loan(Ring& ring) : ring_{ring}, slot_{ring.lend()} {}
-        Loan(const Loan&) = delete;
-        Loan& operator=(const Loan&) = delete;
         ~Loan() { ring_.take_back(slot_); }
         /// Returns a buffer for `bytes`, at most `buffer_bytes`. `whose` is for error messages. Throws OutOfHostMemory.
         PinnedBuffer& buffer(std::size_t which, std::size_t bytes, const std::string& whose = {}) {

@@ -159,7 +159,7 @@ Status status_of(F& f, Arguments&&... arguments) {
     }
 }
 
-class HostEngine {
+class HostEngine : public Immovable {
 public:
     using Lock = std::unique_lock<std::mutex>;
 
@@ -182,8 +182,6 @@ public:
                 stream.worker.join();
         });
     }
-    HostEngine(const HostEngine&) = delete;
-    HostEngine& operator=(const HostEngine&) = delete;
 
     /// Calls `f(lock)` under the lock unless the machine is lost; `f` may return nothing. Exceptions become a status.
     template <class F>

@@ -44,7 +44,7 @@ struct HostMapping {
     [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
 };
 
-class HostMemory {
+class HostMemory : public Immovable {
 public:
     HostMemory(std::size_t capacity, const HostDriverOptions& options)
         : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, tell_faults_{
@@ -64,8 +64,6 @@ public:
         for (const Range& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
         for (const auto& [handle, pages] : pages_) source_->give_back(pages);
     }
-    HostMemory(const HostMemory&) = delete;
-    HostMemory& operator=(const HostMemory&) = delete;
 
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     [[nodiscard]] const std::vector<std::string>& violations() const noexcept { return violations_; }

@@ -4,6 +4,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
+#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/status.hpp"
 #include "memsaver/driver/system.hpp"
@@ -77,11 +78,8 @@ struct HostPages {
 };
 
 /// A device's capacity and its pages. Calls are serialized by the caller.
-class HostPageSource {
+class HostPageSource : public Immovable {
 public:
-    HostPageSource() noexcept = default;
-    HostPageSource(const HostPageSource&) = delete;
-    HostPageSource& operator=(const HostPageSource&) = delete;
     virtual ~HostPageSource() = default;
 
     /// The bytes of the capacity that are taken, by whomever.

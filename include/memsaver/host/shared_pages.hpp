@@ -130,7 +130,7 @@ public:
 
 private:
     /// The file `lock`, locked.
-    class Locked {
+    class Locked : public Immovable {
     public:
         explicit Locked(int folder) noexcept : file_{::openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)} {
             status_ = file_ < 0 ? system_status(errno) : SystemLocks::lock(file_, F_WRLCK, true);
@@ -141,8 +141,6 @@ private:
             (void)SystemLocks::lock(file_, F_UNLCK); // a child may have been forked meanwhile
             (void)::close(file_);
         }
-        Locked(const Locked&) = delete;
-        Locked& operator=(const Locked&) = delete;
 
         [[nodiscard]] const Status& status() const noexcept { return status_; }
         /// The folder was removed before the lock was had: it excludes nobody.
@@ -153,10 +151,7 @@ private:
         bool removed_ = false;
         Status status_;
     };
-    struct Open : FileRef { // closed with it
-        Open() = default;
-        Open(const Open&) = delete;
-        Open& operator=(const Open&) = delete;
+    struct Open : FileRef, Immovable { // closed with it
         ~Open() { (void)SystemFiles::close_file(*this); }
     };
     struct Facts {

@@ -40,7 +40,7 @@ struct Window {
     Mapping mapping;
 };
 
-class Staging {
+class Staging : public Immovable {
 public:
     static constexpr std::size_t bytes = 4_MiB;
     static constexpr std::size_t unpinned = 1_MiB; ///< pinning costs more than it gains for so little
@@ -52,8 +52,6 @@ public:
         check(event_.open(driver_, stream_.get()), "open an event");
         check(buffer_.take(driver_, size_, {}, size_ > unpinned), "allocate host memory");
     }
-    Staging(const Staging&) = delete;
-    Staging& operator=(const Staging&) = delete;
     ~Staging() { (void)buffer_.release(); } // once more when it is destroyed
     /// Whether some of its work could not be waited for.
     [[nodiscard]] bool unsettled() const noexcept { return buffer_.unsettled(); }
