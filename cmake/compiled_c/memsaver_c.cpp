@@ -63,9 +63,10 @@ struct Machine {
 };
 
 struct memsaver_saver {
-    memsaver_saver(MemorySaver<> made, Machine of) : saver{std::move(made)}, machine{std::move(of)} {}
+    memsaver_saver(MemorySaver<> made, Machine of) : object{std::move(made)}, machine{std::move(of)} {}
 
-    MemorySaver<> saver;
+    static constexpr const char* what = "the saver";
+    MemorySaver<> object;
     Machine machine;
     std::mutex mutex{};                               // guards the members below
     std::map<std::thread::id, OpenRegions> regions{}; // by the id of the thread; it may have ended
@@ -73,43 +74,50 @@ struct memsaver_saver {
 };
 
 struct memsaver_arena {
-    Arena arena;
+    static constexpr const char* what = "the arena";
+    Arena object;
 };
 
 struct memsaver_hook {
-    Hook hook;
+    Hook object;
 };
 
 struct memsaver_arrival {
-    Arrival arrival;
+    static constexpr const char* what = "the arrival";
+    Arrival object;
 };
 
 struct memsaver_gate {
-    Gate gate;
+    static constexpr const char* what = "the gate";
+    Gate object;
 };
 
 struct memsaver_use {
-    Use use;
+    static constexpr const char* what = "the use";
+    Use object{};
     std::vector<std::string> lost{};
     std::vector<const char*> names{}; // point into `lost`
 };
 
 struct memsaver_elastic {
-    Elastic elastic;
+    static constexpr const char* what = "the range";
+    Elastic object;
 };
 
 struct memsaver_share {
-    Share share;
+    static constexpr const char* what = "the share";
+    Share object;
     Machine machine;
     detail::ForkCheck fork{};
 };
 
 struct memsaver_lending {
-    Lending lending;
+    Lending object;
 };
 
 struct memsaver_attached {
-    std::optional<Attached> attached{}; // always, once the handle is given out
+    static constexpr const char* what = "the publication";
+    std::optional<Attached> object{}; // always, once the handle is given out
     std::vector<AttachedRange> ranges{};
     detail::ForkCheck fork{};
 };
@@ -166,30 +174,31 @@ memsaver_result failed(memsaver_result result, std::string_view text, const Erro
     return result;
 }
 
+template <class E>
+bool is(const Error& error) noexcept {
+    return dynamic_cast<const E*>(&error) != nullptr;
+}
+
 memsaver_result failed_with(const Error& error) noexcept {
-    if (const auto* room = dynamic_cast<const OutOfMemory*>(&error)) {
-        failed(MEMSAVER_OUT_OF_MEMORY, error.what(), &error);
+    const auto* const room = dynamic_cast<const OutOfMemory*>(&error);
+    const memsaver_result result = room != nullptr                 ? MEMSAVER_OUT_OF_MEMORY
+                                   : is<BackupDamaged>(error)      ? MEMSAVER_BACKUP_DAMAGED
+                                   : is<OutOfHostMemory>(error)    ? MEMSAVER_OUT_OF_HOST_MEMORY
+                                   : is<OutOfAddresses>(error)     ? MEMSAVER_OUT_OF_ADDRESSES
+                                   : is<Misuse>(error)             ? MEMSAVER_MISUSE
+                                   : is<NotIdle>(error)            ? MEMSAVER_NOT_IDLE
+                                   : is<DeviceLost>(error)         ? MEMSAVER_DEVICE_LOST
+                                   : is<DriverError>(error)        ? MEMSAVER_DRIVER_ERROR
+                                   : is<Unavailable>(error)        ? MEMSAVER_UNAVAILABLE
+                                   : is<SourceChanged>(error)      ? MEMSAVER_SOURCE_CHANGED
+                                   : is<PublicationDamaged>(error) ? MEMSAVER_PUBLICATION_DAMAGED
+                                                                   : MEMSAVER_INTERNAL;
+    failed(result, error.what(), &error);
+    if (room != nullptr) {
         last_error.needed_bytes = room->needed_bytes();
         last_error.free_bytes = room->free_bytes();
-        return MEMSAVER_OUT_OF_MEMORY;
     }
-#ifdef MEMSAVER_C_VERIFIED
-    if (dynamic_cast<const BackupDamaged*>(&error) != nullptr) {
-        return failed(MEMSAVER_BACKUP_DAMAGED, error.what(), &error);
-    }
-#endif
-    const memsaver_result result = dynamic_cast<const OutOfHostMemory*>(&error) != nullptr ? MEMSAVER_OUT_OF_HOST_MEMORY
-                                   : dynamic_cast<const OutOfAddresses*>(&error) != nullptr ? MEMSAVER_OUT_OF_ADDRESSES
-                                   : dynamic_cast<const Misuse*>(&error) != nullptr         ? MEMSAVER_MISUSE
-                                   : dynamic_cast<const NotIdle*>(&error) != nullptr        ? MEMSAVER_NOT_IDLE
-                                   : dynamic_cast<const DeviceLost*>(&error) != nullptr     ? MEMSAVER_DEVICE_LOST
-                                   : dynamic_cast<const DriverError*>(&error) != nullptr    ? MEMSAVER_DRIVER_ERROR
-                                   : dynamic_cast<const Unavailable*>(&error) != nullptr    ? MEMSAVER_UNAVAILABLE
-                                   : dynamic_cast<const SourceChanged*>(&error) != nullptr  ? MEMSAVER_SOURCE_CHANGED
-                                   : dynamic_cast<const PublicationDamaged*>(&error) != nullptr
-                                       ? MEMSAVER_PUBLICATION_DAMAGED
-                                       : MEMSAVER_INTERNAL;
-    return failed(result, error.what(), &error);
+    return result;
 }
 
 /// While it lives, the thread cannot be cancelled (pthread_cancel): a cancelled thread would leave the library's locks
@@ -214,21 +223,21 @@ void end(T* handle) noexcept {
 template <class Act>
 memsaver_result reporting(Report& report, Act&& act) noexcept {
     const Uncancelled whole;
+    const auto keep = [&](const Report& from) noexcept {
+        try {
+            report = from;
+        } catch (const std::bad_alloc&) { // the report is lost, but not the result
+        }
+    };
     try {
         act();
         return MEMSAVER_OK;
     } catch (const Error& error) {
         const memsaver_result result = failed_with(error);
-        try {
-            report = error.report();
-        } catch (const std::bad_alloc&) { // the report is lost, but not the result
-        }
+        keep(error.report());
         return result;
     } catch (const HookFailed& hook) {
-        try {
-            report = hook.report();
-        } catch (const std::bad_alloc&) {
-        }
+        keep(hook.report());
         return failed(MEMSAVER_HOOK_FAILED, hook.what());
     } catch (const std::bad_alloc&) {
         return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "out of host memory for the library's own data structures");
@@ -415,9 +424,9 @@ Order order_of(const Options& from, const char* function) {
     return Order::after_all(std::move(streams), std::move(events));
 }
 
-/// Reads the order and the timeout of any options.
-template <class Options>
-Options waiting(const memsaver_pause_options& from, const char* function) {
+/// Reads the order and the timeout of the options of any operation that waits.
+template <class Options, class From>
+Options waiting(const From& from, const char* function) {
     Options wanted;
     wanted.order = order_of(from, function);
     wanted.timeout = duration_of(from.timeout_ns);
@@ -452,24 +461,18 @@ std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
 // --- The shapes of functions, which pass their own name (`__func__`) for the errors ---
 
-MemorySaver<>& object_of(memsaver_saver* handle, const char* function) {
-    return given(handle, function, "the saver").saver;
-}
-Arena& object_of(memsaver_arena* handle, const char* function) { return given(handle, function, "the arena").arena; }
-Arrival& object_of(memsaver_arrival* handle, const char* function) {
-    return given(handle, function, "the arrival").arrival;
-}
-Gate& object_of(memsaver_gate* handle, const char* function) { return given(handle, function, "the gate").gate; }
-Use& object_of(memsaver_use* handle, const char* function) { return given(handle, function, "the use").use; }
-Elastic& object_of(memsaver_elastic* handle, const char* function) {
-    return given(handle, function, "the range").elastic;
+template <class Handle>
+Handle& given(Handle* handle, const char* function) {
+    return given(handle, function, Handle::what);
 }
 
-Share& object_of(memsaver_share* handle, const char* function) { return given(handle, function, "the share").share; }
+template <class Handle>
+auto& object_of(Handle* handle, const char* function) {
+    return given(handle, function).object;
+}
 Attached& object_of(memsaver_attached* handle, const char* function) {
-    memsaver_attached& of = given(handle, function, "the publication");
-    of.fork.require_parent(function);
-    return *of.attached;
+    given(handle, function).fork.require_parent(function);
+    return *handle->object;
 }
 
 template <class Act>
@@ -492,14 +495,28 @@ memsaver_result on(const char* function, Handle* handle, Act&& act) noexcept {
     return guarded([&] { call(act, object_of(handle, function), function); });
 }
 
-/// Sets `out` to the pointer that `make` returns, called as above; to null before that.
-template <class Handle, class T, class Make>
-memsaver_result making(const char* function, Handle* handle, T** out, Make&& make) noexcept {
+/// Sets `out` to the pointer that `make(function)` returns; to null before that.
+template <class T, class Make>
+memsaver_result making(const char* function, T** out, Make&& make) noexcept {
     if (out != nullptr) *out = nullptr;
     return guarded([&] {
-        auto& object = object_of(handle, function);
         (void)not_null(out, function, "the output pointer");
-        *out = call(make, object, function);
+        *out = make(function);
+    });
+}
+/// Likewise; `make` is called as above.
+template <class Handle, class T, class Make>
+memsaver_result making(const char* function, Handle* handle, T** out, Make&& make) noexcept {
+    return making(function, out, [&](const char*) { return call(make, object_of(handle, function), function); });
+}
+
+/// Writes the structure, of this `type`, that `tell`, called as above, returns.
+template <class Handle, class T, class Tell>
+memsaver_result telling(const char* function, Handle* handle, T* out, const char* type, Tell&& tell) noexcept {
+    return guarded([&] {
+        auto& object = object_of(handle, function);
+        const Out<T> to{not_null(out, function, "the output pointer"), type};
+        to.put(call(tell, object, function));
     });
 }
 
@@ -634,12 +651,12 @@ std::function<void(What&)> hook_of(std::int32_t moment, HookCall call) {
 void add_hook(memsaver_saver& handle, std::int32_t moment, HookCall call, memsaver_hook** hook) {
     const auto pausing = [&] { return hook_of<PauseEvent>(moment, std::move(call)); };
     const auto resuming = [&] { return hook_of<ResumeEvent>(moment, std::move(call)); };
-    Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.saver.before_pause(pausing())
-                : moment == MEMSAVER_AFTER_PAUSE   ? handle.saver.after_pause(pausing())
-                : moment == MEMSAVER_BEFORE_RESUME ? handle.saver.before_resume(resuming())
-                                                   : handle.saver.after_resume(resuming());
+    Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.object.before_pause(pausing())
+                : moment == MEMSAVER_AFTER_PAUSE   ? handle.object.after_pause(pausing())
+                : moment == MEMSAVER_BEFORE_RESUME ? handle.object.before_resume(resuming())
+                                                   : handle.object.after_resume(resuming());
     if (hook != nullptr) {
-        *hook = std::make_unique<memsaver_hook>(memsaver_hook{std::move(made)}).release();
+        *hook = new memsaver_hook{std::move(made)};
     } else {
         const std::lock_guard lock{handle.mutex};
         handle.hooks.push_back(std::move(made));
@@ -648,7 +665,7 @@ void add_hook(memsaver_saver& handle, std::int32_t moment, HookCall call, memsav
 
 /// Checks what both functions that add hooks are given.
 memsaver_saver& for_hook(memsaver_saver* saver, std::int32_t moment, bool has_function, const char* self) {
-    memsaver_saver& handle = given(saver, self, "the saver");
+    memsaver_saver& handle = given(saver, self);
     if (!has_function) throw Misuse{std::string{self} + ": the function is null"};
     enumerator(moment, 4, (std::string{self} + ": the moment").c_str());
     return handle;
@@ -669,8 +686,8 @@ void push(memsaver_saver& handle, Arena arena) {
 }
 
 void pop(memsaver_saver& handle) {
-    handle.saver.core()->boundary("pop_region", [] {}); // rejects a forked child, in which the lock may be held
-    std::unique_ptr<Region> ending;                     // destroyed after the lock is released
+    handle.object.core()->boundary("pop_region", [] {}); // rejects a forked child, in which the lock may be held
+    std::unique_ptr<Region> ending;                      // destroyed after the lock is released
     const std::lock_guard lock{handle.mutex};
     const auto own = handle.regions.find(std::this_thread::get_id());
     if (own == handle.regions.end() || !own->second.back().thread.is_here()) // else an earlier thread's with this id
@@ -713,7 +730,7 @@ AnyDriver driver_of(const memsaver_options& from, const Machine& machine) {
 
 /// Returns the driver of an arena; none if it is the saver's.
 std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t device) {
-    const AnyDriver& own = handle.saver.driver();
+    const AnyDriver& own = handle.object.driver();
     if (device == -1 || device == own.device()) return {};
     if (own.host_addressable()) {
         throw Misuse{"memsaver_arena_options.device: a saver on host memory has no device " + std::to_string(device)};
@@ -722,7 +739,7 @@ std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t d
 }
 
 Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options, const char* function) {
-    memsaver_saver& handle = given(saver, function, "the saver");
+    memsaver_saver& handle = given(saver, function);
     const char* name = not_null(tag, function, "the tag");
     const memsaver_arena_options from = read(options, MEMSAVER_ARENA_OPTIONS_INIT, "memsaver_arena_options");
     ArenaOptions wanted;
@@ -731,7 +748,8 @@ Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_opti
     wanted.margin = from.margin;
     wanted.evictable = from.evictable;
     wanted.priority = from.priority;
-    return handle.saver.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device), std::move(wanted));
+    return handle.object.core()->arena(name, policy_of(from.policy), driver_for(handle, from.device),
+                                       std::move(wanted));
 }
 
 /// Allocates from a tag, or from this thread's innermost region if `tag` is null.
@@ -749,23 +767,22 @@ void* allocate(MemorySaver<>& saver, const char* tag, std::size_t bytes, std::si
 // --- Results ---
 
 const char* memsaver_result_name(int32_t result) noexcept {
-    switch (result) {
-    case MEMSAVER_OK: return "MEMSAVER_OK";
-    case MEMSAVER_OUT_OF_MEMORY: return "MEMSAVER_OUT_OF_MEMORY";
-    case MEMSAVER_OUT_OF_HOST_MEMORY: return "MEMSAVER_OUT_OF_HOST_MEMORY";
-    case MEMSAVER_MISUSE: return "MEMSAVER_MISUSE";
-    case MEMSAVER_NOT_IDLE: return "MEMSAVER_NOT_IDLE";
-    case MEMSAVER_DEVICE_LOST: return "MEMSAVER_DEVICE_LOST";
-    case MEMSAVER_DRIVER_ERROR: return "MEMSAVER_DRIVER_ERROR";
-    case MEMSAVER_UNAVAILABLE: return "MEMSAVER_UNAVAILABLE";
-    case MEMSAVER_BACKUP_DAMAGED: return "MEMSAVER_BACKUP_DAMAGED";
-    case MEMSAVER_HOOK_FAILED: return "MEMSAVER_HOOK_FAILED";
-    case MEMSAVER_INTERNAL: return "MEMSAVER_INTERNAL";
-    case MEMSAVER_OUT_OF_ADDRESSES: return "MEMSAVER_OUT_OF_ADDRESSES";
-    case MEMSAVER_SOURCE_CHANGED: return "MEMSAVER_SOURCE_CHANGED";
-    case MEMSAVER_PUBLICATION_DAMAGED: return "MEMSAVER_PUBLICATION_DAMAGED";
-    default: return "unknown result";
-    }
+    static constexpr const char* names[] = {"MEMSAVER_OK",
+                                            "MEMSAVER_OUT_OF_MEMORY",
+                                            "MEMSAVER_OUT_OF_HOST_MEMORY",
+                                            "MEMSAVER_MISUSE",
+                                            "MEMSAVER_NOT_IDLE",
+                                            "MEMSAVER_DEVICE_LOST",
+                                            "MEMSAVER_DRIVER_ERROR",
+                                            "MEMSAVER_UNAVAILABLE",
+                                            "MEMSAVER_BACKUP_DAMAGED",
+                                            "MEMSAVER_HOOK_FAILED",
+                                            "MEMSAVER_INTERNAL",
+                                            "MEMSAVER_SOURCE_CHANGED",
+                                            "MEMSAVER_OUT_OF_ADDRESSES",
+                                            "MEMSAVER_PUBLICATION_DAMAGED"};
+    static_assert(std::size(names) == MEMSAVER_PUBLICATION_DAMAGED + 1);
+    return 0 <= result && result <= MEMSAVER_PUBLICATION_DAMAGED ? names[result] : "unknown result";
 }
 
 const char* memsaver_last_error() noexcept { return last_error.text; }
@@ -803,9 +820,7 @@ int memsaver_gpu_count() noexcept {
 }
 
 memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
-    if (saver != nullptr) *saver = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        (void)not_null(saver, function, "the output pointer");
+    return making(__func__, saver, [&](const char* function) {
         const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         SaverOptions wanted;
         wanted.enabled = from.enabled;
@@ -819,21 +834,20 @@ memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver*
         Machine machine;
         if (from.share != nullptr) {
             from.share->fork.require_parent(function);
-            driver = from.share->share.driver();
+            driver = from.share->object.driver();
             machine = from.share->machine;
         } else {
             machine = machine_of(from);
             driver = driver_of(from, machine);
         }
-        auto made = std::make_unique<memsaver_saver>(MemorySaver<>{*driver, std::move(wanted)}, std::move(machine));
-        *saver = made.release();
+        return new memsaver_saver{MemorySaver<>{*driver, std::move(wanted)}, std::move(machine)};
     });
 }
 
 memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
     return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        handle.saver.close();
+        memsaver_saver& handle = given(saver, function);
+        handle.object.close();
         decltype(handle.regions) ending; // destroyed after the lock is released
         const std::lock_guard lock{handle.mutex};
         ending.swap(handle.regions);
@@ -843,8 +857,7 @@ memsaver_result memsaver_close(memsaver_saver* saver) noexcept {
 void memsaver_destroy(memsaver_saver* saver) noexcept { end(saver); }
 
 memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) noexcept {
-    return on(__func__, saver, [&](auto& of, const char* function) {
-        const Out<memsaver_info> out{not_null(info, function, "the output pointer"), "memsaver_info"};
+    return telling(__func__, saver, info, "memsaver_info", [&](auto& of) {
         of.core()->boundary("get_info", [] {}); // rejects a forked child
         const AnyDriver& driver = of.driver();
         memsaver_info told = MEMSAVER_INFO_INIT;
@@ -857,7 +870,7 @@ memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) no
         told.free_bytes = memory.free_bytes;
         told.total_bytes = memory.total_bytes;
         copy_text(told.name, driver.name());
-        out.put(told);
+        return told;
     });
 }
 
@@ -874,12 +887,8 @@ memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
 
 memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options,
                                    memsaver_arena** arena) noexcept {
-    if (arena != nullptr) *arena = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        (void)not_null(arena, function, "the output pointer");
-        Arena made = arena_of(saver, tag, options, function);
-        *arena = std::make_unique<memsaver_arena>(memsaver_arena{std::move(made)}).release();
-    });
+    return making(__func__, arena,
+                  [&](const char* function) { return new memsaver_arena{arena_of(saver, tag, options, function)}; });
 }
 
 void memsaver_release_arena(memsaver_arena* arena) noexcept { end(arena); }
@@ -951,15 +960,14 @@ memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* poin
 
 bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
     bool owns = false;
-    (void)guarded(__func__,
-                  [&](const char* function) { owns = given(saver, function, "the saver").saver.owns(pointer); });
+    (void)guarded(__func__, [&](const char* function) { owns = given(saver, function).object.owns(pointer); });
     return owns;
 }
 
 bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
     bool paused = false;
     (void)guarded(__func__, [&](const char* function) {
-        const MemorySaver<>& of = given(saver, function, "the saver").saver;
+        const MemorySaver<>& of = given(saver, function).object;
         paused = bytes != 0 && of.core()->any_paused(pointer, bytes);
     });
     return paused;
@@ -983,16 +991,16 @@ memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, cons
 
 memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) noexcept {
     return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        push(handle, handle.saver.arena(not_null(tag, function, "the tag")));
+        memsaver_saver& handle = given(saver, function);
+        push(handle, handle.object.arena(not_null(tag, function, "the tag")));
     });
 }
 
 memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) noexcept {
     return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        const Arena& pushed = given(arena, function, "the arena").arena;
-        if (&pushed.saver() != handle.saver.core().get()) {
+        memsaver_saver& handle = given(saver, function);
+        const Arena& pushed = given(arena, function).object;
+        if (&pushed.saver() != handle.object.core().get()) {
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
                                                          "\": the arena belongs to another saver"});
         }
@@ -1003,13 +1011,13 @@ memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena
 
 memsaver_result memsaver_push_outside(memsaver_saver* saver) noexcept {
     return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function, "the saver");
-        push(handle, handle.saver.core()->outside());
+        memsaver_saver& handle = given(saver, function);
+        push(handle, handle.object.core()->outside());
     });
 }
 
 memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
-    return guarded(__func__, [&](const char* function) { pop(given(saver, function, "the saver")); });
+    return guarded(__func__, [&](const char* function) { pop(given(saver, function)); });
 }
 
 // --- Pause and resume ---
@@ -1117,7 +1125,7 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
         wanted.bytes = std::move(resuming.bytes);
         wanted.room_within = resuming.room_within;
         auto made = std::make_unique<memsaver_arrival>(); // allocated before the operation begins
-        made->arrival = of.resume_async(tags_of(names, count, function), wanted);
+        made->object = of.resume_async(tags_of(names, count, function), wanted);
         return made.release();
     });
 }
@@ -1127,7 +1135,7 @@ memsaver_result memsaver_save(memsaver_saver* saver, const char* const* names, s
     return making(__func__, saver, arrival, [&](auto& of, const char* function) {
         const auto wanted = waiting<SaveOptions>(pause_options(options), function);
         auto made = std::make_unique<memsaver_arrival>();
-        made->arrival = of.save(tags_of(names, count, function), wanted);
+        made->object = of.save(tags_of(names, count, function), wanted);
         return made.release();
     });
 }
@@ -1176,14 +1184,12 @@ memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* nam
                                    const memsaver_use_options* options, memsaver_use** use) noexcept {
     return making(__func__, saver, use, [&](auto& of, const char* function) {
         const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
-        UseOptions wanted;
-        wanted.order = order_of(from, function);
-        wanted.timeout = duration_of(from.timeout_ns);
+        auto wanted = waiting<UseOptions>(from, function);
         wanted.room_within = duration_of(from.room_within_ns);
         wanted.await_bytes = from.await_bytes;
         auto made = std::make_unique<memsaver_use>();
-        made->use = of.use(tags_of(names, count, function), wanted);
-        made->lost = made->use.lost();
+        made->object = of.use(tags_of(names, count, function), wanted);
+        made->lost = made->object.lost();
         for (const std::string& name : made->lost) made->names.push_back(name.c_str());
         return made.release();
     });
@@ -1201,7 +1207,7 @@ memsaver_result memsaver_use_until_event(memsaver_use* use, void* event) noexcep
 
 memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names, size_t* count) noexcept {
     return guarded(__func__, [&](const char* function) {
-        const memsaver_use& of = given(use, function, "the use");
+        const memsaver_use& of = given(use, function);
         (void)not_null(names, function, "the output pointer");
         given(count, function, "the output pointer for the count") = of.names.size();
         *names = of.names.data();
@@ -1228,9 +1234,7 @@ memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const mems
     return on(__func__, saver, [&](auto& of, const char* function) {
         const memsaver_reclaim_options from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
         const Out<memsaver_reclaimed> out{reclaimed, "memsaver_reclaimed"};
-        ReclaimOptions wanted;
-        wanted.order = order_of(from, function);
-        wanted.timeout = duration_of(from.timeout_ns);
+        auto wanted = waiting<ReclaimOptions>(from, function);
         if (from.device != -1) wanted.device = from.device;
         const Reclaimed got = of.reclaim(bytes, wanted);
         out.put({sizeof(memsaver_reclaimed), got.wanted_bytes, got.unused_bytes, got.elastic_bytes, got.evicted_bytes,
@@ -1279,9 +1283,8 @@ memsaver_result memsaver_elastic_resize(memsaver_elastic* elastic, size_t bytes,
 }
 
 memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_elastic_info* info) noexcept {
-    return on(__func__, elastic, [&](auto& of, const char* function) {
-        const Out<memsaver_elastic_info> out{not_null(info, function, "the output pointer"), "memsaver_elastic_info"};
-        out.put({sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()});
+    return telling(__func__, elastic, info, "memsaver_elastic_info", [](auto& of) -> memsaver_elastic_info {
+        return {sizeof(memsaver_elastic_info), of.data(), of.capacity(), of.granularity(), of.committed_bytes()};
     });
 }
 
@@ -1317,15 +1320,12 @@ void memsaver_remove_hook(memsaver_hook* hook) noexcept { end(hook); }
 
 memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                    memsaver_usage* usage) noexcept {
-    return on(__func__, saver, [&](auto& of, const char* function) {
-        const Out<memsaver_usage> out{not_null(usage, function, "the output pointer"), "memsaver_usage"};
-        out.put(sum_of(of.usage(), tags_of(names, count, function)));
-    });
+    return telling(__func__, saver, usage, "memsaver_usage",
+                   [&](auto& of, const char* function) { return sum_of(of.usage(), tags_of(names, count, function)); });
 }
 
 memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) noexcept {
-    return on(__func__, arena, [&](auto& of, const char* function) {
-        const Out<memsaver_usage> out{not_null(usage, function, "the output pointer"), "memsaver_usage"};
+    return telling(__func__, arena, usage, "memsaver_usage", [](auto& of) {
         memsaver_usage sum = MEMSAVER_USAGE_INIT;
         const ArenaUsage row = of.usage();
         if (row.state == "dropped") {
@@ -1333,7 +1333,7 @@ memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* 
                                     Misuse{"memsaver_get_arena_usage: tag \"" + row.tag + "\" has been dropped"});
         }
         add(sum, row);
-        out.put(sum);
+        return sum;
     });
 }
 
@@ -1347,9 +1347,7 @@ void memsaver_free_text(char* text) noexcept { std::free(text); }
 
 memsaver_result memsaver_join_share(const memsaver_options* device, const memsaver_share_options* options,
                                     memsaver_share** share) noexcept {
-    if (share != nullptr) *share = nullptr;
-    return guarded(__func__, [&](const char* function) {
-        (void)not_null(share, function, "the output pointer");
+    return making(__func__, share, [&](const char* function) {
         const memsaver_options on = read(device, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         const memsaver_share_options from = read(options, MEMSAVER_SHARE_OPTIONS_INIT, "memsaver_share_options");
         if (on.share != nullptr) throw Misuse{std::string{function} + ": the device's options have a share already"};
@@ -1364,8 +1362,7 @@ memsaver_result memsaver_join_share(const memsaver_options* device, const memsav
         wanted.linger = std::chrono::floor<std::chrono::milliseconds>(std::chrono::nanoseconds{from.linger_ns});
         wanted.folder = text_of(from.folder);
         Machine machine = machine_of(on);
-        Share made{driver_of(on, machine), wanted};
-        *share = new memsaver_share{std::move(made), std::move(machine)};
+        return new memsaver_share{Share{driver_of(on, machine), wanted}, std::move(machine)};
     });
 }
 
@@ -1423,43 +1420,38 @@ memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) noexc
 
 memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
                                 const memsaver_attach_options* options, memsaver_attached** attached) noexcept {
-    if (attached != nullptr) *attached = nullptr;
-    return on(__func__, share, [&](auto& of, const char* function) {
+    return making(__func__, share, attached, [&](auto& of, const char* function) {
         MemorySaver<>& reader = object_of(saver, function);
-        (void)not_null(attached, function, "the output pointer");
         const auto from = read(options, MEMSAVER_ATTACH_OPTIONS_INIT, "memsaver_attach_options");
         AttachOptions wanted;
         wanted.version = text_of(from.version);
         if (from.hash != nullptr) wanted.hash = *from.hash;
         auto made = std::make_unique<memsaver_attached>();
-        made->attached = of.attach(not_null(name, function, "the name"), reader, wanted);
+        made->object = of.attach(not_null(name, function, "the name"), reader, wanted);
         try {
-            made->ranges = made->attached->ranges();
+            made->ranges = made->object->ranges();
         } catch (...) {
-            reader.drop(made->attached->tag());
+            reader.drop(made->object->tag());
             throw;
         }
-        *attached = made.release();
+        return made.release();
     });
 }
 
 void memsaver_release_attached(memsaver_attached* attached) noexcept { end(attached); }
 
 memsaver_result memsaver_get_attached_info(memsaver_attached* attached, memsaver_attached_info* info) noexcept {
-    return on(__func__, attached, [&](auto& of, const char* function) {
-        const Out<memsaver_attached_info> out{not_null(info, function, "the output pointer"), "memsaver_attached_info"};
-        out.put({sizeof(memsaver_attached_info), of.tag().c_str(), of.hash()});
+    return telling(__func__, attached, info, "memsaver_attached_info", [](auto& of) -> memsaver_attached_info {
+        return {sizeof(memsaver_attached_info), of.tag().c_str(), of.hash()};
     });
 }
 
 memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
                                      memsaver_attached_range* range) noexcept {
-    return on(__func__, attached, [&](auto& of, const char* function) {
-        const Out<memsaver_attached_range> out{not_null(range, function, "the output pointer"),
-                                               "memsaver_attached_range"};
+    return telling(__func__, attached, range, "memsaver_attached_range", [&](auto& of, const char* function) {
         const AttachedRange found = of.at(not_null(name, function, "the name"));
-        out.put({sizeof(memsaver_attached_range), found.data,
-                 found.access == PublishAccess::copied ? found.writable() : nullptr, found.bytes});
+        void* const writable = found.access == PublishAccess::copied ? found.writable() : nullptr;
+        return memsaver_attached_range{sizeof(memsaver_attached_range), found.data, writable, found.bytes};
     });
 }
 
@@ -1531,8 +1523,7 @@ thread_local std::vector<Arena> torch_arenas;
 } // namespace
 
 memsaver_result memsaver_torch_push(memsaver_arena* arena) noexcept {
-    return guarded(__func__,
-                   [&](const char* function) { torch_arenas.push_back(given(arena, function, "the arena").arena); });
+    return guarded(__func__, [&](const char* function) { torch_arenas.push_back(given(arena, function).object); });
 }
 
 memsaver_result memsaver_torch_pop(void) noexcept {
