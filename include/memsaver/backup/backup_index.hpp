@@ -55,6 +55,18 @@ public:
     [[nodiscard]] Entry* find(std::uint64_t serial) noexcept {
         return const_cast<Entry*>(std::as_const(*this).find(serial));
     }
+    /// Returns where a block's place is, or 0 if it has none, or, for `saved`, if nothing is saved there. Locks.
+    [[nodiscard]] std::uint64_t location_of(std::uint64_t serial, bool saved) {
+        const std::lock_guard lock{mutex};
+        const Entry* const entry = find(serial);
+        return entry != nullptr && (entry->saved || !saved) ? entry->location : 0;
+    }
+    /// As `location_of`, for saved bytes. Throws Misuse if there are none.
+    [[nodiscard]] std::uint64_t saved_at(std::uint64_t serial) {
+        const std::uint64_t location = location_of(serial, true);
+        if (location == 0) misuse({"this block has no complete backup"});
+        return location;
+    }
 
     /// Adds an entry for each block that has none. Strong exception guarantee: may throw bad_alloc.
     void add(const std::vector<LiveBlock>& blocks) {

@@ -31,24 +31,15 @@ MEMSAVER_INLINE Status SourceSlot::resumed() noexcept {
 MEMSAVER_INLINE void SourceSlot::invalidate() noexcept { store().all_changed(); }
 
 MEMSAVER_INLINE void SourceSlot::invalidate(const LiveBlock& block, std::size_t offset, std::size_t bytes) {
-    std::uint64_t location = 0;
-    {
-        const std::lock_guard lock{index_->mutex};
-        const BackupIndex::Entry* const entry = index_->find(block.serial);
-        if (entry != nullptr) location = entry->location;
-    }
-    if (location != 0) store().changed(location + offset, bytes);
+    if (const std::uint64_t location = index_->location_of(block.serial, false); location != 0)
+        store().changed(location + offset, bytes);
 }
 
 MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset, const FileRange& from,
                                       const LiveSet& live) {
     const BackupIndex::OperationGuard under_way{index_}; // keeps the block's location if it is freed meanwhile
     index_->place({block}, live);
-    std::uint64_t location = 0;
-    {
-        const std::lock_guard lock{index_->mutex};
-        location = index_->find(block.serial)->location;
-    }
+    const std::uint64_t location = index_->location_of(block.serial, false);
     if (location == 0) return; // it was freed
     index_->freed = true;      // the load drops kept bytes
     store().load({block.address + offset, location + offset, from.bytes}, from, live);

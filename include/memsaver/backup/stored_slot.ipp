@@ -168,25 +168,13 @@ MEMSAVER_INLINE void StoredSlot::invalidate() noexcept {
 MEMSAVER_INLINE void StoredSlot::write(const LiveBlock& block, std::size_t offset, const std::byte* from,
                                        std::size_t bytes) {
     const BackupIndex::OperationGuard under_way{index_}; // keeps the location from being freed
-    Unit unit;
-    {
-        const std::lock_guard lock{index_->mutex};
-        const BackupIndex::Entry* const entry = index_->find(block.serial);
-        if (entry != nullptr && entry->saved) unit = index_->unit(block);
-    }
-    if (unit.bytes == 0) misuse({"this block has no complete backup"});
+    const Unit unit{block.address, index_->saved_at(block.serial), block.bytes};
     index_->store->change(unit, offset, from, bytes);
 }
 
 MEMSAVER_INLINE BackupView StoredSlot::view(std::uint64_t serial, std::size_t offset, std::size_t bytes) const {
-    std::uint64_t location = 0;
-    {
-        const std::lock_guard lock{index_->mutex};
-        const BackupIndex::Entry* const entry = index_->find(serial);
-        if (entry != nullptr && entry->saved) location = entry->location + offset;
-    }
-    if (location == 0) misuse({"this block has no complete backup"});
-    return index_->store->view(location, bytes); // a location is not freed before the next operation
+    // A location is not freed before the next operation.
+    return index_->store->view(index_->saved_at(serial) + offset, bytes);
 }
 
 MEMSAVER_INLINE std::vector<LiveBlock> StoredSlot::sorted(const LiveSet& live) {

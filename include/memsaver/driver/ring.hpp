@@ -80,7 +80,9 @@ public:
     /// One thread's pair of buffers, for the lifetime of this object.
     class Loan : public Immovable {
     public:
-        explicit Loan(Ring& ring) : ring_{ring}, slot_{ring.lend()} {}
+        explicit Loan(Ring& ring) : Loan{ring, ring.lend()} {}
+        /// Of a slot that is lent already.
+        Loan(Ring& ring, Slot& slot) noexcept : ring_{ring}, slot_{slot} {}
         ~Loan() { ring_.take_back(slot_); }
         /// Returns a buffer for `bytes`, at most `buffer_bytes`. `whose` is for error messages. Throws OutOfHostMemory.
         PinnedBuffer& buffer(std::size_t which, std::size_t bytes, const std::string& whose = {}) {
@@ -171,11 +173,7 @@ private:
                 next = slot->next.get();
                 if (std::exchange(slot->lent, true)) continue;
             }
-            struct Back {
-                ~Back() { ring.take_back(slot); }
-                Ring& ring;
-                Slot& slot;
-            } const back{*this, *slot};
+            const Loan meanwhile{*this, *slot};
             act(*slot);
         }
     }

@@ -57,11 +57,15 @@ private:
 /// The type of `trim_cuda_pools`; costs nothing if unused. Its methods are those of TrimCudaPools{}.
 struct TrimCudaPoolsByDefault {
     /// See TrimCudaPools::trim.
-    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver) const;
+    [[nodiscard]] TrimmedPools trim(const AnyDriver& driver) const { return TrimCudaPools{}.trim(driver); }
     /// See TrimCudaPools::install_after_pause.
-    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const;
+    [[nodiscard]] Hook install_after_pause(detail::SaverCore& core) const {
+        return TrimCudaPools{}.install_after_pause(core);
+    }
     /// See TrimCudaPools::install_after_resume.
-    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const;
+    [[nodiscard]] Hook install_after_resume(detail::SaverCore& core) const {
+        return TrimCudaPools{}.install_after_resume(core);
+    }
 };
 
 /// Trims CUDA's own pools after every pause and every resume: `saver.after_pause(trim_cuda_pools)`.

@@ -74,16 +74,4 @@ MEMSAVER_INLINE void TrimCudaPools::note(const EventSink& events, int device, co
     report.add(std::move(row));
 }
 
-MEMSAVER_INLINE TrimmedPools TrimCudaPoolsByDefault::trim(const AnyDriver& driver) const {
-    return TrimCudaPools{}.trim(driver);
-}
-
-MEMSAVER_INLINE Hook TrimCudaPoolsByDefault::install_after_pause(detail::SaverCore& core) const {
-    return TrimCudaPools{}.install_after_pause(core);
-}
-
-MEMSAVER_INLINE Hook TrimCudaPoolsByDefault::install_after_resume(detail::SaverCore& core) const {
-    return TrimCudaPools{}.install_after_resume(core);
-}
-
 } // namespace memsaver::inline v0_3
