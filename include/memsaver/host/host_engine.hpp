@@ -329,8 +329,8 @@ public:
     }
 
     /// Called when memory in `range` is removed, which is a fault if unfinished work uses it: what has not started will
-    /// not run. Returns whether any is running.
-    bool invalidate_work(const char* what, Range range) noexcept {
+    /// not run. Not ok if any is running, and so cannot lose its memory.
+    Status invalidate_work(const char* what, Range range) noexcept {
         bool running = false;
         bool any = false;
         each_stream([&](HostStream& stream) {
@@ -344,7 +344,7 @@ public:
             }
         });
         if (any) fault(what, range);
-        return running;
+        return !running ? HostStatus::ok : lost_ ? HostStatus::gone : HostStatus::invalid_value;
     }
 
 private:
@@ -473,20 +473,11 @@ private:
         stream.queue.pop_front();
         stream.busy = false;
         ++stream.completed;
-        memory_.seal_scraps([this](const Range& scrap) { return running_on(scrap); });
         progress_.notify_all();
         if (done.kernel == nullptr) return;
         lock.unlock();
         done.kernel.reset();
         lock.lock();
-    }
-
-    bool running_on(Range range) noexcept {
-        bool any = false;
-        each_stream([&](const HostStream& stream) {
-            any = any || (stream.busy && share_bytes(stream.queue.front().range, range));
-        });
-        return any;
     }
 
     std::mutex mutex_;

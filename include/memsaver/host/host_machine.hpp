@@ -110,8 +110,8 @@ public:
         const Range range{address, bytes};
         return engine_.guarded([&](auto&) {
             if (const Status status = engine_.memory().check_unmap(range); !status.ok()) return status;
-            const bool running = engine_.invalidate_work("unmap of memory in use by unfinished work", range);
-            return engine_.memory().unmap(range, running);
+            const Status unused = engine_.invalidate_work("unmap of memory in use by unfinished work", range);
+            return unused.ok() ? engine_.memory().unmap(range) : unused;
         });
     }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
@@ -286,8 +286,8 @@ public:
                                                                        // waiting
             if (range.bytes == 0) return HostStatus::invalid_value;
             // New work was submitted during the wait. If it is running, the memory is not freed under it, but never.
-            if (engine_.invalidate_work("free of memory in use by unfinished work", range)) return HostStatus::ok;
-            engine_.memory().free_plain(range);
+            if (engine_.invalidate_work("free of memory in use by unfinished work", range).ok())
+                engine_.memory().free_plain(range);
             return HostStatus::ok;
         });
     }

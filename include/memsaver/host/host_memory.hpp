@@ -61,7 +61,6 @@ public:
             reserved.name = {};
             ::munmap(reinterpret_cast<void*>(address), reserved.bytes);
         }
-        for (const Range& range : abandoned_) ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
         for (const auto& [handle, pages] : pages_) source_->give_back(pages);
     }
 
@@ -123,10 +122,7 @@ public:
             return misuse("unreserve of a range that is not a reservation", range);
         if (any_mapped(range)) return misuse("unreserve of mapped addresses", range);
         found->second.name = {}; // before the addresses can be reused
-        if (has_scraps(range))   // work still writes there: keep the addresses reserved
-            abandoned_.push_back(range);
-        else
-            ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
+        ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
         reservations_.erase(found);
         return HostStatus::ok;
     }
@@ -188,9 +184,7 @@ public:
             return misuse("map outside a reservation, or misaligned", range);
         if (any_mapped(range)) return misuse("map over mapped addresses", range);
         mappings_[range.address] = {.bytes = range.bytes, .handle = handle.value};
-        // On scrap pages PROT_NONE would end the process instead of failing only the faulty work.
-        const int protection = has_scraps(range) ? PROT_READ | PROT_WRITE : PROT_NONE;
-        if (const Status status = found->second.map(range, protection); !status.ok()) {
+        if (const Status status = found->second.map(range); !status.ok()) {
             mappings_.erase(range.address);
             return status;
         }
@@ -204,19 +198,14 @@ public:
                             : misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
     }
 
-    /// Unmaps a range that `check_unmap` accepted. With `scraps`, running work uses the range: it is given anonymous
-    /// scrap pages until `seal_scraps`, because a real fault would end the process.
-    Status unmap(Range range, bool scraps) {
-        if (scraps) scraps_.push_back(range);
-        if (!clear(range, scraps ? PROT_READ | PROT_WRITE : PROT_NONE)) {
-            // At a limit of mappings, which giving back must not need: nobody may touch the pages any more, and they go
-            // with their file's.
-            void* const at = reinterpret_cast<void*>(range.address);
-            if (scraps || ::mprotect(at, range.bytes, PROT_NONE) != 0) {
-                if (scraps) scraps_.pop_back();
-                return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
-            }
-        }
+    /// Unmaps a range that `check_unmap` accepted.
+    Status unmap(Range range) {
+        void* const at = reinterpret_cast<void*>(range.address);
+        // At a limit of mappings, which giving back must not need: nobody may touch the pages any more, and they go
+        // with their file's.
+        if (::mmap(at, range.bytes, PROT_NONE, empty_flags | MAP_FIXED, -1, 0) == MAP_FAILED &&
+            ::mprotect(at, range.bytes, PROT_NONE) != 0)
+            return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
         for (auto it = mappings_.find(range.address); it != mappings_.end() && it->first < range.end();) {
             const auto pages = pages_.find(it->second.handle);
             if (--pages->second.mappings == 0 && pages->second.released) discard(pages);
@@ -268,12 +257,6 @@ public:
         const auto mapping = mappings_.find(range.address);
         free(mapping->first, mapping->second);
         mappings_.erase(mapping);
-    }
-
-    /// Removes the scrap pages for which `busy(range)` is false.
-    template <class Busy>
-    void seal_scraps(Busy busy) noexcept {
-        erase_in(scraps_, [&](const Range& scrap) { return !busy(scrap) && seal(scrap); });
     }
 
 private:
@@ -367,35 +350,6 @@ private:
         pages_.erase(pages);
     }
 
-    /// Remaps a range of reserved addresses without pages of the device.
-    [[nodiscard]] static bool clear(Range range, int protection) noexcept {
-        void* const at = reinterpret_cast<void*>(range.address);
-        return ::mmap(at, range.bytes, protection, empty_flags | MAP_FIXED, -1, 0) != MAP_FAILED;
-    }
-
-    [[nodiscard]] bool has_scraps(Range range) const noexcept {
-        for (const Range& scrap : scraps_)
-            if (share_bytes(scrap, range)) return true;
-        return false;
-    }
-
-    /// Clears the parts of `scrap` that have not been mapped again, and restores the protection of those that have.
-    bool seal(Range scrap) noexcept {
-        const Address end = scrap.end();
-        bool done = true;
-        const auto seal_to = [&](Address to) {
-            if (scrap.address < to) done = clear({scrap.address, to - scrap.address}, PROT_NONE) && done;
-        };
-        for (auto it = mappings_.lower_bound(scrap.address); it != mappings_.end() && it->first < end; ++it) {
-            seal_to(it->first);
-            scrap.address = it->first + it->second.bytes;
-            void* const at = reinterpret_cast<void*>(it->first);
-            if (it->second.access == HostAccess::none) done = ::mprotect(at, it->second.bytes, PROT_NONE) == 0 && done;
-        }
-        seal_to(end);
-        return done;
-    }
-
     std::size_t capacity_;
     std::size_t granularity_;
     bool poison_;
@@ -405,8 +359,6 @@ private:
     Reservations reservations_;
     PagesTable pages_; // including released handles that are still mapped
     std::map<Address, HostMapping> mappings_;
-    Vector<Range> scraps_;
-    Vector<Range> abandoned_;
     std::uint64_t next_handle_ = 1;
 };
 

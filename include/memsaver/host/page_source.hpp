@@ -52,7 +52,7 @@ struct HostStatus {
 /// The pages of one handle: a range of a file.
 struct HostPages {
     FileRef file;
-    off_t offset = 0;
+    std::size_t offset = 0;
     std::size_t bytes = 0;
 
     Status fill(unsigned char byte) const noexcept {
@@ -60,19 +60,19 @@ struct HostPages {
         block.fill(byte);
         for (std::size_t done = 0, part = 0; done != bytes; done += part) {
             part = std::min(bytes - done, block.size());
-            const Status status =
-                SystemFiles::write_file(file, block.data(), part, static_cast<std::size_t>(offset) + done);
+            const Status status = SystemFiles::write_file(file, block.data(), part, offset + done);
             if (status.code == ENOSPC) return HostStatus::out_of_host_memory;
             if (!status.ok()) return status;
         }
         return HostStatus::ok;
     }
-    /// Maps them at `range`, with `protection`.
-    Status map(const Range& range, int protection) const noexcept {
+    /// Maps them at `range`, without access.
+    Status map(const Range& range) const noexcept {
         if (const Status status = SystemFiles::still_open(file); !status.ok()) return status;
         void* const at = reinterpret_cast<void*>(range.address);
         constexpr int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-        if (::mmap(at, range.bytes, protection, flags, file.descriptor, offset) != MAP_FAILED) return HostStatus::ok;
+        if (::mmap(at, range.bytes, PROT_NONE, flags, file.descriptor, static_cast<off_t>(offset)) != MAP_FAILED)
+            return HostStatus::ok;
         return SystemLimits::no_mapping(errno, 0, HostStatus::out_of_host_memory);
     }
 };
@@ -100,12 +100,17 @@ public:
     virtual Status import_pages(int /*descriptor*/, HostPages& /*pages*/) noexcept { return {}; }
 };
 
-/// One file without a name, of which each handle has a range; a process's own.
+/// One file without a name, of which each handle has a range; a process's own. It is as large as it may ever be: it is
+/// sparse, and its 2^62 bytes are more than a machine ever creates.
 class HostPageFile final : public HostPageSource {
 public:
     explicit HostPageFile(std::size_t capacity) : capacity_{capacity}, file_{::memfd_create("memsaver", MFD_CLOEXEC)} {
-        const Status status =
+        Status status =
             file_.descriptor < 0 ? system_status(errno) : SystemFiles::opened(file_.descriptor, false, file_);
+        if (status.ok() && ::ftruncate(file_.descriptor, static_cast<off_t>(size_)) != 0) {
+            status = system_status(errno);
+            (void)SystemFiles::close_file(file_);
+        }
         if (!status.ok()) unavailable({"memfd_create failed: ", to_string(status)}, status);
     }
     ~HostPageFile() override { (void)SystemFiles::close_file(file_); }
@@ -113,10 +118,10 @@ public:
     [[nodiscard]] std::size_t taken() noexcept override { return taken_; }
     Status take(std::size_t bytes, HostPages& pages) override {
         if (bytes > capacity_ - taken_) return HostStatus::out_of_memory;
-        off_t offset = 0;
+        std::size_t offset = 0;
         if (const Status status = choose(bytes, offset); !status.ok()) return status;
         ranges_.emplace(offset, bytes);
-        next_ = std::max(next_, offset + static_cast<off_t>(bytes));
+        next_ = std::max(next_, offset + bytes);
         taken_ += bytes;
         pages = {file_, offset, bytes};
         return HostStatus::ok;
@@ -132,48 +137,36 @@ public:
         if (pages.file.descriptor < 0) return;
         // Cannot fail for a file in memory and a range inside it, unless the program has closed the file. If it does,
         // later ranges are still new.
-        (void)SystemFiles::punch_file(file_, static_cast<std::size_t>(pages.offset), pages.bytes);
+        (void)SystemFiles::punch_file(file_, pages.offset, pages.bytes);
         ranges_.erase(pages.offset);
         if (ranges_.empty()) next_ = 0;
     }
 
 private:
-    /// Chooses a range; pages are allocated when they are touched. Offsets are reused only once no range is in use: the
-    /// file is sparse, and its 2^62 bytes of offsets are more than a machine ever creates. Under a limit of the size of
-    /// files (RLIMIT_FSIZE) they may not be enough: then a gap between the ranges in use is taken.
-    Status choose(std::size_t bytes, off_t& offset) noexcept {
-        constexpr auto most = std::uint64_t{1} << 62U;
-        const std::uint64_t end = static_cast<std::uint64_t>(next_) + bytes;
-        if (bytes > most || end > most) return HostStatus::out_of_host_memory;
+    /// Chooses a range; pages are allocated when they are touched. Offsets are reused only once no range is in use.
+    /// Under a limit of the size of files (RLIMIT_FSIZE) there may not be enough: then a gap between ranges in use is
+    /// taken.
+    Status choose(std::size_t bytes, std::size_t& offset) const noexcept {
+        if (const Status status = SystemFiles::still_open(file_); !status.ok()) return status;
+        const auto fits = [&] { return bytes <= size_ && offset <= size_ - bytes; };
         offset = next_;
-        const Status status = make_room(static_cast<off_t>(end));
-        if (status.code != EFBIG) return status;
+        if (fits()) return HostStatus::ok;
         offset = 0;
         for (const auto& [at, length] : ranges_) {
-            if (static_cast<std::size_t>(at - offset) >= bytes) break;
-            offset = at + static_cast<off_t>(length);
+            if (at - offset >= bytes) break;
+            offset = at + length;
         }
-        return make_room(offset + static_cast<off_t>(bytes));
-    }
-    Status make_room(off_t end) noexcept {
-        if (const Status status = SystemFiles::still_open(file_); !status.ok()) return status;
-        if (const Status status = SystemLimits::file_size(static_cast<std::uint64_t>(end)); !status.ok()) return status;
-        if (end <= size_) return HostStatus::ok;
-        // Double the size, so that most calls need no system call. Holes cost nothing.
-        constexpr auto most = std::uint64_t{1} << 62U;
-        const std::uint64_t size =
-            std::min({2 * static_cast<std::uint64_t>(end), most, SystemLimits::most_file_bytes()});
-        if (::ftruncate(file_.descriptor, static_cast<off_t>(size)) != 0) return HostStatus::out_of_host_memory;
-        size_ = static_cast<off_t>(size);
-        return HostStatus::ok;
+        if (fits()) return HostStatus::ok;
+        const Status limit = SystemLimits::file_size(size_ + 1);
+        return limit.ok() ? HostStatus::out_of_host_memory : limit;
     }
 
     std::size_t capacity_;
     std::size_t taken_ = 0;
+    std::size_t size_ = std::min<std::size_t>(std::size_t{1} << 62U, SystemLimits::most_file_bytes());
     FileRef file_;
-    off_t next_ = 0;
-    off_t size_ = 0;
-    std::map<off_t, std::size_t> ranges_;
+    std::size_t next_ = 0;
+    std::map<std::size_t, std::size_t> ranges_;
 };
 
 } // namespace memsaver::inline v0_3::detail
