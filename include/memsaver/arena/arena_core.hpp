@@ -24,7 +24,6 @@
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/driver/host_cells.hpp"
 #include "memsaver/driver/ring.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/heap/frees.hpp"
 #include "memsaver/heap/live_block.hpp"
 

@@ -9,7 +9,6 @@
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/tags.hpp"
 #include "memsaver/core/vector.hpp"
-#include "memsaver/driver/streams.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "memsaver/backup/codec.hpp"
-#include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/device_scratch.hpp"
 #include "memsaver/backup/store.hpp"
 #include "memsaver/core/pointers.hpp"

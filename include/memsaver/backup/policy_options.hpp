@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memsaver/backup/refresh.hpp"
-#include "memsaver/core/option_checks.hpp"
+#include "memsaver/core/error.hpp"
 #include "memsaver/core/sizes.hpp"
 
 #include <unistd.h>

@@ -3,7 +3,6 @@
 
 #include "memsaver/core/macros_off.hpp"
 
-#include "memsaver/backup/damaged.hpp"
 #include "memsaver/backup/pieces.hpp"
 #include "memsaver/backup/policy.hpp"
 #include "memsaver/core/sizes.hpp"

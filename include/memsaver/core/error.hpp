@@ -173,6 +173,11 @@ class [[gnu::visibility("default")]] SourceChanged : public detail::RuntimeError
     using RuntimeError::RuntimeError;
 };
 
+/// Thrown if backup bytes are not the bytes that were saved. The memory is still paused; no part of it was resumed.
+class [[gnu::visibility("default")]] BackupDamaged : public detail::RuntimeError {
+    using RuntimeError::RuntimeError;
+};
+
 /// The timeout expired while the device was still busy or a tag was still in use. Nothing changed.
 class [[gnu::visibility("default")]] NotIdle : public detail::RuntimeError {
     using RuntimeError::RuntimeError;
@@ -222,6 +227,17 @@ std::string failure_text(const Status& status, const Attempt& attempt, const std
 [[noreturn, gnu::cold]] void not_idle(Bits text);
 [[noreturn, gnu::cold]] void out_of_host_memory(Bits text);
 [[noreturn, gnu::cold]] void unavailable(Bits text, Status status = {});
+
+/// Throws Misuse such as "HostBackup::threads is 0; valid: 1 to 1024".
+[[noreturn]] void refuse_option(const char* option, const std::string& value, const std::string& valid);
+
+/// `end`: the number of enumerators.
+template <class Enumeration>
+void require_enumerator(const char* option, Enumeration value, int end) {
+    const auto number = static_cast<long long>(value);
+    if (number < 0 || number >= end)
+        refuse_option(option, text_of({in_digits(number)}), text_of({"the enumerators, 0 to ", in_digits(end - 1)}));
+}
 
 /// Reports that a call failed whose failure cannot be thrown, as `ignored`.
 [[gnu::cold]] void tell_ignored(const EventSink& sink, std::string_view tag, int device, const Status& status,

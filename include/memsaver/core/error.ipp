@@ -78,6 +78,10 @@ MEMSAVER_INLINE void out_of_host_memory(Bits text) { throw OutOfHostMemory{text_
 
 MEMSAVER_INLINE void unavailable(Bits text, Status status) { throw Unavailable{text_of(text), status}; }
 
+MEMSAVER_INLINE void refuse_option(const char* option, const std::string& value, const std::string& valid) {
+    misuse({option, " is ", value, "; valid: ", valid});
+}
+
 MEMSAVER_INLINE void tell_ignored(const EventSink& sink, std::string_view tag, int device, const Status& status,
                                   const char* what) noexcept {
     if (!sink) return;

@@ -7,7 +7,6 @@
 #include "memsaver/core/definitions.ipp"
 #include "memsaver/core/error.ipp"
 #include "memsaver/core/event.ipp"
-#include "memsaver/core/option_checks.ipp"
 #include "memsaver/core/order.ipp"
 #include "memsaver/core/ranges.ipp"
 #include "memsaver/core/report.ipp"

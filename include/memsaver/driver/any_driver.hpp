@@ -77,6 +77,22 @@ private:
     std::shared_ptr<Device> device_;
 };
 
+namespace detail {
+
+/// Returns whether the stream is being captured. Throws the exception for a failing driver call; the text names the
+/// stream and the device. Such a stream usually belongs to another device or is closed.
+[[nodiscard]] inline bool being_captured(const AnyDriver& driver, StreamRef stream) {
+    bool yes = false;
+    if (const Status status = driver.capturing(stream, yes); !status.ok()) {
+        raise_of(
+            status, "query whether a stream is being captured",
+            {"stream ", in_hex(stream.native()), "; is it an open stream of device ", in_digits(driver.device()), "?"});
+    }
+    return yes;
+}
+
+} // namespace detail
+
 /// What MemorySaver, TaggedArena and FaultyDriver accept: AnyDriver, or a handle derived from it. A machine of a
 /// program's own derives from Device and is put into a handle.
 template <class D>

@@ -5,7 +5,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/cuda_api.hpp"

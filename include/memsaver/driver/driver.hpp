@@ -18,7 +18,6 @@
 #include "memsaver/driver/neighbours.hpp"
 #include "memsaver/driver/owned.hpp"
 #include "memsaver/driver/ring.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_available.hpp"
 #include "memsaver/driver/system_limits.hpp"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"

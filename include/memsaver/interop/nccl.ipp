@@ -4,7 +4,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/event.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/interop/nccl.hpp"
 #include "memsaver/saver/saver_core.hpp"

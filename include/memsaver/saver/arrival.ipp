@@ -3,7 +3,6 @@
 
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arrival.hpp"
 #include "memsaver/saver/arrival_state.hpp"
 

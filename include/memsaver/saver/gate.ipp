@@ -3,7 +3,6 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/gates.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/saver_core.hpp"

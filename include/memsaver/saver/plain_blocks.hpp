@@ -4,7 +4,6 @@
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/driver/attic.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 

@@ -4,7 +4,6 @@
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/saver/registrations.hpp"

@@ -5,7 +5,6 @@
 #include "memsaver/backup/file_source.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"

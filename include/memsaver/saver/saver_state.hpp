@@ -3,10 +3,8 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/vector.hpp"
-#include "memsaver/driver/streams.hpp"
 #include "memsaver/fwd.hpp"
 #include "memsaver/saver/hook_lists.hpp"
 #include "memsaver/saver/open_captures.hpp"

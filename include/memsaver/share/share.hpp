@@ -5,7 +5,6 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
-#include "memsaver/core/option_checks.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/saver/saver.hpp"
