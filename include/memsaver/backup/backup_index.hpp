@@ -164,7 +164,7 @@ public:
             index_->under_way -= 1;
         }
 
-    private:
+    protected:
         std::shared_ptr<BackupIndex> index_;
     };
 };

@@ -45,7 +45,7 @@ MEMSAVER_INLINE void SourceSlot::load(const LiveBlock& block, std::size_t offset
     store().load({block.address + offset, location + offset, from.bytes}, from, live);
     // Padding: kept alone it would cost host memory although all else is in files.
     if (block.asked != 0) store().leave_out(location + block.asked, block.bytes - block.asked);
-    if (!index_->options.retain) (void)store().leave();
+    if (!index_->options.retain) (void)store().leave_ring();
 }
 
 } // namespace detail

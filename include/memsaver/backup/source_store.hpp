@@ -141,8 +141,7 @@ public:
         kept_bytes_ = 0;
         return first_failure({inside_->clear(), leave_ring()});
     }
-    /// Lets go of the buffers that files are read through.
-    Status leave() noexcept { return leave_ring(); }
+    using NamingStore::leave_ring; // of the buffers that files are read through
 
 private:
     struct Part {

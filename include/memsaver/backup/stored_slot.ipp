@@ -17,16 +17,18 @@
 namespace memsaver::inline v0_3::detail {
 
 /// A transfer during which no place is freed. Records what was saved once the bytes have arrived.
-class StoredSlot::UnderWay final : public Transfer::Companion {
+class StoredSlot::UnderWay final : public Transfer::Companion, BackupIndex::OperationGuard {
 public:
-    explicit UnderWay(const std::shared_ptr<BackupIndex>& index) : index_{index}, guard_{index} {}
+    using OperationGuard::OperationGuard;
     MEMSAVER_INLINE void arrived() override;
+    /// A ticket for the transfer, which owns this from now on.
+    static Ticket of(UniquePtr<Transfer> moving, UniquePtr<UnderWay> under_way) {
+        moving->accompany(std::move(under_way));
+        const std::size_t bytes = moving->bytes();
+        return {std::move(moving), bytes};
+    }
 
     Vector<std::uint64_t> saved; ///< serials
-
-private:
-    std::shared_ptr<BackupIndex> index_;
-    BackupIndex::OperationGuard guard_;
 };
 
 MEMSAVER_INLINE void StoredSlot::UnderWay::arrived() {
@@ -83,10 +85,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
         }
     }
     if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
-    auto moving = index_->store->out(std::move(units), live);
-    moving->accompany(std::move(under_way));
-    const std::size_t bytes = moving->bytes();
-    return {std::move(moving), bytes};
+    return UnderWay::of(index_->store->out(std::move(units), live), std::move(under_way));
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
@@ -101,10 +100,7 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
             if (entry != nullptr && entry->saved) index_->add_unit(block, units);
         }
     }
-    auto moving = index_->store->in(std::move(units), live);
-    moving->accompany(std::move(under_way));
-    const std::size_t bytes = moving->bytes();
-    return {std::move(moving), bytes};
+    return UnderWay::of(index_->store->in(std::move(units), live), std::move(under_way));
 }
 
 MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) noexcept {

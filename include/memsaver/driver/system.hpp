@@ -369,12 +369,14 @@ public:
             return {};
         return {StatusKind::other, EPERM, "EPERM: not a folder that only this user may use (mode 0700)"};
     }
-    /// Locks for this description alone (F_WRLCK), with others (F_RDLCK), or no longer (F_UNLCK). EAGAIN if another
-    /// description has a lock that excludes this one, unless `wait`.
-    static Status lock(int file, short type, bool wait = false) noexcept {
+    /// Locks for this description alone (F_WRLCK), with others (F_RDLCK), or no longer (F_UNLCK); all of the file, or
+    /// `bytes` of it from `start` on. EAGAIN if another description has a lock that excludes this one, unless `wait`.
+    static Status lock(int file, short type, bool wait = false, off_t start = 0, off_t bytes = 0) noexcept {
         for (;;) {
             struct flock lock {};
             lock.l_type = type;
+            lock.l_start = start;
+            lock.l_len = bytes;
             if (::fcntl(file, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0) return {};
             if (errno != EINTR) return system_status(errno);
         }

@@ -2,16 +2,11 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
-
-#include <fcntl.h>
-#include <unistd.h>
+#include "memsaver/driver/system_limits.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <charconv>
 #include <cstddef>
-#include <cstdio>
 #include <limits>
 #include <string_view>
 
@@ -26,9 +21,9 @@ public:
     /// files.
     static std::size_t bytes(const char* root = "") noexcept {
         std::size_t least = unlimited;
-        const std::size_t kibibytes = File{"%s/proc/meminfo", root}.number("MemAvailable:", unlimited);
+        const std::size_t kibibytes = SystemText{"%s/proc/meminfo", root}.number("MemAvailable:", unlimited);
         if (kibibytes != unlimited) least = kibibytes * 1024;
-        const File groups{"%s/proc/self/cgroup", root};
+        const SystemText groups{"%s/proc/self/cgroup", root};
         const Hierarchy second{root,
                                "",
                                "memory.max",
@@ -46,46 +41,6 @@ public:
     }
 
 private:
-    /// A small file, read as a whole; empty if it cannot be read.
-    class File {
-    public:
-        template <class... Parts>
-        explicit File(const char* format, Parts... parts) noexcept {
-            char name[4352];
-            const int length = std::snprintf(name, sizeof name, format, parts...);
-            if (length < 0 || static_cast<std::size_t>(length) >= sizeof name) return;
-            const int descriptor = ::open(name, O_RDONLY | O_CLOEXEC);
-            if (descriptor < 0) return;
-            while (size_ < sizeof text_) {
-                const ssize_t done = ::read(descriptor, text_ + size_, sizeof text_ - size_);
-                if (done < 0 && errno == EINTR) continue;
-                if (done <= 0) break;
-                size_ += static_cast<std::size_t>(done);
-            }
-            (void)::close(descriptor);
-        }
-
-        [[nodiscard]] std::string_view text() const noexcept { return {text_, size_}; }
-
-        /// The number after `key`, which must begin a line. `otherwise` if there is none, as for "max".
-        [[nodiscard]] std::size_t number(std::string_view key, std::size_t otherwise) const noexcept {
-            for (std::string_view rest = text(); !rest.empty();) {
-                std::string_view line = cut(rest, '\n');
-                if (!line.starts_with(key)) continue;
-                line.remove_prefix(key.size());
-                while (line.starts_with(' ')) line.remove_prefix(1);
-                std::size_t value = otherwise;
-                (void)std::from_chars(line.data(), line.data() + line.size(), value);
-                return value;
-            }
-            return otherwise;
-        }
-
-    private:
-        char text_[8192];
-        std::size_t size_ = 0;
-    };
-
     /// Paths, file names and line keys of the control groups of version 1 or 2.
     struct Hierarchy {
         const char* root;
@@ -96,22 +51,14 @@ private:
         std::array<const char*, 2> dirty; ///< those of them that must be written first
     };
 
-    /// Returns the text before the first `end`, and sets `rest` to the text after it.
-    static std::string_view cut(std::string_view& rest, char end) noexcept {
-        const std::size_t length = std::min(rest.find(end), rest.size());
-        const std::string_view piece{rest.data(), length};
-        rest.remove_prefix(std::min(length + 1, rest.size()));
-        return piece;
-    }
-
     /// The path in the line that names the controller: "4:cpu,memory:/path". Version 2 names none: "0::/path".
     static std::string_view group(std::string_view lines, std::string_view controller) noexcept {
         while (!lines.empty()) {
-            std::string_view path = cut(lines, '\n');
-            (void)cut(path, ':');
-            std::string_view names = cut(path, ':');
+            std::string_view path = SystemText::cut(lines, '\n');
+            (void)SystemText::cut(path, ':');
+            std::string_view names = SystemText::cut(path, ':');
             do {
-                if (cut(names, ',') == controller) return path;
+                if (SystemText::cut(names, ',') == controller) return path;
             } while (!names.empty());
         }
         return "";
@@ -131,13 +78,13 @@ private:
     /// however often they were read: a group at its limit drops active ones too.
     static std::size_t left_in(const Hierarchy& hierarchy, std::string_view path) noexcept {
         const auto file = [&](const char* name) {
-            return File{"%s/sys/fs/cgroup%s%.*s/%s",   hierarchy.root, hierarchy.controller,
-                        static_cast<int>(path.size()), path.data(),    name};
+            return SystemText{"%s/sys/fs/cgroup%s%.*s/%s",   hierarchy.root, hierarchy.controller,
+                              static_cast<int>(path.size()), path.data(),    name};
         };
         const std::size_t limit = file(hierarchy.limit).number("", unlimited);
         if (limit == unlimited) return unlimited;
         const std::size_t used = file(hierarchy.usage).number("", 0);
-        const File stat = file("memory.stat");
+        const SystemText stat = file("memory.stat");
         const auto sum = [&](const std::array<const char*, 2>& keys) {
             return stat.number(keys[0], 0) + stat.number(keys[1], 0);
         };

@@ -96,16 +96,14 @@ struct HostCapture {
     Vector<HostWork> calls; // in recording order, which is valid for every stream concerned
 };
 
-struct HostGraph {
-    Vector<HostWork> calls;
+using HostGraph = Vector<HostWork>;
 
-    /// Whether it can be updated to this work in place: drivers require the same sequence of kinds of calls.
-    [[nodiscard]] bool fits(const Vector<HostWork>& recorded) const noexcept {
-        bool alike = calls.size() == recorded.size();
-        for (std::size_t i = 0; alike && i < recorded.size(); ++i) alike = calls[i].kind == recorded[i].kind;
-        return alike;
-    }
-};
+/// Whether a graph can be updated to this work in place: drivers require the same sequence of kinds of calls.
+[[nodiscard]] inline bool fits(const HostGraph& graph, const HostGraph& recorded) noexcept {
+    bool alike = graph.size() == recorded.size();
+    for (std::size_t i = 0; alike && i < recorded.size(); ++i) alike = graph[i].kind == recorded[i].kind;
+    return alike;
+}
 
 } // namespace detail
 

@@ -308,7 +308,7 @@ public:
         return finish_capture(ref, [&](auto& recorded) {
             const auto known = place_of(graphs_, graph.native);
             if (known == graphs_.end()) (void)stranger("update of a graph that does not exist");
-            if (known != graphs_.end() && (*known)->fits(recorded)) return (*known)->calls.swap(recorded);
+            if (known != graphs_.end() && fits(**known, recorded)) return (*known)->swap(recorded);
             const GraphRef fresh = add_graph(recorded); // may throw
             old = take_graph(std::exchange(graph, fresh));
         });
@@ -318,7 +318,7 @@ public:
             const auto graph = place_of(graphs_, ref.native);
             if (graph == graphs_.end()) return stranger("launch of a graph that does not exist");
             if (stream->broken()) return HostStatus::capture_invalidated;
-            Vector<HostWork> calls = (*graph)->calls;
+            HostGraph calls = **graph;
             for (HostWork& call : calls) {
                 if (call.kind != HostWork::Kind::follow_outside || stream->capture != nullptr) continue;
                 const std::shared_ptr<HostEvent> event = call.outside.lock();
@@ -413,7 +413,7 @@ private:
     /// Adds a graph and takes its recorded work. Strong exception guarantee: throws std::bad_alloc.
     GraphRef add_graph(Vector<HostWork>& recorded) {
         HostGraph& graph = *graphs_.emplace_back(UniquePtr<HostGraph>::make());
-        graph.calls.swap(recorded);
+        graph.swap(recorded);
         return {&graph};
     }
     /// Removes and returns a graph; null if it does not exist.

@@ -126,14 +126,11 @@ public:
         ShareFd file = ShareFd::opened([&] {
             return ::openat(folder_.get(), "publishing.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         });
-        struct flock lock {};
-        lock.l_type = F_WRLCK;
-        lock.l_start = static_cast<off_t>(number >> 2);
-        lock.l_len = 1;
-        const bool locked = file && ::fcntl(file.get(), F_OFD_SETLK, &lock) == 0;
-        if (!locked && (!file || (errno != EAGAIN && errno != EACCES)))
-            refuse("cannot lock a file in", system_status(errno));
-        return locked ? std::move(file) : ShareFd{};
+        const Status status = file ? SystemLocks::lock(file.get(), F_WRLCK, false, static_cast<off_t>(number >> 2), 1)
+                                   : system_status(errno);
+        if (!status.ok() && (!file || (status.code != EAGAIN && status.code != EACCES)))
+            refuse("cannot lock a file in", status);
+        return status.ok() ? std::move(file) : ShareFd{};
     }
     /// Throws Unavailable: "Share: cannot read the folder /tmp/...: EMFILE".
     [[noreturn]] void refuse(const char* what, const Status& status) const {
