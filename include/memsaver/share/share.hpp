@@ -125,31 +125,27 @@ inline std::shared_ptr<ShareMemberCore> join_share(const AnyDriver& driver, cons
     return member;
 }
 
+struct EndLending {
+    void operator()(ShareMemberCore* member) const noexcept {
+        if (!member->forked()) member->stop_lending(number);
+    }
+    std::shared_ptr<ShareMemberCore> keeps{};
+    std::uint64_t number = 0;
+};
+
 } // namespace detail
 
 /// Lends a saver's memory as long as it lives. The destructor waits for a lending that runs.
 class [[nodiscard]] Lending {
 public:
     Lending() noexcept = default;
-    Lending(Lending&& other) noexcept : member_{std::move(other.member_)}, number_{std::exchange(other.number_, 0)} {}
-    Lending& operator=(Lending&& other) noexcept {
-        if (this == &other) return *this;
-        const Lending ending{std::move(*this)};
-        member_ = std::move(other.member_);
-        number_ = std::exchange(other.number_, 0);
-        return *this;
-    }
-    ~Lending() {
-        if (member_ != nullptr && !member_->forked()) member_->stop_lending(number_);
-    }
 
 private:
     friend class Share;
-    Lending(std::shared_ptr<detail::ShareMemberCore> member, std::uint64_t number) noexcept
-        : member_{std::move(member)}, number_{number} {}
+    Lending(const std::shared_ptr<detail::ShareMemberCore>& member, std::uint64_t number) noexcept
+        : lent_{member.get(), detail::EndLending{member, number}} {}
 
-    std::shared_ptr<detail::ShareMemberCore> member_;
-    std::uint64_t number_ = 0;
+    std::unique_ptr<detail::ShareMemberCore, detail::EndLending> lent_;
 };
 
 /// This process's membership of those that share a device. There is no daemon: the members meet in a folder, and one of
