@@ -47,7 +47,6 @@ public:
         return std::partition_point(entries.begin(), entries.end(),
                                     [&](const Entry& each) { return each.serial < serial; });
     }
-    /// Returns the entry of a block, or null.
     [[nodiscard]] const Entry* find(std::uint64_t serial) const noexcept {
         const auto entry = at_or_after(serial);
         return entry != entries.end() && entry->serial == serial ? &*entry : nullptr;

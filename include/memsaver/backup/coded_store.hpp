@@ -224,7 +224,6 @@ private:
         }
         return own_ring_;
     }
-    /// Returns the plan for chunks that need `area` bytes of area in all.
     [[nodiscard]] Plan plan(std::size_t area) const noexcept {
         if (area == 0) return {};
         const std::size_t most = most_area();
@@ -574,7 +573,6 @@ private:
         }
         return cargo;
     }
-    /// Gives the records locations, and stores the records.
     void place(Vector<StoredChunk>& cargo) {
         std::size_t bytes = 0;
         for (const StoredChunk& one : cargo) bytes += stride(one);

@@ -47,7 +47,6 @@ public:
         }
     }
 
-    /// Returns whether all threads have returned.
     [[nodiscard]] bool done() const noexcept {
         const std::lock_guard lock{shared_->mutex};
         return shared_->running == 0 && (shared_->over || shared_->to_come == 0);
@@ -85,7 +84,6 @@ public:
         shared_->over = true; // no work is left for threads that have not started
     }
 
-    /// Returns the first exception of the threads, or null.
     [[nodiscard]] std::exception_ptr failure() noexcept {
         const std::lock_guard lock{shared_->mutex};
         return shared_->failure;

@@ -18,7 +18,6 @@ public:
     explicit DeviceScratch(AnyDriver driver) : driver_{std::move(driver)} {}
     ~DeviceScratch() { (void)give(); }
 
-    /// Returns the physical memory held, in bytes.
     [[nodiscard]] std::size_t held_bytes() const noexcept { return held_.load(); }
     /// Returns the memory that restoring the current backup would allocate, in bytes; 0 if the memory held is enough.
     [[nodiscard]] std::size_t wanted_bytes() const noexcept {
@@ -31,7 +30,6 @@ public:
     /// Allocates what a restore needs. On failure it holds nothing, unless the memory is in use or could not be
     /// released.
     Status take() noexcept { return take(wanted_.load()); }
-    /// Ensures that at least `bytes` bytes are held.
     Status take(std::size_t bytes) noexcept {
         if (bytes == 0 || range(bytes).bytes != 0) return {};
         if (users_.load() != 0) return {StatusKind::out_of_memory, 0, "the scratch memory is in use and too small"};

@@ -45,7 +45,6 @@ inline std::string of_tag(const std::string& tag) {
     return tag.empty() ? tag : text_of({"tag ", in_quotes(tag), ", "});
 }
 
-/// Returns the first status that is not ok, or ok.
 inline Status first_failure(std::initializer_list<Status> all) noexcept {
     for (const Status& status : all) {
         if (!status.ok()) return status;
@@ -67,7 +66,6 @@ public:
     /// Adds a Room that the store allocates. If the Room cannot be recorded for lack of memory, the next call adds it.
     void grow(BackupStore& store, std::size_t bytes, const LiveSet& live);
 
-    /// Adds a Room, all of it free.
     void add(std::uint64_t location, std::size_t bytes) {
         const auto start = starts_.insert(start_at(location), location);
         try {
@@ -143,7 +141,6 @@ public:
     }
 
     [[nodiscard]] std::size_t free_bytes() const noexcept { return free_; }
-    /// Returns whether a Room begins at the location.
     [[nodiscard]] bool has_room(std::uint64_t location) const noexcept {
         const auto start = start_at(location);
         return start != starts_.end() && *start == location;
@@ -205,7 +202,6 @@ public:
     virtual Status retry() noexcept { return first_failure({pool_->retry(), budget_ ? budget_->retry() : Status{}}); }
     /// Allocates ahead of time what saving these units would need. May throw.
     virtual void prepare(Vector<Unit> units) = 0;
-    /// Start a transfer out of the device or into it.
     UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) {
         about(live);
         return start(Direction::out, std::move(units), live, {});
@@ -231,7 +227,6 @@ public:
         check_of(get(data, begin, span), reading_, bytes);
         return {copy, data + (location - begin), bytes};
     }
-    /// Announces a save or restore.
     virtual void about(const LiveSet& live) {
         error_prefix_ = of_tag(live.tag);
         join(live.host_budget);
@@ -265,7 +260,6 @@ public:
     /// Returns the device memory that transfers use. May be null.
     [[nodiscard]] virtual std::shared_ptr<DeviceScratch> scratch() const noexcept { return {}; }
 
-    /// Cuts units into pieces as `cut` does, each with its pages.
     [[nodiscard]] Vector<Piece> reached(Vector<Unit> units, std::size_t cell,
                                         const std::vector<Range>& first = {}) const {
         Vector<Piece> pieces = cut(std::move(units), cell, first);
@@ -331,7 +325,6 @@ protected:
         work->start();
         return work;
     }
-    /// Throws the exception for a failed status, which names the tag.
     void check_of(const Status& status, const Attempt& attempt, std::size_t bytes) const {
         if (!status.ok()) raise_of(status, attempt, {error_prefix_, in_bytes(bytes)}, bytes);
     }
@@ -433,7 +426,6 @@ private:
     mutable std::atomic<std::uint64_t> first_{none};
 };
 
-/// Returns the units that overlap the range of locations.
 inline Vector<Unit> units_in(const Vector<Piece>& pieces, std::uint64_t location, std::size_t bytes) {
     Vector<Unit> units;
     for (const Piece& piece : pieces) {
@@ -444,12 +436,10 @@ inline Vector<Unit> units_in(const Vector<Piece>& pieces, std::uint64_t location
     return units;
 }
 
-/// Returns whether the range of locations contains all of the unit.
 inline bool replaced_whole(const Unit& unit, std::uint64_t location, std::size_t bytes) noexcept {
     return location <= unit.location && unit.location + unit.bytes <= location + bytes;
 }
 
-/// Returns an error message that names the block with the location.
 inline std::string difference_text(const Vector<Unit>& units, std::uint64_t location, const std::string& tag) {
     std::string text = text_of({"tag ", in_quotes(tag), ": bytes have changed since their only save"});
     for (const Unit& unit : units) {

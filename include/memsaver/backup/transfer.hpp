@@ -46,7 +46,6 @@ public:
 /// Knows when pieces have arrived, but not how they are moved: its Way does.
 class Transfer final : public Ticket::Work {
 public:
-    /// How the pieces of one transfer are moved.
     class Way : public Immovable {
     public:
         virtual ~Way() = default;
@@ -197,7 +196,6 @@ private:
         }
         return {};
     }
-    /// Waits for everything that has a mark, and reports the progress.
     void settle() noexcept {
         for (std::size_t i = 0; i < moved_.size(); ++i) {
             if (!mark(i).get()) continue;
@@ -229,7 +227,6 @@ private:
     Crew crew_; // last: joined before the other members are destroyed
 };
 
-/// What both ways have in common.
 class LaneWay : public Transfer::Way {
 protected:
     LaneWay(const AnyDriver& driver, Direction direction, bool to_peer, PieceObserver* observer,
@@ -354,7 +351,6 @@ private:
             transfer.drain(i);
         return status;
     }
-    /// Shows a piece to the observer once it is saved.
     void show_saved(Transfer& transfer, std::size_t i) const {
         if (observer_ == nullptr || i == transfer.pieces().size() || transfer.stopped()) return;
         if (const Status status = lane_.driver().wait(transfer.mark(i).get()); !status.ok())
@@ -500,7 +496,6 @@ private:
         if (drained.ok() || drained.kind == StatusKind::gone) return;
         piece.pages != nullptr ? piece.pages->unsettle() : moving.buffer->unsettle();
     }
-    /// Throws the exception for a failed status, with the bytes concerned in the message.
     void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
         if (status.ok()) return;
         raise_of(status, attempt,

@@ -229,7 +229,6 @@ struct CudaApi {
     Result (*graph_launch)(cuda::GraphExec, cuda::Stream) = library.entry("cuGraphLaunch", 10000);
     Result (*graph_exec_destroy)(cuda::GraphExec) = library.entry("cuGraphExecDestroy", 10000);
 
-    /// Converts a driver result to a Status.
     [[nodiscard]] Status status(Result result) const noexcept {
         if (result == cuda::success) return {};
         const char* name = nullptr;

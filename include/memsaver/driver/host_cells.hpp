@@ -137,7 +137,6 @@ public:
     [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
     /// Returns whether the part around an address is ready: allocated, and pinned if `pinned` is set.
     [[nodiscard]] virtual bool ready(std::uintptr_t at, bool pinned) const noexcept = 0;
-    /// Prepares that part.
     virtual Status prepare(std::uintptr_t at, bool pinned) noexcept = 0;
     /// Records that work which could not be waited for may still touch the pages: they are not released before the
     /// device is idle.
@@ -260,7 +259,6 @@ public:
         T* const shared = what.get();
         return {kept(std::move(what)), shared};
     }
-    /// See HostCells's constructor.
     [[nodiscard]] std::shared_ptr<HostCells> make(const AnyDriver& driver, std::size_t bytes,
                                                   HostBudget::Promise promise = {}, const std::string& whose = {}) {
         return share(new_shared<HostCells>(driver, bytes, std::move(promise), whose));

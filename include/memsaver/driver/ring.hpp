@@ -34,7 +34,6 @@ private:
     };
 
 public:
-    /// How much may be in flight.
     struct Shape {
         /// Buffers of 2 MiB to `largest_buffer`: two for each of `threads` threads, or fewer pairs if `limit_bytes` is
         /// too small for that.

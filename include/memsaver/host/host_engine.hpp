@@ -81,7 +81,6 @@ struct HostWork {
         }
         return true;
     }
-    /// Returns whether the work only waits for marks.
     [[nodiscard]] bool waits() const noexcept { return kind == Kind::follow || kind == Kind::follow_outside; }
 };
 
@@ -126,7 +125,6 @@ struct HostStream {
     [[nodiscard]] bool can_run() const noexcept { return !queue.empty() && !held && completed < allowed; }
     /// Returns whether its capture can only be ended.
     [[nodiscard]] bool broken() const noexcept { return capture != nullptr && capture->broken; }
-    /// Returns whether the running work is not a kernel of the program.
     [[nodiscard]] bool copying() const noexcept { return busy && queue.front().kind != detail::HostWork::Kind::kernel; }
 };
 
@@ -209,7 +207,6 @@ public:
         capture->thread = detail::ThreadMark::here();
         stream.capture = std::move(capture);
     }
-    /// Checks whether this thread may end the capture that began at `stream`.
     static Status may_end(const HostStream& stream) noexcept {
         const HostCapture* const capture = stream.capture.get();
         if (capture == nullptr || capture->origin != &stream) return HostStatus::illegal_state;
@@ -243,7 +240,6 @@ public:
         });
     }
 
-    /// Stalls the copy engines until that time.
     void stall_copies(std::chrono::steady_clock::time_point until) noexcept { stalled_until_ = until; }
     [[nodiscard]] std::chrono::steady_clock::time_point stalled_until() const noexcept { return stalled_until_; }
 
@@ -291,7 +287,6 @@ public:
         if (stream.can_run()) stream.wake.notify_one();
     }
 
-    /// Returns a mark at the current end of the stream.
     static HostMark mark(const std::shared_ptr<HostStream>& stream) {
         return {stream, stream->completed + stream->queue.size()};
     }
@@ -415,7 +410,6 @@ private:
         });
     }
 
-    /// The thread function of a stream.
     void serve(HostStream& stream) noexcept {
         Lock lock{mutex_};
         // A thread without work ends, and the next work starts another: a program whose main thread has called

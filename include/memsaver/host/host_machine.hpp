@@ -218,7 +218,6 @@ public:
         yes = engine_.locked([&] { return engine_.find(stream.native()) != nullptr; });
         return {};
     }
-    /// Whether this machine opened `event` and it has not been closed.
     Status owns_event(EventRef event, bool& yes) noexcept override {
         yes = engine_.locked([&] { return place_of(events_, event.native()) != events_.end(); });
         return {};
@@ -427,12 +426,10 @@ private:
         return taken;
     }
 
-    /// Calls `f(memory)` under the lock.
     template <class F>
     Status with_memory(F f) noexcept {
         return engine_.guarded([&](auto&) { return f(engine_.memory()); });
     }
-    /// Enqueues a copy by a copy engine.
     Status copy(Direction direction, Address to, Address from, std::size_t bytes, StreamRef stream) noexcept {
         HostWork work = HostWork::copy(direction, to, from, bytes);
         work.by_engine = true;

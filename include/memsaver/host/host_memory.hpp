@@ -29,7 +29,6 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// The device's access to mapped memory.
 enum class HostAccess : unsigned char { none, read, write };
 
 /// One mapping of a handle's pages, or a plain allocation.
@@ -76,7 +75,6 @@ public:
         } catch (...) { // no memory for the text: the status, or the lost machine, still reports the error
         }
     }
-    /// Returns whether the device has `access` to every byte.
     [[nodiscard]] bool accessible(Range range, HostAccess access) noexcept {
         if (range.bytes == 0) return true;
         bool all = true;
@@ -192,7 +190,6 @@ public:
         return HostStatus::ok;
     }
 
-    /// Checks whether `range` may be unmapped.
     Status check_unmap(Range range) noexcept {
         return whole(range) ? HostStatus::ok
                             : misuse("unmap of addresses that are not mapped, or of part of a mapping", range);
@@ -394,7 +391,6 @@ public:
         return after != pins_.begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
     }
 
-    /// Returns whether a byte is pinned.
     [[nodiscard]] bool pinned(const void* host) const noexcept {
         return overlaps(reinterpret_cast<std::uintptr_t>(host), 1);
     }

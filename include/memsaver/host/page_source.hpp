@@ -24,7 +24,6 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// Returns whether `end()` does not overflow.
 [[nodiscard]] constexpr bool valid(Range range) noexcept {
     return range.bytes <= std::numeric_limits<Address>::max() - range.address;
 }
