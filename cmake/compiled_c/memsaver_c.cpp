@@ -203,9 +203,10 @@ memsaver_result failed_with(const Error& error) noexcept {
 
 /// While it lives, the thread cannot be cancelled (pthread_cancel): a cancelled thread would leave the library's locks
 /// taken, and pass through functions that let no exception pass. A cancellation takes effect after the call.
-class Uncancelled : public detail::Immovable {
+class Uncancelled {
 public:
     Uncancelled() noexcept { (void)::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    Uncancelled& operator=(Uncancelled&&) = delete;
     ~Uncancelled() { (void)::pthread_setcancelstate(before_, nullptr); }
 
 private:

@@ -151,13 +151,14 @@ public:
     std::atomic<std::size_t> saved_bytes{0};
 
     /// For as long as it lives, places of blocks that are given up are not freed. The constructor sweeps.
-    class OperationGuard : public Immovable {
+    class OperationGuard {
     public:
         explicit OperationGuard(std::shared_ptr<BackupIndex> index) : index_{std::move(index)} {
             index_->sweep();
             const std::lock_guard lock{index_->mutex};
             index_->under_way += 1;
         }
+        OperationGuard& operator=(OperationGuard&&) = delete;
         ~OperationGuard() {
             const std::lock_guard lock{index_->mutex};
             index_->under_way -= 1;

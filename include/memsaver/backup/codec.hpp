@@ -21,7 +21,7 @@ namespace detail {
 
 /// A lossless codec. Thread-safe: several calls may run at once, each with its own stream and memory. All chunks and
 /// work memory are mapped device memory aligned to 256 bytes. The sizes of plain chunks are multiples of 256 bytes.
-class Codec : public Immovable {
+class Codec {
 public:
     /// Where a call runs. `work` has at least the size that `measure` returned, `mark` is an event for waiting, and
     /// `rows`, if not null, is pinned host memory of `row_bytes` bytes.
@@ -36,6 +36,7 @@ public:
         std::size_t work = 0;  ///< work memory of a call in addition to its chunks, in bytes
     };
 
+    Codec& operator=(Codec&&) = delete;
     virtual ~Codec() = default;
 
     /// Computes the sizes for calls with at most `chunks` chunks of at most `bytes` bytes.

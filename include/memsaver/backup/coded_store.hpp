@@ -454,7 +454,7 @@ private:
 
 /// A thread that moves pieces: a stream, and a part of the scratch if there is one. Borrows the part, and waits if all
 /// are lent: a tag that was paused in several steps is resumed by several concurrent transfers.
-class CodedStore::Worker : public Immovable {
+class CodedStore::Worker {
 public:
     explicit Worker(CodedWay& way)
         : way_{way}, store_{way.store_}, grow_by_{std::min<std::size_t>(64_MiB, way.bytes_ / 16)},
@@ -469,6 +469,7 @@ public:
         number_ = static_cast<std::size_t>(free - store_.lent_.begin());
         part_ = {way.scratch_.address + number_ * way.plan_.each, way.plan_.each};
     }
+    Worker& operator=(Worker&&) = delete;
     /// Not inlined: g++ 12 would warn that members which the constructor always sets may be uninitialized.
     [[gnu::noinline]] ~Worker() {
         if (part_.bytes == 0) return;

@@ -19,7 +19,7 @@ namespace memsaver::inline v0_3::detail {
 
 /// Enqueues copies in order. Copies use the copy engine; once `watch` or another transfer has found the engine slow,
 /// they use a kernel on a stream of this object. Thread-safe, except `watch`.
-class CopyLane : public Immovable {
+class CopyLane {
 public:
     /// `to_peer`: copies between the device and memory of a peer, not the host. Throws the exception for a failing
     /// driver call.
@@ -36,6 +36,7 @@ public:
         shared_ = &driver_.neighbours()->lane(direction);
         shared_->transfers.fetch_add(1);
     }
+    CopyLane& operator=(CopyLane&&) = delete;
     ~CopyLane() {
         if (shared_ != nullptr) shared_->transfers.fetch_sub(1);
     }

@@ -29,9 +29,10 @@ struct CrewOptions {
 
 /// Runs one function on several threads. Each takes parts of the work until none is left, so fewer threads complete it
 /// too. Keeps the first exception. The destructor joins; threads are never detached.
-class Crew : public Immovable {
+class Crew {
 public:
     explicit Crew(CrewOptions options) : options_{std::move(options)} {}
+    Crew& operator=(Crew&&) = delete;
     ~Crew() { join(); }
 
     /// Starts `work()` on at most `workers` threads and returns. If no thread can be started, runs it on the caller.

@@ -13,9 +13,10 @@ namespace memsaver::inline v0_3::detail {
 
 /// Scratch memory, allocated and released like other pages. `held_bytes`, `wanted_bytes` and `want` are thread-safe;
 /// the other methods belong to the thread that runs the slot's operation. The destructor releases the memory.
-class DeviceScratch : public Immovable {
+class DeviceScratch {
 public:
     explicit DeviceScratch(AnyDriver driver) : driver_{std::move(driver)} {}
+    DeviceScratch& operator=(DeviceScratch&&) = delete;
     ~DeviceScratch() { (void)give(); }
 
     [[nodiscard]] std::size_t held_bytes() const noexcept { return held_.load(); }
@@ -58,9 +59,10 @@ public:
     void unsettle() noexcept { unsettled_ = true; }
 
     /// Keeps the memory from being released for as long as this object lives.
-    class UseGuard : public Immovable {
+    class UseGuard {
     public:
         explicit UseGuard(DeviceScratch& scratch) noexcept : scratch_{scratch} { scratch_.users_ += 1; }
+        UseGuard& operator=(UseGuard&&) = delete;
         ~UseGuard() { scratch_.users_ -= 1; }
 
     private:

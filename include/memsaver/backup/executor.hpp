@@ -2,15 +2,15 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
-#include "memsaver/core/immovable.hpp"
 
 #include <functional>
 
 namespace memsaver::inline v0_3 {
 
 /// The program's own threads, used instead of the library's.
-class Executor : public detail::Immovable {
+class Executor {
 public:
+    Executor& operator=(Executor&&) = delete;
     virtual ~Executor() = default;
     /// Runs `task` once, soon, on any thread. If `submit` throws, the task must not run.
     ///

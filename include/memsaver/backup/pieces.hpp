@@ -4,7 +4,6 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/ranges.hpp"
 #include "memsaver/core/status.hpp"
@@ -141,8 +140,9 @@ inline Vector<Piece> cut_into_pieces(Vector<Unit> units, std::size_t cell,
 }
 
 /// Sees pieces as they are saved and restored. Called from any of the threads that move them, several at once.
-class PieceObserver : public Immovable {
+class PieceObserver {
 public:
+    PieceObserver& operator=(PieceObserver&&) = delete;
     virtual ~PieceObserver() = default;
 
     /// Names the tag, for error messages. Called before any of its bytes are moved.

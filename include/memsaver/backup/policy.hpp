@@ -224,7 +224,8 @@ public:
     friend bool operator==(const AnyPolicy& a, const AnyPolicy& b) { return a.policy_->equals(*b.policy_); }
 
 private:
-    struct Base : detail::Immovable {
+    struct Base {
+        Base& operator=(Base&&) = delete;
         virtual ~Base() = default;
         [[nodiscard]] virtual std::string_view name() const noexcept = 0;
         [[nodiscard]] virtual detail::UniquePtr<detail::AnySlot> open(const AnyDriver& driver) const = 0;

@@ -3,7 +3,6 @@
 
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/status.hpp"
 
@@ -41,8 +40,9 @@ class Ticket {
 public:
     /// The work that moves the bytes. `wait` is called from one thread at a time, possibly more than once, and must
     /// return the same result each time. The other methods may be called from several threads at once.
-    class Work : public detail::Immovable {
+    class Work {
     public:
+        Work& operator=(Work&&) = delete;
         virtual ~Work() = default;
         /// Sets `done` to whether all bytes have arrived. Does not wait. Unless overridden, they have once a `wait` has
         /// returned.

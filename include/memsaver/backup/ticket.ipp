@@ -19,10 +19,11 @@ MEMSAVER_INLINE void Progress::add(std::size_t bytes) noexcept {
 } // namespace detail
 
 MEMSAVER_INLINE Status Ticket::Work::wait_in_turn() {
-    struct Turn : detail::Immovable {
+    struct Turn {
         explicit Turn(Work& own) : work{own} {
             while (work.waiting_.exchange(true)) work.waiting_.wait(true);
         }
+        Turn& operator=(Turn&&) = delete;
         ~Turn() {
             work.waited_.store(true);
             work.waiting_.store(false);

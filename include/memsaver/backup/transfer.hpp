@@ -27,8 +27,9 @@
 namespace memsaver::inline v0_3::detail {
 
 /// Keeps bytes at locations. Thread-safe for different bytes.
-class ByteStore : public Immovable {
+class ByteStore {
 public:
+    ByteStore& operator=(ByteStore&&) = delete;
     virtual ~ByteStore() = default;
 
     /// Returns the alignment of locations and sizes, a power of two.
@@ -46,8 +47,9 @@ public:
 /// Knows when pieces have arrived, but not how they are moved: its Way does.
 class Transfer final : public Ticket::Work {
 public:
-    class Way : public Immovable {
+    class Way {
     public:
+        Way& operator=(Way&&) = delete;
         virtual ~Way() = default;
         /// Returns how many threads are to `work`; 0 if it has put everything on streams, or has failed.
         virtual std::size_t start(Transfer& transfer) = 0;
@@ -115,7 +117,8 @@ public:
         });
     }
     /// Lives as long as a transfer, and longer than its way.
-    struct Companion : Immovable {
+    struct Companion {
+        Companion& operator=(Companion&&) = delete;
         virtual ~Companion() = default;
         /// Called whenever it is waited for and all bytes have arrived.
         virtual void arrived() {}

@@ -1,7 +1,6 @@
 // What may fail to close.
 #pragma once
 
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/status.hpp"
 
 #include <memory>
@@ -9,8 +8,9 @@
 namespace memsaver::inline v0_3::detail {
 
 /// An owner whose end may fail. If it does, an Attic keeps it.
-class Closable : public Immovable {
+class Closable {
 public:
+    Closable& operator=(Closable&&) = delete;
     virtual ~Closable() = default;
 
     /// Gives back everything. Returns the first failure; the next call retries the rest.

@@ -10,7 +10,6 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/ranges.hpp"

@@ -4,7 +4,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/time_limit.hpp"
 
 #include <chrono>
@@ -91,8 +90,9 @@ using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 }
 
 /// Work submitted to any device, without reference to its driver.
-class WorkMark : public Immovable {
+class WorkMark {
 public:
+    WorkMark& operator=(WorkMark&&) = delete;
     virtual ~WorkMark() = default;
 
     /// Sets `passed` to whether the work has completed. Never waits.

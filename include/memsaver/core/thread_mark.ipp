@@ -1,7 +1,6 @@
 // Definitions of thread_mark.hpp.
 #pragma once
 
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/thread_mark.hpp"
 
 #include "memsaver/core/pointers.hpp"
@@ -19,10 +18,11 @@ struct ThreadMark::Life {
 };
 
 MEMSAVER_INLINE ThreadMark ThreadMark::here() {
-    struct Keeper : Immovable {
+    struct Keeper {
         std::shared_ptr<Life> life;
         bool& ended;
 
+        Keeper& operator=(Keeper&&) = delete;
         explicit Keeper(bool& flag) : life{new_shared<Life>()}, ended{flag} {}
         ~Keeper() {
             ended = true;

@@ -21,8 +21,7 @@ struct VectorMemory {
         const std::size_t bytes = capacity * bytes_of_one;
         first = ::operator new(bytes);
     }
-    VectorMemory(const VectorMemory&) = delete;
-    VectorMemory& operator=(const VectorMemory&) = delete;
+    VectorMemory& operator=(VectorMemory&&) = delete;
     ~VectorMemory() { ::operator delete(first); }
 
     void* first = nullptr;

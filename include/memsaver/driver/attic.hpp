@@ -12,8 +12,10 @@ namespace memsaver::inline v0_3::detail {
 
 /// Owners that are no longer needed but could not be closed yet. Needs no host memory, and closes what is left once
 /// more, by its destructor, when it is destroyed. Thread-safe; no lock is held while something is closed.
-class Attic : public Immovable {
+class Attic {
 public:
+    Attic& operator=(Attic&&) = delete;
+
     /// Closes `what` and drops it. If that fails, keeps it for `retry` and returns the failure. It may be
     /// kept already.
     Status add(std::shared_ptr<Closable> what) noexcept {

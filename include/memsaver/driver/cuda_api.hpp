@@ -3,7 +3,6 @@
 #pragma once
 
 #include "memsaver/core/form.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/status.hpp"
 #include "memsaver/core/text.hpp"
 #include "memsaver/driver/cuda_abi.hpp"
@@ -54,13 +53,14 @@ constexpr StatusKind cuda_status_kind(int code) noexcept {
 }
 
 /// The driver's shared library, open as long as this object lives, and the reason why it cannot be used, if any.
-class CudaLibrary : public Immovable {
+class CudaLibrary {
 public:
     static constexpr int oldest_version = 12000;
 
     /// Finds `file` as dlopen does. A library that cannot be used is not an exception: see `state()`.
     explicit CudaLibrary(const char* file) : file_{file} { open(); }
 
+    CudaLibrary& operator=(CudaLibrary&&) = delete;
     ~CudaLibrary() {
         if (handle_ != nullptr) ::dlclose(handle_);
     }
@@ -252,7 +252,7 @@ inline int native(CaptureMode mode) noexcept { return static_cast<int>(mode); }
 
 /// Sets up the thread for driver calls: makes the context current and relaxes the capture mode. Restores both on
 /// destruction. Scopes nest. Check `result()` before calling anything.
-class [[nodiscard]] CudaScope : public Immovable {
+class [[nodiscard]] CudaScope {
 public:
     CudaScope(const CudaApi& api, cuda::Context context) noexcept : api_{api}, result_{api.ctx_push(context)} {
         if (result_ != cuda::success) return;
@@ -260,6 +260,7 @@ public:
         result_ = api_.exchange_capture_mode(&mode_);
         exchanged_ = result_ == cuda::success;
     }
+    CudaScope& operator=(CudaScope&&) = delete;
     ~CudaScope() {
         if (exchanged_) api_.exchange_capture_mode(&mode_);
         cuda::Context ours = nullptr;

@@ -6,7 +6,6 @@
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/status.hpp"
 
 #include <array>
@@ -65,8 +64,9 @@ struct KernelRun {
 /// Methods are called from any thread, several at once, and must not throw: catch std::bad_alloc and return
 /// out_of_host_memory. A failed call has no effect and leaves its outputs as they were; a failed release is made again
 /// later. All sizes are in bytes.
-class Device : public detail::Immovable {
+class Device {
 public:
+    Device& operator=(Device&&) = delete;
     virtual ~Device() = default;
 
     // --- What it is ---

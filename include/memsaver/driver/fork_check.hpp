@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/immovable.hpp"
 
 #include <sys/mman.h>
 
@@ -14,7 +13,7 @@ namespace memsaver::inline v0_3::detail {
 /// A page that the kernel clears in a forked child (MADV_WIPEONFORK, Linux 4.14). A child shares files and, on some
 /// drivers, memory with its parent, and inherits locks in any state, so it must touch neither. A query costs one load.
 /// Without such pages, forks are not detected.
-class ForkCheck : public Immovable {
+class ForkCheck {
 public:
     ForkCheck() noexcept {
         void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -25,6 +24,7 @@ public:
         }
         here_ = new (page) std::atomic<bool>{true};
     }
+    ForkCheck& operator=(ForkCheck&&) = delete;
     ~ForkCheck() {
         if (here_ != nullptr) (void)::munmap(here_, bytes);
     }

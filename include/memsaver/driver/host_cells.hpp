@@ -42,7 +42,7 @@ class Ring;
 /// touched, what is taken, and what they share. The system's report of available memory does not count pages that are
 /// about to be touched: without a shared budget, several backups that query it before any touches a page would each be
 /// told that they fit. Thread-safe.
-class HostBudget : public Immovable {
+class HostBudget {
 public:
     /// The untouched part of a promise. Move-only; returned to the budget on destruction.
     class Promise {
@@ -87,6 +87,7 @@ public:
     };
 
     HostBudget();
+    HostBudget& operator=(HostBudget&&) = delete;
     ~HostBudget();
 
     /// Throws OutOfHostMemory if the system and its control groups would not provide `bytes` in addition to the
@@ -130,8 +131,9 @@ private:
 };
 
 /// Pages that copies of a device reach directly, prepared part by part. Thread-safe.
-class CopyablePages : public Immovable {
+class CopyablePages {
 public:
+    CopyablePages& operator=(CopyablePages&&) = delete;
     virtual ~CopyablePages() = default;
 
     [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
@@ -291,8 +293,9 @@ struct HostPart {
 };
 
 /// Owns host pages that are allocated and, if the driver allows it, pinned; or nothing. Not movable.
-class PinnedBuffer : public Immovable {
+class PinnedBuffer {
 public:
+    PinnedBuffer& operator=(PinnedBuffer&&) = delete;
     ~PinnedBuffer() { (void)release(); }
 
     /// Allocates `bytes`, or continues after an earlier `take` or `release` failed. A smaller buffer is released first,

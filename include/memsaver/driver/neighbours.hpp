@@ -3,7 +3,6 @@
 
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -11,8 +10,10 @@
 namespace memsaver::inline v0_3 {
 
 /// Shared by all copies of a driver. A driver only has to provide one. Thread-safe.
-class Neighbours : public detail::Immovable {
+class Neighbours {
 public:
+    Neighbours& operator=(Neighbours&&) = delete;
+
     /// The copies of the machine in one direction.
     struct Lane {
         std::atomic<unsigned> transfers{0};  ///< number of transfers that use this lane

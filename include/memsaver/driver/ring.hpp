@@ -25,7 +25,8 @@ public:
     static constexpr std::size_t least_buffer = 2_MiB;
 
 private:
-    struct Slot : Immovable {
+    struct Slot {
+        Slot& operator=(Slot&&) = delete;
         [[gnu::noinline]] ~Slot() = default;
 
         std::array<PinnedBuffer, 2> pair;
@@ -77,11 +78,12 @@ public:
     }
 
     /// One thread's pair of buffers, for the lifetime of this object.
-    class Loan : public Immovable {
+    class Loan {
     public:
         explicit Loan(Ring& ring) : Loan{ring, ring.lend()} {}
         /// Of a slot that is lent already.
         Loan(Ring& ring, Slot& slot) noexcept : ring_{ring}, slot_{slot} {}
+        Loan& operator=(Loan&&) = delete;
         ~Loan() { ring_.take_back(slot_); }
         /// Returns a buffer for `bytes`, at most `buffer_bytes`. `whose` is for error messages. Throws OutOfHostMemory.
         PinnedBuffer& buffer(std::size_t which, std::size_t bytes, const std::string& whose = {}) {

@@ -155,7 +155,7 @@ Status status_of(F& f, Arguments&&... arguments) {
     }
 }
 
-class HostEngine : public Immovable {
+class HostEngine {
 public:
     using Lock = std::unique_lock<std::mutex>;
 
@@ -178,6 +178,7 @@ public:
                 stream.worker.join();
         });
     }
+    HostEngine& operator=(HostEngine&&) = delete;
 
     /// Calls `f(lock)` under the lock unless the machine is lost; `f` may return nothing. Exceptions become a status.
     template <class F>

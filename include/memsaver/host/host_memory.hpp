@@ -43,7 +43,7 @@ struct HostMapping {
     [[nodiscard]] bool plain() const noexcept { return handle == no_handle; }
 };
 
-class HostMemory : public Immovable {
+class HostMemory {
 public:
     HostMemory(std::size_t capacity, const HostDriverOptions& options)
         : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, tell_faults_{
@@ -62,6 +62,7 @@ public:
         }
         for (const auto& [handle, pages] : pages_) source_->give_back(pages);
     }
+    HostMemory& operator=(HostMemory&&) = delete;
 
     [[nodiscard]] std::size_t granularity() const noexcept { return granularity_; }
     [[nodiscard]] const std::vector<std::string>& violations() const noexcept { return violations_; }

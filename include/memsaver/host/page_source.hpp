@@ -4,7 +4,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/status.hpp"
 #include "memsaver/driver/system.hpp"
@@ -77,8 +76,9 @@ struct HostPages {
 };
 
 /// A device's capacity and its pages. Calls are serialized by the caller.
-class HostPageSource : public Immovable {
+class HostPageSource {
 public:
+    HostPageSource& operator=(HostPageSource&&) = delete;
     virtual ~HostPageSource() = default;
 
     /// The bytes of the capacity that are taken, by whomever.

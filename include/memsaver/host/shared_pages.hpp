@@ -130,7 +130,7 @@ public:
 
 private:
     /// The file `lock`, locked.
-    class Locked : public Immovable {
+    class Locked {
     public:
         explicit Locked(int folder) noexcept : file_{::openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600)} {
             status_ = file_ < 0 ? system_status(errno) : SystemLocks::lock(file_, F_WRLCK, true);
@@ -141,6 +141,7 @@ private:
             (void)SystemLocks::lock(file_, F_UNLCK); // a child may have been forked meanwhile
             (void)::close(file_);
         }
+        Locked& operator=(Locked&&) = delete;
 
         [[nodiscard]] const Status& status() const noexcept { return status_; }
         /// The folder was removed before the lock was had: it excludes nobody.
@@ -151,7 +152,8 @@ private:
         bool removed_ = false;
         Status status_;
     };
-    struct Open : FileRef, Immovable { // closed with it
+    struct Open : FileRef { // closed with it
+        Open& operator=(Open&&) = delete;
         ~Open() { (void)SystemFiles::close_file(*this); }
     };
     struct Facts {

@@ -81,8 +81,7 @@ private:
 class NvtxApi {
 public:
     NvtxApi() : domain_{nvtxDomainCreateA("memsaver")} {}
-    NvtxApi(const NvtxApi&) = delete;
-    NvtxApi& operator=(const NvtxApi&) = delete;
+    NvtxApi& operator=(NvtxApi&&) = delete;
     ~NvtxApi() { nvtxDomainDestroy(domain_); }
 
     std::uint64_t start(const char* name) const noexcept {

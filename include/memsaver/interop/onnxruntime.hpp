@@ -36,8 +36,7 @@ public:
         };
         Info = [](const OrtAllocator* self) noexcept { return static_cast<const OnnxRuntimeAllocator*>(self)->info_; };
     }
-    OnnxRuntimeAllocator(const OnnxRuntimeAllocator&) = delete;
-    OnnxRuntimeAllocator& operator=(const OnnxRuntimeAllocator&) = delete;
+    OnnxRuntimeAllocator& operator=(OnnxRuntimeAllocator&&) = delete;
 
     /// The arena that the allocator allocates from.
     [[nodiscard]] const Arena& arena() const noexcept { return arena_; }

@@ -4,7 +4,6 @@
 
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/form.hpp"
-#include "memsaver/core/immovable.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
@@ -49,12 +48,13 @@ inline std::uint64_t random_number() noexcept {
 /// threads' affair. Throws Unavailable if the process can have no more.
 template <class Run>
 std::thread started(Run run) {
-    struct NoSignals : Immovable { // the new thread has the mask of the one that makes it
+    struct NoSignals { // the new thread has the mask of the one that makes it
         NoSignals() noexcept {
             sigset_t all;
             sigfillset(&all);
             (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
         }
+        NoSignals& operator=(NoSignals&&) = delete;
         ~NoSignals() { (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
         sigset_t before{};
     };
@@ -86,7 +86,7 @@ struct Publication {
 /// Keeps publications, and gives them to who asks. There is no list of them anywhere: who wants one asks each keeper in
 /// the folder. A keeper that does not answer in time, because it is stopped, is passed by; it hears of a withdrawal
 /// once it goes on. Thread-safe.
-class Keeper : public Immovable {
+class Keeper {
 public:
     using Kept = std::shared_ptr<const Publication>;
 
@@ -97,6 +97,7 @@ public:
     Keeper(const ShareFolder& folder, std::chrono::nanoseconds answer_within, bool takes_all = false,
            Changed changed = {})
         : folder_{folder}, answer_within_{answer_within}, takes_all_{takes_all}, changed_{std::move(changed)} {}
+    Keeper& operator=(Keeper&&) = delete;
     ~Keeper() {
         if (!thread_.joinable()) return;
         folder_.remove(name_.c_str());

@@ -36,7 +36,7 @@ namespace memsaver::inline v0_3::detail {
 
 /// Has a thread for messages, and one for lending once it lends. The thread for messages finds the leader, or becomes
 /// it: whoever gets the leader's lock. Without a leader that answers, a member acts alone.
-class ShareMemberCore : public Immovable {
+class ShareMemberCore {
 public:
     /// Releases so many bytes of device memory, and not more than the second number; returns how many it released. May
     /// throw.
@@ -66,6 +66,7 @@ public:
                         system_status(errno));
         thread_ = started([this] { run(); });
     }
+    ShareMemberCore& operator=(ShareMemberCore&&) = delete;
     ~ShareMemberCore() {
         {
             const std::lock_guard lock{mutex_};

@@ -102,10 +102,11 @@ inline std::string full_name(const PublicationFacts& facts) {
 }
 
 /// A tag about to be published. Takes everything back unless it is done.
-class Publishing : public Immovable {
+class Publishing {
 public:
     Publishing(const AnyDriver& driver, Arena arena, const std::vector<PublishedRange>& names)
         : driver_{driver}, arena_{std::move(arena)}, turns_{turns_for(names)}, contents_{core().seal()} {}
+    Publishing& operator=(Publishing&&) = delete;
     ~Publishing() {
         if (done_) return;
         for (const Range& each : read_only_) {

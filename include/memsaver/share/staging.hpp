@@ -40,7 +40,7 @@ struct Window {
     Mapping mapping;
 };
 
-class Staging : public Immovable {
+class Staging {
 public:
     static constexpr std::size_t bytes = 4_MiB;
     static constexpr std::size_t unpinned = 1_MiB; ///< pinning costs more than it gains for so little
@@ -52,6 +52,7 @@ public:
         check(event_.open(driver_, stream_.get()), "open an event");
         check(buffer_.take(driver_, size_, {}, size_ > unpinned), "allocate host memory");
     }
+    Staging& operator=(Staging&&) = delete;
     ~Staging() { (void)buffer_.release(); } // once more when it is destroyed
     /// Whether some of its work could not be waited for.
     [[nodiscard]] bool unsettled() const noexcept { return buffer_.unsettled(); }
