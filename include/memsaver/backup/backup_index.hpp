@@ -164,7 +164,9 @@ public:
             index_->under_way -= 1;
         }
 
-    protected:
+        [[nodiscard]] BackupIndex& index() const noexcept { return *index_; }
+
+    private:
         std::shared_ptr<BackupIndex> index_;
     };
 };

@@ -17,9 +17,9 @@
 namespace memsaver::inline v0_3::detail {
 
 /// A transfer during which no place is freed. Records what was saved once the bytes have arrived.
-class StoredSlot::UnderWay final : public Transfer::Companion, BackupIndex::OperationGuard {
+class StoredSlot::UnderWay final : public Transfer::Companion {
 public:
-    using OperationGuard::OperationGuard;
+    explicit UnderWay(const std::shared_ptr<BackupIndex>& index) : guard_{index} {}
     MEMSAVER_INLINE void arrived() override;
     /// A ticket for the transfer, which owns this from now on.
     static Ticket of(UniquePtr<Transfer> moving, UniquePtr<UnderWay> under_way) {
@@ -29,14 +29,18 @@ public:
     }
 
     Vector<std::uint64_t> saved; ///< serials
+
+private:
+    BackupIndex::OperationGuard guard_;
 };
 
 MEMSAVER_INLINE void StoredSlot::UnderWay::arrived() {
-    const std::lock_guard lock{index_->mutex};
+    BackupIndex& index = guard_.index();
+    const std::lock_guard lock{index.mutex};
     for (const std::uint64_t serial : saved) {
-        BackupIndex::Entry* const entry = index_->find(serial);
+        BackupIndex::Entry* const entry = index.find(serial);
         if (entry == nullptr || entry->forgotten) continue;
-        if (!entry->saved) index_->saved_bytes += entry->bytes;
+        if (!entry->saved) index.saved_bytes += entry->bytes;
         entry->saved = true;
         entry->fresh = true;
     }

@@ -365,6 +365,7 @@ struct HostBudget::Slab {
     static constexpr std::size_t page = 4096;
 
     Slab(std::shared_ptr<HostCells> mapping, bool pins) : cells{std::move(mapping)}, pinned{pins} {}
+    [[gnu::noinline]] ~Slab() = default; // of a list: not each in the one before
 
     /// Marks the first free range as used. Returns its address, or 0.
     std::uintptr_t take(std::size_t bytes) noexcept {
