@@ -57,7 +57,7 @@ typedef enum memsaver_result {
     MEMSAVER_DRIVER_ERROR = 6,
     /// There is no usable device or driver, or this machine or this build lacks a requested feature.
     MEMSAVER_UNAVAILABLE = 7,
-    /// A backup does not match its checksum (policy option `verified`). The memory is still paused.
+    /// A backup does not match its checksum (policy options `verified`, `compressed`). The memory is still paused.
     MEMSAVER_BACKUP_DAMAGED = 8,
     /// A hook returned non-zero. If it runs before the operation, nothing was done; if it runs after, the operation has
     /// completed.
