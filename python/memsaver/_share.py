@@ -116,7 +116,7 @@ class Share:
         handle = Handle("memsaver_end_lending")
         call(library().memsaver_lend, self._handle, saver._handle, handle.out)
         lending = Lending(handle)
-        self._lendings = [*(each for each in self._lendings if not each.ended), lending]
+        self._lendings.append(lending)
         return lending
 
     def publish(
@@ -184,12 +184,10 @@ class Lending:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self.ended = False
         handle.end_at_exit()
 
     def end(self) -> None:
         """Ends the lending, and waits for one that runs. Idempotent."""
-        self.ended = True
         self._handle.end()
 
     def __enter__(self) -> Lending:
@@ -247,7 +245,9 @@ class Attached:
         range = _abi.AttachedRange()
         call(library().memsaver_attached_at, self._handle, raw(name, "a name"), byref(range))
         if shape is None:
-            shape = range.bytes // View(-1, 1, dtype, False).bytes
+            shape, rest = divmod(range.bytes, View(-1, 1, dtype, False).bytes)
+            if rest:
+                raise Misuse(f'"{name}" in "{self.tag}" has {range.bytes} bytes, not a whole number of {dtype!r}')
         view = View(range.data or 0, shape, dtype, self.saver._on_gpu, self._is_paused, bool(range.writable))
         if view.bytes > range.bytes:
             raise Misuse(f'"{name}" in "{self.tag}" has {range.bytes} bytes, not {view.bytes}')

@@ -121,9 +121,8 @@ private:
         put(entry->name.data());
         put(": 0x");
         put(&digits[at]);
-        put(" was accessed, but has no memory: it is paused (resume the tag first), elastic and not committed, or not "
-            "in a "
-            "block\n");
+        put(" was accessed, but has no memory: it is paused (resume the tag first), written although published, "
+            "elastic and not committed, or not in a block\n");
         for (std::size_t done = 0; done < size;) {
             const ssize_t written = ::write(STDERR_FILENO, &line[done], size - done);
             if (written < 0 && errno == EINTR) continue;

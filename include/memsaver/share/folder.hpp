@@ -52,11 +52,7 @@ public:
             path_ += "/memsaver";
             make(path_);
             path_ += '/';
-            for (const char each : identity) {
-                const bool plain = (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
-                                   (each >= '0' && each <= '9') || each == '-' || each == '.';
-                path_ += plain ? each : '_';
-            }
+            for (const char each : identity) path_ += each == '/' ? '_' : each;
         }
         make(path_);
         folder_ =

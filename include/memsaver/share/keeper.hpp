@@ -212,9 +212,11 @@ public:
         }
         return status;
     }
-    /// Asks all keepers to give up all versions of a name. Those who have its pages mapped keep them.
-    void withdraw(std::string_view name) const {
+    /// Asks all keepers to give up all versions of a name, or the publication with this number. Those who have its
+    /// pages mapped keep them.
+    void withdraw(std::string_view name, std::uint64_t id = 0) const {
         Message question{.kind = Message::Kind::withdraw};
+        question.facts.id = id;
         std::copy(name.begin(), name.end(), question.facts.name.begin());
         // who gets it from one that has not heard of it is open by the second one
         for (int round = 0; round < 2; ++round)
@@ -230,7 +232,7 @@ private:
             list,        ///< asks for a `row` each, then `end`
             get,         ///< asks for the descriptors of `facts.id`, then `end`
             take,        ///< gives `facts`; the descriptors follow, then `end`
-            withdraw,    ///< asks to give up all of this name; the answer is `end`
+            withdraw,    ///< asks to give up `facts.id`, or all of this name; the answer is `end`
             row,         ///< `facts`
             descriptors, ///< `count` come with it
             end
@@ -362,7 +364,10 @@ private:
             const std::lock_guard lock{mutex_};
             if (asked.kind == Kind::withdraw) {
                 heard_ += 1;
-                const auto withdrawn = [&](const Kept& each) { return each->facts.name == asked.facts.name; };
+                const auto withdrawn = [&](const Kept& each) {
+                    const PublicationFacts& facts = each->facts;
+                    return asked.facts.id != 0 ? facts.id == asked.facts.id : facts.name == asked.facts.name;
+                };
                 erase_in(own_, withdrawn);
                 erase_in(kept_, [&](const Kept& each) {
                     const bool gone = withdrawn(each);

@@ -311,9 +311,10 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
             misuse({"publish: ", in_quotes(full), " is published already: withdraw it, or choose another version"});
         facts.made = std::max(facts.made, each.made + 1); // the latest, wherever the clock has gone
     }
+    const Arena arena = saver.arena(tag);
     Keeper::Kept kept;
     {
-        Publishing publishing{driver, saver.arena(tag), options.names};
+        Publishing publishing{driver, arena, options.names};
         publishing.plan(options.names);
         publishing.make(options.names, publication);
         facts.id = random_number();
@@ -322,8 +323,8 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
         publishing.done(kept);
     }
     const Status status = keeper.offer(*kept);
-    if (!keeper.keeps(*kept)) keeper.withdraw(name); // was withdrawn before the others had it
-    if (!status.ok()) saver.ignore(saver.arena(tag).base(), status, "give the publication to all keepers");
+    if (!keeper.keeps(*kept)) keeper.withdraw(name, kept->facts.id); // was withdrawn before the others had it
+    if (!status.ok()) saver.ignore(arena.base(), status, "give the publication to all keepers");
     return kept->facts.hash;
 }
 

@@ -271,25 +271,32 @@ private:
         if (!unused) return;
         std::uint64_t free = *unused + pages;
         for (const Member& each : members_) free -= std::min(free, each.facts.granted);
-        bool behind = false; // of one that waits: what is free is for that one
+        Link first = -1; // that waits: what is free, and all pages, are for that one
         erase_in(wants_, [&](Want& want) {
             const bool asks = is_in(want.asked, asked_);
             const bool more = asks && !pages_.empty() && pages < want.bytes && want.within != only_free; // are coming
             if (want.within != only_free && now - want.heard > silent_after) return false; // it may be stopped
-            const bool granted = !behind && want.bytes <= free && !more;
+            // A member is not in its own way, and who is asked for room has what it needs to give some.
+            const bool behind = first >= 0 && (want.within != only_free || (want.link != first && want.link != asked_));
+            const std::uint64_t there = first < 0 ? free : free - std::min(free, page_bytes());
+            const bool granted = !behind && want.bytes <= there && !more;
             const bool waits =
                 !granted && want.within != only_free &&
                 (behind ? want.within != 0 || asked_ >= 0 || now < gathered_ : ask_for(want, want.bytes - free, now));
-            behind = behind || waits;
-            if (waits) return false;
+            if (waits) {
+                first = first < 0 ? want.link : first;
+                return false;
+            }
             if (granted) {
                 Member& to = *find(want.link);
                 const std::uint64_t passed =
-                    pass_pages(to, want, static_cast<std::int64_t>(free) - static_cast<std::int64_t>(page_bytes()));
+                    first >= 0 ? 0
+                               : pass_pages(to, want,
+                                            static_cast<std::int64_t>(free) - static_cast<std::int64_t>(page_bytes()));
                 free -= want.bytes;
                 want.bytes -= passed;
                 to.facts.granted += want.bytes;
-                drop_pages(now, true);
+                if (first < 0) drop_pages(now, true);
             }
             send(want.link, granted ? Kind::grant : Kind::deny, want.id, want.bytes);
             return true;

@@ -105,7 +105,7 @@ public:
         return given_back(plain_, address, [&] { return DeviceAround::free_plain(address); });
     }
     Status ask_for_room(std::size_t bytes, std::int64_t within) noexcept override {
-        if (member_->forked()) return ShareMemberCore::no_room;
+        if (member_->forked() || member_->lends_here()) return ShareMemberCore::no_room; // who gives is not given
         if (const Status status = allowed(bytes); !status.ok()) return status;
         return member_->ask(bytes, within < 0 ? ShareRoom::without_limit : within);
     }
