@@ -225,4 +225,25 @@ TEST_CASE("PeerBackup: each call on the peer fails in turn, and no byte is lost 
         }
     }
 }
+
+TEST_CASE("peer backup: if the peer has no room, room is made there, and not on the tag's device") {
+    const HostDriver peer{8_MiB, {.device = 1}};
+    std::vector<int> asked;
+    MemorySaver saver{HostDriver{64_MiB}, {.evict_for_allocations = true, .on_no_room = [&](const NoRoom& lack) {
+                                               return asked.push_back(lack.device), false;
+                                           }}};
+    (void)saver.arena("in", HostBackup{}).allocate(16_MiB);
+    (void)saver.pause("in");
+    (void)saver.arena("out", PeerBackup{peer}).allocate(16_MiB);
+    const Arena idle = saver.arena("idle", HostBackup{}, ArenaOptions{.evictable = true});
+    (void)idle.allocate(40_MiB);
+    try {
+        (void)saver.exchange("out", "in");
+        FAIL("there is no room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.device() == 1);
+    }
+    CHECK(asked == std::vector{1});
+    CHECK(idle.usage().state == "active");
+}
 } // namespace backup_peer_backup_test

@@ -378,4 +378,26 @@ TEST_CASE("evictions: threads that allocate, resume and use under pressure end, 
     CHECK(wrong.load() == 0);
     CHECK(one.usage().residency().evictions != 0);
 }
+
+TEST_CASE("evictions: a victim whose backup finds no room is passed by, and others make room") {
+    const std::vector<std::function<void(MemorySaver<HostDriver>&)>> calls = {
+        [](MemorySaver<HostDriver>& saver) {
+            const Use use = saver.use("in", {.room_within = std::chrono::seconds{5}});
+        },
+        [](MemorySaver<HostDriver>& saver) { (void)saver.arena("new").allocate(16_MiB); },
+        [](MemorySaver<HostDriver>& saver) { CHECK(saver.reclaim(16_MiB).bytes() >= 16_MiB); },
+    };
+    for (const auto& call : calls) {
+        const HostDriver peer{8_MiB, {.device = 1}};
+        MemorySaver saver{HostDriver{64_MiB}, evicting};
+        (void)saver.arena("in", HostBackup{}).allocate(16_MiB);
+        (void)saver.pause("in");
+        (void)saver.arena("a", PeerBackup{peer}).allocate(24_MiB);
+        (void)saver.arena("b", HostBackup{}).allocate(32_MiB);
+        for (const char* const tag : {"a", "b"}) const Use use = saver.use(tag);
+        CHECK_NOTHROW(call(saver));
+        CHECK(saver.arena("a").usage().state == "active");
+        CHECK(saver.arena("b").usage().state == "paused");
+    }
+}
 } // namespace saver_evictions_test

@@ -1100,4 +1100,18 @@ TEST_CASE_FIXTURE(OnPlace, "publish: of publishers that are killed no socket sta
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
     CHECK(detail::ShareFolder{"", place.folder}.names("keep").size() <= 1); // of the last one
 }
+
+TEST_CASE_FIXTURE(OnPlace, "publish: one version is withdrawn without the others") {
+    Engine engine{place};
+    Engine other{place};
+    (void)engine.publish("1");
+    (void)other.publish("2");
+    const detail::ShareFolder folder{"", place.folder};
+    const detail::Keeper asking{folder, 3s};
+    REQUIRE(asking.list().size() == 2);
+    const detail::PublicationFacts gone = asking.list()[0];
+    asking.withdraw("model", gone.id);
+    REQUIRE(asking.list().size() == 1);
+    CHECK(asking.list()[0].id != gone.id);
+}
 } // namespace share_publish_test

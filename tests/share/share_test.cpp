@@ -1041,4 +1041,19 @@ TEST_CASE_FIXTURE(OnPlace, "share: many threads of many members ask at once, and
     REQUIRE(place.device().memory(memory).ok());
     CHECK(memory.free_bytes == 64 * page);
 }
+
+TEST_CASE_FIXTURE(OnPlace, "share: a hook of what is lent may take memory while another member waits for it") {
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
+    fill(a, "weights", 40 * page, 1);
+    std::size_t taken = 0;
+    const Hook hook = a.before_pause([&](const PauseEvent&) {
+        const Buffer<char> log{a.arena("log"), page};
+        taken = log.size();
+    });
+    const Lending lent = a.lend();
+    fill(b, "weights", 50 * page, 2);
+    CHECK(taken == page);
+    CHECK(mapped(a, "weights") == 0);
+}
 } // namespace share_share_test

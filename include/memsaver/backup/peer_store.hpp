@@ -41,9 +41,11 @@ public:
         if (status.kind != StatusKind::out_of_memory) raise(status, "allocate backup memory on a peer", of, bytes_);
         DeviceMemory memory;
         (void)peer_.memory(memory);
-        throw OutOfMemory{
+        OutOfMemory error{
             text_of({"a backup of ", of, " does not fit: ", in_bytes(memory.free_bytes), " are free there"}), bytes_,
             memory.free_bytes, status};
+        error.attach_device(peer_.device()); // room is to be made there, not on the tag's device
+        throw error;
     }
 
     /// Releases everything. What fails stays owned, and the next call retries it. Returns the first failure.

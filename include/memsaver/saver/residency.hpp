@@ -231,7 +231,8 @@ private:
                     claim.end();
                     no_captures.reset();
                 });
-            if (refused) throw *refused;
+            if (refused && !pass_by_unsaved(out, *refused)) throw *refused;
+            if (refused) return true;
         } catch (const NotIdle&) {
             if (!moving_) throw; // a hook's
             now.one_by_one = true;
@@ -296,9 +297,18 @@ private:
             if (!refused) return Tried::done;
             tries += 1; // free memory is queried again; add only what that does not show
             (void)state_.make_room(refused->device(), false, 0);
+            (void)pass_by_unsaved(out, *refused);
             if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused->device(), 2_MiB});
         }
         return Tried::refused;
+    }
+    /// Passes a victim by from now on if it is its backup that has found no room: others may do. Returns whether.
+    bool pass_by_unsaved(const ResidentList& out, const OutOfMemory& refused) {
+        const auto* const victim = first_in(out, [&](const auto& each) { return each->tag == refused.tag(); });
+        if (victim == nullptr) return false;
+        state_.tell_of({(*victim)->tag}, EventKind::ignored, {refused.what()});
+        passed_by_.push_back(*victim);
+        return true;
     }
     /// Runs the before-resume hooks for `in`, once.
     void run_before_resume_hooks(const Tags& in) {
