@@ -20,8 +20,7 @@ TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") 
     }
     CHECK(arena.pause({.timeout = std::chrono::hours{1}}).released_bytes > 0);
 }
-TEST_CASE("addresses and bytes of blocks that were freed while paused are free at the next pause, or trim" *
-          on_machines) {
+TEST_CASE("blocks that were freed while paused: their bytes are free at the next pause, or trim" * on_machines) {
     for (const bool trims : {false, true}) {
         CAPTURE(trims);
         const Checked machine;

@@ -107,8 +107,7 @@ TEST_CASE("Direct transfer: destroyed in the middle, it waits") {
     { const auto never_started = Setup{}.make(); }
 }
 
-TEST_CASE(
-    "Direct transfer: host pages that copies may still reach do not go back before the device has been waited for") {
+TEST_CASE("Direct transfer: host pages that copies may still reach go back after a wait for the device") {
     for (const Call also : {Call::wait, Call::record}) { // the copies' end, or already its mark
         CAPTURE(std::string{call_name(also)});
         Setup s;

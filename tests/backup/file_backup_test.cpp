@@ -5,8 +5,7 @@
 namespace backup_file_backup_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnMachine,
-                  "FileBackup: disk use is constant over cycles, and falls when blocks are freed" * on_machines) {
+TEST_CASE_FIXTURE(OnMachine, "FileBackup: disk use is constant, and falls when blocks are freed" * on_machines) {
     const FileWatch watch{machine.driver};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("cold", in_file());

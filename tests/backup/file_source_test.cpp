@@ -23,8 +23,7 @@ std::size_t open_descriptors() {
     return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-TEST_CASE_FIXTURE(OnFiles, "FileSource: whole blocks from files save nothing and take no host memory but the ring" *
-                               on_machines) {
+TEST_CASE_FIXTURE(OnFiles, "FileSource: whole blocks save nothing and take only the ring" * on_machines) {
     constexpr std::size_t size = 3'999'999;
     const Bytes bytes = pattern(size, 1);
     const std::string path = files.put("model", bytes);

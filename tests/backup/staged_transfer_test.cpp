@@ -168,9 +168,7 @@ TEST_CASE("Staged transfer: buffers that copies may still reach are neither reus
     }
 }
 
-TEST_CASE(
-    "Staged transfer: a thread that follows bytes that no task has begun does the work: the executor's threads may "
-    "all be waiting") {
+TEST_CASE("Staged transfer: who follows bytes that no task has begun does the work: the executor's may wait") {
     const Setup s;
     REQUIRE(s.move(Direction::out).ok());
     const auto engine = std::make_shared<Engine>(); // runs nothing on its own

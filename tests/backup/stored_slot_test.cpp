@@ -83,8 +83,7 @@ struct Fixture {
 
 static_assert(BackupSlot<StoredSlot>);
 
-TEST_CASE(
-    "StoredSlot: a block that is given up frees its place at the next operation, after the transfer that uses it") {
+TEST_CASE("StoredSlot: a block that is given up frees its place at the next operation, after its transfer") {
     Fixture f;
     REQUIRE(f.save().ok());
     f.slot.forget(1);

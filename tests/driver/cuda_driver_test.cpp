@@ -105,8 +105,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each missing entry point is named") {
     }
 }
 
-TEST_CASE_FIXTURE(OnStub,
-                  "CudaDriver: entry points are looked up by plain name, fixed version and the legacy default stream") {
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: entry points are found by plain name, fixed version, legacy default stream") {
     CHECK(static_cast<bool>(stub.available()));
     for (const auto& entry : stub.state.asked) {
         const std::string& name = entry.first;
@@ -267,8 +266,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: options apply to everything that it creat
                    "cannot export"));
 }
 
-TEST_CASE_FIXTURE(OnStub,
-                  "CudaDriver: pages for other processes are created as such, where the device can export them") {
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: pages for other processes are created as such, where they can be exported") {
     const CudaDriver driver = stub.driver(1, {.rdma = true});
     CHECK(driver.features().exports);
     PageHandle handle;
@@ -388,8 +386,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: granularity is what is recommended, never
     CHECK(bytes == 8_MiB);
 }
 
-TEST_CASE_FIXTURE(OnStub,
-                  "CudaDriver: every call has its arguments, its context and the relaxed mode, and leaves no trace") {
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and relaxed mode, and leaves no trace") {
     const CudaDriver driver = stub.driver(1);
     stub.state.calls.clear();
     stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL; // a program's own setting
@@ -561,8 +558,7 @@ TEST_CASE_FIXTURE(OnStub,
     stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-TEST_CASE_FIXTURE(OnStub,
-                  "CudaDriver: works on a thread that has never seen CUDA, over a context of the program's own") {
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: works on a thread that is new to CUDA, over a context of the program's own") {
     const CudaDriver driver = stub.driver(0);
     const CudaDriver other = stub.driver(1);
     stub.state.calls.clear();
@@ -631,8 +627,7 @@ TEST_CASE_FIXTURE(OnGpu, "CudaDriver: query and capturing tell apart an answer a
     CHECK_FALSE(driver.capturing(nullptr, yes).ok());
 }
 
-TEST_CASE_FIXTURE(
-    OnGpu, "CudaDriver: drain frees, and unpins a page where nothing can be allocated: both leave captures whole") {
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: drain frees, or unpins a page if nothing can be allocated: captures stay whole") {
     CHECK(driver.drain().ok());
     CHECK(stub.last("cuMemFree") == "0x7000");
     CHECK_FALSE(stub.called("cuCtxSynchronize"));
@@ -677,8 +672,7 @@ TEST_CASE_FIXTURE(OnGpu, "CudaDriver: a broken capture leaves no graph") {
     CHECK(stub.last("cuGraphDestroy") == "0x300");
 }
 
-TEST_CASE_FIXTURE(
-    OnGpu, "CudaDriver: a graph that does not fit the executable is instantiated anew, and all are without updates") {
+TEST_CASE_FIXTURE(OnGpu, "CudaDriver: a graph that does not fit is instantiated anew, and all are without updates") {
     GraphRef graph{reinterpret_cast<void*>(0x500)};
     stub.state.fails["cuStreamEndCapture"] = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     CHECK(driver.update_graph(stream(1), graph).code == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -774,8 +768,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: one lane for each direction, opened once 
     CHECK(stub.thread.contexts.empty());
 }
 
-TEST_CASE_FIXTURE(
-    OnStub, "CudaDriver: opening a lane is retried after a failure, and a lane that was never opened is not closed") {
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: opening a lane is retried after a failure; one never opened is not closed") {
     {
         const CudaDriver driver = stub.driver();
         StreamRef lane = stream(0x77);

@@ -83,8 +83,7 @@ TEST_CASE("a control group of version 1 limits, and so do those above it") {
     CHECK(system.bytes() == 800000);
 }
 
-TEST_CASE(
-    "pages of files that were read again and again can be dropped; shared memory and what is not written cannot") {
+TEST_CASE("pages of files, also if read often, can be dropped; shared memory and what is not written cannot") {
     const FakeSystem system;
     SUBCASE("version 2") {
         const auto has = [&](const std::string& more, std::size_t inactive = 0) {

@@ -178,8 +178,7 @@ TEST_CASE("while a capture is open pauses are refused, and it stays whole" * on_
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "blocks freed in a capture belong to its graph, except those freed as already idle" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "blocks freed in a capture are its graph's, unless freed as already idle" * on_machines) {
     const OwnStream stream{machine.driver};
     for (const std::size_t bytes : {std::size_t{300}, std::size_t{5_MiB}}) {
         const Graph graph = capture(saver, "graph", stream, [&] {
@@ -196,8 +195,7 @@ TEST_CASE_FIXTURE(OnSaver,
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a first capture that fails leaves alone the blocks that the program's own captures keep" *
-                               on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "a first capture that fails leaves blocks that the program's captures keep" * on_machines) {
     const OwnStream stream{machine.driver};
     const Arena arena = saver.arena("graph", HostBackup{});
     void* const kept = arena.allocate(20_MiB);

@@ -64,10 +64,7 @@ TEST_CASE_FIXTURE(OnSaver, "blocks of a graph that ends while it runs wait for i
     CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
 }
 
-TEST_CASE_FIXTURE(
-    OnSaver,
-    "a block freed with a capturing stream belongs to that stream's graph, whoever frees it in whatever capture" *
-        on_hosts) {
+TEST_CASE_FIXTURE(OnSaver, "a block freed with a capturing stream is its graph's, whoever frees it" * on_hosts) {
     const OwnStream first{machine.driver};
     const OwnStream second{machine.driver};
     const Arena arena = saver.arena("data", Zero{}, {.capacity = 32_MiB});

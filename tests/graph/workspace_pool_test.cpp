@@ -33,8 +33,7 @@ TEST_CASE_FIXTURE(OnSaver, "the same name has the same address, and names of a g
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "a workspace grows in place, its bytes stay, and nothing else gets its addresses" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "a workspace grows in place, its bytes stay, its addresses are its own" * on_machines) {
     const Arena arena = saver.arena("workspace", HostBackup{});
     WorkspacePool workspaces{arena, {.cap = 64_MiB}};
     void* const first = workspaces.get("grows", 3_MiB);
@@ -61,8 +60,7 @@ TEST_CASE_FIXTURE(OnSaver,
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "a name that finds room in a larger place goes there, up to a cap of its own" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "a name that finds room in a larger place goes there, up to its own cap" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 32_MiB}};
     void* const small = workspaces.get("small", 2_MiB, {.cap = 4_MiB});
     void* const large = workspaces.get("large", 16_MiB); // may grow to 32 MiB, which fits no existing place
@@ -157,8 +155,7 @@ TEST_CASE_FIXTURE(OnSaver, "a pool that was moved from is refused" * on_machines
     CHECK(old.get("a", 1_MiB) == workspace);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "while it is paused a workspace has its address, but neither grows nor is zeroed" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "a paused workspace has its address, but neither grows nor is zeroed" * on_machines) {
     WorkspacePool workspaces{saver.arena("workspace"), {.cap = 16_MiB}};
     void* const a = workspaces.get("a", 2_MiB);
     (void)saver.pause();

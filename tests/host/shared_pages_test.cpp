@@ -221,8 +221,7 @@ TEST_CASE_FIXTURE(Shared, "shared machine: memory of a killed process is free ag
     CHECK(free_bytes(driver) == capacity);
 }
 
-TEST_CASE_FIXTURE(Shared,
-                  "shared machine: pages outlive their maker in a descriptor, a mapping or a message, and no longer") {
+TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descriptor, mapping or message, no longer") {
     Line line;
     Child child{[&] { return send_pages(name, line); }};
     ;
@@ -326,8 +325,7 @@ TEST_CASE_FIXTURE(Shared, "shared machine: two processes never have more than th
     CHECK(free_bytes(driver) == capacity);
 }
 
-TEST_CASE("shared machine: no descriptors are an error that names the limit, and nothing is lost" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("shared machine: without descriptors an error names the limit" * doctest::skip(test::sanitized)) {
     const std::string name = unique_name();
     Child child{[&] {
         const HostDriver driver = open_machine(name, 1024 * page);

@@ -84,9 +84,7 @@ TEST_CASE_FIXTURE(OnMachine, "trimming after a resume can be switched off, and d
     CHECK(!pools_of(resumed)); // the pools held nothing: no row
 }
 
-TEST_CASE_FIXTURE(
-    OnSaver,
-    "bytes that may be kept are kept, graphs' memory can be left out, and the program's own pools are trimmed too") {
+TEST_CASE_FIXTURE(OnSaver, "bytes that may be kept are kept, graphs' memory can be left out, own pools are trimmed") {
     (void)saver.arena("tag").allocate(4_MiB);
     HostPool own;
     leave_in(machine.driver, {}, 4_MiB);

@@ -201,8 +201,7 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
     CHECK(stub->wrong.empty());
 }
 
-TEST_CASE("nccl: each call fails: the pause is refused and nothing has changed, or the resume reports it and can be "
-          "repeated") {
+TEST_CASE("nccl: each call fails: a pause is refused and changes nothing; a resume reports it and can be repeated") {
     const Checked machine{host_machine};
     const Stub stub;
     MemorySaver saver{machine.driver};

@@ -64,8 +64,7 @@ TEST_CASE("pause: disk space that was allocated and could not be noted is used b
     });
 }
 
-TEST_CASE(
-    "pause: if it fails halfway and ends without host memory, extents that are still there are not taken for paused") {
+TEST_CASE("pause: if it fails halfway, without host memory, extents that are still there are not taken for paused") {
     for (const bool refused : {false, true}) {
         CAPTURE(refused);
         for_each_point([&](int n) {

@@ -156,8 +156,7 @@ TEST_CASE("fork: a saver that the child made is its own") {
 
 // Sanitizers: one ends such a child when it starts a thread; another's allocator is locked by threads that the child
 // lacks.
-TEST_CASE("fork: a child has a saver of its own at once, whatever the parent's threads were in the middle of" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("fork: a child has a saver at once, whatever the parent's threads did" * doctest::skip(test::sanitized)) {
     const HostDriver driver{256_MiB};
     MemorySaver saver{driver};
     std::atomic<bool> stop{false};

@@ -126,8 +126,7 @@ TEST_CASE("limits: a simulated device under a limit of file sizes can use all of
     });
 }
 
-TEST_CASE("limits: no more addresses is an error of its own for a block, names the limit for a backup, and nobody is "
-          "evicted") {
+TEST_CASE("limits: no more addresses: an error of its own for a block, the limit for a backup, and nobody is evicted") {
     in_child([] {
         int asked = 0;
         MemorySaver saver{HostDriver{4_GiB}, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
@@ -149,8 +148,7 @@ TEST_CASE("limits: no more addresses is an error of its own for a block, names t
     });
 }
 
-TEST_CASE("limits: no more mappings is an error that names the limit, and memory can be released without them" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("limits: without mappings an error names the limit, memory goes back" * doctest::skip(test::sanitized)) {
     in_child([] {
         std::size_t most = 0;
         std::ifstream{"/proc/sys/vm/max_map_count"} >> most;
@@ -180,8 +178,7 @@ TEST_CASE("limits: no more mappings is an error that names the limit, and memory
     });
 }
 
-TEST_CASE("limits: without a free file descriptor, errors name the limit, and memory can be released" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("limits: without descriptors errors name the limit, memory goes back" * doctest::skip(test::sanitized)) {
     in_child([] {
         MemorySaver saver{HostDriver{256_MiB}};
         const Arena files = saver.arena("files", FileBackup{.directory = "/tmp"});
@@ -206,9 +203,7 @@ TEST_CASE("limits: without a free file descriptor, errors name the limit, and me
     });
 }
 
-TEST_CASE("limits: without another thread, copies run on existing ones or fail with the limit's name, and memory can "
-          "be released" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("limits: without threads copies name the limit, or run; memory goes back" * doctest::skip(test::sanitized)) {
     in_child([] {
         const HostDriver driver{256_MiB};
         MemorySaver saver{driver};

@@ -48,8 +48,7 @@ std::vector<AnyPolicy> policies() {
             Verified<FileBackup>{{.directory = "/tmp"}}};
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "resume_async: memory is there at once, each layer's bytes behind its own wait" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "resume_async: memory is there at once, a layer's bytes after its own wait" * on_machines) {
     for (std::size_t i = 0; i < policies().size(); ++i) {
         const std::string tag = "weights" + std::to_string(i);
         CAPTURE(tag);
@@ -380,8 +379,7 @@ TEST_CASE_FIXTURE(OnSaver, "a graph's launch waits in its stream for its own tag
     CHECK(outbox.bytes() == pattern(layer, weights.first));
 }
 
-TEST_CASE_FIXTURE(OnMachine,
-                  "close while bytes are on their way: copies that are not enqueued are not made" * on_hosts) {
+TEST_CASE_FIXTURE(OnMachine, "close while bytes are on their way: no more copies are enqueued" * on_hosts) {
     for (const bool pageable : {false, true}) {
         MemorySaver saver{machine.driver};
         const AnyPolicy policy =
@@ -662,8 +660,7 @@ TEST_CASE("saving ahead after a failed restore: its pages are released first, an
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "saving ahead: a block that is allocated while it waits for its order is saved by the pause") {
+TEST_CASE_FIXTURE(OnSaver, "saving ahead: a block allocated while it waits for its order is saved by the pause") {
     const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
     const Layers frozen{machine.driver, arena, 2};
     arena.deallocate(arena.allocate(64'000), already_idle); // free space beside it, in the same extents
@@ -682,8 +679,7 @@ TEST_CASE_FIXTURE(OnSaver,
     CHECK(frozen.whole());
 }
 
-TEST_CASE_FIXTURE(
-    OnSaver, "forget_backup and write_backup after bytes that could not be restored: the memory is paused as before") {
+TEST_CASE_FIXTURE(OnSaver, "forget_backup, write_backup: after a failed restore the memory is paused as before") {
     const Arena arena = saver.arena("w", Verified<HostBackup>{});
     const Layers a{machine.driver, arena, 2};
     saver.pause("w");

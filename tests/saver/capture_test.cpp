@@ -213,9 +213,7 @@ TEST_CASE("a pause that does not get idle in time leaves a capture whole" * on_h
     });
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "a timeout, after an operation that failed, does not break captures that the call leaves whole" *
-                      on_hosts) {
+TEST_CASE_FIXTURE(OnSaver, "a timeout after a failed operation leaves captures whole if the call does" * on_hosts) {
     const ManualBackup policy;
     policy.copies->held = false;
     const Buffer<char> block{saver.arena("fails", policy), 1_MiB};

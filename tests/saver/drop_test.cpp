@@ -177,8 +177,7 @@ TEST_CASE_FIXTURE(OnSaver, "drop: tags that are made and dropped leave nothing b
     CHECK(machine.driver.outstanding().reservations == 0);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "set_retain: host memory and files are kept after a resume, or freed, from the next one on") {
+TEST_CASE_FIXTURE(OnSaver, "set_retain: host memory and files are kept or freed from the next resume on") {
     const FileBackup file{.directory = "/tmp", .threads = 1, .ring_bytes = 4_MiB};
     const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
     const Buffer<char> filed{saver.arena("f", file), 4 << 20};
@@ -247,9 +246,7 @@ TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its add
     CHECK(contains(text_of<Misuse>([&] { saver.deallocate(block); }), "no tag of this saver contains this pointer"));
 }
 
-TEST_CASE_FIXTURE(
-    OnSaver,
-    "forget_backup: blocks that live on are not forgotten, and the next pause saves them, whatever the policy") {
+TEST_CASE_FIXTURE(OnSaver, "forget_backup: blocks that live on are saved by the next pause, whatever the policy") {
     ManualBackup policy;
     policy.copies->held = false;
     std::vector<NamedPolicy> policies = keepers();

@@ -477,8 +477,7 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: a range is not made while its tag is droppe
     CHECK(machine.driver.reserved_bytes() == 0);
 }
 
-TEST_CASE(
-    "elastic: a range that ends in a capture stays for its replays, also where blocks have handles of their own") {
+TEST_CASE("elastic: a range that ends in a capture stays for its replays, also if blocks have their own handles") {
     for (const bool single : {false, true}) {
         CAPTURE(single);
         const Checked machine{host_machine};
@@ -519,8 +518,7 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: after a failed restore, a release drops the
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "elastic: many threads commit and release their own parts while another pauses and resumes") {
+TEST_CASE_FIXTURE(OnSaver, "elastic: many threads commit and release their parts while another pauses and resumes") {
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(60 * step, step);
     fill(machine.driver, kv, 60, 5);
@@ -553,8 +551,7 @@ TEST_CASE_FIXTURE(OnSaver,
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "elastic: a commit that waits for a pause on another thread is refused then; a release is done") {
+TEST_CASE_FIXTURE(OnSaver, "elastic: a commit that waited for a pause elsewhere is refused then; a release is done") {
     Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
     kv.commit(0, 2 * step);
     Stuck pausing{machine.driver, Call::unmap, [&] { (void)saver.pause("kv"); }};

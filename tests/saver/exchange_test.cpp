@@ -106,8 +106,7 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: lists of tags, whose bytes are kept, dropp
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "exchange: pages handed over by a poisoned tag read as poison, where nothing is restored" *
-                               on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "exchange: pages from a poisoned tag read as poison if nothing is restored" * on_machines) {
     const Tag next{machine.driver, saver.arena("next", Discard{}), 1, 1};
     saver.pause("next");
     const Tag poisoned{machine.driver, saver.arena("poisoned", Discard{.poison = 0x77}), 1, 11};

@@ -137,8 +137,7 @@ TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and 
     CHECK_THROWS_AS((void)saver.after_failed_pause([](PauseEvent&) {}), Misuse);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "after-hooks all run, then the first exception is thrown, and the new state remains" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "after-hooks all run, then the first exception is thrown, the state remains" * on_machines) {
     (void)saver.arena("tag").allocate(2_MiB);
     std::vector<int> ran;
     const Hook one = saver.after_pause([&](PauseEvent&) {
@@ -180,8 +179,7 @@ TEST_CASE_FIXTURE(OnSaver, "an after-hook without host memory: the exception say
     CHECK(row_of(saver, "tag").state == "active");
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "hooks may allocate, free and trim, but not pause or resume their own tags, or close" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "hooks may allocate, free and trim, but not move their own tags or close" * on_machines) {
     const Arena arena = saver.arena("tag");
     void* block = arena.allocate(2_MiB);
     void* made = nullptr;

@@ -3,7 +3,6 @@
 
 namespace saver_later_test {
 using namespace test;
-using namespace std::chrono_literals;
 using D = FaultyDriver<HostDriver>;
 
 /// Tag "c" is being paused on another thread, which waits for work that only this thread lets go. Tag "b" is paused and

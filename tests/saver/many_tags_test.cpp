@@ -67,8 +67,7 @@ struct Slow {
     bool fails = false;
 };
 
-TEST_CASE(
-    "many tags: a thread that waits while another one makes a tag gets that tag, or makes it itself if that fails") {
+TEST_CASE("many tags: who waits for another thread to make a tag gets that one, or makes it if that fails") {
     for (const bool fails : {false, true}) {
         CAPTURE(fails);
         std::atomic<bool> begun{false};

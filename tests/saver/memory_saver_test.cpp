@@ -44,8 +44,7 @@ TEST_CASE_FIXTURE(OnSaver, "pointers find their tag while other tags are made") 
     CHECK(wrong == 0);
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "a reserve is taken once: memory that a pause or a trim released is not taken again" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "a reserve is taken once, and not again after a pause or a trim" * on_machines) {
     const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
     CHECK(machine.driver.handle_bytes() == 64_MiB);
     (void)saver.pause();

@@ -6,7 +6,6 @@
 
 namespace saver_options_test {
 using namespace test;
-using namespace std::chrono_literals;
 using Saver = MemorySaver<>;
 
 /// What the message must contain: the option, its value, the range.

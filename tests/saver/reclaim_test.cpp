@@ -4,7 +4,6 @@
 
 namespace saver_reclaim_test {
 using namespace test;
-using namespace std::chrono_literals;
 
 TEST_CASE_FIXTURE(OnSaver, "reclaim: unused memory first, then idle tags, and it says why not more" * on_hosts) {
     const Buffer<char> kept{saver.arena("kept"), 8_MiB};

@@ -31,8 +31,7 @@ struct Nets : OnSaver {
     Registrations nets{saver};
 };
 
-TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refused, by name, and nothing happens" *
-                               on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refused, by name" * on_machines) {
     Registrations nets{saver};
     const Buffer<char> mine{saver.arena("net", HostBackup{}), 2_MiB};
     const Buffer<char> other{saver.arena("other"), 2_MiB};
@@ -103,8 +102,7 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: renewed in order, with the memory in 
     CHECK(card.taken() == Calls{"-a"});
 }
 
-TEST_CASE_FIXTURE(OnSaver,
-                  "registrations: a pause that fails leaves everything registered that is here" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "registrations: a pause that fails leaves all registered that is here" * on_machines) {
     Card card;
     Registrations nets{saver, {.barrier = [&](const PauseEvent&) { card.call("barrier"); }}};
     const Buffer<char> a{saver.arena("net", HostBackup{}), 2_MiB};
@@ -199,8 +197,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: exchange, eviction and a streamed resume
     CHECK(card.taken().empty());
 }
 
-TEST_CASE_FIXTURE(Nets,
-                  "registrations: memory that another thread's pause is about to release is not registered again") {
+TEST_CASE_FIXTURE(Nets, "registrations: memory that another thread's pause will release is not registered again") {
     const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
     const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
     Registration both = nets.add(Tags{"a", "b"}, card.of("comm"));
@@ -241,8 +238,7 @@ TEST_CASE_FIXTURE(Nets,
     CHECK(card.taken() == Calls{"+comm", "+a"});
 }
 
-TEST_CASE_FIXTURE(
-    OnSaver, "registrations: memory that is resumed before the hooks of its pause have run is registered after them") {
+TEST_CASE_FIXTURE(OnSaver, "registrations: memory resumed before the hooks of its pause is registered after them") {
     Card card;
     std::atomic<bool> paused{false};
     std::atomic<bool> resumed{false};
@@ -291,8 +287,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: renew() leaves alone registrations that 
     CHECK(card.taken() == Calls{"+named"});
 }
 
-TEST_CASE("registrations: after an eviction that fails, memory that stayed is registered, and so is memory that was "
-          "resumed") {
+TEST_CASE("registrations: after an eviction that fails, memory that stayed or was resumed is registered") {
     for (const bool saving : {true, false}) {
         CAPTURE(saving);
         const MachineDriver driver{HostDriver{64_MiB}};
@@ -320,9 +315,7 @@ TEST_CASE("registrations: after an eviction that fails, memory that stayed is re
     }
 }
 
-TEST_CASE_FIXTURE(
-    Nets,
-    "registrations: an eviction that another pause forestalls leaves its tag's registrations as after any pause") {
+TEST_CASE_FIXTURE(Nets, "registrations: an eviction that another pause forestalls leaves them as after any pause") {
     const Buffer<char> a{saver.arena("a", HostBackup{}, ArenaOptions{.evictable = true}), 2_MiB};
     Registration first = nets.add(a.data(), a.size(), card.of("a"));
     bool once = true;

@@ -7,7 +7,6 @@
 
 namespace saver_room_test {
 using namespace test;
-using namespace std::chrono_literals;
 
 constexpr std::size_t all = 64_MiB;
 constexpr std::size_t most = 40_MiB; // more than half, so that two do not fit
@@ -29,8 +28,7 @@ void after_frees(std::size_t each, Test&& test) {
     test(saver);
 }
 
-TEST_CASE(
-    "room: memory that another tag freed serves an allocation, a resume, a reserve, plain memory and workspaces") {
+TEST_CASE("room: memory freed by another tag serves allocations, resumes, reserves, plain memory, workspaces") {
     for (const std::size_t each : {std::size_t{30'000}, 1_MiB, 8_MiB, most}) {
         after_frees(each, [](auto& saver) { CHECK(saver.owns(saver.arena("b").allocate(most))); });
         after_frees(each, [](auto& saver) { CHECK(saver.resume("paused").mapped_bytes == most); });

@@ -147,8 +147,7 @@ TEST_CASE("streams: blocks freed in a capture of a thread's default stream stay 
     PerThread::mine = {};
 }
 
-TEST_CASE("streams: a block freed by one thread with its default stream is not reused by another thread before that "
-          "has passed") {
+TEST_CASE("streams: a block freed with a thread's default stream is not reused by another thread before that passed") {
     const HostWith<PerThread> driver{64_MiB};
     const OwnStream first{driver};
     const OwnStream second{driver};

@@ -146,7 +146,6 @@ TEST_CASE("time limits: a pause after one that left pages mapped does not wait l
 }
 
 TEST_CASE("time limits: 0 and less do not wait, whatever the duration") {
-    using namespace std::chrono_literals;
     const TimeLimit none[] = {0s, -1s, nanoseconds::min(), hours::min(), duration<double>::min()};
     for (const TimeLimit& limit : none) {
         Short s;
@@ -157,7 +156,6 @@ TEST_CASE("time limits: 0 and less do not wait, whatever the duration") {
 }
 
 TEST_CASE("time limits: values are converted exactly, or saturate") {
-    using namespace std::chrono_literals;
     CHECK(TimeLimit{5s} == TimeLimit{5000ms});
     CHECK(*TimeLimit{duration<double>{0.25}} == 250ms);
     CHECK(*TimeLimit{nanoseconds{nanoseconds::max().count() - 1}} == nanoseconds{nanoseconds::max().count() - 1});

@@ -5,7 +5,6 @@
 
 namespace share_handover_test {
 using namespace test;
-using namespace std::chrono_literals;
 using namespace process_test;
 using namespace share_support;
 
@@ -267,8 +266,7 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: what nobody uses goes back to the d
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE("share hand-over: a leader or a taker without descriptors leaves pages to the driver" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("share hand-over: without descriptors pages are left to the driver" * doctest::skip(test::sanitized)) {
     const Place place;
     const auto poor = [&](bool takes) {
         return [&place, takes] {

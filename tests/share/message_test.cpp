@@ -10,7 +10,6 @@
 
 namespace share_message_test {
 using namespace test;
-using namespace std::chrono_literals;
 using detail::ShareFd;
 using detail::ShareMessage;
 using namespace process_test;

@@ -5,7 +5,6 @@
 
 namespace share_publish_test {
 using namespace test;
-using namespace std::chrono_literals;
 using namespace process_test;
 using namespace share_support;
 
@@ -289,8 +288,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: versions stand side by side") {
     CHECK_THROWS_AS((void)reader.attach({.version = "1"}), Misuse); // has it already
 }
 
-TEST_CASE_FIXTURE(WithEngine,
-                  "publish: the version that was published last is attached, wherever the clock has gone since") {
+TEST_CASE_FIXTURE(WithEngine, "publish: the version that was published last is attached, whatever the clock says") {
     const detail::ShareFolder folder{"", place.folder};
     detail::Keeper before{folder, 200ms};
     auto made = std::make_shared<detail::Publication>();
@@ -629,8 +627,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal frees the pages once the last 
     CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE_FIXTURE(Published,
-                  "publish: what is withdrawn while a reader attaches it is not published again by the reader") {
+TEST_CASE_FIXTURE(Published, "publish: what is withdrawn while a reader attaches is not published again by it") {
     const auto machine = std::make_shared<Watched>(place.device());
     Reader reader{place, AnyDriver{machine}};
     machine->at_import = [&] { engine.share.withdraw("model"); };
@@ -767,8 +764,7 @@ TEST_CASE("publish: a process that may not write a file as large as the manifest
     CHECK(publisher.wait() == 0);
 }
 
-TEST_CASE("publish: a process at its limit of descriptors says so, and its tag stays its own" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("publish: a process without descriptors says so, its tag stays its own" * doctest::skip(test::sanitized)) {
     const Place place;
     Engine engine{place};
     (void)engine.publish();
@@ -849,8 +845,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will
     CHECK(refused.wait() == 1);
 }
 
-TEST_CASE_FIXTURE(Notified,
-                  "publish: memsaver-keeper as a service leaves what it keeps with systemd, for its next life") {
+TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper as a service leaves what it keeps with systemd") {
     const detail::ShareFolder folder{"", place.folder};
     std::map<std::string, int> stored; // no ShareFd, which a child does not have
     int ready = 0;

@@ -32,50 +32,49 @@ struct Desk {
                    },
                    [this] { return free; }, 100ms, now};
 
-    void join(int link, std::uint64_t held, int priority = 0, std::uint64_t floor = 0, bool lends = true) {
+    Desk& join(int link, std::uint64_t held, int priority = 0, std::uint64_t floor = 0, bool lends = true) {
         ShareFacts facts;
         facts.priority = priority;
         facts.lends = lends ? 1 : 0;
         facts.held = held;
         facts.floor = floor;
         now += ShareRoom::gathers;
-        join(link, facts);
+        return join(link, facts);
     }
-    void join(int link, const ShareFacts& facts) {
+    Desk& join(int link, const ShareFacts& facts) {
         room.join(link, facts, now);
-        room.look(now);
+        return look();
     }
-    void leave(int link) {
+    Desk& leave(int link) {
         room.leave(link);
-        room.look(now);
+        return look();
     }
-    void say(int link, Kind kind, std::uint64_t bytes, std::uint64_t id = 0, std::int64_t within = 0) {
+    Desk& say(int link, Kind kind, std::uint64_t bytes, std::uint64_t id = 0, std::int64_t within = 0,
+              const ShareFacts& facts = {}) {
         ShareMessage message;
         message.kind = kind;
         message.bytes = bytes;
         message.id = (kind == Kind::gave || kind == Kind::recent) && id == 0 ? asked : id;
         message.within = within;
-        now += 1ms;
-        room.hear(link, message, now);
-        if (!held_back) room.look(now);
-    }
-    void tell(int link, const ShareFacts& facts) {
-        ShareMessage message;
-        message.kind = Kind::facts;
         message.facts = facts;
         now += 1ms;
         room.hear(link, message, now);
-        if (!held_back) room.look(now);
+        return held_back ? *this : look();
     }
+    Desk& tell(int link, const ShareFacts& facts) { return say(link, Kind::facts, 0, 0, 0, facts); }
     /// Has used what it holds since it was asked, and so long ago.
-    void recent(int link, std::chrono::nanoseconds since) {
-        ShareMessage message;
-        message.kind = Kind::recent;
-        message.id = asked;
-        message.facts.idle = static_cast<std::uint64_t>(since.count());
-        now += 1ms;
-        room.hear(link, message, now);
+    Desk& recent(int link, std::chrono::nanoseconds since) {
+        return say(link, Kind::recent, 0, 0, 0, {.idle = static_cast<std::uint64_t>(since.count())});
+    }
+    Desk& look() {
         room.look(now);
+        return *this;
+    }
+    /// As if the time had come for the next look.
+    Desk& look_next() {
+        REQUIRE(room.next().has_value());
+        room.look(*room.next());
+        return *this;
     }
     /// Passes pages.
     void pass(int link, std::uint64_t bytes, bool as_left = false, std::uint64_t kind = 0, bool lost = false,
@@ -88,8 +87,8 @@ struct Desk {
         message.facts.pages = kind;
         room.hear(link, message, now, lost ? ShareFd{} : ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC); }));
     }
-    void want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
-        say(link, Kind::want, bytes, id, within);
+    Desk& want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
+        return say(link, Kind::want, bytes, id, within);
     }
     /// What was sent since the last time, as text: "2 lend 8".
     std::string heard() {
@@ -121,33 +120,25 @@ TEST_CASE("share room: free memory is granted once, until it is taken, returned 
     desk.free = 10;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 0, 0, 0, false);
-    desk.want(1, 6, 11);
-    CHECK(desk.heard() == "1 grant 6");
-    desk.want(2, 6, 21);
-    CHECK(desk.heard() == "2 deny 6");
+    CHECK(desk.want(1, 6, 11).heard() == "1 grant 6");
+    CHECK(desk.want(2, 6, 21).heard() == "2 deny 6");
     desk.free = 4;
     desk.say(1, Kind::took, 6);
-    desk.want(2, 4, 22);
-    CHECK(desk.heard() == "2 grant 4");
+    CHECK(desk.want(2, 4, 22).heard() == "2 grant 4");
     desk.say(2, Kind::unused, 4);
-    desk.want(1, 4, 12);
-    CHECK(desk.heard() == "1 grant 4");
+    CHECK(desk.want(1, 4, 12).heard() == "1 grant 4");
     desk.leave(1);
-    desk.want(2, 4, 23);
-    CHECK(desk.heard() == "2 grant 4");
+    CHECK(desk.want(2, 4, 23).heard() == "2 grant 4");
 }
 
 TEST_CASE("share room: a query of free memory asks no member for memory") {
     Desk desk;
     desk.join(1, 0);
     desk.join(2, 10);
-    desk.want(1, 5, 11, ShareRoom::only_free);
-    CHECK(desk.heard() == "1 deny 5");
+    CHECK(desk.want(1, 5, 11, ShareRoom::only_free).heard() == "1 deny 5");
 }
 
-TEST_CASE_FIXTURE(
-    Taker,
-    "share room: the lowest priority is asked first, then who has been idle for longest, and none below its floor") {
+TEST_CASE_FIXTURE(Taker, "share room: asked first is the lowest priority, then who is idle, none below its floor") {
     desk.join(2, 10, 5);
     desk.join(3, 10, 1, 8);
     desk.join(4, 10, 1);
@@ -155,84 +146,61 @@ TEST_CASE_FIXTURE(
     desk.join(6, 10, 0, 0, false); // does not lend
     desk.join(7, 10, 0, 10);       // has no more than its floor
     desk.say(4, Kind::took, 0);    // 5 has done nothing since
-    desk.want(1, 30, 11);
-    CHECK(desk.heard() == "3 lend 2");
+    CHECK(desk.want(1, 30, 11).heard() == "3 lend 2");
     desk.free += 2;
-    desk.say(3, Kind::gave, 2);
-    CHECK(desk.heard() == "5 lend 10");
+    CHECK(desk.say(3, Kind::gave, 2).heard() == "5 lend 10");
     desk.free += 4; // gives less than it was asked for
-    desk.say(5, Kind::gave, 4);
-    CHECK(desk.heard() == "4 lend 10");
+    CHECK(desk.say(5, Kind::gave, 4).heard() == "4 lend 10");
     desk.free += 10;
-    desk.say(4, Kind::gave, 10);
-    CHECK(desk.heard() == "2 lend 10");
+    CHECK(desk.say(4, Kind::gave, 10).heard() == "2 lend 10");
     desk.free += 10;
-    desk.say(2, Kind::gave, 10);
-    CHECK(desk.heard() == "1 deny 30"); // nobody has more, and it does not wait
+    CHECK(desk.say(2, Kind::gave, 10).heard() == "1 deny 30"); // nobody has more, and it does not wait
 }
 
-TEST_CASE_FIXTURE(Taker,
-                  "share room: a member that has used its memory is asked after those that have been idle for longer") {
+TEST_CASE_FIXTURE(Taker, "share room: a member that has used its memory is asked after those idle for longer") {
     desk.join(2, 10);
     desk.join(3, 10); // 50 ms later
     desk.now += 10ms;
-    desk.want(1, 8, 11);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
     CHECK(desk.idle == std::chrono::nanoseconds{61ms}.count());
-    desk.recent(2, 5ms);
-    CHECK(desk.heard() == "3 lend 8");
-    desk.recent(3, 24h); // no longer than was known
-    CHECK(desk.heard() == "3 lend 8");
-    desk.recent(3, 2ms);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.recent(2, 5ms).heard() == "3 lend 8");
+    CHECK(desk.recent(3, 24h).heard() == "3 lend 8"); // no longer than was known
+    CHECK(desk.recent(3, 2ms).heard() == "2 lend 8");
     desk.free = 4;
-    desk.say(2, Kind::gave, 4);
-    CHECK(desk.heard() == "3 lend 4");
+    CHECK(desk.say(2, Kind::gave, 4).heard() == "3 lend 4");
     desk.free = 8;
-    desk.say(3, Kind::gave, 4);
-    CHECK(desk.heard() == "1 grant 8");
+    CHECK(desk.say(3, Kind::gave, 4).heard() == "1 grant 8");
     desk.leave(3);
-    desk.want(1, 12, 12);
-    CHECK(desk.heard() == "2 lend 10");
+    CHECK(desk.want(1, 12, 12).heard() == "2 lend 10");
     CHECK(desk.idle == 0); // there is no other one
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: members that are all in use are asked in spite of it, but not again and again") {
     desk.join(2, 10);
     desk.join(3, 10);
-    desk.want(1, 8, 11, long_time);
-    CHECK(desk.heard() == "2 lend 8");
-    desk.recent(2, 0ms);
-    CHECK(desk.heard() == "3 lend 8");
+    CHECK(desk.want(1, 8, 11, long_time).heard() == "2 lend 8");
+    CHECK(desk.recent(2, 0ms).heard() == "3 lend 8");
     CHECK(desk.idle != 0);
-    desk.recent(3, 0ms);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.recent(3, 0ms).heard() == "2 lend 8");
     CHECK(desk.idle == 0); // it must answer
-    desk.say(2, Kind::gave, 0);
-    CHECK(desk.heard() == "3 lend 8");
+    CHECK(desk.say(2, Kind::gave, 0).heard() == "3 lend 8");
     CHECK(desk.idle == 0);
     desk.say(3, Kind::gave, 0);
     desk.now += ShareRoom::ask_again;
-    desk.room.look(desk.now);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.look().heard() == "2 lend 8");
     CHECK(desk.idle != 0);
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: who waits is not asked for its own want, whatever it says meanwhile") {
     desk.join(2, 10);
     desk.join(3, 10);
-    desk.want(1, 8, 11, long_time);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11, long_time).heard() == "2 lend 8");
     desk.want(2, 30, 21, long_time); // behind the other
-    desk.recent(2, 5ms);
-    CHECK(desk.heard() == "3 lend 8");
-    desk.leave(3);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.recent(2, 5ms).heard() == "3 lend 8");
+    CHECK(desk.leave(3).heard() == "2 lend 8");
     desk.say(2, Kind::gave, 0);
-    desk.say(1, Kind::cancel, 0, 11);
-    CHECK(desk.heard().empty());
-    desk.tell(2, {.lends = 2});
-    CHECK(desk.heard().empty());
+    CHECK(desk.say(1, Kind::cancel, 0, 11).heard().empty());
+    CHECK(desk.tell(2, {.lends = 2}).heard().empty());
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: waiting members are served by priority, then by age, and nobody overtakes") {
@@ -243,28 +211,22 @@ TEST_CASE_FIXTURE(Taker, "share room: waiting members are served by priority, th
     desk.want(2, 2, 21, long_time);
     desk.want(3, 8, 31, long_time);
     desk.free = 4;
-    desk.want(4, 1, 41); // does not wait: what is free is for those ahead
-    CHECK(desk.heard() == "4 deny 1");
-    desk.say(4, Kind::freed, 0);
-    CHECK(desk.heard().empty());
+    CHECK(desk.want(4, 1, 41).heard() == "4 deny 1"); // does not wait: what is free is for those ahead
+    CHECK(desk.say(4, Kind::freed, 0).heard().empty());
     desk.free = 8;
-    desk.say(4, Kind::freed, 4);
-    CHECK(desk.heard() == "3 grant 8");
-    desk.say(3, Kind::unused, 8);
-    CHECK(desk.heard() == "1 grant 5, 2 grant 2");
+    CHECK(desk.say(4, Kind::freed, 4).heard() == "3 grant 8");
+    CHECK(desk.say(3, Kind::unused, 8).heard() == "1 grant 5, 2 grant 2");
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a cancelled request gives its room to those behind it") {
     desk.join(2, 0, 0, 0, false);
     desk.free = 3;
     desk.want(1, 5, 11, ShareRoom::without_limit);
-    desk.want(2, 3, 21, long_time);
-    CHECK(desk.heard().empty());
+    CHECK(desk.want(2, 3, 21, long_time).heard().empty());
     desk.waits = 0;
     desk.say(1, Kind::still, 0, 11);
     CHECK(desk.waits == 1);
-    desk.say(1, Kind::cancel, 0, 11);
-    CHECK(desk.heard() == "2 grant 3");
+    CHECK(desk.say(1, Kind::cancel, 0, 11).heard() == "2 grant 3");
     desk.say(1, Kind::still, 0, 11);
     desk.say(2, Kind::still, 0, 21); // the answer is on its way
     CHECK(desk.waits == 1);
@@ -275,36 +237,28 @@ TEST_CASE_FIXTURE(Taker, "share room: who comes after a cancelled request does n
     desk.join(3, 8);
     desk.pass(3, 4, false, 0, false, 10s);
     desk.free = 4;
-    desk.want(1, 12, 11, long_time);
-    CHECK(desk.heard() == "3 lend 4");
-    desk.want(2, 8, 21);
-    CHECK(desk.heard().empty()); // what is there is for the first one
-    desk.say(1, Kind::cancel, 0, 11);
-    CHECK(desk.heard() == "2 page 4, 2 grant 4"); // although 3 may pass more
+    CHECK(desk.want(1, 12, 11, long_time).heard() == "3 lend 4");
+    CHECK(desk.want(2, 8, 21).heard().empty());                               // what is there is for the first one
+    CHECK(desk.say(1, Kind::cancel, 0, 11).heard() == "2 page 4, 2 grant 4"); // although 3 may pass more
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a lender that does not answer is passed by, and so is one that leaves") {
     desk.join(2, 10);
     desk.join(3, 10);
     desk.join(4, 10);
-    desk.want(1, 8, 11);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
     REQUIRE(desk.room.next().has_value());
     desk.room.look(*desk.room.next() - 1ns);
     CHECK(desk.heard().empty());
-    desk.room.look(*desk.room.next());
-    CHECK(desk.heard() == "3 lend 8");
-    desk.leave(3);
-    CHECK(desk.heard() == "4 lend 8");
+    CHECK(desk.look_next().heard() == "3 lend 8");
+    CHECK(desk.leave(3).heard() == "4 lend 8");
     desk.free = 8;
-    desk.say(2, Kind::gave, 8); // late: welcome all the same, at the next look
-    CHECK(desk.heard() == "1 grant 8");
+    CHECK(desk.say(2, Kind::gave, 8).heard() == "1 grant 8"); // late: welcome all the same, at the next look
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a lender that says that it is giving has more time, but not without end") {
     desk.join(2, 10);
-    desk.want(1, 8, 11);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
     const auto begun = desk.now;
     while (desk.now < begun + ShareRoom::gives_within) {
         desk.now += 50ms;
@@ -321,58 +275,43 @@ TEST_CASE_FIXTURE(Taker, "share room: who waits and does not say so any more is 
     desk.want(1, 8, 11, ShareRoom::without_limit);
     desk.free = 8;
     desk.now += ShareRoom::silent_after + 1ms;
-    desk.want(2, 4, 21);
-    CHECK(desk.heard() == "2 grant 4");
+    CHECK(desk.want(2, 4, 21).heard() == "2 grant 4");
     desk.say(2, Kind::took, 4);
     desk.free = 8;
-    desk.say(1, Kind::still, 0, 11);
-    CHECK(desk.heard() == "1 grant 8");
+    CHECK(desk.say(1, Kind::still, 0, 11).heard() == "1 grant 8");
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: a late answer is not taken for that to the next question") {
     desk.join(2, 10);
-    desk.want(1, 8, 11);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
     const std::uint64_t first = desk.asked;
-    desk.room.look(*desk.room.next()); // passed by
-    CHECK(desk.heard() == "1 deny 8");
-    desk.want(1, 8, 12);
-    CHECK(desk.heard() == "2 lend 8");
-    desk.say(2, Kind::gave, 0, first);
-    CHECK(desk.heard().empty()); // it may still give
+    CHECK(desk.look_next().heard() == "1 deny 8"); // passed by
+    CHECK(desk.want(1, 8, 12).heard() == "2 lend 8");
+    CHECK(desk.say(2, Kind::gave, 0, first).heard().empty()); // it may still give
     desk.free = 8;
-    desk.say(2, Kind::gave, 8);
-    CHECK(desk.heard() == "1 grant 8");
+    CHECK(desk.say(2, Kind::gave, 8).heard() == "1 grant 8");
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: for a waiting member, memory that has become idle meanwhile is requested again") {
     desk.join(2, 10);
-    desk.want(1, 8, 11, long_time);
-    CHECK(desk.heard() == "2 lend 8");
-    desk.say(2, Kind::gave, 0);
-    CHECK(desk.heard().empty());
-    desk.room.look(*desk.room.next());
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11, long_time).heard() == "2 lend 8");
+    CHECK(desk.say(2, Kind::gave, 0).heard().empty());
+    CHECK(desk.look_next().heard() == "2 lend 8");
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: who begins to lend is asked at once, and counts as idle from then on") {
     desk.join(2, 10, 0, 0, false);
     desk.join(3, 10);
     const auto lends = [&](int link, bool yes) { desk.tell(link, {.lends = yes ? 1U : 0U}); };
-    desk.want(1, 10, 11, long_time);
-    CHECK(desk.heard() == "3 lend 10");
-    desk.say(3, Kind::gave, 0);
-    CHECK(desk.heard() == "2 lend 10"); // it could only pass what it releases
+    CHECK(desk.want(1, 10, 11, long_time).heard() == "3 lend 10");
+    CHECK(desk.say(3, Kind::gave, 0).heard() == "2 lend 10"); // it could only pass what it releases
     lends(2, true);
-    desk.say(2, Kind::gave, 0);
-    CHECK(desk.heard() == "2 lend 10");
-    desk.say(2, Kind::gave, 0);
-    CHECK(desk.heard().empty());
+    CHECK(desk.say(2, Kind::gave, 0).heard() == "2 lend 10");
+    CHECK(desk.say(2, Kind::gave, 0).heard().empty());
     desk.say(1, Kind::cancel, 0, 11);
     lends(3, false);
     lends(3, true); // it was busy after 2
-    desk.want(1, 5, 12);
-    CHECK(desk.heard() == "2 lend 5");
+    CHECK(desk.want(1, 5, 12).heard() == "2 lend 5");
 }
 
 TEST_CASE("share room: one member's grants do not count twice when it reports to another leader") {
@@ -383,27 +322,20 @@ TEST_CASE("share room: one member's grants do not count twice when it reports to
     desk.now += ShareRoom::gathers;
     desk.join(1, facts);
     desk.join(2, 0, 0, 0, false);
-    desk.want(2, 5, 21);
-    CHECK(desk.heard() == "2 deny 5");
-    desk.want(2, 4, 22);
-    CHECK(desk.heard() == "2 grant 4");
+    CHECK(desk.want(2, 5, 21).heard() == "2 deny 5");
+    CHECK(desk.want(2, 4, 22).heard() == "2 grant 4");
 }
 
 TEST_CASE("share room: a new leader waits for members to come before it says no") {
     Desk desk;
     ShareFacts facts;
     desk.join(1, facts);
-    desk.want(1, 8, 11);
-    CHECK(desk.heard().empty());
+    CHECK(desk.want(1, 8, 11).heard().empty());
     facts.held = 10;
     facts.lends = 1;
-    desk.join(2, facts);
-    CHECK(desk.heard() == "2 lend 8");
-    desk.say(2, Kind::gave, 0);
-    CHECK(desk.heard().empty());
-    REQUIRE(desk.room.next().has_value());
-    desk.room.look(*desk.room.next());
-    CHECK(desk.heard() == "1 deny 8");
+    CHECK(desk.join(2, facts).heard() == "2 lend 8");
+    CHECK(desk.say(2, Kind::gave, 0).heard().empty());
+    CHECK(desk.look_next().heard() == "1 deny 8");
 }
 
 TEST_CASE("share room: a grant on its way to a member counts, whatever the member says of itself meanwhile") {
@@ -411,11 +343,9 @@ TEST_CASE("share room: a grant on its way to a member counts, whatever the membe
     desk.free = 10;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 0, 0, 0, false);
-    desk.want(1, 6, 11);
-    CHECK(desk.heard() == "1 grant 6");
+    CHECK(desk.want(1, 6, 11).heard() == "1 grant 6");
     desk.say(1, Kind::facts, 0); // that it lends, sent before the grant came
-    desk.want(2, 6, 21);
-    CHECK(desk.heard() == "2 deny 6");
+    CHECK(desk.want(2, 6, 21).heard() == "2 deny 6");
 }
 
 TEST_CASE("share room: messages sent before a request count, whichever connection is read first") {
@@ -423,19 +353,16 @@ TEST_CASE("share room: messages sent before a request count, whichever connectio
     desk.free = 10;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 0, 0, 0, false);
-    desk.want(2, 6, 21);
-    CHECK(desk.heard() == "2 grant 6");
+    CHECK(desk.want(2, 6, 21).heard() == "2 grant 6");
     desk.free = 4;
     desk.held_back = true;
     desk.want(1, 4, 11);
     desk.say(2, Kind::took, 6);
-    desk.room.look(desk.now);
-    CHECK(desk.heard() == "1 grant 4");
+    CHECK(desk.look().heard() == "1 grant 4");
 
     desk.want(1, 8, 12);
     desk.tell(2, {.lends = 1, .held = 6});
-    desk.room.look(desk.now);
-    CHECK(desk.heard() == "2 lend 6");
+    CHECK(desk.look().heard() == "2 lend 6");
 }
 
 TEST_CASE("share room: pages that are passed go to who is granted, and the rest is granted as free memory") {
@@ -443,57 +370,43 @@ TEST_CASE("share room: pages that are passed go to who is granted, and the rest 
     desk.free = 2;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 20);
-    desk.want(1, 10, 11);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 10, 11).heard() == "2 lend 8");
     desk.pass(2, 4);
     desk.pass(2, 8);           // too large beside the first
     desk.pass(2, 3, true);     // not cleared, and not trusted
     desk.pass(2, 3, false, 1); // of another kind
-    desk.say(2, Kind::gave, 18);
-    CHECK(desk.heard() == "1 page 4, 1 grant 6");
+    CHECK(desk.say(2, Kind::gave, 18).heard() == "1 page 4, 1 grant 6");
     desk.free = 2 + 8 + 3 + 3; // what was not passed on
-    desk.want(2, 11, 21);
-    CHECK(desk.heard() == "2 deny 11");
+    CHECK(desk.want(2, 11, 21).heard() == "2 deny 11");
     desk.say(1, Kind::turned, 4); // the page is the driver's: as much more is granted to it
     desk.free += 4;
-    desk.want(2, 11, 22);
-    CHECK(desk.heard() == "2 deny 11");
-    desk.want(2, 10, 23);
-    CHECK(desk.heard() == "2 grant 10");
+    CHECK(desk.want(2, 11, 22).heard() == "2 deny 11");
+    CHECK(desk.want(2, 10, 23).heard() == "2 grant 10");
 }
 
-TEST_CASE_FIXTURE(Taker,
-                  "share room: pages that are passed serve who comes first by then, and are no longer the giver's") {
+TEST_CASE_FIXTURE(Taker, "share room: passed pages serve who comes first by then, and are no longer the giver's") {
     desk.join(2, 8, 0, 4);
     ShareFacts facts;
     facts.priority = 5;
     facts.trusted = 1;
     desk.join(3, facts);
-    desk.want(1, 8, 11, long_time);
-    CHECK(desk.heard() == "2 lend 4");
-    desk.want(3, 4, 31);
-    CHECK(desk.heard().empty());
+    CHECK(desk.want(1, 8, 11, long_time).heard() == "2 lend 4");
+    CHECK(desk.want(3, 4, 31).heard().empty());
     desk.pass(2, 4, true);
-    desk.say(2, Kind::gave, 4);
-    CHECK(desk.heard() == "3 page 4, 3 grant 0, 3 lend 4"); // 2 has no more than its floor
+    CHECK(desk.say(2, Kind::gave, 4).heard() == "3 page 4, 3 grant 0, 3 lend 4"); // 2 has no more than its floor
     desk.leave(3);
     desk.leave(1);
     desk.join(4, 0, 0, 0, false);
-    desk.want(4, 4, 41);
-    CHECK(desk.heard() == "4 deny 4");
+    CHECK(desk.want(4, 4, 41).heard() == "4 deny 4");
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: who does not lend is asked last, and only for a want that waits") {
     desk.join(2, 8, -1, 0, false);
     desk.join(3, 8);
-    desk.want(1, 4, 11);
-    CHECK(desk.heard() == "3 lend 4");
-    desk.say(3, Kind::gave, 0);
-    CHECK(desk.heard() == "1 deny 4");
-    desk.want(1, 4, 12, long_time);
-    CHECK(desk.heard() == "3 lend 4");
-    desk.say(3, Kind::gave, 0);
-    CHECK(desk.heard() == "2 lend 4");
+    CHECK(desk.want(1, 4, 11).heard() == "3 lend 4");
+    CHECK(desk.say(3, Kind::gave, 0).heard() == "1 deny 4");
+    CHECK(desk.want(1, 4, 12, long_time).heard() == "3 lend 4");
+    CHECK(desk.say(3, Kind::gave, 0).heard() == "2 lend 4");
 }
 
 TEST_CASE("share room: a want takes the pages that are coming rather than free memory") {
@@ -501,38 +414,33 @@ TEST_CASE("share room: a want takes the pages that are coming rather than free m
     desk.free = 6;
     desk.join(1, 0, 0, 0, false);
     desk.join(2, 8);
-    desk.want(1, 8, 11);
-    CHECK(desk.heard() == "2 lend 2");
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 2");
     desk.pass(2, 4);
-    desk.room.look(desk.now);
-    CHECK(desk.heard().empty());
+    CHECK(desk.look().heard().empty());
     desk.pass(2, 4);
-    desk.room.look(desk.now);
-    CHECK(desk.heard() == "1 page 4, 1 page 4, 1 grant 0");
+    CHECK(desk.look().heard() == "1 page 4, 1 page 4, 1 grant 0");
     desk.say(2, Kind::gave, 8);
     desk.say(1, Kind::freed, 8);
-    desk.room.look(desk.now);
-    desk.want(1, 10, 12);
-    CHECK(desk.heard() == "1 deny 10"); // 2 has no more
+    desk.look();
+    CHECK(desk.want(1, 10, 12).heard() == "1 deny 10"); // 2 has no more
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: pages that their owner releases wait a moment for more of them") {
     desk.join(2, 12);
-    desk.want(1, 8, 11, long_time);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11, long_time).heard() == "2 lend 8");
     desk.say(2, Kind::gave, 0);
     const auto pass = [&] {
         desk.pass(2, 4);
-        desk.room.look(desk.now);
+        desk.look();
     };
     pass();
     desk.now += ShareRoom::pages_wait - 1ms;
-    desk.room.look(desk.now);
+    desk.look();
     (void)desk.heard(); // asks again
     desk.say(2, Kind::gave, 0);
     REQUIRE(desk.room.next().has_value());
     desk.now = *desk.room.next(); // too late: they are the driver's
-    desk.room.look(desk.now);
+    desk.look();
     pass();
     CHECK(desk.heard().find("grant") == std::string::npos);
     pass();
@@ -541,12 +449,10 @@ TEST_CASE_FIXTURE(Taker, "share room: pages that their owner releases wait a mom
 
 TEST_CASE_FIXTURE(Taker, "share room: pages whose descriptor did not arrive are the driver's") {
     desk.join(2, 8);
-    desk.want(1, 8, 11);
-    CHECK(desk.heard() == "2 lend 8");
+    CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
     desk.pass(2, 8, false, 0, true);
     desk.free = 8;
-    desk.say(2, Kind::gave, 8);
-    CHECK(desk.heard() == "1 grant 8");
+    CHECK(desk.say(2, Kind::gave, 8).heard() == "1 grant 8");
 }
 
 TEST_CASE("share room: pages that linger are free memory, and go to who takes as much") {
@@ -557,24 +463,21 @@ TEST_CASE("share room: pages that linger are free memory, and go to who takes as
         for (const std::uint64_t bytes : {8U, 8U, 4U})
             desk.pass(2, bytes, false, 0, false,
                       forever ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds{10s});
-        desk.room.look(desk.now);
-        desk.want(1, 8, 11, ShareRoom::only_free); // for one handle
-        CHECK(desk.heard() == "1 page 8, 1 grant 0");
-        desk.want(1, 3, 12, ShareRoom::only_free); // of no page's size: the driver gets the last one
-        CHECK(desk.heard() == "1 grant 3");
-        desk.free = 1; // what was left of it
+        desk.look();
+        CHECK(desk.want(1, 8, 11, ShareRoom::only_free).heard() == "1 page 8, 1 grant 0"); // for one handle
+        CHECK(desk.want(1, 3, 12, ShareRoom::only_free).heard() ==
+              "1 grant 3"); // of no page's size: the driver gets the last one
+        desk.free = 1;      // what was left of it
         desk.say(1, Kind::took, 3);
-        desk.want(1, 8, 13, ShareRoom::only_free);
-        CHECK(desk.heard() == "1 page 8, 1 grant 0");
+        CHECK(desk.want(1, 8, 13, ShareRoom::only_free).heard() == "1 page 8, 1 grant 0");
         desk.pass(2, 8, false, 0, false, forever ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds{10s});
         desk.now = *desk.room.next();
         CHECK(desk.now >=
               ShareRoom::Clock::time_point{} + (forever ? ShareRoom::longest : std::chrono::nanoseconds{10s}));
-        desk.room.look(desk.now);
+        desk.look();
         CHECK_FALSE(desk.room.next().has_value());
         desk.free = 0; // the driver has not freed them yet
-        desk.want(1, 8, 14, ShareRoom::only_free);
-        CHECK(desk.heard() == "1 deny 8");
+        CHECK(desk.want(1, 8, 14, ShareRoom::only_free).heard() == "1 deny 8");
     }
 }
 
@@ -589,16 +492,13 @@ TEST_CASE("share room: pages linger no longer because others come") {
     CHECK(*desk.room.next() == until);
 }
 
-TEST_CASE_FIXTURE(Taker,
-                  "share room: outsiders have taken what was granted: all pages that a grant needs go to the driver") {
+TEST_CASE_FIXTURE(Taker, "share room: where outsiders took what was granted, all pages needed go to the driver") {
     desk.join(2, 40);
     for (int i = 0; i < 3; ++i) desk.pass(2, 4, false, 0, false, 10s);
     desk.free = 8;
-    desk.want(1, 8, 11, ShareRoom::only_free); // for one handle, of no page's size
-    CHECK(desk.heard() == "1 grant 8");
-    desk.free = 2; // 8 - 6
-    desk.want(1, 6, 12, ShareRoom::only_free);
-    CHECK(desk.heard() == "1 grant 6");
+    CHECK(desk.want(1, 8, 11, ShareRoom::only_free).heard() == "1 grant 8"); // for one handle, of no page's size
+    desk.free = 2;                                                           // 8 - 6
+    CHECK(desk.want(1, 6, 12, ShareRoom::only_free).heard() == "1 grant 6");
     CHECK_FALSE(desk.room.next().has_value()); // 2 + 12 are just enough for 8 and 6
 }
 } // namespace share_room_test

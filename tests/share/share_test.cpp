@@ -11,7 +11,6 @@
 
 namespace share_share_test {
 using namespace test;
-using namespace std::chrono_literals;
 using namespace process_test;
 using namespace share_support;
 
@@ -573,8 +572,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member lead
 }
 
 // bench/waits measures how soon.
-TEST_CASE("share: what a killed leader had is granted by the next one when its process has ended" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("share: a killed leader's memory is granted when its process has ended" * doctest::skip(test::sanitized)) {
     for (int round = 0; round < 3; ++round) {
         const Place place;
         Child old{[&] {
@@ -921,8 +919,7 @@ TEST_CASE("share: a leader whose device does not say what is free leaves the lea
     }
 }
 
-TEST_CASE("share: a leader without descriptors for more members goes on, and takes them when it has" *
-          doctest::skip(test::sanitized)) {
+TEST_CASE("share: a leader without descriptors goes on; members come when it has" * doctest::skip(test::sanitized)) {
     const Place place;
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});

@@ -11,7 +11,6 @@
 
 namespace share_torture_test {
 using namespace test;
-using namespace std::chrono_literals;
 
 const bool on_gpu = std::getenv("MEMSAVER_TORTURE_GPU") != nullptr;
 const std::size_t page = on_gpu ? 192_MiB : share_support::page; // as large as what GPUs pass on

@@ -68,6 +68,7 @@
 #include <vector>
 
 namespace test {
+using namespace std::chrono_literals;
 using MachineDriver = FaultyDriver<AnyDriver>;
 
 /// A well-behaved machine of 512 MiB.

@@ -223,6 +223,14 @@ private:
             return false;
         }
     }
+    /// Likewise, and may repeat it after a failure; returns whether it succeeded in the end.
+    template <class Act>
+    bool attempt_again(Act&& act, std::size_t gives_up = 1) {
+        if (attempt(act)) return true;
+        if (choices_.below(2) == gives_up) return false;
+        repeat(act);
+        return true;
+    }
     /// Runs `act` until it succeeds: once failures stop, it continues where it stopped.
     template <class Act>
     static void repeat(Act&& act) {
@@ -231,6 +239,11 @@ private:
         } catch (const Error& error) {
             throw Broken{std::string{"failed although failures have stopped: "} + error.what()};
         }
+    }
+    /// Runs `act`, possibly with a planned failure, until it succeeds.
+    template <class Act>
+    void surely(Act&& act) {
+        if (!attempt(act)) repeat(act);
     }
     template <class Act>
     static void refused(Act&& act, const char* what) {
@@ -266,10 +279,7 @@ private:
                 memory = saver_->allocate(block.bytes);
             }
         };
-        if (!attempt(act)) {
-            if (choices_.below(2) == 0) return;
-            repeat(act);
-        }
+        if (!attempt_again(act, 0)) return;
         const auto address = reinterpret_cast<Address>(memory);
         hold(address % alignment == 0, "blocks are aligned");
         take(address, block);
@@ -313,22 +323,25 @@ private:
         default: break;
         }
         const auto act = [&] { (void)saver_->pause(names, options); };
-        const bool done = attempt(act);
-        const bool again = done || choices_.below(2) == 0;
-        if (!done && again) repeat(act);
+        const bool again = attempt_again(act);
         for (const std::string& name : names)
             hold(fails_ || waits_for_less || mapped_of(name) == 0, "a pause takes all pages: " + name);
+        note_pause(chosen, again, once);
+    }
+
+    /// Updates the model of tags that are paused, or whose pause failed.
+    void note_pause(const std::vector<std::size_t>& chosen, bool paused, std::optional<Holds> once = {}) {
         for (auto& [address, block] : blocks_) {
             if (block.away || !contains(chosen, block.tag)) continue;
             const Holds becomes = once.value_or(tags_[block.tag].becomes);
-            if (again) {
+            if (paused) {
                 block.pause(becomes);
                 block.late = false;
             } else if (becomes != Holds::written) {
                 block.holds = Holds::lost; // parts of it may be paused: unknown until it is written again
             }
         }
-        if (!again) bring_back(chosen); // the other way out of a failed pause
+        if (!paused) bring_back(chosen); // the other way out of a failed pause
     }
 
     void resume() {
@@ -340,9 +353,7 @@ private:
             hold(fails_ || report.mapped_bytes == need, "a resume takes what was said");
         });
         bring_back(chosen);
-        for (const auto& [address, block] : blocks_) {
-            if (contains(chosen, block.tag)) check_bytes(address, block);
-        }
+        check_bytes_in(chosen);
     }
 
     /// Exchanges some tags for others.
@@ -363,24 +374,10 @@ private:
                  "the report of an exchange adds up");
             for (const std::string& name : going) hold(mapped_of(name) == 0, "what goes takes nothing: " + name);
         };
-        const bool done = attempt(act);
-        const bool again = done || choices_.below(2) == 0;
-        if (!done && again) repeat(act);
-        for (auto& [address, block] : blocks_) {
-            if (block.away || !contains(out, block.tag)) continue;
-            const Holds becomes = tags_[block.tag].becomes;
-            if (again) {
-                block.pause(becomes);
-                block.late = false;
-            } else if (becomes != Holds::written) {
-                block.holds = Holds::lost;
-            }
-        }
-        if (!again) bring_back(out);
+        const bool again = attempt_again(act);
+        note_pause(out, again);
         bring_back(in);
-        for (const auto& [address, block] : blocks_) {
-            if (contains(in, block.tag)) check_bytes(address, block);
-        }
+        check_bytes_in(in);
     }
     /// Uses tags. After a use they may be evicted, by a reclaim or when the device is out of memory.
     void use() {
@@ -398,14 +395,11 @@ private:
         });
         note_evictions();
         bring_back(chosen);
-        for (const auto& [address, block] : blocks_) {
-            if (contains(chosen, block.tag)) check_bytes(address, block);
-        }
+        check_bytes_in(chosen);
     }
     void reclaim() {
         settle();
-        const auto act = [&] { (void)saver_->reclaim(1_GiB); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { (void)saver_->reclaim(1_GiB); });
         for (const ArenaUsage& row : saver_->usage())
             hold(!row.evictable || row.mapped_bytes == 0, "a reclaim of all takes all that is idle: " + row.tag);
         note_evictions();
@@ -469,9 +463,7 @@ private:
             bring_back(chosen);
         }
         note_evictions(); // of a use after bytes that could not be restored
-        for (const auto& [address, block] : blocks_) {
-            if (contains(chosen, block.tag)) check_bytes(address, block);
-        }
+        check_bytes_in(chosen);
     }
 
     /// Saves ahead, so that the next pause copies nothing.
@@ -490,8 +482,7 @@ private:
         for (auto& [address, block] : blocks_) {
             if (block.away && contains(chosen, block.tag)) block.away = Holds::lost;
         }
-        const auto act = [&] { (void)saver_->resume(names, {.bytes = Discard{}}); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { (void)saver_->resume(names, {.bytes = Discard{}}); });
         for (auto& [address, block] : blocks_) {
             if (contains(chosen, block.tag)) block.resume();
         }
@@ -500,8 +491,7 @@ private:
     /// Drops the backup of paused memory.
     void forget_backup() {
         const std::size_t tag = choices_.below(tags_.size() - 1);
-        const auto act = [&] { saver_->forget_backup(tags_[tag].name); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { saver_->forget_backup(tags_[tag].name); });
         for (auto& [address, block] : blocks_) {
             if (block.away && block.tag == tag) block.away = Holds::lost;
         }
@@ -514,14 +504,10 @@ private:
         if (tag == tags_.size() - 2) forget_workspaces();
         if (elastic_ && tag == elastic_tag_) forget_elastic();
         std::erase_if(graphs_, [&](const auto& graph) { return blocks_.at(graph.first).tag == tag; });
-        const auto act = [&] { saver_->drop(tags_[tag].name); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { saver_->drop(tags_[tag].name); });
         std::erase_if(blocks_, [&](const auto& block) { return block.second.tag == tag; });
         const bool apart = tags_[tag].name == std::string{"pageable"};
-        const auto make = [&] {
-            (void)saver_->arena(tags_[tag].name, tags_[tag].policy, ArenaOptions{.single_handle = apart});
-        };
-        if (!attempt(make)) repeat(make);
+        surely([&] { (void)saver_->arena(tags_[tag].name, tags_[tag].policy, ArenaOptions{.single_handle = apart}); });
     }
 
     /// Sets a capacity that is never reached: tests that it may change at any time.
@@ -534,8 +520,7 @@ private:
     void trim() {
         TrimOptions options;
         if (choices_.below(4) == 0) options.order = after(stream_);
-        const auto act = [&] { (void)saver_->trim(options); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { (void)saver_->trim(options); });
     }
 
     /// Changes bytes and invalidates them.
@@ -550,8 +535,7 @@ private:
     }
     /// Loads a part of a block from a file and writes the rest.
     void load(Address address, PlayedBlock& block) {
-        const auto invalidated = [&] { saver_->invalidate(pointer(address), block.bytes); };
-        if (!attempt(invalidated)) repeat(invalidated);
+        surely([&] { saver_->invalidate(pointer(address), block.bytes); });
         write(block, address);
         if (choices_.below(4) == 0 || block.bytes > PlayedFile::bytes_each) return;
         block.seed = PlayedFile::first_seed + choices_.below(PlayedFile::seeds);
@@ -571,8 +555,7 @@ private:
         block.flat = false;
         std::vector<unsigned char> bytes(block.bytes);
         block.write(bytes.data());
-        const auto act = [&] { saver_->write_backup(pointer(address), bytes.data(), bytes.size()); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { saver_->write_backup(pointer(address), bytes.data(), bytes.size()); });
     }
     /// Rewrites on the device, with a delay.
     void write_late() {
@@ -583,8 +566,7 @@ private:
     }
     void invalidate(std::size_t tag) {
         if (tag == tags_.size() - 1 || keeps_nothing(tags_[tag].name)) return;
-        const auto act = [&] { saver_->invalidate(tags_[tag].name); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { saver_->invalidate(tags_[tag].name); });
     }
 
     void prepare() {
@@ -605,8 +587,7 @@ private:
         // A workspace consists of the parts by which it grew; the first is at least a granule.
         const std::size_t count = block.workspace ? granule : block.bytes;
         BackupView view;
-        const auto act = [&] { view = saver_->backup_view(pointer(address), count); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { view = saver_->backup_view(pointer(address), count); });
         hold(block.same(reinterpret_cast<const unsigned char*>(view.data()), count), "a view shows the kept bytes");
     }
 
@@ -657,8 +638,7 @@ private:
                 played.seed = seed;
             }
         }
-        const auto act = [&] { played.graph.launch(stream_); };
-        if (!attempt(act)) repeat(act);
+        surely([&] { played.graph.launch(stream_); });
         written_late(block, played.seed);
         invalidate(block.tag);
     }
@@ -694,10 +674,7 @@ private:
         if (place != nullptr && place->away && bytes > place->bytes) {
             return refused(act, "growing a workspace that is paused");
         }
-        if (!attempt(act)) {
-            if (choices_.below(2) == 0) return;
-            repeat(act);
-        }
+        if (!attempt_again(act, 0)) return;
         const auto address = reinterpret_cast<Address>(memory);
         const std::size_t granules = align_up(bytes, granule);
         if (place == nullptr) {
@@ -731,10 +708,9 @@ private:
         const std::size_t count = 1 + choices_.below(4);
         if (!elastic_) {
             elastic_tag_ = choices_.below(tags_.size() - 2);
-            const auto make = [&] {
+            surely([&] {
                 elastic_ = saver_->arena(tags_[elastic_tag_].name).elastic(16 * granule, {.granularity = granule});
-            };
-            if (!attempt(make)) repeat(make);
+            });
         }
         switch (choices_.below(9)) {
         case 0: return hold(attempt([&] { forget_elastic(); }), "an elastic range's end is quiet");
@@ -779,15 +755,14 @@ private:
         if (end == first) return refused([&] { elastic_.release(0, 16 * granule); }, "releasing what is not committed");
         const std::size_t how = choices_.below(4);
         if (how == 3) settle();
-        const auto act = [&] {
+        surely([&] {
             switch (how) {
             case 0: return elastic_.release(first * granule, (end - first) * granule + 1);
             case 1:
             case 2: return elastic_.release(first * granule, (end - first) * granule, after(stream_));
             default: return elastic_.release(first * granule, (end - first) * granule, already_idle);
             }
-        };
-        if (!attempt(act)) repeat(act);
+        });
         for (; first < end; ++first) blocks_.erase(step_at(first));
     }
     void forget_elastic() {
@@ -870,6 +845,10 @@ private:
         if (!fails_ && tags_[block.tag].name == "pageable")
             hold(handles_->behind_one(pointer(address), block.bytes), "a block has a handle of its own");
         hold(same(block, address), block.holds == Holds::zero ? "bytes are zero" : "bytes are as they were written");
+    }
+    void check_bytes_in(const std::vector<std::size_t>& chosen) {
+        for (const auto& [address, block] : blocks_)
+            if (contains(chosen, block.tag)) check_bytes(address, block);
     }
     void write(PlayedBlock& block, Address address) {
         block.seed = ++seeds_;

@@ -46,8 +46,7 @@ void use(Saver& saver, const Arena& arena, std::vector<void*>& old) {
     (void)saver.bytes_to_resume();
 }
 
-TEST_CASE("wherever an operation blocks, threads allocate and free, in its tag and in others, and other tags move" *
-          on_hosts) {
+TEST_CASE("wherever an operation blocks, threads allocate and free in all tags, and other tags move" * on_hosts) {
     using Policy = AnyPolicy;
     using Act = void (*)(Saver&, void*);
     const Act nothing = [](Saver&, void*) {};

@@ -4,7 +4,6 @@
 
 namespace threads_use_test {
 using namespace test;
-using namespace std::chrono_literals;
 using D = MachineDriver;
 
 constexpr std::size_t each = 1_MiB;

@@ -89,8 +89,7 @@ TEST_CASE_FIXTURE(OnHost, "no room is null and an event instead of an exception;
     CHECK(allocator.arena().usage().blocks == 0);
 }
 
-TEST_CASE(
-    "the function table: null for 0 bytes, the memory info it was given, null for functions that are not offered") {
+TEST_CASE("the function table: null for 0 bytes and for functions that are not offered; the memory info it was given") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const HostInfo host;
