@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Event, EventKind, HookEvent, Moment, NoRoom, Saver, _abi, _callbacks
@@ -120,8 +121,7 @@ def test_ctrl_c_during_a_call_leaves_nothing_behind(saver: Saver) -> None:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(loaded, name, interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                use()
+            fails(KeyboardInterrupt, "", use)
         gc.collect()
         assert saver.totals("a").blocks == 1
     assert saver.pause("a", timeout=0).released_bytes >= MIB
@@ -161,11 +161,9 @@ def test_a_hook_may_use_another_saver(saver: Saver) -> None:
 
 
 def test_hooks_that_cannot_be(saver: Saver) -> None:
-    with pytest.raises(TypeError, match="7"):
-        saver.add_hook(7, print)  # type: ignore[arg-type]
+    fails(TypeError, "7", saver.add_hook, 7, print)
     saver.close()
-    with pytest.raises(memsaver.Misuse):
-        saver.add_hook(Moment.BEFORE_PAUSE, print)
+    fails(memsaver.Misuse, "", saver.add_hook, Moment.BEFORE_PAUSE, print)
     assert saver._callbacks == {}
 
 
@@ -205,8 +203,7 @@ def test_no_room() -> None:
         return holder[0].pause("cache").released_bytes > 0
 
     with Saver("host", host_capacity=64 * MIB, on_no_room=make_room) as saver:
-        with pytest.raises(IndexError, match="out of range"):  # it has no saver yet
-            saver.allocate(100 * MIB, "a")
+        fails(IndexError, "out of range", saver.allocate, 100 * MIB, "a")  # it has no saver yet
         holder.append(saver)
         saver.allocate(40 * MIB, "cache")
         saver.allocate(40 * MIB, "weights")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Saver
@@ -45,8 +46,7 @@ def test_a_saver_on_a_gpu(gpu: Saver) -> None:
     buffer = gpu.buffer((4, 4), "<f4", "tag")
     assert buffer.__cuda_array_interface__["data"] == (buffer.pointer, False)
     assert not hasattr(buffer, "__array_interface__")
-    with pytest.raises(memsaver.Misuse, match="on a GPU"):
-        buffer.memory()
+    fails(memsaver.Misuse, "on a GPU", buffer.memory)
     buffer.free()
 
 
@@ -72,5 +72,4 @@ def test_another_device_of_a_saver(gpu: Saver) -> None:
     arena = gpu.arena("tag", device=1)
     arena.free(arena.allocate(100))
     assert {row.device for row in gpu.usage() if row.tag == "tag"} == {0, 1}
-    with pytest.raises(memsaver.Misuse, match="99"):
-        gpu.arena("tag", device=99)
+    fails(memsaver.Misuse, "99", gpu.arena, "tag", device=99)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Saver, _library, errors
@@ -61,20 +62,15 @@ def test_out_of_memory(saver: Saver) -> None:
 
 
 def test_unavailable() -> None:
-    with pytest.raises(memsaver.Unavailable, match="no-such-driver"):
-        Saver(0, cuda_library="no-such-driver.so")
+    fails(memsaver.Unavailable, "no-such-driver", Saver, 0, cuda_library="no-such-driver.so")
     assert Saver(cuda_library="no-such-driver.so", host_capacity=MIB * 8).info().on_gpu is False
 
 
 def test_savers_that_cannot_be() -> None:
-    with pytest.raises(memsaver.Misuse, match="device must be"):
-        Saver("gpu")  # type: ignore[arg-type]
-    with pytest.raises(memsaver.Misuse, match="export"):
-        Saver("host", export="all")  # type: ignore[arg-type]
-    with pytest.raises(memsaver.Misuse):
-        Saver("host", host_granularity=3)
-    with pytest.raises(memsaver.Misuse):
-        Saver(1 << 40)
+    fails(memsaver.Misuse, "device must be", Saver, "gpu")
+    fails(memsaver.Misuse, "export", Saver, "host", export="all")
+    fails(memsaver.Misuse, "", Saver, "host", host_granularity=3)
+    fails(memsaver.Misuse, "", Saver, 1 << 40)
 
 
 def test_closed() -> None:
@@ -82,5 +78,4 @@ def test_closed() -> None:
     saver.allocate(1, "a")
     saver.close()
     saver.close()
-    with pytest.raises(memsaver.Misuse, match="closed"):
-        saver.pause()
+    fails(memsaver.Misuse, "closed", saver.pause)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import _library
@@ -56,11 +57,9 @@ def test_a_copy_of_the_package(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_another_or_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OSError, match="not memsaver's C interface"):
-        _library._load("libc.so.6")
+    fails(OSError, "not memsaver's C interface", _library._load, "libc.so.6")
     monkeypatch.setattr(_library, "OLDEST", 1000000)
-    with pytest.raises(OSError, match="is required"):
-        _library._load(memsaver.library_path())
+    fails(OSError, "is required", _library._load, memsaver.library_path())
 
 
 def test_what_was_built_last_comes_first(tmp_path: Path) -> None:

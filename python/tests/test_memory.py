@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Saver
@@ -35,14 +36,10 @@ def test_allocate_and_free(saver: Saver) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 1 << 64])
 def test_numbers_that_are_no_sizes(saver: Saver, wrong: int) -> None:
-    with pytest.raises(memsaver.Misuse):
-        saver.allocate(wrong, "a")
-    with pytest.raises(memsaver.Misuse):
-        saver.free(wrong)
-    with pytest.raises(memsaver.Misuse):
-        saver.set_margin(wrong)
-    with pytest.raises((memsaver.Misuse, TypeError)):
-        saver.allocate(1.5, "a")  # type: ignore[arg-type]
+    fails(memsaver.Misuse, "", saver.allocate, wrong, "a")
+    fails(memsaver.Misuse, "", saver.free, wrong)
+    fails(memsaver.Misuse, "", saver.set_margin, wrong)
+    fails((memsaver.Misuse, TypeError), "", saver.allocate, 1.5, "a")
 
 
 class StreamOfPyTorch:
@@ -71,13 +68,11 @@ def test_streams(saver: Saver, stream: Any) -> None:
 
 
 def test_what_is_no_stream(saver: Saver) -> None:
-    with pytest.raises(TypeError, match="stream must be an address"):
-        saver.allocate(1, "a", stream="0")
+    fails(TypeError, "stream must be an address", saver.allocate, 1, "a", stream="0")
     with pytest.raises(memsaver.Misuse, match="a stream cannot be"):  # ctypes would make it the default one
         saver.allocate(1, "a", stream=1 << 64)
     pointer = saver.allocate(1, "a")
-    with pytest.raises(memsaver.Misuse, match="stream= or idle=True"):
-        saver.free(pointer, stream=0, idle=True)
+    fails(memsaver.Misuse, "stream= or idle=True", saver.free, pointer, stream=0, idle=True)
 
 
 def test_arena(saver: Saver) -> None:
@@ -89,12 +84,9 @@ def test_arena(saver: Saver) -> None:
         assert arena.usage().used_bytes == 5000
         arena.free(pointer, stream=stream)
     arena.free(arena.allocate(1), idle=True)
-    with pytest.raises(memsaver.Misuse, match="capacity"):
-        arena.allocate(2 << 20)
-    with pytest.raises(memsaver.Misuse):
-        saver.arena("a", memsaver.Discard())
-    with pytest.raises(memsaver.Misuse):
-        saver.arena("b", device=1)
+    fails(memsaver.Misuse, "capacity", arena.allocate, 2 << 20)
+    fails(memsaver.Misuse, "", saver.arena, "a", memsaver.Discard())
+    fails(memsaver.Misuse, "", saver.arena, "b", device=1)
 
 
 def test_arenas_keep_the_saver() -> None:
@@ -117,8 +109,7 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
         assert numpy.asarray(saver.view(buffer.pointer, numpy.int64(12), dtype)).sum() == 84
         assert bytes(buffer.memory()[:4]) == numpy.float32(7).tobytes()
     assert saver.totals("a").blocks == 0
-    with pytest.raises(memsaver.Misuse, match="freed"):
-        buffer.memory()
+    fails(memsaver.Misuse, "freed", buffer.memory)
     buffer.free()
 
 
@@ -129,11 +120,9 @@ def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.Monk
     def still_there() -> bool:
         return saver.totals("a").blocks == 1 and len(buffer.memory()) == 100
 
-    with pytest.raises(memsaver.Misuse, match="stream= or idle=True"):
-        buffer.free(stream=0, idle=True)
+    fails(memsaver.Misuse, "stream= or idle=True", buffer.free, stream=0, idle=True)
     assert still_there()
-    with pytest.raises(TypeError, match="stream must be an address"):
-        buffer.free(stream="0")
+    fails(TypeError, "stream must be an address", buffer.free, stream="0")
     assert still_there()
 
     def fail(*_: Any) -> int:
@@ -141,15 +130,13 @@ def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patched:
         patched.setattr(library(), "memsaver_arena_deallocate", fail)
-        with pytest.raises(memsaver.DriverError):
-            buffer.free()
+        fails(memsaver.DriverError, "", buffer.free)
     assert still_there()
     buffer.free()
     assert saver.totals("a").blocks == 0
 
     dropped = saver.buffer(100, tag="a")
-    with pytest.raises(memsaver.Misuse):
-        dropped.free(stream=0, idle=True)
+    fails(memsaver.Misuse, "", dropped.free, stream=0, idle=True)
     del dropped
     assert saver.totals("a").blocks == 0
 
@@ -158,8 +145,7 @@ def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
     """It does not free the address, which may have been reused."""
     buffer = saver.buffer(100, tag="a")
     saver.free(buffer.pointer, idle=True)
-    with pytest.raises(memsaver.Misuse):
-        buffer.free()
+    fails(memsaver.Misuse, "", buffer.free)
     others = saver.allocate(100, "a")
     assert others == buffer.pointer
     buffer.free()
@@ -184,10 +170,8 @@ def test_a_buffer_whose_tag_was_dropped_and_whose_address_is_another_tags(saver:
         saver.drop("a")
         others = saver.allocate(1 << 20, "b")
         assert others == buffer.pointer
-        with pytest.raises(memsaver.Misuse, match="no memory any more"):
-            buffer.memory()
-        with pytest.raises(memsaver.Misuse):
-            buffer.free()
+        fails(memsaver.Misuse, "no memory any more", buffer.memory)
+        fails(memsaver.Misuse, "", buffer.free)
         buffer._own()
         del buffer
         gc.collect()
@@ -199,8 +183,7 @@ def test_a_buffer_whose_memory_is_gone(saver: Saver) -> None:
     """No array can be made of it."""
 
     def gone(buffer: memsaver.Buffer) -> bool:
-        with pytest.raises(memsaver.Misuse, match="no memory any more"):
-            numpy.asarray(buffer)
+        fails(memsaver.Misuse, "no memory any more", numpy.asarray, buffer)
         return True
 
     freed = saver.buffer(100, tag="a")
@@ -240,12 +223,9 @@ def test_a_buffer_lives_as_long_as_its_arrays(saver: Saver) -> None:
 
 
 def test_views_that_cannot_be(saver: Saver) -> None:
-    with pytest.raises(memsaver.Misuse, match="null"):
-        saver.view(0, 1)
-    with pytest.raises(memsaver.Misuse, match="shape"):
-        saver.view(256, -1)
-    with pytest.raises(memsaver.Misuse, match="element type"):
-        saver.view(256, 1, object)
+    fails(memsaver.Misuse, "null", saver.view, 0, 1)
+    fails(memsaver.Misuse, "shape", saver.view, 256, -1)
+    fails(memsaver.Misuse, "element type", saver.view, 256, 1, object)
 
 
 def test_interfaces(saver: Saver) -> None:
@@ -261,8 +241,7 @@ def test_interfaces(saver: Saver) -> None:
         "stream": None,
     }
     assert not hasattr(on_gpu, "__array_interface__")
-    with pytest.raises(memsaver.Misuse, match="on a GPU"):
-        on_gpu.memory()
+    fails(memsaver.Misuse, "on a GPU", on_gpu.memory)
 
 
 READ_ONLY = numpy.arange(6, dtype="<f4").reshape(2, 3)
@@ -296,23 +275,17 @@ def test_what_new_bytes_can_be(saver: Saver, data: Any) -> None:
 def test_new_bytes_that_cannot_be(saver: Saver) -> None:
     saver.arena("a", memsaver.HostBackup())
     buffer = saver.buffer(1024, tag="a")
-    with pytest.raises(memsaver.Misuse, match="it is not paused"):
-        saver.write_backup(buffer.pointer, b"0")
-    with pytest.raises(memsaver.Misuse):
-        saver.read_backup(buffer.pointer, 10)
+    fails(memsaver.Misuse, "it is not paused", saver.write_backup, buffer.pointer, b"0")
+    fails(memsaver.Misuse, "", saver.read_backup, buffer.pointer, 10)
     saver.pause()
     without: list[Any] = [b"", bytearray(), numpy.zeros((0, 4))]
     for nothing in without:
-        with pytest.raises(memsaver.Misuse, match="the size is 0"):
-            saver.write_backup(buffer.pointer, nothing)
-    with pytest.raises(memsaver.Misuse):
-        saver.write_backup(-1, b"0")
+        fails(memsaver.Misuse, "the size is 0", saver.write_backup, buffer.pointer, nothing)
+    fails(memsaver.Misuse, "", saver.write_backup, -1, b"0")
     scattered: list[Any] = [numpy.zeros(10)[::2], memoryview(b"0123")[::2]]
     for data in scattered:
-        with pytest.raises(TypeError, match="C-contiguous"):
-            saver.write_backup(buffer.pointer, data)
-    with pytest.raises(TypeError):
-        saver.write_backup(buffer.pointer, "0")  # type: ignore[arg-type]
+        fails(TypeError, "C-contiguous", saver.write_backup, buffer.pointer, data)
+    fails(TypeError, "", saver.write_backup, buffer.pointer, "0")
 
 
 def test_no_view_of_paused_memory(saver: Saver) -> None:
@@ -326,10 +299,8 @@ def test_no_view_of_paused_memory(saver: Saver) -> None:
     assert saver.is_paused(buffer.pointer)
     assert saver.is_paused(buffer.pointer + 15)
     for each in (buffer, view, part):
-        with pytest.raises(memsaver.Misuse, match="paused; resume its tag"):
-            numpy.asarray(each)
-        with pytest.raises(memsaver.Misuse, match="paused; resume its tag"):
-            each.memory()
+        fails(memsaver.Misuse, "paused; resume its tag", numpy.asarray, each)
+        fails(memsaver.Misuse, "paused; resume its tag", each.memory)
     with saver.resume_async("w"):
         numpy.asarray(buffer)  # may be made while the bytes arrive
     assert not saver.is_paused(buffer.pointer, 16)
@@ -350,8 +321,7 @@ def test_for_ever(saver: Saver) -> None:
         timer.join()
         saver.pause("w", timeout=within)
     for wrong in (-1, math.nan):
-        with pytest.raises(memsaver.Misuse, match="0 or more seconds"):
-            saver.resume("w", room_within=wrong)
+        fails(memsaver.Misuse, "0 or more seconds", saver.resume, "w", room_within=wrong)
 
 
 def test_options_without_meaning(saver: Saver) -> None:
@@ -370,5 +340,4 @@ def test_options_without_meaning(saver: Saver) -> None:
         (memsaver.FileSource(ring_bytes=1 << 60), "FileSource::ring_bytes"),
     )
     for policy, text in refused:
-        with pytest.raises(memsaver.Misuse, match=text):
-            saver.arena("t", policy=policy)
+        fails(memsaver.Misuse, text, saver.arena, "t", policy=policy)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Discard, FileBackup, HostBackup, Policy, Saver, Under, Zero
@@ -82,8 +82,7 @@ def test_once_saves_again_after_invalidate(saver: Saver) -> None:
     assert saver.pause("a").saved_bytes == 0
     saver.resume("a")
     array[0] = 99
-    with pytest.raises(memsaver.Misuse, match='tag "a": bytes have changed'):
-        saver.pause("a")
+    fails(memsaver.Misuse, 'tag "a": bytes have changed', saver.pause, "a")
     saver.invalidate("a")
     assert saver.pause("a").saved_bytes >= SIZE
     saver.resume("a")
@@ -122,8 +121,7 @@ def test_lists_of_tags(saver: Saver) -> None:
     assert saver.bytes_to_resume(["base"]) < saver.bytes_to_resume()
     saver.resume()
     assert paused() == set()
-    with pytest.raises(TypeError):
-        saver.pause([1])  # type: ignore[list-item]
+    fails(TypeError, "", saver.pause, [1])
 
 
 def test_names_that_are_no_english(saver: Saver) -> None:
@@ -142,10 +140,8 @@ def test_orders(saver: Saver) -> None:
         saver.trim("a", **options)
     wrong: list[dict[str, Any]] = [{"streams": []}, {"streams": [0], "idle": True}, {"events": [0]}, {"timeout": -1}]
     for options in wrong:
-        with pytest.raises(memsaver.Misuse):
-            saver.pause("a", **options)
-    with pytest.raises(TypeError):
-        saver.pause("a", events=["x"])
+        fails(memsaver.Misuse, "", saver.pause, "a", **options)
+    fails(TypeError, "", saver.pause, "a", events=["x"])
 
 
 def test_exchange(saver: Saver) -> None:
@@ -168,8 +164,7 @@ def test_exchange(saver: Saver) -> None:
     assert report.saved_bytes == 0
     assert not b.any()
     for options in ({"streams": []}, {"timeout": -1}, {"room_within": -1}, {"policy_in": HostBackup()}):
-        with pytest.raises(memsaver.Misuse):
-            saver.exchange("lora/b", "lora/a", **options)  # type: ignore[arg-type]
+        fails(memsaver.Misuse, "", saver.exchange, "lora/b", "lora/a", **options)  # type: ignore[arg-type]
 
     # With an empty list only a pause, or only a resume, remains.
     assert saver.exchange("lora/b", []).released_bytes >= SIZE
@@ -203,13 +198,11 @@ def test_drop(saver: Saver) -> None:
 def test_capacity_and_margin(saver: Saver) -> None:
     saver.arena("a")
     saver.set_capacity("a", MIB)
-    with pytest.raises(memsaver.Misuse):
-        saver.allocate(2 * MIB, "a")
+    fails(memsaver.Misuse, "", saver.allocate, 2 * MIB, "a")
     saver.set_capacity("a", 0)
     saver.free(saver.allocate(2 * MIB, "a"), idle=True)
     saver.set_margin(250 * MIB)
-    with pytest.raises(memsaver.OutOfMemory):
-        saver.allocate(10 * MIB, "a")
+    fails(memsaver.OutOfMemory, "", saver.allocate, 10 * MIB, "a")
     saver.set_margin(0)
     saver.allocate(10 * MIB, "a")
 
@@ -218,8 +211,7 @@ def test_no_policy_that_keeps_bytes(saver: Saver) -> None:
     saver.allocate(1, "a")
     for function in (saver.prepare, saver.invalidate):
         function()
-        with pytest.raises(memsaver.Misuse):
-            function("a")
+        fails(memsaver.Misuse, "", function, "a")
 
 
 def test_switched_off() -> None:
@@ -241,10 +233,8 @@ def test_new_tags() -> None:
         saver.pause()
         saver.resume()
         assert not array.any()
-    with pytest.raises(memsaver.Misuse, match="new_tags"):
-        Saver("host", new_tags="never")  # type: ignore[arg-type]
+    fails(memsaver.Misuse, "new_tags", Saver, "host", new_tags="never")
 
 
 def test_what_is_no_policy(saver: Saver) -> None:
-    with pytest.raises(TypeError, match="a policy must be"):
-        saver.arena("a", "host")  # type: ignore[arg-type]
+    fails(TypeError, "a policy must be", saver.arena, "a", "host")

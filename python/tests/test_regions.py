@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Saver
@@ -43,8 +44,7 @@ def test_a_region_ends_with_an_exception_and_can_be_entered_again(saver: Saver) 
     region = saver.region("a")
     with pytest.raises(KeyError), region:
         raise KeyError
-    with pytest.raises(memsaver.Misuse, match="no open region"):
-        saver.allocate(1)
+    fails(memsaver.Misuse, "no open region", saver.allocate, 1)
     with region, saver.region("b"), region:
         saver.allocate(7)
     assert saver.totals("a").used_bytes == 7
@@ -56,16 +56,12 @@ def test_a_region_ends_where_it_began(saver: Saver) -> None:
     with ThreadPoolExecutor() as threads, pytest.raises(memsaver.Misuse, match="on the thread that opened it"):
         threads.submit(outer.__exit__, None, None, None).result()
     inner.__enter__()
-    with pytest.raises(memsaver.Misuse, match="before the regions around it"):
-        outer.__exit__(None, None, None)
+    fails(memsaver.Misuse, "before the regions around it", outer.__exit__, None, None, None)
     inner.__exit__(None, None, None)
     outer.__exit__(None, None, None)
 
 
 def test_what_is_no_tag(saver: Saver) -> None:
-    with pytest.raises(TypeError, match="a tag must be a str"):
-        saver.region(b"a")  # type: ignore[arg-type]
-    with pytest.raises(memsaver.Misuse, match="null character"):
-        saver.region("a\0b")
-    with pytest.raises(memsaver.Misuse, match="null character"):
-        saver.arena("a", memsaver.FileBackup(directory="/tmp\0b"))
+    fails(TypeError, "a tag must be a str", saver.region, b"a")
+    fails(memsaver.Misuse, "null character", saver.region, "a\0b")
+    fails(memsaver.Misuse, "null character", saver.arena, "a", memsaver.FileBackup(directory="/tmp\0b"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import Discard, FileSource, HostBackup, Misuse, NotIdle, OutOfMemory, Saver, SourceChanged
@@ -44,8 +45,7 @@ def test_uses_of_more_than_there_is_room(small: Saver) -> None:
             assert use.lost == ()
             assert (arrays[number] == number).all()
             use.until(0)
-            with pytest.raises(OutOfMemory, match="in use by 1"):
-                small.use(f"model.{1 - number}")
+            fails(OutOfMemory, "in use by 1", small.use, f"model.{1 - number}")
     usage = small.usage()
     residency = usage.residency
     assert (residency.evictions, residency.misses, residency.evicted_bytes) == (1, 4, 40 * MIB)
@@ -68,18 +68,14 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
     use = saver.use(["kept", "cache"])
     assert use.lost == ("cache",)
     assert {row.tag: row.users for row in saver.usage()}["kept"] == 1
-    with pytest.raises(NotIdle):
-        saver.pause("kept", timeout=0.01)
-    with pytest.raises(Misuse, match="stream or an event"):
-        use.until()
-    with pytest.raises(Misuse, match="event is null"):
-        use.until(event=0)
+    fails(NotIdle, "", saver.pause, "kept", timeout=0.01)
+    fails(Misuse, "stream or an event", use.until)
+    fails(Misuse, "event is null", use.until, event=0)
     thread = threading.Thread(target=use.end)
     thread.start()
     thread.join()
     use.end()
-    with pytest.raises(Misuse, match="use is null"):
-        use.until(0)
+    fails(Misuse, "use is null", use.until, 0)
     with saver.use(["kept", "cache"], idle=False) as again:
         assert again.lost == ()
     with saver.use("kept", streams=[0]):
@@ -90,8 +86,7 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
     assert (array == 1).all()
     assert saver.pause("kept", timeout=0).released_bytes >= 4 * MIB
     cache.free()
-    with pytest.raises(Misuse, match="unknown tag"):
-        saver.use("b")
+    fails(Misuse, "unknown tag", saver.use, "b")
     use = saver.use("kept")
     saver.close()
     use.end()
@@ -113,10 +108,8 @@ def test_reclaim(saver: Saver) -> None:
     assert str(got).startswith("reclaimed ")
     assert "kept" in str(got)
     assert (arrays[1] == 2).all()
-    with pytest.raises(Misuse):
-        saver.reclaim(1, device=5)
-    with pytest.raises(Misuse, match="priority"):
-        saver.set_priority("idle", 1 << 40)
+    fails(Misuse, "", saver.reclaim, 1, device=5)
+    fails(Misuse, "priority", saver.set_priority, "idle", 1 << 40)
 
 
 # --- Copies in flight ---
@@ -141,10 +134,8 @@ def test_bytes_arrive(saver: Saver) -> None:
     saver.pause("a")
     saver.resume_async("a", policy=Discard(poison=9)).wait()
     assert (array == 9).all()
-    with pytest.raises(Misuse, match="pass both pointer and bytes"):
-        coming.wait(pointer)
-    with pytest.raises(Misuse, match="not in live blocks"):
-        saver.resume_async("a", first=[(id(saver), 1)])
+    fails(Misuse, "pass both pointer and bytes", coming.wait, pointer)
+    fails(Misuse, "not in live blocks", saver.resume_async, "a", first=[(id(saver), 1)])
     saver.pause("a")
     saver.resume_async("a")  # dropped: waits
     gc.collect()
@@ -160,8 +151,7 @@ def test_saving_ahead(saver: Saver) -> None:
     saver.resume("a")
     assert (array == 7).all()
     filled(saver, "b", 1)
-    with pytest.raises(Misuse):
-        saver.save("b")
+    fails(Misuse, "", saver.save, "b")
 
 
 # --- Elastic memory ---
@@ -181,10 +171,8 @@ def test_elastic_memory(saver: Saver) -> None:
         kv.resize(10 * MIB)
         kv.resize(0)
         assert kv.committed_bytes == 0
-        with pytest.raises(Misuse):
-            kv.commit(63 * MIB, 1)
-    with pytest.raises(Misuse, match="range is null"):
-        kv.commit(0, 1)
+        fails(Misuse, "", kv.commit, 63 * MIB, 1)
+    fails(Misuse, "range is null", kv.commit, 0, 1)
     assert saver.totals("kv").blocks == 0
 
 
@@ -206,8 +194,7 @@ def test_owners_of_elastic_memory_are_asked(small: Saver) -> None:
     small.free(block)
     kv.commit(0, 16 * MIB)
     assert small.reclaim(64 * MIB).elastic_bytes == 16 * MIB
-    with pytest.raises(LookupError):
-        small.allocate(60 * MIB, "weights")
+    fails(LookupError, "", small.allocate, 60 * MIB, "weights")
     kv.end()
 
 
@@ -218,19 +205,16 @@ def test_elastic_memory_that_its_own_commit_ends() -> None:
     def give_up(need: memsaver.NoRoom) -> bool:
         asked.append(need.bytes)
         kv.end()
-        with pytest.raises(Misuse, match="range is null"):
-            kv.commit(0, 1)
+        fails(Misuse, "range is null", kv.commit, 0, 1)
         return len(asked) == 1  # the commit retries, and finds its range
 
     with Saver("host", host_capacity=32 * MIB, on_no_room=give_up) as saver:
         kv = saver.arena("kv").elastic(256 * MIB, granularity=2 * MIB)
         kv.commit(0, 16 * MIB)
-        with pytest.raises(OutOfMemory):
-            kv.commit(16 * MIB, 64 * MIB)
+        fails(OutOfMemory, "", kv.commit, 16 * MIB, 64 * MIB)
         assert len(asked) == 2
         assert saver.totals("kv").blocks == 0
-        with pytest.raises(Misuse, match="range is null"):
-            kv.release(0, 16 * MIB)
+        fails(Misuse, "range is null", kv.release, 0, 16 * MIB)
 
 
 def test_elastic_memory_that_ends_while_another_thread_commits() -> None:
@@ -256,8 +240,7 @@ def test_elastic_memory_that_ends_while_another_thread_commits() -> None:
         other.start()
         assert inside.wait(60)
         kv.end()
-        with pytest.raises(Misuse, match="range is null"):
-            kv.commit(0, 1)
+        fails(Misuse, "range is null", kv.commit, 0, 1)
         assert saver.totals("kv").blocks == 8
         ended.set()
         other.join()
@@ -281,10 +264,8 @@ def test_bytes_that_a_file_has(saver: Saver, tmp_path: Path) -> None:
     saver.invalidate_range(pointer, 1000)
     assert saver.pause("model").saved_bytes == 1000
     path.write_bytes(b"other")
-    with pytest.raises(SourceChanged, match="model"):
-        saver.resume("model")
+    fails(SourceChanged, "model", saver.resume, "model")
     saver.resume("model", policy=Discard())
-    with pytest.raises(memsaver.DriverError, match="nobody"):
-        saver.load(pointer, 6, str(tmp_path / "nobody"))
+    fails(memsaver.DriverError, "nobody", saver.load, pointer, 6, str(tmp_path / "nobody"))
     saver.load(pointer, 5, path)
     assert array[:5].tobytes() == b"other"

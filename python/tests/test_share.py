@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import fails
 
 import memsaver
 import memsaver.torch
@@ -66,20 +67,16 @@ def test_weights_outlive_their_publisher(place: Place) -> None:
         assert dict(model)["q"].bytes == 256 * 1024
         model.verify()
         saver.pause(model.tag)
-        with pytest.raises(memsaver.Misuse, match="paused"):
-            model["q"].memory()
+        fails(memsaver.Misuse, "paused", model["q"].memory)
         saver.resume(model.tag)
         assert own.tolist() == [2.5] * 16
         share.withdraw("model")
-        with pytest.raises(memsaver.Unavailable, match="nothing is"):
-            share.attach("model", saver)
+        fails(memsaver.Unavailable, "nothing is", share.attach, "model", saver)
         model.drop()
         for _ in range(8):
             saver.allocate(256 << 10, "others")  # mostly at the addresses of the model
-        with pytest.raises(memsaver.Misuse, match="dropped"):
-            model["q"].memory()
-        with pytest.raises(memsaver.Misuse, match="dropped"):
-            model.verify()
+        fails(memsaver.Misuse, "dropped", model["q"].memory)
+        fails(memsaver.Misuse, "dropped", model.verify)
 
 
 def test_room(place: Place) -> None:
@@ -100,8 +97,7 @@ def test_room(place: Place) -> None:
             assert str(own) == (
                 f"taker (process {os.getpid()}): {held} held, priority 1, floor 1.00 MiB, ceiling 60.00 MiB"
             )
-            with pytest.raises(memsaver.OutOfMemory, match="taker"):
-                saver.allocate(30 * MIB, "cache")
+            fails(memsaver.OutOfMemory, "taker", saver.allocate, 30 * MIB, "cache")
 
 
 def test_a_lending_lives_with_its_share(place: Place) -> None:
@@ -124,23 +120,17 @@ def test_a_lending_lives_with_its_share(place: Place) -> None:
 
 def test_what_cannot_be_joined(place: Place) -> None:
     place.folder.mkdir(mode=0o755)
-    with pytest.raises(memsaver.Unavailable, match=str(place.folder)):
-        place.share("a")
-    with pytest.raises(memsaver.Unavailable, match="device of this process alone"):
-        Share("host", folder=place.folder)
+    fails(memsaver.Unavailable, str(place.folder), place.share, "a")
+    fails(memsaver.Unavailable, "device of this process alone", Share, "host", folder=place.folder)
     place.folder.chmod(0o700)
     for options in ({"ceiling": 1, "floor": 2}, {"priority": 2**31}, {"floor": -1}, {"linger": 3601}):
-        with pytest.raises(memsaver.Misuse, match=next(iter(options))):
-            place.share("a", **options)
-    with pytest.raises(memsaver.Misuse, match="63 bytes"):
-        place.share("a" * 64)
-    with pytest.raises(memsaver.Misuse, match="answer_within"):
-        Share(answer_within=1e-6, folder=place.folder, **place.where)
+        fails(memsaver.Misuse, next(iter(options)), place.share, "a", **options)
+    fails(memsaver.Misuse, "63 bytes", place.share, "a" * 64)
+    fails(memsaver.Misuse, "answer_within", Share, answer_within=1e-6, folder=place.folder, **place.where)
     with place.share("a") as share:
         selections: list[dict[str, Any]] = [{"device": 0}, {"host_machine": "b"}, {"export": "fabric"}]
         for wrong in selections:
-            with pytest.raises(memsaver.Misuse, match="do not select one"):
-                Saver(share=share, **wrong)
+            fails(memsaver.Misuse, "do not select one", Saver, share=share, **wrong)
 
 
 def test_what_cannot_be_published(place: Place) -> None:
@@ -150,14 +140,10 @@ def test_what_cannot_be_published(place: Place) -> None:
         def publish(ranges: dict[str, Any], **options: Any) -> int:
             return share.publish("model", saver, "weights", ranges, **options)
 
-        with pytest.raises(memsaver.Misuse, match="not in a live block"):
-            publish({"w": (w.pointer, 2000)})
-        with pytest.raises(memsaver.Misuse, match="no range 'v'"):
-            publish({"w": w}, copied="v")
-        with pytest.raises(TypeError, match="'w' must be an array of a saver"):
-            publish({"w": w.memory()})
-        with pytest.raises(memsaver.Unavailable, match="model"):
-            share.withdraw("model")
+        fails(memsaver.Misuse, "not in a live block", publish, {"w": (w.pointer, 2000)})
+        fails(memsaver.Misuse, "no range 'v'", publish, {"w": w}, copied="v")
+        fails(TypeError, "'w' must be an array of a saver", publish, {"w": w.memory()})
+        fails(memsaver.Unavailable, "model", share.withdraw, "model")
 
 
 def test_what_cannot_be_attached(place: Place) -> None:
@@ -165,15 +151,12 @@ def test_what_cannot_be_attached(place: Place) -> None:
         w = saver.buffer(1000, tag="weights")
         w.memory()[:] = b"7" * 1000
         hash = share.publish("model", saver, "weights", {"w": w}, version="1")
-        with pytest.raises(memsaver.Unavailable, match='"model@2" is not published'):
-            share.attach("model", saver, version="2")
-        with pytest.raises(memsaver.Unavailable, match="has the hash"):
-            share.attach("model", saver, hash=hash ^ 1)
+        fails(memsaver.Unavailable, '"model@2" is not published', share.attach, "model", saver, version="2")
+        fails(memsaver.Unavailable, "has the hash", share.attach, "model", saver, hash=hash ^ 1)
         model = share.attach("model", saver, hash=hash)  # in the same process
         with pytest.raises(KeyError, match="nothing has the name"):
             model["v"]
-        with pytest.raises(memsaver.Misuse, match="has 1000 bytes, not 1004"):
-            model.view("w", 251, "<f4")
+        fails(memsaver.Misuse, "has 1000 bytes, not 1004", model.view, "w", 251, "<f4")
 
 
 def test_after_the_end(place: Place) -> None:
@@ -193,12 +176,10 @@ def test_after_the_end(place: Place) -> None:
         lambda: Saver(share=share),
     ]
     for use in uses:
-        with pytest.raises(memsaver.Misuse, match="share (is null|was closed)"):
-            use()
+        fails(memsaver.Misuse, "share (is null|was closed)", use)
     assert model["w"].memory()[0] == 0  # the saver is a member still
     saver.close()
-    with pytest.raises(memsaver.Misuse, match="dropped"):
-        model["w"].memory()
+    fails(memsaver.Misuse, "dropped", model["w"].memory)
 
 
 class Tensor:
@@ -244,15 +225,13 @@ def test_tensors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         empty = Tensor(numpy.zeros((0, 3)))
         share.publish("model", saver, "weights", {"w": weight, "empty": empty})
         model = share.attach("model", saver)
-        with pytest.raises(memsaver.Misuse, match="a saver on a GPU"):
-            memsaver.torch.tensors(model, {"w": weight})
+        fails(memsaver.Misuse, "a saver on a GPU", memsaver.torch.tensors, model, {"w": weight})
         saver._on_gpu = True
         found = memsaver.torch.tensors(model, {"w": weight, "empty": empty})
         assert found["empty"].array.shape == (0, 3)
         assert found["w"].array.tolist() == weight.array.tolist()
         assert found["w"].data_ptr() != weight.data_ptr()
-        with pytest.raises(memsaver.Misuse, match="64 bytes"):
-            memsaver.torch.tensors(model, {"w": Tensor(numpy.zeros(3))})
+        fails(memsaver.Misuse, "64 bytes", memsaver.torch.tensors, model, {"w": Tensor(numpy.zeros(3))})
         saver._on_gpu = False
 
 

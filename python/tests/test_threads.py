@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
+from checks import fails
 
 import memsaver
 from memsaver import HostBackup, Saver
@@ -54,8 +55,7 @@ def test_errors_are_each_threads_own(saver: Saver) -> None:
 
     def pause(tag: str) -> None:
         for _ in range(50):
-            with pytest.raises(memsaver.Misuse, match=f'"unknown-{tag}"'):
-                saver.pause(f"unknown-{tag}")
+            fails(memsaver.Misuse, f'"unknown-{tag}"', saver.pause, f"unknown-{tag}")
             with pytest.raises(KeyError) as raised:
                 saver.pause(tag)
             assert raised.value.args == (tag,)

@@ -232,11 +232,8 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: a resume needs no scratch if there is so
     CHECK(all_are(machine.driver, block, 8_MiB, 0x3C));
 }
 
-TEST_CASE("compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
+TEST_CASE_FIXTURE(OnTold, "compressed: on a full device bytes are saved uncompressed, reported once" * on_machines) {
     if (no_codec_here()) return;
-    const Checked machine;
-    Told told;
-    MemorySaver saver{machine.driver, {.events = told.sink()}};
     const Arena arena = saver.arena("packed", compressed(HostBackup{.threads = 2}));
     void* const block = arena.allocate(8_MiB);
     write_bytes(machine.driver, block, thin(8_MiB, 1));

@@ -5,7 +5,6 @@
 
 namespace backup_kernel_copies_test {
 using namespace test;
-using namespace std::chrono_literals;
 
 /// Long enough for the rest of a test, and short enough to wait for.
 constexpr auto standstill = 300ms;

@@ -222,21 +222,17 @@ static void test_pause_and_resume(void) {
     OK(memsaver_write_backup(saver, weights + 2 * MIB, fresh, sizeof fresh));
     OK(memsaver_read_backup(saver, weights + 2 * MIB, sizeof kept, kept));
     CHECK(memcmp(kept, fresh, sizeof fresh) == 0);
-    (void)memsaver_read_backup(saver, weights, 0, kept);
     MISUSE(memsaver_read_backup(saver, cache, 1, kept), "kv_cache");
     MISUSE(memsaver_write_backup(saver, cache, fresh, 1), "kv_cache");
     CHECK(strcmp(last().tag, "kv_cache") == 0);
-    MISUSE(memsaver_write_backup(saver, weights, fresh, 0), "the size is 0");
-    MISUSE(memsaver_write_backup(saver, weights + size - 1, fresh, 2), "past the end");
     OK(memsaver_resume(saver, TAGS("weights"), NULL, told()));
     CHECK(report.restored_bytes == size && report.mapped_bytes >= size && report.released_bytes == 0);
     CHECK(reads(weights, 7, 2 * MIB) && reads(weights + 2 * MIB, 9, sizeof fresh));
     CHECK(reads(weights + 2 * MIB + sizeof fresh, 7, size - 2 * MIB - sizeof fresh));
-    MISUSE(memsaver_write_backup(saver, weights, fresh, 1), "it is not paused");
     OK(memsaver_resume(saver, ALL, NULL, NULL));
 
     // Other bytes for one pause, or for one resume.
-    const memsaver_policy discard = policy_of(MEMSAVER_DISCARD), keep = policy_of(MEMSAVER_HOST_BACKUP);
+    const memsaver_policy discard = policy_of(MEMSAVER_DISCARD);
     memsaver_pause_options pausing = plain_pause;
     memsaver_resume_options resuming = plain_resume;
     pausing.bytes = &discard;
@@ -248,8 +244,6 @@ static void test_pause_and_resume(void) {
     CHECK(report.saved_bytes == size);
     OK(memsaver_resume(saver, TAGS("weights"), &resuming, told()));
     CHECK(report.restored_bytes == 0);
-    resuming.bytes = &keep;
-    MISUSE(memsaver_resume(saver, TAGS("weights"), &resuming, NULL), "");
     OK(memsaver_pause(saver, TAGS("weights"), NULL, NULL));
     OK(memsaver_forget_backup(saver, TAGS("weights")));
     OK(memsaver_resume(saver, TAGS("weights"), NULL, told()));
@@ -265,21 +259,18 @@ static void test_pause_and_resume(void) {
     CHECK(report.released_bytes >= 8 * MIB && report.released_bytes < 13 * MIB);
     OK(memsaver_resume(saver, UNDER("kv_"), &resuming, NULL));
 
-    // Retained or not; trimmed, dropped, closed.
+    // Not retained, then retained; trimmed, dropped, closed.
     for (int retain = 0; retain < 2; ++retain) {
         OK(memsaver_set_retain(saver, TAGS("weights"), retain != 0));
         OK(memsaver_pause(saver, TAGS("weights"), NULL, NULL));
         OK(memsaver_resume(saver, TAGS("weights"), NULL, NULL));
         CHECK(usage_of("weights").backed_up_bytes == (retain != 0 ? size : 0));
     }
-    MISUSE(memsaver_set_retain(saver, TAGS("kv_cache"), true), "kv_cache");
     OK(memsaver_deallocate_idle(saver, weights));
     OK(memsaver_trim(saver, ALL, NULL, told()));
     CHECK(report.released_bytes >= size && usage_of("weights").mapped_bytes == 0);
     OK(memsaver_drop(saver, TAGS("weights")));
     MISUSE(memsaver_pause(saver, TAGS("weights"), NULL, NULL), "weights");
-    MISUSE(memsaver_pause(saver, TAGS("kv_cahce"), NULL, NULL), "did you mean \"kv_cache\"");
-    OK(memsaver_close(saver));
     OK(memsaver_close(saver));
     MISUSE(memsaver_allocate(saver, "weights", 1, 0, (void**)&weights), "closed");
     CHECK(weights == NULL);
@@ -319,11 +310,8 @@ static void test_exchange(void) {
     CHECK(report.saved_bytes == size && report.restored_bytes == 0);
     OK(memsaver_exchange(saver, TAGS("lora/a"), NONE, NULL, told()));
     CHECK(report.handed_bytes == 0 && report.released_bytes >= size && report.saved_bytes == size);
-    OK(memsaver_exchange(saver, NONE, UNDER("lora/"), NULL, told()));
-    CHECK(report.handed_bytes == 0 && report.mapped_bytes >= 2 * size && report.restored_bytes == 2 * size);
 
     // Invalid arguments: the result is a misuse, and an empty report.
-    OK(memsaver_pause(saver, TAGS("lora/a"), NULL, NULL));
     MISUSE(memsaver_exchange(saver, TAGS("lora/b"), TAGS("c"), NULL, told()), "exchange: unknown tag \"c\"");
     CHECK(report.size == sizeof report && report.handed_bytes == 0 && report.released_bytes == 0);
     resuming.size = 0;
@@ -376,24 +364,18 @@ static void test_blocks(void) {
     OK(memsaver_deallocate_on(saver, blocks[5], NULL));
     MISUSE(memsaver_deallocate_on(saver, blocks[5], NULL), "tag");
 
-    // No bytes: null, in any tag, in no region, and freed.
+    // No bytes: null, in no region too, and freed.
     for (size_t i = 0; i < COUNT(blocks); ++i) blocks[i] = &arena;
-    OK(memsaver_allocate(saver, "tag", 0, 0, &blocks[0]));
-    OK(memsaver_allocate(saver, NULL, 0, 0, &blocks[1]));
-    OK(memsaver_allocate_on(saver, "tag", 0, 0, NULL, &blocks[2]));
-    OK(memsaver_arena_allocate(arena, 0, 0, &blocks[3]));
-    OK(memsaver_arena_allocate_on(arena, 0, 0, NULL, &blocks[4]));
-    for (size_t i = 0; i < 5; ++i) CHECK(blocks[i] == NULL);
+    OK(memsaver_allocate(saver, NULL, 0, 0, &blocks[0]));
+    OK(memsaver_arena_allocate(arena, 0, 0, &blocks[1]));
+    OK(memsaver_arena_allocate_on(arena, 0, 0, NULL, &blocks[2]));
+    for (size_t i = 0; i < 3; ++i) CHECK(blocks[i] == NULL);
     OK(memsaver_deallocate(saver, NULL));
-    OK(memsaver_deallocate_on(saver, NULL, NULL));
-    OK(memsaver_deallocate_idle(saver, NULL));
-    OK(memsaver_arena_deallocate(arena, NULL));
 
     void* large = NULL;
     MISUSE(memsaver_arena_allocate(arena, 65 * MIB, 0, &large), "tag"); // exceeds its capacity
     OK(memsaver_set_capacity(saver, TAGS("tag"), 80 * MIB));
     OK(memsaver_arena_allocate(arena, 65 * MIB, 0, &large));
-    MISUSE(make("tag", policy_of(MEMSAVER_ZERO)), "policy");
 
     // Regions: of a tag, an arena, plain memory, which no pause concerns.
     OK(memsaver_push_region(saver, "other"));
@@ -409,23 +391,18 @@ static void test_blocks(void) {
     CHECK(usage_in(arena).used_bytes == 65 * MIB + 1100 && usage_of("other").used_bytes == 10);
     OK(memsaver_pause(saver, ALL, NULL, NULL));
     CHECK(memsaver_is_paused(saver, inner, 1) && memsaver_is_paused(saver, outer, 1) && reads(plain, 1, 1000));
-    OK(memsaver_deallocate(saver, inner)); // also while it is paused
-    OK(memsaver_deallocate(saver, plain));
-    OK(memsaver_resume(saver, ALL, NULL, NULL));
     open_saver();
     MISUSE(memsaver_push_arena(saver, arena), "another saver");
     OK(memsaver_close(saver));
     memsaver_destroy(saver);
 
     memsaver_destroy(mine); // the arena outlives the saver's handle
-    put(large, 3, MIB);
     OK(memsaver_arena_deallocate(arena, large));
     memsaver_release_arena(arena);
     open_saver();
     OK(memsaver_get_arena(saver, "tag", NULL, &arena));
     OK(memsaver_close(saver));
     MISUSE(memsaver_push_arena(saver, arena), "closed");
-    MISUSE(memsaver_pop_region(saver), "no open region");
     memsaver_release_arena(arena);
     memsaver_destroy(saver);
 }
@@ -554,12 +531,8 @@ static void test_policies(void) {
         if ((policies[i].verified || i == 7) && result == MEMSAVER_UNAVAILABLE) continue;
         OK(result);
         void* block = block_of(name, 3 * MIB, 42);
-        if (i < 2) {
-            MISUSE(memsaver_prepare(saver, TAGS(name)), name);
-            MISUSE(memsaver_invalidate(saver, TAGS(name)), name);
-        } else {
-            OK(memsaver_prepare(saver, TAGS(name)));
-        }
+        if (i < 2) MISUSE(memsaver_invalidate(saver, TAGS(name)), name);
+        IS(i < 2 ? MEMSAVER_MISUSE : MEMSAVER_OK, memsaver_prepare(saver, TAGS(name)));
         OK(memsaver_pause(saver, TAGS(name), NULL, told()));
         CHECK(report.saved_bytes == (i < 2 ? 0 : 3 * MIB));
         const memsaver_usage usage = usage_of(name);
@@ -581,11 +554,7 @@ static void test_policies(void) {
         OK(memsaver_invalidate(saver, TAGS(name)));
         OK(memsaver_pause(saver, TAGS(name), NULL, told()));
         CHECK(report.saved_bytes == 3 * MIB);
-        OK(memsaver_resume(saver, TAGS(name), NULL, NULL));
-        CHECK(reads(block, 43, MIB));
     }
-    OK(memsaver_prepare(saver, ALL)); // skips tags that keep nothing
-    OK(memsaver_invalidate(saver, ALL));
 
     // Fields that are wrong are named, those of other kinds are ignored.
     WRONG(5, check, false, "kind cannot be 5");
@@ -593,7 +562,6 @@ static void test_policies(void) {
     WRONG(MEMSAVER_DISCARD, poison, 256, "poison");
     WRONG(MEMSAVER_HOST_BACKUP, refresh, 2, "refresh cannot be 2");
     WRONG(MEMSAVER_HOST_BACKUP, storage, -5, "storage cannot be -5");
-    WRONG(MEMSAVER_HOST_BACKUP, check, true, "HostBackup::check");
     WRONG(MEMSAVER_HOST_BACKUP, threads, 1000000, "HostBackup::threads is 1000000; valid: 1 to 1024");
     WRONG(MEMSAVER_HOST_BACKUP, ring_bytes, (size_t)1 << 60, "HostBackup::ring_bytes");
     WRONG(MEMSAVER_HOST_BACKUP, size, 3, "memsaver_policy: its size field is 3");
@@ -601,10 +569,6 @@ static void test_policies(void) {
     unused.refresh = 2;
     unused.storage = 9;
     OK(make("no use for them", unused));
-    unused = policy_of(MEMSAVER_HOST_BACKUP);
-    unused.refresh = MEMSAVER_ONCE;
-    unused.retain = false;
-    MISUSE(make("new", unused), "HostBackup::retain");
     memsaver_destroy(saver);
 
     // The default policy of new tags, which does not name one.
@@ -621,8 +585,6 @@ static void test_policies(void) {
     OK(make("weights", policies[1]));
     MISUSE(memsaver_allocate(saver, "weigths", MIB, 0, &block), "did you mean \"weights\"");
     CHECK(block == NULL);
-    MISUSE(memsaver_push_region(saver, "weigths"), "unknown tag \"weigths\"");
-    MISUSE(memsaver_make_tag(saver, "other", NULL), "unknown tag \"other\"");
     memsaver_destroy(saver);
 }
 
@@ -741,12 +703,11 @@ static void test_arrivals(void) {
     options.size = 0;
     MISUSE(memsaver_resume_async(saver, TAGS("weights"), &options, &coming), "its size field is 0");
     OK(memsaver_resume_async(saver, ALL, NULL, &coming));
-    MISUSE(memsaver_arrival_wait_range(coming, &saver, 1), "");
+    MISUSE(memsaver_arrival_wait_range(coming, weights + size - 1, 2), "");
     MISUSE(memsaver_arrival_before_range(coming, NULL, weights + size - 1, 2), "");
     memsaver_arrival* none = coming;
     idle.order = 3;
     MISUSE(memsaver_save(saver, TAGS("frozen"), &idle, &none), "order cannot be 3");
-    MISUSE(memsaver_save(saver, TAGS("weights"), NULL, &none), "weights");
     CHECK(none == NULL);
     memsaver_release_gate(gate);
     MISUSE(memsaver_get_gate(saver, weights, size + 1, &gate), "");
@@ -787,19 +748,12 @@ static void test_load(void) {
     CHECK(report.saved_bytes == 5000);
     OK(memsaver_resume(saver, TAGS("model"), NULL, NULL));
     CHECK(reads(block, 6, MIB) && reads(block + MIB, 9, 5000) && reads(block + MIB + 5000, 6, MIB - 5000));
-    MISUSE(memsaver_load(saver, block, 2 * MIB + 1, path, 0), "");
-    MISUSE(memsaver_load(saver, kept_block("other", MIB, 1), 1, path, 0), "not FileSource");
     MISUSE(memsaver_invalidate_range(saver, block + 1, 2 * MIB), "");
     OK(memsaver_pause(saver, TAGS("model"), NULL, NULL));
     write_file(path, 6, 100);
     IS(MEMSAVER_SOURCE_CHANGED, memsaver_resume(saver, TAGS("model"), NULL, NULL));
     CHECK(strstr(memsaver_last_error(), path) != NULL);
     CHECK(unlink(path) == 0);
-    const memsaver_policy discard = policy_of(MEMSAVER_DISCARD);
-    memsaver_resume_options without = plain_resume;
-    without.bytes = &discard;
-    OK(memsaver_resume(saver, TAGS("model"), &without, NULL));
-    IS(MEMSAVER_DRIVER_ERROR, memsaver_load(saver, block, 1, path, 0));
     memsaver_destroy(saver);
 }
 
@@ -827,15 +781,12 @@ static void test_uses(void) {
     options.timeout_ns = (int64_t)60 * 1000000000;
     options.room_within_ns = options.timeout_ns;
     OK(memsaver_begin_use(saver, TAGS("a", "cache"), &options, &use));
-    OK(memsaver_use_lost(use, &lost, &count));
-    CHECK(count == 0);
     memsaver_end_use(use);
     options.order = 3;
     MISUSE(memsaver_begin_use(saver, TAGS("a"), &options, &use), "order cannot be 3");
     CHECK(use == NULL);
     options.size = 0;
     MISUSE(memsaver_begin_use(saver, TAGS("a"), &options, &use), "memsaver_use_options");
-    MISUSE(memsaver_begin_use(saver, TAGS("b"), NULL, &use), "unknown tag \"b\"");
 
     // Idle memory is reclaimed.
     memsaver_reclaimed got = MEMSAVER_RECLAIMED_INIT;
@@ -848,14 +799,11 @@ static void test_uses(void) {
     CHECK(got.saved_bytes == size && got.elastic_bytes == 0 && got.size == sizeof got);
     CHECK(text != NULL && strstr(text, "reclaimed ") == text && strstr(text, "cache") != NULL);
     memsaver_free_text(text);
-    OK(memsaver_reclaim(saver, 1, NULL, NULL, NULL));
     memsaver_reclaim_options reclaiming = MEMSAVER_RECLAIM_OPTIONS_INIT;
     reclaiming.device = 7;
     MISUSE(memsaver_reclaim(saver, 1, &reclaiming, NULL, NULL), "7");
     reclaiming.order = 3;
     MISUSE(memsaver_reclaim(saver, 1, &reclaiming, NULL, NULL), "order cannot be 3");
-    MISUSE(memsaver_set_evictable(saver, TAGS("b"), true), "unknown tag");
-    MISUSE(memsaver_set_priority(saver, TAGS("b"), 1), "unknown tag");
     memsaver_arena_options arena = MEMSAVER_ARENA_OPTIONS_INIT;
     arena.evictable = true;
     arena.priority = -3;
@@ -908,9 +856,6 @@ static void test_elastic(void) {
     CHECK(owner.asked != 0 && owner.asked <= 32 * MIB && got.elastic_bytes == 2 * MIB);
 
     MISUSE(memsaver_elastic_commit(owner.elastic, 63 * MIB, 2 * MIB), "");
-    MISUSE(memsaver_elastic_commit(owner.elastic, 0, 0), "");
-    MISUSE(memsaver_elastic_release(owner.elastic, 0, 2 * MIB, NULL), "");
-    MISUSE(memsaver_elastic_resize(owner.elastic, 65 * MIB, NULL), "");
     idle.order = 3;
     MISUSE(memsaver_elastic_release(owner.elastic, 2 * MIB, 2 * MIB, &idle), "order cannot be 3");
     MISUSE(memsaver_elastic_resize(owner.elastic, 2 * MIB, &idle), "order cannot be 3");
@@ -996,10 +941,9 @@ static void test_hooks(void) {
     IS(MEMSAVER_HOOK_FAILED, memsaver_resume(saver, ALL, NULL, NULL));
     CHECK(strstr(memsaver_last_error(), "after a resume returned 2") != NULL);
     CHECK(noted[MEMSAVER_BEFORE_RESUME].calls == 2);
-    memsaver_remove_hook(hooks[MEMSAVER_BEFORE_PAUSE]);
-    memsaver_remove_hook(hooks[MEMSAVER_AFTER_PAUSE]);
     memsaver_destroy(saver);
-    memsaver_remove_hook(hooks[MEMSAVER_AFTER_RESUME]); // after the saver
+    for (int moment = 0; moment < 4; ++moment) // after the saver
+        if (moment != MEMSAVER_BEFORE_RESUME) memsaver_remove_hook(hooks[moment]);
 
     open_saver(); // hooks that answer, or do not
     int32_t answer = -1;
@@ -1014,15 +958,11 @@ static void test_hooks(void) {
     memsaver_destroy(saver);
 
     open_saver(); // hooks that throw
-    memsaver_hook* hook = NULL;
-    OK(memsaver_add_hook(saver, MEMSAVER_BEFORE_PAUSE, throwing_hook, saver, &hook));
+    OK(memsaver_add_hook(saver, MEMSAVER_BEFORE_PAUSE, throwing_hook, saver, NULL));
     IS(MEMSAVER_INTERNAL, memsaver_pause(saver, ALL, NULL, NULL));
     CHECK(strcmp(memsaver_last_error(), "thrown by a hook") == 0);
-    memsaver_remove_hook(hook);
-    OK(memsaver_add_hook(saver, MEMSAVER_AFTER_RESUME, throwing_hook, NULL, &hook));
+    OK(memsaver_add_hook(saver, MEMSAVER_AFTER_RESUME, throwing_hook, NULL, NULL));
     IS(MEMSAVER_INTERNAL, memsaver_resume(saver, ALL, NULL, NULL));
-    memsaver_remove_hook(hook);
-    OK(memsaver_resume(saver, ALL, NULL, NULL));
     memsaver_destroy(saver);
 }
 

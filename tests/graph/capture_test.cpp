@@ -66,8 +66,7 @@ TEST_CASE("close inside a capture is refused as a pause is, on this thread and o
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a graph's tag keeps its policy; naming another one is refused" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a graph's tag keeps its policy; naming another one is refused" * on_machines) {
     const auto nothing = [] {};
     (void)saver.arena("scratch", Zero{});
     const Graph own = capture(saver, "scratch", stream, nothing);
@@ -117,8 +116,7 @@ TEST_CASE("a body that throws leaves the stream, the tag and the saver usable" *
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a capture that is broken by a wait says so, and leaves everything usable" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a capture that is broken by a wait says so, and leaves everything usable" * on_machines) {
     MemorySaver stranger{machine.driver}; // unaware of captures of `saver`: its pause breaks them
     const Arena away = stranger.arena("away");
     (void)away.allocate(1_MiB);
@@ -178,8 +176,7 @@ TEST_CASE("while a capture is open pauses are refused, and it stays whole" * on_
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "blocks freed in a capture are its graph's, unless freed as already idle" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "blocks freed in a capture are its graph's, unless freed as already idle" * on_machines) {
     for (const std::size_t bytes : {std::size_t{300}, std::size_t{5_MiB}}) {
         const Graph graph = capture(saver, "graph", stream, [&] {
             void* const kept = saver.allocate(bytes);
@@ -195,8 +192,7 @@ TEST_CASE_FIXTURE(OnSaver, "blocks freed in a capture are its graph's, unless fr
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a first capture that fails leaves blocks that the program's captures keep" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a first capture that fails leaves blocks that the program's captures keep" * on_machines) {
     const Arena arena = saver.arena("graph", HostBackup{});
     void* const kept = arena.allocate(20_MiB);
     GraphRef own;

@@ -22,8 +22,7 @@ void free_all(const Arena& arena, const std::vector<void*>& blocks) {
     for (void* const block : blocks) arena.deallocate(block, already_idle);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a graph is not launched while any of its tag is paused" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a graph is not launched while any of its tag is paused" * on_machines) {
     void* block = nullptr;
     const Graph graph = capture(saver, "decode", stream, {.policy = Zero{}}, [&] {
         block = saver.allocate(1_MiB);
@@ -69,8 +68,7 @@ TEST_CASE_FIXTURE(OnSaver, "a graph is not launched while any of its tag is paus
     replay(machine.driver, graph, stream);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "blocks that a body frees stay with the graph until it ends" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "blocks that a body frees stay with the graph until it ends" * on_machines) {
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 32_MiB});
     const Arena other = saver.arena("other", Zero{}, {.capacity = 8_MiB});
     void* const before = arena.allocate(1_MiB); // used by the body, but not allocated in it
@@ -127,8 +125,7 @@ TEST_CASE_FIXTURE(OnSaver, "blocks that a body frees stay with the graph until i
     for (void* const block : kept) CHECK(has(used, block));
 }
 
-TEST_CASE_FIXTURE(OnSaver, "the bytes of blocks that a graph keeps are saved too" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "the bytes of blocks that a graph keeps are saved too" * on_machines) {
     constexpr std::size_t bytes = 64_KiB;
     Outbox out{machine.driver, bytes};
     std::optional<Graph> graph = capture(saver, "graph", stream, [&] {

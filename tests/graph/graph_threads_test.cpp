@@ -4,8 +4,7 @@
 namespace graph_graph_threads_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnSaver, "a capture that is begun while a pause is under way waits for its end" * on_hosts) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a capture that is begun while a pause is under way waits for its end" * on_hosts) {
     (void)saver.arena("paused", Zero{}).allocate(1_MiB);
     Turnstile gate;
     machine.driver.on_call([&](const CallRecord& made) { // its wait would break a capture
@@ -40,8 +39,7 @@ TEST_CASE_FIXTURE(OnTwo, "capturing on a stream of another device is refused, an
     CHECK(!stream.capturing());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "blocks of a graph that ends while it runs wait for it" * on_hosts) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "blocks of a graph that ends while it runs wait for it" * on_hosts) {
     const Arena arena = saver.arena("graph", Zero{}, {.capacity = 2_MiB});
     void* scratch = nullptr;
     Graph graph = capture(saver, "graph", stream, [&] {
@@ -99,8 +97,7 @@ TEST_CASE_FIXTURE(OnSaver, "a block freed with a capturing stream is its graph's
     CHECK(handed_out());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a thread captures one graph at a time" * on_hosts) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a thread captures one graph at a time" * on_hosts) {
     const OwnStream inside{machine.driver};
     void* block = nullptr;
     Graph older = capture(saver, "older", inside, [] {});

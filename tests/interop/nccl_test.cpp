@@ -30,6 +30,16 @@ private:
     StubNccl* state_ = nullptr;
 };
 
+struct OnNccl : OnMachine {
+    const Stub stub{};
+    MemorySaver<MachineDriver> saver{machine.driver};
+    Registrations registrations{saver};
+};
+
+struct OnWeights : OnNccl {
+    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+};
+
 TEST_CASE_FIXTURE(OnMachine, "nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
     const Stub stub;
     MemorySaver saver{machine.driver};
@@ -82,10 +92,7 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: a pause deregisters, suspends and pauses; a 
     CHECK(has_pattern(machine.driver, weights.data(), weights.size(), 3));
 }
 
-TEST_CASE_FIXTURE(OnMachine, "nccl: tags with windows are paused and resumed one after the other, in every order") {
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
+TEST_CASE_FIXTURE(OnNccl, "nccl: tags with windows are paused and resumed one after the other, in every order") {
     {
         const NcclComm comm{registrations, Stub::comm()};
         saver.pause(); // there are no tags yet
@@ -201,12 +208,8 @@ TEST_CASE("nccl: NCCL is called with its device current, whatever thread pauses 
     CHECK(stub->wrong.empty());
 }
 
-TEST_CASE("nccl: each call fails: a pause is refused and changes nothing; a resume reports it and can be repeated") {
-    const Checked machine{host_machine};
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
-    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+TEST_CASE_FIXTURE(OnWeights,
+                  "nccl: each call fails: a pause then changes nothing; a resume reports it and can be repeated") {
     NcclComm comm{registrations, Stub::comm(), {.who = "trainer"}};
     NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
     NcclWindow window = comm.window(weights.data() + 2_MiB, 2_MiB);
@@ -241,11 +244,7 @@ TEST_CASE("nccl: each call fails: a pause is refused and changes nothing; a resu
     CHECK_THROWS_AS((void)comm.buffer(weights.data(), 4096), DriverError);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "nccl: a pause that fails for its own reasons wakes the communicator again") {
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
-    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+TEST_CASE_FIXTURE(OnWeights, "nccl: a pause that fails for its own reasons wakes the communicator again") {
     NcclComm comm{registrations, Stub::comm()};
     NcclWindow window = comm.window(weights.data(), 4_MiB);
     (void)stub.taken();
@@ -259,11 +258,7 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: a pause that fails for its own reasons wakes
     CHECK(stub.taken().empty());
 }
 
-TEST_CASE_FIXTURE(OnMachine, "nccl: a communicator in error is named, and nothing is paused until it is removed") {
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
-    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+TEST_CASE_FIXTURE(OnWeights, "nccl: a communicator in error is named, and nothing is paused until it is removed") {
     {
         NcclComm comm{registrations, Stub::comm(), {.who = "group 7"}};
         NcclWindow window = comm.window(weights.data(), 4_MiB);
@@ -287,11 +282,7 @@ TEST_CASE_FIXTURE(OnMachine, "nccl: a communicator in error is named, and nothin
     CHECK(stub.taken().empty());
 }
 
-TEST_CASE_FIXTURE(OnMachine, "nccl: nonblocking communicators are waited for until the timeout") {
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
-    const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
+TEST_CASE_FIXTURE(OnWeights, "nccl: nonblocking communicators are waited for until the timeout") {
     NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
     stub->polls = 5;
     saver.pause();
@@ -378,10 +369,7 @@ TEST_CASE_FIXTURE(OnHost, "nccl: a version too old to suspend keeps its memory, 
     CHECK(told.size() == 1);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "nccl: missing, or not NCCL, or no communicator") {
-    const Stub stub;
-    MemorySaver saver{machine.driver};
-    Registrations registrations{saver};
+TEST_CASE_FIXTURE(OnNccl, "nccl: missing, or not NCCL, or no communicator") {
     const auto text = [&] { return text_of<Unavailable>([&] { const NcclComm none{registrations, Stub::comm()}; }); };
     ::setenv("MEMSAVER_NCCL", "/nowhere/libnccl.so.2", 1);
     CHECK(contains(text(), "/nowhere/libnccl.so.2"));

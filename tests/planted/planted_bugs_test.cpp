@@ -344,31 +344,34 @@ TEST_CASE("a release of elastic memory before the device passed") {
     CHECK(!planted_in(Lie::drain_forgotten, program).violations.empty());
 }
 
-TEST_CASE("a double unmap") {
-    CHECK(planted_in(Lie::unmapped_twice, pause_and_resume).says("unmap of addresses that are not mapped"));
-}
-
-TEST_CASE("an unmap that is forgotten") {
-    const Outcome outcome = planted_in(Lie::unmap_forgotten, pause_and_resume);
-    CHECK(outcome.says("map over mapped addresses"));
-    CHECK(outcome.left.held_bytes != 0); // released, but still mapped
-    CHECK(!outcome.thrown.empty());
-}
-
-TEST_CASE("an unmap of a wrong range") {
-    const Outcome outcome = planted_in(Lie::half_unmapped, pause_and_resume);
-    CHECK(outcome.says("unmap of addresses that are not mapped, or of part of a mapping"));
-    CHECK(!outcome.thrown.empty());
-}
-
-TEST_CASE("a handle that leaks") {
-    const Outcome outcome = planted_in(Lie::release_forgotten, pause_and_resume);
-    CHECK(outcome.left.handles != 0);
-    CHECK(outcome.left.held_bytes != 0);
-}
-
-TEST_CASE("a double release") {
-    CHECK(planted_in(Lie::released_twice, pause_and_resume).says("release of a handle that does not exist"));
+TEST_CASE("a cycle of pause and resume with one wrong call") {
+    const auto planted = [](Lie lie) { return planted_in(lie, pause_and_resume); };
+    SUBCASE("a double unmap") { CHECK(planted(Lie::unmapped_twice).says("unmap of addresses that are not mapped")); }
+    SUBCASE("a double release") { CHECK(planted(Lie::released_twice).says("release of a handle that does not exist")); }
+    SUBCASE("an unmap that is forgotten") {
+        const Outcome outcome = planted(Lie::unmap_forgotten);
+        CHECK(outcome.says("map over mapped addresses"));
+        CHECK(outcome.left.held_bytes != 0); // released, but still mapped
+        CHECK(!outcome.thrown.empty());
+    }
+    SUBCASE("an unmap of a wrong range") {
+        const Outcome outcome = planted(Lie::half_unmapped);
+        CHECK(outcome.says("unmap of addresses that are not mapped, or of part of a mapping"));
+        CHECK(!outcome.thrown.empty());
+    }
+    SUBCASE("pages that are not mapped") {
+        const Outcome outcome = planted(Lie::map_forgotten);
+        CHECK(outcome.says("allow_access of addresses that are not mapped"));
+        CHECK(!outcome.thrown.empty());
+    }
+    SUBCASE("a handle that leaks") {
+        const Outcome outcome = planted(Lie::release_forgotten);
+        CHECK(outcome.left.handles != 0);
+        CHECK(outcome.left.held_bytes != 0);
+    }
+    SUBCASE("an event that leaks") { CHECK(planted(Lie::event_leaked).left.events != 0); }
+    SUBCASE("a fill of too little") { CHECK(!planted(Lie::half_filled).right_bytes); }
+    SUBCASE("a fill of too much") { CHECK(contains(planted(Lie::filled_too_far).thrown, "HOST_ERROR_INVALID_VALUE")); }
 }
 
 TEST_CASE("a missed access grant") {
@@ -381,20 +384,6 @@ TEST_CASE("a missed access grant") {
     };
     CHECK(planted_in(Lie::access_forgotten, program).says("work on memory that is not mapped, or without access"));
 }
-
-TEST_CASE("pages that are not mapped") {
-    const Outcome outcome = planted_in(Lie::map_forgotten, pause_and_resume);
-    CHECK(outcome.says("allow_access of addresses that are not mapped"));
-    CHECK(!outcome.thrown.empty());
-}
-
-TEST_CASE("a fill of too little") { CHECK(!planted_in(Lie::half_filled, pause_and_resume).right_bytes); }
-
-TEST_CASE("a fill of too much") {
-    CHECK(contains(planted_in(Lie::filled_too_far, pause_and_resume).thrown, "HOST_ERROR_INVALID_VALUE"));
-}
-
-TEST_CASE("an event that leaks") { CHECK(planted_in(Lie::event_leaked, pause_and_resume).left.events != 0); }
 
 TEST_CASE("a wait that breaks a capture") {
     const auto program = [](Machine& machine) {

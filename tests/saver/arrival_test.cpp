@@ -366,8 +366,7 @@ TEST_CASE("a failed restore: pages stay, waits throw, the next resume or pause r
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a graph's launch waits in its stream for its own tag" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "a graph's launch waits in its stream for its own tag" * on_machines) {
     Outbox outbox{machine.driver, layer};
     const Layers weights{machine.driver, saver.arena("graph", HostBackup{}), 1};
     Graph graph = capture(saver, "graph", stream, [&] { outbox.fetch(weights.at(0), stream); });
@@ -622,9 +621,7 @@ TEST_CASE_FIXTURE(OnSaver, "an arrival is done as soon as its bytes are, while a
     CHECK(layers.whole());
 }
 
-TEST_CASE_FIXTURE(OnMachine, "the end of an arrival swallows whatever a hook throws") {
-    Told told;
-    MemorySaver saver{machine.driver, {.events = told.sink()}};
+TEST_CASE_FIXTURE(OnTold, "the end of an arrival swallows whatever a hook throws") {
     const Layers layers{machine.driver, saver.arena("w", HostBackup{.threads = 1}), 2};
     (void)saver.pause("w");
     const Hook hook = saver.after_resume([](ResumeEvent&) { throw 7; });

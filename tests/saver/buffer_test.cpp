@@ -33,12 +33,10 @@ TEST_CASE_FIXTURE(OnSaver, "a buffer owns its elements" * on_machines) {
     CHECK((nothing.data() == nullptr && nothing.size_bytes() == 0));
 }
 
-TEST_CASE("strict alignment is kept" * on_machines) {
+TEST_CASE_FIXTURE(OnSaver, "strict alignment is kept" * on_machines) {
     struct alignas(4096) Page {
         unsigned char bytes[4096];
     };
-    const Checked machine;
-    MemorySaver saver{machine.driver};
     const auto region = saver.region("tag");
     const Buffer<char> odd{region, 300};
     const Buffer<Page> pages{region, 3};

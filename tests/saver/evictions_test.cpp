@@ -6,7 +6,6 @@
 
 namespace saver_evictions_test {
 using namespace test;
-using namespace std::chrono_literals;
 using D = MachineDriver;
 using World = TagsWorld;
 constexpr std::size_t all = 40_MiB; // of memory

@@ -4,7 +4,6 @@
 
 namespace saver_use_test {
 using namespace test;
-using namespace std::chrono_literals;
 using D = MachineDriver;
 using World = TagsWorld;
 

@@ -95,8 +95,7 @@ TEST_CASE_FIXTURE(OnSaver, "write_backup: misuse says why, and changes nothing")
     CHECK(read_bytes(machine.driver, block.data(), 1 << 20) == pattern(1 << 20, 1));
 }
 
-TEST_CASE_FIXTURE(OnSaver, "write_backup: a range that reaches into the next block is refused" * on_machines) {
-    const OwnStream stream{machine.driver};
+TEST_CASE_FIXTURE(OnStream, "write_backup: a range that reaches into the next block is refused" * on_machines) {
     const Arena arena = saver.arena("tag", HostBackup{.threads = 1});
     const auto refuses = [&](void* block, std::size_t bytes) {
         CAPTURE(bytes);

@@ -125,6 +125,12 @@ struct OnSaver : OnMachine {
     MemorySaver<MachineDriver> saver{machine.driver};
 };
 
+/// The same with the events of the saver.
+struct OnTold : OnMachine {
+    Told told{};
+    MemorySaver<MachineDriver> saver{machine.driver, {.events = told.sink()}};
+};
+
 /// A saver on the first of two machines.
 struct OnTwo {
     const Checked first{0};
@@ -161,6 +167,11 @@ private:
 
 template <class D>
 OwnStream(const D&) -> OwnStream<D>;
+
+/// A saver, and a stream of the program.
+struct OnStream : OnSaver {
+    const OwnStream<MachineDriver> stream{machine.driver};
+};
 
 /// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device
 /// (decision 1).
