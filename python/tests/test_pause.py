@@ -182,19 +182,6 @@ def test_trim(saver: Saver) -> None:
     assert saver.trim("a").released_bytes == 0
 
 
-def test_drop(saver: Saver) -> None:
-    arena = saver.arena("a", HostBackup())
-    pointer = arena.allocate(MIB)
-    saver.drop("a")
-    assert not saver.owns(pointer)
-    saver.arena("a", Zero())  # the name is free again
-    with pytest.raises(memsaver.Misuse, match="has been dropped") as raised:
-        arena.usage()  # and it does not refer to the new tag
-    assert raised.value.tag == "a"
-    saver.drop(None)
-    assert [row.tag for row in saver.usage()] == []
-
-
 def test_capacity_and_margin(saver: Saver) -> None:
     saver.arena("a")
     saver.set_capacity("a", MIB)

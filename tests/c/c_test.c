@@ -3,7 +3,7 @@
 // request>. host_gpu: libcuda.so.1 is implemented in host memory. Returns 0 on success, 1 on failure, 77 if it cannot
 // run.
 #define _GNU_SOURCE // for memfd's names under /proc
-#include <memsaver/c.h>
+#include "checks.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -15,51 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-static int failures = 0;
-
-static void fail(int line, const char* what) {
-    __atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED);
-    fprintf(stderr, "c_test.c:%d: %s\n", line, what);
-}
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) fail(__LINE__, #condition);                                                                  \
-    } while (0)
-
-static void is(int line, const char* call, memsaver_result result, memsaver_result wanted) {
-    if (result == wanted) return;
-    fail(line, call);
-    fprintf(stderr, "    is %s and not %s: %s\n", memsaver_result_name(result), memsaver_result_name(wanted),
-            result == MEMSAVER_OK ? "" : memsaver_last_error());
-}
-
-#define IS(wanted, call) is(__LINE__, #call, call, wanted)
-#define OK(call) IS(MEMSAVER_OK, call)
-
-/// Expects a misuse whose message contains `text`.
-static void misuses(int line, const char* call, memsaver_result result, const char* text) {
-    is(line, call, result, MEMSAVER_MISUSE);
-    if (strstr(memsaver_last_error(), text) != NULL) return;
-    fail(line, call);
-    fprintf(stderr, "    does not say \"%s\": %s\n", text, memsaver_last_error());
-}
-
-#define MISUSE(call, text) misuses(__LINE__, #call, call, text)
-
-/// Expects a misuse whose message names the call's function and says what is null. For tables of calls.
-static int refused(int line, const char* call, memsaver_result result) {
-    misuses(line, call, result, " is null");
-    const size_t name = strcspn(call, "(");
-    if (strncmp(memsaver_last_error(), call, name) == 0 && memsaver_last_error()[name] == ':') return 1;
-    misuses(line, call, MEMSAVER_MISUSE, "its own name");
-    return 0;
-}
-
-#define REFUSED(call) refused(__LINE__, #call, call)
 
 // A list of tags, as two arguments.
 #define LIST(...) ((const char* const[]){__VA_ARGS__})
@@ -751,8 +707,7 @@ static void test_load(void) {
     MISUSE(memsaver_invalidate_range(saver, block + 1, 2 * MIB), "");
     OK(memsaver_pause(saver, TAGS("model"), NULL, NULL));
     write_file(path, 6, 100);
-    IS(MEMSAVER_SOURCE_CHANGED, memsaver_resume(saver, TAGS("model"), NULL, NULL));
-    CHECK(strstr(memsaver_last_error(), path) != NULL);
+    FAILS(MEMSAVER_SOURCE_CHANGED, memsaver_resume(saver, TAGS("model"), NULL, NULL), path);
     CHECK(unlink(path) == 0);
     memsaver_destroy(saver);
 }
@@ -938,8 +893,7 @@ static void test_hooks(void) {
     CHECK(strstr(memsaver_last_error(), "before a resume returned 1") != NULL && report.mapped_bytes == 0);
     memsaver_remove_hook(hooks[MEMSAVER_BEFORE_RESUME]);
     noted[MEMSAVER_AFTER_RESUME].answer = 2;
-    IS(MEMSAVER_HOOK_FAILED, memsaver_resume(saver, ALL, NULL, NULL));
-    CHECK(strstr(memsaver_last_error(), "after a resume returned 2") != NULL);
+    FAILS(MEMSAVER_HOOK_FAILED, memsaver_resume(saver, ALL, NULL, NULL), "after a resume returned 2");
     CHECK(noted[MEMSAVER_BEFORE_RESUME].calls == 2);
     memsaver_destroy(saver);
     for (int moment = 0; moment < 4; ++moment) // after the saver
@@ -948,13 +902,11 @@ static void test_hooks(void) {
     open_saver(); // hooks that answer, or do not
     int32_t answer = -1;
     OK(memsaver_add_answering_hook(saver, MEMSAVER_AFTER_PAUSE, answer_with, &answer, NULL));
-    IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, ALL, NULL, NULL));
-    CHECK(strstr(memsaver_last_error(), "after a pause returned -1") != NULL);
+    FAILS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, ALL, NULL, NULL), "after a pause returned -1");
     answer = 0;
     OK(memsaver_pause(saver, ALL, NULL, NULL));
     answer = 5;
-    IS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, ALL, NULL, NULL));
-    CHECK(strstr(memsaver_last_error(), "after a pause returned 5") != NULL);
+    FAILS(MEMSAVER_HOOK_FAILED, memsaver_pause(saver, ALL, NULL, NULL), "after a pause returned 5");
     memsaver_destroy(saver);
 
     open_saver(); // hooks that throw
@@ -1476,7 +1428,7 @@ static void test_failing_driver(const char* library) {
     void (*fail_call)(const char*, int) = NULL;
     if (stub != NULL) *(void**)&fail_call = dlsym(stub, "memsaver_stub_fail");
     if (fail_call == NULL) {
-        fail(__LINE__, "there is no stub");
+        CHECK(!"there is no stub");
         return;
     }
     memsaver_options options = MEMSAVER_OPTIONS_INIT;

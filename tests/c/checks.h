@@ -2,16 +2,50 @@
 #include <memsaver/c.h>
 
 #include <stdio.h>
+#include <string.h>
 
 #define MIB ((size_t)1 << 20)
 
 static int failures = 0;
 
-static void check(const char* file, int line, int holds, const char* what) {
-    if (holds) return;
-    ++failures;
+static inline void fail(const char* file, int line, const char* what) {
+    __atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED);
     fprintf(stderr, "%s:%d: %s (last error: %s)\n", file, line, what, memsaver_last_error());
 }
 
-#define CHECK(condition) check(__FILE__, __LINE__, (condition), #condition)
-#define OK(call) CHECK((call) == MEMSAVER_OK)
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) fail(__FILE__, __LINE__, #condition);                                                        \
+    } while (0)
+
+static inline void is(const char* file, int line, const char* call, memsaver_result result, memsaver_result wanted) {
+    if (result == wanted) return;
+    fail(file, line, call);
+    fprintf(stderr, "    is %s and not %s\n", memsaver_result_name(result), memsaver_result_name(wanted));
+}
+
+#define IS(wanted, call) is(__FILE__, __LINE__, #call, call, wanted)
+#define OK(call) IS(MEMSAVER_OK, call)
+
+/// Expects a failure whose message contains `text`.
+static inline void fails(const char* file, int line, const char* call, memsaver_result result, memsaver_result wanted,
+                         const char* text) {
+    is(file, line, call, result, wanted);
+    if (strstr(memsaver_last_error(), text) != NULL) return;
+    fail(file, line, call);
+    fprintf(stderr, "    does not say \"%s\"\n", text);
+}
+
+#define FAILS(wanted, call, text) fails(__FILE__, __LINE__, #call, call, wanted, text)
+#define MISUSE(call, text) FAILS(MEMSAVER_MISUSE, call, text)
+
+/// Expects a misuse whose message names the call's function and says what is null. For tables of calls.
+static inline int refused(const char* file, int line, const char* call, memsaver_result result) {
+    fails(file, line, call, result, MEMSAVER_MISUSE, " is null");
+    const size_t name = strcspn(call, "(");
+    if (strncmp(memsaver_last_error(), call, name) == 0 && memsaver_last_error()[name] == ':') return 1;
+    fails(file, line, call, MEMSAVER_MISUSE, MEMSAVER_MISUSE, "its own name");
+    return 0;
+}
+
+#define REFUSED(call) refused(__FILE__, __LINE__, #call, call)

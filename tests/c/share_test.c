@@ -11,8 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FAILS(result, call, text) CHECK((call) == (result) && strstr(memsaver_last_error(), text) != NULL)
-
 // --- A member ---
 
 static char folder[] = "/tmp/memsaver-c-share-XXXXXX"; // its last part is the machine's name too
@@ -130,17 +128,17 @@ static void test_a_model(void) {
     for (size_t i = 0; i < 4; ++i) OK(memsaver_attached_name(model, i, &names[i]));
     CHECK(strcmp(names[0], "first") == 0 && strcmp(names[1], "scales") == 0 && strcmp(names[2], "second") == 0);
     CHECK(names[3] == NULL);
-    FAILS(MEMSAVER_MISUSE, memsaver_attached_name(model, 0, NULL), "the output pointer is null");
+    MISUSE(memsaver_attached_name(model, 0, NULL), "the output pointer is null");
     OK(memsaver_attached_verify(model));
     char self[100];
     snprintf(self, sizeof self, "{\"name\":\"reader\",\"process\":%ld,\"priority\":0,\"floor\":0,", (long)getpid());
     CHECK(lists(reader.share, self));
 
     memsaver_attached* again = NULL;
-    FAILS(MEMSAVER_MISUSE, memsaver_attach(reader.share, "model", reader.saver, NULL, &again), "model@1");
+    MISUSE(memsaver_attach(reader.share, "model", reader.saver, NULL, &again), "model@1");
     CHECK(again == NULL);
     OK(memsaver_drop(reader.saver, &info.tag, 1));
-    FAILS(MEMSAVER_MISUSE, memsaver_attached_verify(model), "was dropped");
+    MISUSE(memsaver_attached_verify(model), "was dropped");
     memsaver_release_attached(model);
     OK(memsaver_withdraw(reader.share, "model"));
     FAILS(MEMSAVER_UNAVAILABLE, memsaver_attach(reader.share, "model", reader.saver, NULL, &again), "nothing is");
@@ -161,20 +159,20 @@ static void fail_to_join(void) {
     FAILS(MEMSAVER_UNAVAILABLE, memsaver_join_share(&device, &options, &share), "/proc/none");
     options.folder = folder;
     options.answer_within_ns = 1;
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "answer_within");
+    MISUSE(memsaver_join_share(&device, &options, &share), "answer_within");
     options.answer_within_ns = 1000000;
     options.linger_ns = -1;
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "linger");
+    MISUSE(memsaver_join_share(&device, &options, &share), "linger");
     options.linger_ns = 0;
     options.floor = 2;
     options.ceiling = 1;
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "ceiling");
+    MISUSE(memsaver_join_share(&device, &options, &share), "ceiling");
     options.ceiling = 0;
     options.size = 3;
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, &options, &share), "memsaver_share_options");
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, NULL, NULL), "the output pointer is null");
+    MISUSE(memsaver_join_share(&device, &options, &share), "memsaver_share_options");
+    MISUSE(memsaver_join_share(&device, NULL, NULL), "the output pointer is null");
     device.host_machine = "a/b";
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&device, NULL, &share), "a/b");
+    MISUSE(memsaver_join_share(&device, NULL, &share), "a/b");
     CHECK(share == NULL);
 }
 
@@ -187,10 +185,10 @@ static void fail_to_publish(void) {
     OK(memsaver_create(&alone, &other));
     memsaver_lending* lending = NULL;
     memsaver_attached* attached = NULL;
-    FAILS(MEMSAVER_MISUSE, memsaver_lend(member.share, other, &lending), "not on the driver of this share");
-    FAILS(MEMSAVER_MISUSE, memsaver_attach(member.share, "model", other, NULL, &attached), "not on the driver");
+    MISUSE(memsaver_lend(member.share, other, &lending), "not on the driver of this share");
+    MISUSE(memsaver_attach(member.share, "model", other, NULL, &attached), "not on the driver");
     memsaver_destroy(other);
-    FAILS(MEMSAVER_MISUSE, memsaver_join_share(&member.device, NULL, &member.share), "have a share already");
+    MISUSE(memsaver_join_share(&member.device, NULL, &member.share), "have a share already");
     member.share = member.device.share;
 
     struct model model;
@@ -198,22 +196,22 @@ static void fail_to_publish(void) {
     uint64_t hash = 0;
 #define PUBLISH() memsaver_publish(member.share, "model", member.saver, "weights", &model.options, &hash)
     model.names[1] = "first";
-    FAILS(MEMSAVER_MISUSE, PUBLISH(), "two ranges have the name \"first\"");
+    MISUSE(PUBLISH(), "two ranges have the name \"first\"");
     model.names[1] = NULL;
-    FAILS(MEMSAVER_MISUSE, PUBLISH(), "the name of a range is null");
+    MISUSE(PUBLISH(), "the name of a range is null");
     model.names[1] = "second";
     const memsaver_publish_options right = model.options;
     model.options.data = NULL;
-    FAILS(MEMSAVER_MISUSE, PUBLISH(), "the list of pointers is null");
+    MISUSE(PUBLISH(), "the list of pointers is null");
     model.options = right;
-    FAILS(MEMSAVER_MISUSE, memsaver_publish(NULL, "model", member.saver, "weights", &right, NULL), "share is null");
-    FAILS(MEMSAVER_MISUSE, memsaver_publish(member.share, NULL, member.saver, "weights", &right, NULL), "name is null");
-    FAILS(MEMSAVER_MISUSE, memsaver_publish(member.share, "model", member.saver, NULL, &right, NULL), "tag is null");
+    MISUSE(memsaver_publish(NULL, "model", member.saver, "weights", &right, NULL), "share is null");
+    MISUSE(memsaver_publish(member.share, NULL, member.saver, "weights", &right, NULL), "name is null");
+    MISUSE(memsaver_publish(member.share, "model", member.saver, NULL, &right, NULL), "tag is null");
     FAILS(MEMSAVER_UNAVAILABLE, memsaver_withdraw(member.share, "model"), "model");
     CHECK(hash == 0);
     OK(PUBLISH());
     CHECK(hash != 0);
-    FAILS(MEMSAVER_MISUSE, PUBLISH(), "model@1");
+    MISUSE(PUBLISH(), "model@1");
 
     memsaver_attach_options options = MEMSAVER_ATTACH_OPTIONS_INIT;
     options.version = "2";
@@ -226,7 +224,7 @@ static void fail_to_publish(void) {
     options.hash = &hash;
     OK(memsaver_attach(member.share, "model", member.saver, &options, &attached)); // in the same process
     memsaver_attached_range range = MEMSAVER_ATTACHED_RANGE_INIT;
-    FAILS(MEMSAVER_MISUSE, memsaver_attached_at(attached, "third", &range), "nothing has the name \"third\"");
+    MISUSE(memsaver_attached_at(attached, "third", &range), "nothing has the name \"third\"");
     OK(memsaver_attached_at(attached, "second", &range));
     CHECK(range.data != model.data[1] && reads(range.data, 2, 1000));
     OK(memsaver_attached_at(attached, "first", &range));
@@ -259,9 +257,9 @@ static void fork_a_member(void) {
         memsaver_saver* saver = NULL;
         memsaver_attached_range range = MEMSAVER_ATTACHED_RANGE_INIT;
         char* json = NULL;
-        FAILS(MEMSAVER_MISUSE, memsaver_get_members_json(member.share, &json), "fork");
-        FAILS(MEMSAVER_MISUSE, memsaver_create(&member.device, &saver), "fork");
-        FAILS(MEMSAVER_MISUSE, memsaver_attached_at(attached, "first", &range), "fork");
+        MISUSE(memsaver_get_members_json(member.share, &json), "fork");
+        MISUSE(memsaver_create(&member.device, &saver), "fork");
+        MISUSE(memsaver_attached_at(attached, "first", &range), "fork");
         memsaver_end_lending(lending);
         memsaver_release_attached(attached);
         leave(&member);

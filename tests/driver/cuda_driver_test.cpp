@@ -391,8 +391,9 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
     stub.state.calls.clear();
     stub.thread.capture_mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL; // a program's own setting
 
-    const auto expect = [&](const char* name, const std::string& text) {
+    const auto expect = [&](const Status& status, const char* name, const std::string& text) {
         CAPTURE(name);
+        CHECK(status.ok());
         CHECK(stub.last(name) == text);
         CHECK(stub.thread.contexts.empty());
         CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -411,121 +412,86 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
     CHECK(driver.memory(memory).ok());
     CHECK(memory.free_bytes == 1000);
     CHECK(memory.total_bytes == 2000);
-    CHECK(driver.reserve(8_MiB, 2_MiB, address).ok());
+    expect(driver.reserve(8_MiB, 2_MiB, address), "cuMemAddressReserve", "8388608 aligned 2097152");
     CHECK(address == 0x700000000000);
-    expect("cuMemAddressReserve", "8388608 aligned 2097152");
-    CHECK(driver.unreserve(address, 8_MiB).ok());
-    expect("cuMemAddressFree", "8388608 at 0x700000000000");
-    CHECK(driver.map(address, 2_MiB, PageHandle{5}).ok());
-    expect("cuMemMap", "2097152 at 0x700000000000 from 0 of 5");
-    CHECK(driver.unmap(address, 4_MiB).ok());
-    expect("cuMemUnmap", "4194304 at 0x700000000000");
-    CHECK(driver.release(PageHandle{5}).ok());
-    expect("cuMemRelease", "5");
+    expect(driver.unreserve(address, 8_MiB), "cuMemAddressFree", "8388608 at 0x700000000000");
+    expect(driver.map(address, 2_MiB, PageHandle{5}), "cuMemMap", "2097152 at 0x700000000000 from 0 of 5");
+    expect(driver.unmap(address, 4_MiB), "cuMemUnmap", "4194304 at 0x700000000000");
+    expect(driver.release(PageHandle{5}), "cuMemRelease", "5");
     PageHandle pages;
     int descriptor = -1;
-    CHECK(driver.create_shared(2_MiB, pages).ok());
+    expect(driver.create_shared(2_MiB, pages), "cuMemCreate", "2097152 device 1 handles 1 rdma 0");
     CHECK(pages.value == 77);
-    expect("cuMemCreate", "2097152 device 1 handles 1 rdma 0");
-    CHECK(driver.export_pages(pages, descriptor).ok());
+    expect(driver.export_pages(pages, descriptor), "cuMemExportToShareableHandle", "77 as 1 flags 0");
     CHECK(descriptor == 55);
-    expect("cuMemExportToShareableHandle", "77 as 1 flags 0");
-    CHECK(driver.import_pages(descriptor, pages).ok());
+    expect(driver.import_pages(descriptor, pages), "cuMemImportFromShareableHandle", "55 as 1");
     CHECK(pages.value == 78);
-    expect("cuMemImportFromShareableHandle", "55 as 1");
 
-    CHECK(driver.open_stream(opened).ok());
+    expect(driver.open_stream(opened), "cuStreamCreate", std::to_string(CU_STREAM_NON_BLOCKING));
     CHECK(opened == stream(0x100));
-    expect("cuStreamCreate", std::to_string(CU_STREAM_NON_BLOCKING));
-    CHECK(driver.close_stream(opened).ok());
-    expect("cuStreamDestroy", "0x100");
-    CHECK(driver.open_event(nullptr, mark).ok());
+    expect(driver.close_stream(opened), "cuStreamDestroy", "0x100");
+    expect(driver.open_event(nullptr, mark), "cuEventCreate", std::to_string(CU_EVENT_DISABLE_TIMING));
     CHECK(mark == event(0x200));
-    expect("cuEventCreate", std::to_string(CU_EVENT_DISABLE_TIMING));
     CHECK_FALSE(stub.called("cuStreamGetCtx"));
-    CHECK(driver.record(mark, opened).ok());
-    expect("cuEventRecord", "0x200 0x100");
-    CHECK(driver.record_device(mark).ok());
-    expect("cuCtxRecordEvent", "1 0x200");
-    CHECK(driver.follow(opened, mark).ok());
-    expect("cuStreamWaitEvent", "0x100 0x200 0");
-    CHECK(driver.query(mark, yes).ok());
-    expect("cuEventQuery", "0x200");
-    CHECK(driver.wait(mark).ok());
-    expect("cuEventSynchronize", "0x200");
-    CHECK(driver.close_event(mark).ok());
-    expect("cuEventDestroy", "0x200");
-    CHECK(driver.capturing(opened, yes).ok());
-    expect("cuStreamIsCapturing", "0x100");
+    expect(driver.record(mark, opened), "cuEventRecord", "0x200 0x100");
+    expect(driver.record_device(mark), "cuCtxRecordEvent", "1 0x200");
+    expect(driver.follow(opened, mark), "cuStreamWaitEvent", "0x100 0x200 0");
+    expect(driver.query(mark, yes), "cuEventQuery", "0x200");
+    expect(driver.wait(mark), "cuEventSynchronize", "0x200");
+    expect(driver.close_event(mark), "cuEventDestroy", "0x200");
+    expect(driver.capturing(opened, yes), "cuStreamIsCapturing", "0x100");
 
-    CHECK(driver.follow_outside(opened, mark).ok());
-    expect("cuStreamWaitEvent", "0x100 0x200 0");
+    expect(driver.follow_outside(opened, mark), "cuStreamWaitEvent", "0x100 0x200 0");
     stub.state.capture_status = 1;
-    CHECK(driver.follow_outside(opened, mark).ok());
-    expect("cuStreamWaitEvent", "0x100 0x200 " + std::to_string(CU_EVENT_WAIT_EXTERNAL));
+    expect(driver.follow_outside(opened, mark), "cuStreamWaitEvent",
+           "0x100 0x200 " + std::to_string(CU_EVENT_WAIT_EXTERNAL));
     stub.state.capture_status = 0;
 
-    CHECK(driver.copy_to_host(host, 0x10, 4, opened).ok());
-    expect("cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");
-    CHECK(driver.copy_to_device(0x10, host, 4, opened).ok());
-    expect("cuMemcpyHtoDAsync", "0x10 " + std::string{host_text} + " 4 0x100");
-    CHECK(driver.copy_peer(0x10, 0x20, 4, opened).ok());
-    expect("cuMemcpyDtoDAsync", "0x10 0x20 4 0x100");
+    expect(driver.copy_to_host(host, 0x10, 4, opened), "cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");
+    expect(driver.copy_to_device(0x10, host, 4, opened), "cuMemcpyHtoDAsync",
+           "0x10 " + std::string{host_text} + " 4 0x100");
+    expect(driver.copy_peer(0x10, 0x20, 4, opened), "cuMemcpyDtoDAsync", "0x10 0x20 4 0x100");
     CHECK(driver.copy_by_kernel(0x10, 0x20, 35, opened).ok()); // two vectors of 16 bytes, and three bytes
     CHECK(stub.last("cuModuleLoadData") == "the copy");
     CHECK(stub.last("cuModuleGetFunction") == "0x900 memsaver_copy");
-    expect("cuLaunchKernel", "0x910 1 x 512 0x100: 0x10 0x20 2 3");
+    expect({}, "cuLaunchKernel", "0x910 1 x 512 0x100: 0x10 0x20 2 3");
     const CopyPart two[]{{0x10, 0x1000, 4}, {0x20, 0x3000, 8}};
-    CHECK(driver.copy_many(Direction::in, two, 2, opened).ok());
-    expect("cuMemcpyBatchAsync", "0x100 order 1 2:0 to 1:1 flags 0 1 at 0, 0x10 0x1000 4, 0x20 0x3000 8");
-    CHECK(driver.copy_many(Direction::out, two, 1, opened).ok());
-    expect("cuMemcpyBatchAsync", "0x100 order 1 1:1 to 2:0 flags 0 1 at 0, 0x10 0x1000 4");
-    CHECK(driver.fill(0x10, 0xA5, 4, opened).ok());
-    expect("cuMemsetD8Async", "0x10 165 4 0x100");
-    CHECK(driver.allocate_plain(99, address).ok());
+    expect(driver.copy_many(Direction::in, two, 2, opened), "cuMemcpyBatchAsync",
+           "0x100 order 1 2:0 to 1:1 flags 0 1 at 0, 0x10 0x1000 4, 0x20 0x3000 8");
+    expect(driver.copy_many(Direction::out, two, 1, opened), "cuMemcpyBatchAsync",
+           "0x100 order 1 1:1 to 2:0 flags 0 1 at 0, 0x10 0x1000 4");
+    expect(driver.fill(0x10, 0xA5, 4, opened), "cuMemsetD8Async", "0x10 165 4 0x100");
+    expect(driver.allocate_plain(99, address), "cuMemAlloc", "99");
     CHECK(address == 0x7000);
-    expect("cuMemAlloc", "99");
-    CHECK(driver.free_plain(address).ok());
-    expect("cuMemFree", "0x7000");
+    expect(driver.free_plain(address), "cuMemFree", "0x7000");
 
-    CHECK(driver.pin_host(host, 4).ok());
-    expect("cuMemHostRegister", std::string{host_text} + " 4 flags " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
-    CHECK(driver.unpin_host(host).ok());
-    expect("cuMemHostUnregister", host_text);
+    expect(driver.pin_host(host, 4), "cuMemHostRegister",
+           std::string{host_text} + " 4 flags " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
+    expect(driver.unpin_host(host), "cuMemHostUnregister", host_text);
 
     // The capture has the mode given by the caller, whatever the thread's mode was.
-    CHECK(driver.begin_capture(opened, CaptureMode::relaxed).ok());
-    expect("cuStreamBeginCapture", "0x100 mode 2");
-    CHECK(driver.begin_capture(opened, CaptureMode::thread_local_).ok());
-    expect("cuStreamBeginCapture", "0x100 mode 1");
-    CHECK(driver.begin_capture(opened, CaptureMode::global).ok());
-    expect("cuStreamBeginCapture", "0x100 mode 0");
-    CHECK(driver.end_capture(opened, graph).ok());
+    expect(driver.begin_capture(opened, CaptureMode::relaxed), "cuStreamBeginCapture", "0x100 mode 2");
+    expect(driver.begin_capture(opened, CaptureMode::thread_local_), "cuStreamBeginCapture", "0x100 mode 1");
+    expect(driver.begin_capture(opened, CaptureMode::global), "cuStreamBeginCapture", "0x100 mode 0");
+    expect(driver.end_capture(opened, graph), "cuGraphInstantiateWithFlags", "0x300 0");
     CHECK(graph.native == reinterpret_cast<void*>(0x400));
-    expect("cuGraphInstantiateWithFlags", "0x300 0");
-    expect("cuGraphDestroy", "0x300");
-    CHECK(driver.update_graph(opened, graph).ok());
+    expect({}, "cuGraphDestroy", "0x300");
+    expect(driver.update_graph(opened, graph), "cuGraphExecUpdate", "0x400 0x300");
     CHECK(graph.native == reinterpret_cast<void*>(0x400));
-    expect("cuGraphExecUpdate", "0x400 0x300");
-    CHECK(driver.launch(graph, opened).ok());
-    expect("cuGraphLaunch", "0x400 0x100");
-    CHECK(driver.close_graph(graph).ok());
-    expect("cuGraphExecDestroy", "0x400");
+    expect(driver.launch(graph, opened), "cuGraphLaunch", "0x400 0x100");
+    expect(driver.close_graph(graph), "cuGraphExecDestroy", "0x400");
 
     std::size_t held = 0;
-    CHECK(driver.pool_memory({}, held).ok());
+    expect(driver.pool_memory({}, held), "cuDeviceGetDefaultMemPool", "1");
     CHECK(held == 5000);
-    expect("cuDeviceGetDefaultMemPool", "1");
-    expect("cuMemPoolGetAttribute", "0x500 " + std::to_string(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
-    CHECK(driver.trim_pool({}, 7).ok());
-    expect("cuMemPoolTrimTo", "0x500 7");
-    CHECK(driver.trim_pool(reinterpret_cast<CUmemPoolHandle_st*>(std::uintptr_t{0x510}), 8).ok());
-    expect("cuMemPoolTrimTo", "0x510 8");
-    CHECK(driver.pool_memory(PoolRef::of_graphs(), held).ok());
+    expect({}, "cuMemPoolGetAttribute", "0x500 " + std::to_string(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    expect(driver.trim_pool({}, 7), "cuMemPoolTrimTo", "0x500 7");
+    expect(driver.trim_pool(reinterpret_cast<CUmemPoolHandle_st*>(std::uintptr_t{0x510}), 8), "cuMemPoolTrimTo",
+           "0x510 8");
+    expect(driver.pool_memory(PoolRef::of_graphs(), held), "cuDeviceGetGraphMemAttribute",
+           "1 " + std::to_string(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT));
     CHECK(held == 6000);
-    expect("cuDeviceGetGraphMemAttribute", "1 " + std::to_string(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT));
-    CHECK(driver.trim_pool(PoolRef::of_graphs(), 9).ok());
-    expect("cuDeviceGraphMemTrim", "1");
+    expect(driver.trim_pool(PoolRef::of_graphs(), 9), "cuDeviceGraphMemTrim", "1");
 
     yes = true;
     CHECK(driver.owns_stream(reinterpret_cast<CUstream_st*>(std::uintptr_t{0x100}), yes).ok()); // the stub's device 0

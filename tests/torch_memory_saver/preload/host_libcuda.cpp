@@ -243,8 +243,6 @@ void* find(const char* name) {
         {"cuStreamDestroy", address(stream_destroy)},
         {"cuStreamGetCtx", address(stream_context)},
         {"cuStreamWaitEvent", address(stream_wait_event)},
-        {"cuStreamWaitValue32", address(never)},
-        {"cuMemHostGetDevicePointer", address(never)},
         {"cuStreamIsCapturing", address(stream_capturing)},
         {"cuEventCreate", address(event_create)},
         {"cuEventDestroy", address(event_destroy)},
@@ -254,26 +252,17 @@ void* find(const char* name) {
         {"cuMemcpyDtoHAsync", address(copy_to_host)},
         {"cuMemcpyHtoDAsync", address(copy_to_device)},
         {"cuMemcpyDtoDAsync", address(copy_on_devices)},
-        {"cuModuleLoadData", address(never)},
-        {"cuModuleUnload", address(never)},
-        {"cuModuleGetFunction", address(never)},
-        {"cuLaunchKernel", address(never)},
         {"cuMemsetD8Async", address(fill)},
-        {"cuStreamBeginCapture", address(never)},
-        {"cuStreamEndCapture", address(never)},
-        {"cuGraphDestroy", address(never)},
-        {"cuGraphInstantiateWithFlags", address(never)},
-        {"cuGraphLaunch", address(never)},
-        {"cuGraphExecDestroy", address(never)},
-        {"cuGraphExecUpdate", address(never)},
-        {"cuDeviceGetDefaultMemPool", address(never)},
-        {"cuDeviceGetGraphMemAttribute", address(never)},
-        {"cuDeviceGraphMemTrim", address(never)},
-        {"cuMemPoolGetAttribute", address(never)},
-        {"cuMemPoolTrimTo", address(never)},
     };
     for (const Entry& entry : entries) {
         if (std::strcmp(entry.name, name) == 0) return entry.function;
+    }
+    for (const char* unused : {"cuStreamWaitValue32", "cuMemHostGetDevicePointer", "cuModuleLoadData", "cuModuleUnload",
+                               "cuModuleGetFunction", "cuLaunchKernel", "cuStreamBeginCapture", "cuStreamEndCapture",
+                               "cuGraphDestroy", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphExecDestroy",
+                               "cuGraphExecUpdate", "cuDeviceGetDefaultMemPool", "cuDeviceGetGraphMemAttribute",
+                               "cuDeviceGraphMemTrim", "cuMemPoolGetAttribute", "cuMemPoolTrimTo"}) {
+        if (std::strcmp(unused, name) == 0) return address(never);
     }
     return nullptr;
 }
