@@ -529,12 +529,12 @@ static void test_policies(void) {
 
     // The default policy of new tags, which does not name one.
     memsaver_options options = options_of_machine;
-    options.default_policy = &policies[1];
+    options.default_policy = &policies[0];
     open_with(options);
     void* block = block_of("tag", MIB, 1);
     OK(memsaver_pause(saver, ALL, NULL, NULL));
     OK(memsaver_resume(saver, ALL, NULL, NULL));
-    CHECK(reads(block, 0, MIB));
+    CHECK(reads(block, 0x5a, MIB));
     memsaver_destroy(saver);
     options.new_tags = MEMSAVER_NEW_TAGS_WITH_POLICY;
     open_with(options);
