@@ -29,7 +29,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -198,8 +197,6 @@ public:
                     " is more than the capacity of ", in_bytes(options_.capacity)});
         }
     }
-    ArenaCore(const ArenaCore&) = delete;
-    ArenaCore& operator=(const ArenaCore&) = delete;
     ~ArenaCore() {
         try {
             close();
@@ -409,14 +406,7 @@ public:
     void prepare() {
         const auto turn = take_turn({}, "prepare");
         now(Turn::Stage::moves);
-        Vector<Memory*> active;
-        {
-            const std::lock_guard lock{mutex_};
-            for (const auto& memory : memories_) {
-                if (memory->state == Memory::State::active) active.push_back(memory.get());
-            }
-        }
-        own_->prepare(live_set(std::move(active), "preparing"));
+        own_->prepare(live_set(memories_in(Memory::State::active), "preparing"));
     }
     /// Drops the backup of memory that is paused now: a resume then behaves as after a pause with `Discard`.
     void forget_backup() {
@@ -424,16 +414,9 @@ public:
         recover();
         now(Turn::Stage::moves);
         const std::shared_ptr<AnySlot> nothing{AnyPolicy{Discard{}}.open(driver_)};
-        Vector<Memory*> paused;
-        Vector<std::shared_ptr<AnySlot>> old;
-        {
-            const std::lock_guard lock{mutex_};
-            merge_memories();
-            for (const auto& memory : memories_) {
-                if (memory->state == Memory::State::paused) paused.push_back(memory.get());
-            }
-        }
+        const Vector<Memory*> paused = memories_in(Memory::State::paused);
         if (paused.empty()) return;
+        Vector<std::shared_ptr<AnySlot>> old;
         old.reserve(paused.size());
         ++losses_;
         bool all = true;
@@ -569,6 +552,28 @@ public:
         published_.swap(publication);
     }
 
+    /// Returns out_of_memory if less than the margin would be left free beside `needed` more bytes.
+    [[nodiscard]] Status leaves_margin(std::size_t needed) const noexcept {
+        const std::size_t margin = margin_.load();
+        if (margin == 0 || needed == 0) return {};
+        DeviceMemory memory;
+        const Status status = driver_.memory(memory);
+        if (!status.ok() || (memory.free_bytes >= margin && memory.free_bytes - margin >= needed)) return status;
+        return {StatusKind::out_of_memory, 0, "less than the margin would remain free"};
+    }
+    /// Throws the error of an attempt to get `needed` bytes: says who wanted them, and what was free.
+    [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const {
+        DeviceMemory memory;
+        (void)driver_.memory(memory);
+        const std::string name = driver_.name();
+        if (status.kind != StatusKind::out_of_memory) raise_of(status, what, {"tag ", in_quotes(tag_), " on ", name});
+        const std::string margins =
+            margin() != 0 ? text_of({", of which ", in_bytes(margin()), " are the margin"}) : "";
+        raise_of(status, what,
+                 {"tag ", in_quotes(tag_), " on ", name, " needs ", in_bytes(needed), ", ", in_bytes(memory.free_bytes),
+                  " are free", margins},
+                 needed, memory.free_bytes);
+    }
     /// Returns the physical bytes of all existing handles.
     [[nodiscard]] std::size_t mapped_bytes() const noexcept {
         return physical_bytes_.load() + (own_scratch_ ? own_scratch_->held_bytes() : 0);
@@ -593,8 +598,7 @@ public:
     /// Returns whether a resume would have nothing to do.
     [[nodiscard]] bool nothing_paused() noexcept {
         const std::lock_guard lock{mutex_};
-        const bool all = all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
-        return all && attic_.empty() && spent_.empty();
+        return all_active() && attic_.empty() && spent_.empty();
     }
     /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }
@@ -604,7 +608,7 @@ public:
     /// Returns whether no memory is paused or being paused. Held pages do not count.
     [[nodiscard]] bool all_resident() noexcept {
         const std::lock_guard lock{mutex_};
-        return all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
+        return all_active();
     }
     /// Returns whether all paused memory has been mapped and its bytes are being restored.
     [[nodiscard]] bool on_its_way() noexcept;
@@ -764,7 +768,7 @@ public:
 private:
     friend class ElasticRange;
     /// The right to add pages.
-    class Growth {
+    class Growth : Pinned {
     public:
         explicit Growth(ArenaCore& core) : core_{core} {
             std::unique_lock lock{core.mutex_};
@@ -772,8 +776,6 @@ private:
             core.grown_.wait(lock, [&] { return !core.growing_; });
             core.growing_ = true;
         }
-        Growth(const Growth&) = delete;
-        Growth& operator=(const Growth&) = delete;
         ~Growth() {
             const std::lock_guard lock{core_.mutex_};
             core_.growing_ = false;
@@ -794,10 +796,8 @@ private:
         std::shared_ptr<const WorkMark> until{}; // work that an elastic release waits for; nothing failed
     };
     /// A block that was deallocated in a capture: ends with the graph.
-    struct Kept {
+    struct Kept : Pinned {
         explicit Kept(std::shared_ptr<ArenaCore> of) noexcept : arena{std::move(of)} {}
-        Kept(const Kept&) = delete;
-        Kept& operator=(const Kept&) = delete;
         ~Kept() {
             if (block != 0) arena->let_go(block);
         }
@@ -870,12 +870,7 @@ private:
     Status drop_all() noexcept {
         Status first;
         bool all = true;
-        const auto release = [&](Extent& kept) { // nobody else touches the memories any more, except queries
-            Extent extent = kept;
-            all = note_left(first, drop(extent)) && all;
-            const std::lock_guard lock{mutex_};
-            kept = extent;
-        };
+        const auto release = [&](Extent& kept) { all = note_left(first, drop_listed(kept)) && all; };
         for (const auto& memory : memories_) {
             for (Extent& extent : memory->extents) release(extent);
         }
@@ -950,6 +945,14 @@ private:
         const Status status = unmap(extent);
         return status.ok() ? release(extent) : status;
     }
+    /// Likewise for an extent that queries read under the mutex.
+    Status drop_listed(Extent& listed) noexcept {
+        Extent extent = listed;
+        const Status status = drop(extent);
+        const std::lock_guard lock{mutex_};
+        listed = extent;
+        return status;
+    }
     /// Likewise for an extent of active memory, whose bytes nobody needs: access to it is allowed.
     Status drop_active(Extent& extent) noexcept {
         if (!extent.owns || !extent.mapped || extent.sealed) return drop(extent);
@@ -976,31 +979,13 @@ private:
     /// Creates pages for all extents that have none, stopping at the first failure. Returns out_of_memory also if less
     /// than the margin would be left free. `beside`: bytes that will be created in addition.
     Status create_all(Vector<Extent>& extents, std::size_t beside = 0) noexcept {
-        const std::size_t needed = beside + bytes_lacking(extents);
-        if (const std::size_t margin = margin_.load(); margin != 0 && needed != 0) {
-            DeviceMemory memory;
-            if (const Status status = driver_.memory(memory); !status.ok()) return status;
-            if (memory.free_bytes < margin || memory.free_bytes - margin < needed)
-                return {StatusKind::out_of_memory, 0, "less than the margin would remain free"};
-        }
+        if (const Status status = leaves_margin(beside + bytes_lacking(extents)); !status.ok()) return status;
         for (Extent& extent : extents) {
             if (extent.owns || extent.mapped) continue; // kept, or another arena's pages
             const Status status = create(extent);
             if (!status.ok()) return status;
         }
         return {};
-    }
-    [[noreturn]] void raise_no_room(const Status& status, const char* what, std::size_t needed) const {
-        DeviceMemory memory;
-        (void)driver_.memory(memory);
-        const std::string name = driver_.name();
-        if (status.kind != StatusKind::out_of_memory) raise_of(status, what, {"tag ", in_quotes(tag_), " on ", name});
-        const std::string margins =
-            margin() != 0 ? text_of({", of which ", in_bytes(margin()), " are the margin"}) : "";
-        raise_of(status, what,
-                 {"tag ", in_quotes(tag_), " on ", name, " needs ", in_bytes(needed), ", ", in_bytes(memory.free_bytes),
-                  " are free", margins},
-                 needed, memory.free_bytes);
     }
     /// Notes that copies of a failed operation may still be in flight. `settle` waits for them; nothing is released
     /// before, and no block becomes free before the device has been waited for.
@@ -1228,6 +1213,9 @@ private:
 
     // --- memories: all require the mutex ---
 
+    [[nodiscard]] bool all_active() const noexcept {
+        return all_in(memories_, [](const auto& memory) { return memory->state == Memory::State::active; });
+    }
     [[nodiscard]] Memory* newest_active() noexcept {
         for (auto memory = memories_.end(); memory != memories_.begin();) {
             if ((*--memory)->serves()) return memory->get();
@@ -1328,11 +1316,8 @@ private:
             if (each->state != Memory::State::paused) continue;
             for (Extent& kept : each->extents) {
                 if (!kept.owns && !kept.mapped) continue;
-                Extent extent = kept; // queries read it under the mutex
-                const std::size_t bytes = bytes_freed(extent);
-                if (note_first(first, drop(extent))) released_bytes += bytes;
-                const std::lock_guard lock{mutex_};
-                kept = extent;
+                const std::size_t bytes = bytes_freed(kept);
+                if (note_first(first, drop_listed(kept))) released_bytes += bytes;
             }
         }
         return first;
@@ -1403,6 +1388,16 @@ private:
     [[nodiscard]] Memory* memory(std::size_t i) noexcept {
         const std::lock_guard lock{mutex_};
         return i < memories_.size() ? memories_[i].get() : nullptr;
+    }
+    /// Returns the memories in a state, merged where possible.
+    [[nodiscard]] Vector<Memory*> memories_in(Memory::State state) {
+        Vector<Memory*> found;
+        const std::lock_guard lock{mutex_};
+        merge_memories();
+        for (const auto& memory : memories_) {
+            if (memory->state == state) found.push_back(memory.get());
+        }
+        return found;
     }
     /// Releases a slot's scratch memory and adds its size to `released_bytes`.
     static Status release_scratch(const std::shared_ptr<AnySlot>& slot, std::size_t& released_bytes) noexcept {

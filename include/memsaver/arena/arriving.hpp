@@ -7,8 +7,6 @@
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -16,8 +14,6 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
-#include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -101,8 +97,6 @@ public:
         row_.device = core.device();
         saving_.reserve(1);
     }
-    Arriving(const Arriving&) = delete;
-    Arriving& operator=(const Arriving&) = delete;
 
     // --- callers that hold the turn ---
 

@@ -4,12 +4,12 @@
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -31,32 +31,27 @@ inline constexpr std::size_t least_handed = 8;
 ///                                                             bytes in its place have been saved
 ///
 /// Only whole handles are handed over, between equal drivers; the largest that fits comes first.
-class Handover {
+class Handover : Pinned {
 public:
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
     /// call, and std::bad_alloc; then the resumes must be dropped, and nothing else has changed.
     Handover(Vector<PauseStep>& out, Vector<ResumeStep>& in) : out_{out}, in_{in} {
         written_.resize(out.size());
-        for (PauseStep& step : out) step.plan_handover();
         for (const bool brings : {true, false}) { // resumes that restore bytes get the pages saved first
             for (std::size_t i = 0; i < in.size(); ++i) {
                 if (in[i].brings_bytes() == brings) plan(i);
             }
         }
     }
-    Handover(const Handover&) = delete;
-    Handover& operator=(const Handover&) = delete;
 
     /// Returns the bytes of a device that are released because no resume can use them as they are.
     [[nodiscard]] std::size_t left_over(const AnyDriver& driver) const noexcept {
         std::size_t bytes = 0;
-        for (const PauseStep& step : out_) {
+        for (PauseStep& step : out_) {
             if (!(step.driver() == driver)) continue;
-            for (const Extent* const extent : step.extents()) bytes += extent->bytes;
+            for (const PauseStep::Leaving& each : step.extents())
+                bytes += each.target == nullptr ? each.extent->bytes : 0;
             bytes += step.scratch_bytes();
-        }
-        for (const Pair& pair : pairs_) {
-            if (out_[pair.pause].driver() == driver) bytes -= pair.source.bytes;
         }
         return bytes;
     }
@@ -116,16 +111,14 @@ private:
     struct Offer {
         std::size_t bytes;
         std::size_t pause;
-        std::size_t extent; ///< index in the pause
+        PauseStep::Leaving* from;
     };
     struct Pair {
         std::size_t pause;
-        std::size_t extent; ///< index in the pause
+        PauseStep::Leaving* from;
         Range source;
         std::size_t resume;
         Range target;
-        Memory* memory;    ///< of the target
-        std::size_t place; ///< of the target among its extents
     };
 
     /// Plans the extents of a resume, and maps those that are handed over.
@@ -135,25 +128,17 @@ private:
         Vector<Offer> offers; // by size; those of equal size in the order in which they are saved
         for (std::size_t p = 0; p < out_.size(); ++p) {
             if (!(out_[p].driver() == step.driver())) continue;
-            for (std::size_t e = 0; e < out_[p].extents().size(); ++e) {
-                const Extent& extent = *out_[p].extents()[e];
-                if (!out_[p].hands_over(e) && !extent.sealed) offers.push_back({extent.bytes, p, e});
+            for (PauseStep::Leaving& each : out_[p].extents()) {
+                if (each.target == nullptr && !each.extent->sealed) offers.push_back({each.extent->bytes, p, &each});
             }
         }
         sort_by(offers, [](const Offer& offer) { return std::uint64_t{offer.bytes}; });
-        const std::size_t first_pair = pairs_.size();
         for (Memory* const memory : step.memories()) {
             Vector<Extent> extents;
+            std::size_t next_pair = pairs_.size();
             const auto take = [&](Extent target, Offer* offer) {
                 target.bytes = offer->bytes;
-                const Address source = out_[offer->pause].extents()[offer->extent]->address;
-                pairs_.push_back({offer->pause,
-                                  offer->extent,
-                                  {source, offer->bytes},
-                                  resume,
-                                  target.range(),
-                                  memory,
-                                  extents.size()});
+                pairs_.push_back({offer->pause, offer->from, offer->from->extent->range(), resume, target.range()});
                 extents.push_back(target);
                 offers.erase(offer);
             };
@@ -179,12 +164,13 @@ private:
                 }
             });
             step.plan(*memory, std::move(extents));
-        }
-        for (std::size_t i = first_pair; i < pairs_.size(); ++i) {
-            const Pair& pair = pairs_[i];
-            Extent& target = pair.memory->extents[pair.place];
-            step.map_of(target, out_[pair.pause].extents()[pair.extent]->pages);
-            out_[pair.pause].hand_over_to(pair.extent, target, step.core());
+            for (Extent& target : memory->extents) { // in the order of the pairs
+                if (next_pair == pairs_.size() || target.address != pairs_[next_pair].target.address) continue;
+                PauseStep::Leaving& from = *pairs_[next_pair++].from;
+                step.map_of(target, from.extent->pages);
+                from.target = &target;
+                from.to = &step.core();
+            }
         }
     }
     [[nodiscard]] static Offer* at_least(std::size_t bytes, Vector<Offer>& offers) {

@@ -43,12 +43,9 @@ struct Bringing {
 /// would hold up others on a GPU, and calls that wait for the whole device.
 ///
 /// Requires the arena's turn.
-class ArenaGates {
+class ArenaGates : Pinned {
 public:
     explicit ArenaGates(AnyDriver driver) : driver_{std::move(driver)} {}
-    ArenaGates(const ArenaGates&) = delete;
-    ArenaGates& operator=(const ArenaGates&) = delete;
-    ~ArenaGates() = default;
 
     /// Adds a gate, which is open. Throws Unavailable if the driver has no gates, or the error of a failing call.
     [[nodiscard]] std::shared_ptr<GateMark> add(Range range, Address block, std::uint64_t serial) {

@@ -80,9 +80,9 @@ public:
         for (const auto& memory : core.memories_) {
             if (memory->state != Memory::State::active || memory->extents.empty()) continue;
             taken_.push_back(memory.get());
-            for (Extent& extent : memory->extents) extents_.push_back(&extent);
+            for (Extent& extent : memory->extents) extents_.push_back({&extent});
         }
-        sort_by(extents_, [](const Extent* extent) { return extent->address; }); // the last call that may throw
+        sort_by(extents_, [](const Leaving& each) { return each.extent->address; }); // the last call that may throw
         for (Memory* const memory : taken_) {
             memory->state = Memory::State::leaving;
             memory->once = once ? slot_ : nullptr;
@@ -103,8 +103,8 @@ public:
         saving_ = Span{core_->options_.events, core_->tag_, core_->device(), "save"};
         if (slot_ != core_->own_) core_->own_->invalidate(); // what it may have saved of these bytes becomes stale
         LiveSet live = core_->live_set(taken_, "saving");
-        for (std::size_t i = 0; i < targets_.size(); ++i) {
-            if (targets_[i].extent != nullptr) live.handed_on.push_back(extents_[i]->range());
+        for (const Leaving& each : extents_) {
+            if (each.target != nullptr) live.handed_on.push_back(each.extent->range());
         }
         ranges_ = live.extents;
         enqueued_ = true;
@@ -123,17 +123,16 @@ public:
     /// `commit`.
     void release() noexcept {
         gone_ = true;
-        for (std::size_t i = 0; i < extents_.size(); ++i) {
-            Extent& extent = *extents_[i];
-            const Target target = targets_.empty() ? Target{} : targets_[i];
-            const bool handed = target.extent != nullptr;
+        for (const Leaving& each : extents_) {
+            Extent& extent = *each.extent;
+            const bool handed = each.target != nullptr;
             const std::size_t freed = core_->bytes_freed(extent);
             const Status status = core_->unsettled_.load() ? Status{StatusKind::other, 0, "copies may be in flight"}
                                   : handed                 ? core_->unmap(extent)
                                                            : core_->drop_active(extent);
             note(status);
             if (handed) { // the target has been written to: the old bytes are saved, and lost here
-                target.core->take_over(*target.extent, *core_, extent);
+                each.to->take_over(*each.target, *core_, extent);
                 row_.handed_bytes += extent.bytes;
             } else if (status.ok()) {
                 row_.released_bytes += freed;
@@ -149,7 +148,7 @@ public:
         note(release_scratch(slot_, given));
         if (slot_ != core_->own_) note(release_scratch(core_->own_, given));
         row_.released_bytes += std::min(given, scratch_before_); // the pause itself took the rest
-        if (any_in(extents_, [](const Extent* extent) { return extent->owns || extent->mapped; }))
+        if (any_in(extents_, [](const Leaving& each) { return each.extent->owns || each.extent->mapped; }))
             core_->tell_kept(failure_, "release pages (the next operation retries)");
         status = failure_;
         return finish();
@@ -157,22 +156,23 @@ public:
 
     // --- for an exchange: exchange.hpp ---
 
-    /// Returns the extents taken, sorted by address. Valid until `commit`.
-    [[nodiscard]] const Vector<Extent*>& extents() const noexcept { return extents_; }
+    /// An extent that was taken. `release` transfers its pages to `target`, if set: an extent of the arena `to`, where
+    /// they are mapped as well.
+    struct Leaving {
+        Extent* extent;
+        Extent* target = nullptr;
+        ArenaCore* to = nullptr;
+    };
+    /// Returns the extents, sorted by address. Valid until `commit`.
+    [[nodiscard]] Vector<Leaving>& extents() noexcept { return extents_; }
     /// Returns the scratch memory that `commit` releases in addition to the extents.
     [[nodiscard]] std::size_t scratch_bytes() const noexcept {
         return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
     }
-    /// Allocates the table for `hand_over_to`. Throws std::bad_alloc.
-    void plan_handover() { targets_.resize(extents_.size()); }
-    /// Makes `release` transfer the pages of an extent to `target`, an extent of the arena `core`, where they are
-    /// mapped as well.
-    void hand_over_to(std::size_t extent, Extent& target, ArenaCore& core) noexcept {
-        targets_[extent] = {&target, &core};
-    }
-    [[nodiscard]] bool hands_over(std::size_t extent) const noexcept { return targets_[extent].extent != nullptr; }
     /// After a failure: hands over nothing.
-    void hand_over_nothing() noexcept { targets_.clear(); }
+    void hand_over_nothing() noexcept {
+        for (Leaving& each : extents_) each.target = nullptr;
+    }
     /// Returns whether the policy keeps the bytes. If not, a ticket with bytes writes poison over pages handed over.
     [[nodiscard]] bool keeps_bytes() const noexcept { return keeps_; }
     /// After a failure, when pages may have been overwritten, but all saves were on their streams before: they complete
@@ -187,11 +187,6 @@ public:
     }
 
 private:
-    struct Target {
-        Extent* extent = nullptr;
-        ArenaCore* core = nullptr;
-    };
-
     TagReport finish() noexcept {
         ArenaCore& core = *core_.release();
         ticket_ = {};
@@ -224,9 +219,8 @@ private:
     bool released_ = false; // released elastic memory waits for work
     std::shared_ptr<AnySlot> slot_;
     Vector<Memory*> taken_;          // leaving
-    Vector<Extent*> extents_;        // of all of it, sorted
+    Vector<Leaving> extents_;        // of all of it, sorted
     std::vector<Range> ranges_;      // of these, once the saves have begun
-    Vector<Target> targets_;         // one for each extent, if any is handed over
     std::size_t scratch_before_ = 0; // scratch bytes at the beginning
     Ticket ticket_;
     Span saving_;

@@ -22,7 +22,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -141,19 +140,6 @@ private:
     std::chrono::nanoseconds waited_{0};
 };
 
-/// Sets `yes` to whether a stream or an event belongs to the driver's device; leaves it unchanged if the driver cannot
-/// tell.
-template <class Mark>
-[[nodiscard]] Status ask_owner(const AnyDriver& driver, const Mark& mark, bool& yes) noexcept {
-    Status status;
-    if constexpr (std::same_as<Mark, StreamRef>) {
-        status = driver.owns_stream(mark, yes);
-    } else {
-        status = driver.owns_event(mark, yes);
-    }
-    return status.kind == StatusKind::unsupported ? Status{} : status;
-}
-
 /// Returns the first driver, for a stream or event that none owns. Throws the error of a query that failed.
 inline const AnyDriver& without_owner(const Vector<AnyDriver>& drivers, const Status& unknown) {
     check(unknown, "query the owner of a stream or event");
@@ -169,9 +155,14 @@ template <class Mark>
     for (const Vector<AnyDriver>* const some : {&drivers, &others}) {
         for (const AnyDriver& driver : *some) {
             bool yes = false;
-            const Status status = ask_owner(driver, mark, yes);
+            Status status;
+            if constexpr (std::same_as<Mark, StreamRef>) {
+                status = driver.owns_stream(mark, yes);
+            } else {
+                status = driver.owns_event(mark, yes);
+            }
             if (status.ok() && yes) return driver;
-            if (unknown.ok()) unknown = status;
+            if (unknown.ok() && status.kind != StatusKind::unsupported) unknown = status; // that driver cannot tell
         }
     }
     return without_owner(drivers, unknown);

@@ -6,10 +6,7 @@
 #include "memsaver/saver/memory_saver.hpp"
 
 #include <concepts>
-#include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_3 {

@@ -6,7 +6,6 @@
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/pointers.hpp"
 
-#include <memory>
 #include <string>
 #include <utility>
 

@@ -5,6 +5,7 @@
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -25,7 +26,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats
 
 namespace detail {
 
-class WorkspacePlace {
+class WorkspacePlace : Pinned {
 public:
     /// Reserves addresses of the arena. Throws as ArenaCore::reserve_elastic.
     WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
@@ -34,14 +35,14 @@ public:
     /// Lent memory: `bytes` at `memory`, in `arena`.
     WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
         : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
-    WorkspacePlace(const WorkspacePlace&) = delete;
-    WorkspacePlace& operator=(const WorkspacePlace&) = delete;
     ~WorkspacePlace() { arena_.saver().end(arena_.base(), std::move(own_)); }
 
     [[nodiscard]] const std::string& group() const noexcept { return group_; }
     [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
     /// Returns whether the memory exists: lent memory is released when its tag is dropped or its saver closed.
-    [[nodiscard]] bool there() const { return !lent() || arena_.saver().holds(arena_.base(), data(), lent_bytes_); }
+    [[nodiscard]] bool there() const {
+        return !lent() || arena_.saver().state().holds(arena_.base(), data(), lent_bytes_);
+    }
     [[nodiscard]] void* data() const noexcept {
         // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
         return own_ ? reinterpret_cast<void*>(own_->address()) : lent_.get();
@@ -164,7 +165,7 @@ struct WorkspacePool::State {
             fail("the memory is on device " + std::to_string(from.device()) + ", the pool's memory on device " +
                  std::to_string(arena.device()));
         }
-        if (!from.saver().holds(from.base(), memory.get(), bytes))
+        if (!from.saver().state().holds(from.base(), memory.get(), bytes))
             fail("the range is not in live blocks of tag \"" + from.tag() + '"');
         auto lent = detail::UniquePtr<detail::WorkspacePlace>::make(from, std::string{group}, std::move(memory), bytes);
         const std::lock_guard lock{mutex};
@@ -210,12 +211,11 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
     State& own = state();
     return own.arena.saver().boundary("get a workspace", own.arena.base(), [&] {
         detail::require_enumerator("WorkspaceOptions::reuse", options.reuse, 2);
-        detail::SaverCore& saver = own.arena.saver();
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool
         const auto get = [&] { place = &own.get(name, bytes, options); };
         // Making room waits for the device and runs callbacks of the program, which may call the pool: its lock is not
         // held meanwhile.
-        saver.with_room(own.arena.base(), [&] {
+        own.arena.saver().state().with_room(own.arena.base(), [&] {
             try {
                 get();
             } catch (const Misuse&) { // perhaps of the capacity, in which unused memory counts

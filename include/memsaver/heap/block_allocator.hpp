@@ -6,13 +6,10 @@
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/vector.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
-#include <utility>
 
 namespace memsaver::inline v0_3::detail {
 

@@ -5,6 +5,7 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
@@ -46,19 +47,15 @@ public:
     }
 
     explicit Frees(const AnyDriver& driver) noexcept : driver_{driver} {}
-    Frees(const Frees&) = delete;
-    Frees& operator=(const Frees&) = delete;
     ~Frees() = default;
 
     // --- deallocation, in three steps: `number`, `record` without the lock, `after_stream` ---
 
     /// A place in a stream, at which a block was freed. Closes an event that it still has when it is destroyed, which
     /// must be without the lock.
-    class Place {
+    class Place : Pinned {
     public:
         explicit Place(const AnyDriver& driver) noexcept : driver_{driver} {}
-        Place(const Place&) = delete;
-        Place& operator=(const Place&) = delete;
         ~Place() {
             if (mark_.event) (void)driver_.close_event(mark_.event);
         }

@@ -2,10 +2,15 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/backup/file_source.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
+
+#include <exception>
 
 namespace memsaver::inline v0_3 {
 
@@ -28,40 +33,85 @@ MEMSAVER_INLINE void Arena::deallocate(void* pointer, AlreadyIdle) const {
 }
 
 MEMSAVER_INLINE void Arena::deallocate_quietly(void* pointer) const noexcept {
-    if (arena_ != nullptr) saver_->deallocate_quietly(*arena_, pointer);
+    if (arena_ == nullptr || saver_->forked()) return;
+    detail::SaverState& state = saver_->state();
+    detail::PlainMemory* const plain = arena_->contains(pointer) ? nullptr : state.plain_of(*arena_);
+    detail::FreeOrder order;
+    const auto graph = state.adjust_free_order(order, *arena_);
+    if (plain == nullptr) return arena_->deallocate_quietly(pointer, order, graph);
+    try {
+        plain->deallocate(*plain, *arena_, pointer, order, graph);
+    } catch (const std::exception& error) {
+        detail::tell(saver_->events(), EventKind::ignored, tag(), device(), {error.what()});
+    }
 }
 
 MEMSAVER_INLINE Elastic Arena::elastic(std::size_t bytes) const { return elastic(bytes, {}); }
 
 MEMSAVER_INLINE Elastic Arena::elastic(std::size_t bytes, const ElasticOptions& options) const {
-    return saver().elastic(*this, bytes, options);
+    return saver().boundary("elastic", *arena_, [&] {
+        Elastic made{detail::new_shared<const Arena>(*this), saver_->reserve(*this, bytes, options.granularity, false)};
+        if (options.on_reclaim && saver_->enabled())
+            made.asked_ = saver_->state().add_owner(made.arena_, made.range_, options.on_reclaim);
+        return made;
+    });
 }
 
 MEMSAVER_INLINE BackupView Arena::backup_view(const void* pointer, std::size_t bytes) const {
-    return saver().backup_view(*arena_, pointer, bytes);
+    return saver().boundary("backup_view", *arena_, [&] {
+        if (saver_->state().always_there("backup_view", *arena_, pointer, bytes) == nullptr)
+            return arena_->backup_view(pointer, bytes);
+        detail::misuse({"backup_view(", detail::in_hex(reinterpret_cast<Address>(pointer)), ", ",
+                        detail::in_bytes(bytes), ") in tag ", detail::in_quotes(tag()),
+                        ": this is plain memory, which is never paused"});
+    });
 }
 
 MEMSAVER_INLINE void Arena::write_backup(void* pointer, const void* from, std::size_t bytes) const {
-    saver().write_backup(*arena_, pointer, from, bytes);
+    saver().boundary("write_backup", *arena_, [&] {
+        detail::PlainMemory* const plain = saver_->state().always_there("write_backup", *arena_, pointer, bytes);
+        plain != nullptr ? plain->write(*plain, *arena_, pointer, from, bytes)
+                         : arena_->write_backup(pointer, from, bytes);
+    });
 }
 
 MEMSAVER_INLINE void Arena::load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset) const {
-    saver().load(*arena_, pointer, {path, offset, bytes});
+    saver().boundary("load", *arena_, [&] {
+        constexpr AnyPolicy (*reader)() = [] { return AnyPolicy{FileSource{}}; };
+        const detail::FileRange from{path, offset, bytes};
+        detail::PlainMemory* const plain = saver_->state().always_there("load", *arena_, pointer, bytes);
+        plain != nullptr ? plain->load(*plain, *arena_, pointer, from, reader) : arena_->load(pointer, from);
+    });
 }
 
 MEMSAVER_INLINE void Arena::invalidate(const void* pointer, std::size_t bytes) const {
-    saver().invalidate(*arena_, pointer, bytes);
+    saver().boundary("invalidate", *arena_, [&] {
+        if (saver_->state().always_there("invalidate", *arena_, pointer, bytes) != nullptr) return; // it is never saved
+        arena_->invalidate(pointer, bytes);
+    });
 }
 
 MEMSAVER_INLINE Gate Arena::gate(const void* pointer, std::size_t bytes) const {
-    return saver().gate(arena_, pointer, bytes);
+    return saver().boundary("gate", *arena_, [&] {
+        std::shared_ptr<detail::GateMark> mark;
+        if (saver_->state().always_there("gate", *arena_, pointer, bytes) == nullptr)
+            mark = arena_->gate(pointer, bytes);
+        return Gate{saver_, arena_, std::move(mark)};
+    });
 }
 
 MEMSAVER_INLINE const std::string& Arena::tag() const { return base().tag(); }
 
 MEMSAVER_INLINE int Arena::device() const { return base().device(); }
 
-MEMSAVER_INLINE ArenaUsage Arena::usage() const { return saver().usage(*arena_); }
+MEMSAVER_INLINE ArenaUsage Arena::usage() const {
+    return saver().boundary("usage", *arena_, [&] {
+        detail::SaverState& state = saver_->state();
+        ArenaUsage row = state.usage_of(*arena_);
+        if (const auto resident = state.tags_.resident_of(*arena_)) state.tags_.residents().fill(*resident, row);
+        return row;
+    });
+}
 
 MEMSAVER_INLINE detail::ArenaCore& Arena::base() const {
     (void)saver();

@@ -7,10 +7,7 @@
 #include "memsaver/saver/arrival_state.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <exception>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,11 +56,12 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
         state_->refuse_in_hook("resume_async", tags);
         require_keeps_nothing({.bytes = options.bytes});
         state_->tags_.require("resume_async", tags);
-        state_->require_parts_of("resume_async", state_->tags_.members(tags), options.first);
+        Vector<ArrivalState::Part> parts;
+        for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
+        for (const BytesAt& range : options.first)
+            (void)ArrivalState::part_of("resume_async with .first", *state_, parts, range.pointer, range.bytes);
         auto arrival = new_shared<ArrivalState>(shared_from_this());
         if (!enabled()) {
-            Vector<ArrivalState::Part> parts;
-            for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
             arrival->begin(std::move(parts));
             return Arrival{std::move(arrival)};
         }
@@ -76,24 +74,6 @@ MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAs
                           [&] { state_->resume_async_now(*arrival, members, options, told); });
         return Arrival{std::move(arrival)};
     });
-}
-
-MEMSAVER_INLINE void SaverCore::run_after_resume(PauseEvent& event) {
-    state_->run_last_hooks(HookKind::after_resume, event);
-}
-
-MEMSAVER_INLINE void SaverState::require_parts_of(const char* what, const Members& members,
-                                                  const std::vector<BytesAt>& ranges) {
-    for (const BytesAt& range : ranges) {
-        const bool known = range.bytes != 0 && any_in(members, [&](const auto& member) {
-                               return holds(*member->arena, range.pointer, range.bytes);
-                           });
-        if (known) continue;
-        std::string names;
-        for (const auto& member : members) names += (names.empty() ? "\"" : ", \"") + member->tag + '"';
-        misuse({what, " with .first: ", in_bytes(range.bytes), " at ", in_hex(reinterpret_cast<Address>(range.pointer)),
-                " are not in live blocks of the tags concerned (", names, ")"});
-    }
 }
 
 MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members members,

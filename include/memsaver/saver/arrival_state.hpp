@@ -29,6 +29,18 @@ public:
         std::optional<std::uint64_t> pauses{}; ///< its arena's pause count when the restore began; empty: a save
     };
 
+    /// Returns the part that contains these bytes. Throws Misuse, beginning with `what`, if there is none.
+    static const Part& part_of(const char* what, SaverState& saver, const Vector<Part>& parts, const void* pointer,
+                               std::size_t bytes) {
+        for (const Part& part : parts) {
+            if (bytes != 0 && saver.holds(*part.member->arena, pointer, bytes)) return part;
+        }
+        std::string names;
+        for (const Part& part : parts) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
+        misuse({what, ": ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
+                " are not in live blocks of the tags concerned (", names, ")"});
+    }
+
     explicit ArrivalState(std::shared_ptr<SaverCore> saver) : saver_{std::move(saver)} {}
 
     // --- by its creator ---
@@ -44,7 +56,7 @@ public:
     void before(StreamRef stream, const void* pointer, std::size_t bytes) {
         saver_->boundary("before", [&] {
             require_open("before");
-            const Part& part = part_of("before", pointer, bytes);
+            const Part& part = part_of("before", saver_->state(), parts_, pointer, bytes);
             refuse_captured(part, stream);
             require_stayed("before", part, [&] { return saver_->here(*part.member->arena, pointer, bytes); });
             if (const auto coming = coming_now(part))
@@ -67,7 +79,7 @@ public:
     void wait(const void* pointer, std::size_t bytes) {
         saver_->boundary("wait for bytes", [&] {
             require_open("wait for bytes");
-            const Part& part = part_of("wait", pointer, bytes);
+            const Part& part = part_of("wait", saver_->state(), parts_, pointer, bytes);
             if (const auto coming = coming_now(part)) coming->wait_for({reinterpret_cast<Address>(pointer), bytes});
             require_stayed("wait", part, [&] { return saver_->here(*part.member->arena, pointer, bytes); });
         });
@@ -132,17 +144,6 @@ private:
         misuse({"before: the stream is being captured, and replays of the graph would not wait; call it for the stream "
                 "that launches the graph, or use a gate"});
     }
-    /// Returns the part that contains these bytes. Throws Misuse if there is none.
-    const Part& part_of(const char* what, const void* pointer, std::size_t bytes) const {
-        for (const Part& part : parts_) {
-            ArenaCore& arena = *part.member->arena;
-            if (bytes != 0 && saver_->holds(arena, pointer, bytes)) return part;
-        }
-        std::string names;
-        for (const Part& part : parts_) names += (names.empty() ? "\"" : ", \"") + part.member->tag + '"';
-        misuse({what, ": ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
-                " are not in live blocks of the tags concerned (", names, ")"});
-    }
     /// Returns the transfer that restores its bytes now: its own, or a newer one if they were paused and resumed again.
     /// Null: the bytes are resident.
     [[nodiscard]] static std::shared_ptr<Arriving> coming_now(const Part& part) {
@@ -191,7 +192,7 @@ private:
                 std::erase(event.tags, part.member->tag);
         }
         if (event.tags.empty()) return;
-        saver_->run_after_resume(event);
+        saver_->state().run_last_hooks(HookKind::after_resume, event);
         const std::lock_guard lock{mutex_};
         event_.report = std::move(event.report);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
+#include "memsaver/core/pointers.hpp"
 
 #include <array>
 #include <cstddef>
@@ -77,13 +78,11 @@ private:
         std::mutex mutex;
     };
     /// Scoped lock on all shards.
-    class All {
+    class All : Pinned {
     public:
         explicit All(Directory& directory) noexcept : shards_{directory.shards_} {
             for (Shard& shard : shards_) shard.mutex.lock();
         }
-        All(const All&) = delete;
-        All& operator=(const All&) = delete;
         ~All() {
             for (Shard& shard : shards_) shard.mutex.unlock();
         }

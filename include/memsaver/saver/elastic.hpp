@@ -94,7 +94,7 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return range_ != nullptr; }
 
 private:
-    friend class detail::SaverCore;
+    friend class Arena;
     Elastic(std::shared_ptr<const Arena> arena, std::shared_ptr<detail::ElasticRange> range) noexcept;
     [[nodiscard]] detail::ElasticRange& range() const;
     void end() noexcept;

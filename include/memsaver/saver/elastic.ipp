@@ -5,6 +5,7 @@
 #include "memsaver/saver/arena_handle.hpp"
 #include "memsaver/saver/elastic.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
 
 #include <utility>
 
@@ -43,22 +44,22 @@ MEMSAVER_INLINE void Elastic::commit(std::size_t offset, std::size_t bytes) {
     detail::ElasticRange& own = range();
     detail::SaverCore& saver = arena_->saver();
     saver.boundary("commit", arena_->base(),
-                   [&] { saver.with_room(arena_->base(), [&] { own.commit(offset, bytes); }); });
+                   [&] { saver.state().with_room(arena_->base(), [&] { own.commit(offset, bytes); }); });
 }
 
 MEMSAVER_INLINE void Elastic::release(std::size_t offset, std::size_t bytes, const Order& order) {
     detail::ElasticRange& own = range();
     detail::SaverCore& saver = arena_->saver();
     saver.boundary("release", arena_->base(),
-                   [&] { own.release(offset, bytes, saver.release_order(arena_->base(), order)); });
+                   [&] { own.release(offset, bytes, saver.state().release_order(arena_->base(), order)); });
 }
 
 MEMSAVER_INLINE void Elastic::resize(std::size_t bytes, const Order& order) {
     detail::ElasticRange& own = range();
     detail::SaverCore& saver = arena_->saver();
     saver.boundary("resize", arena_->base(), [&] {
-        saver.with_room(arena_->base(), [&] {
-            if (!own.grow(bytes)) own.shrink(bytes, saver.release_order(arena_->base(), order));
+        saver.state().with_room(arena_->base(), [&] {
+            if (!own.grow(bytes)) own.shrink(bytes, saver.state().release_order(arena_->base(), order));
         });
     });
 }

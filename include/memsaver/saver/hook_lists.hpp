@@ -3,6 +3,7 @@
 
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 #include "memsaver/saver/hooks.hpp"
@@ -106,7 +107,7 @@ public:
     explicit Running(std::shared_ptr<const ForkCheck> fork) : fork_{std::move(fork)} {}
 
     /// Lists this thread for the lifetime of this object. `tags`: those that a hook runs for.
-    class Entry {
+    class Entry : Pinned {
     public:
         Entry(Running& all, Kind kind, const std::vector<std::string>* tags = nullptr) noexcept
             : all_{all}, kind_{kind}, tags_{tags} {
@@ -115,8 +116,6 @@ public:
             after_ = std::exchange(all_.entries_, this);
             if (after_ != nullptr) after_->before_ = this;
         }
-        Entry(const Entry&) = delete;
-        Entry& operator=(const Entry&) = delete;
         ~Entry() {
             if (all_.fork_->forked()) return;
             const std::lock_guard lock{all_.mutex_};

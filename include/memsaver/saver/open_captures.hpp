@@ -5,6 +5,7 @@
 #include "memsaver/arena/graph_keeps.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/order.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/fork_check.hpp"
 
@@ -24,13 +25,11 @@ class OpenCaptures {
 public:
     explicit OpenCaptures(std::shared_ptr<const ForkCheck> fork = new_shared<const ForkCheck>())
         : fork_{std::move(fork)} {}
-    OpenCaptures(const OpenCaptures&) = delete;
-    OpenCaptures& operator=(const OpenCaptures&) = delete;
     ~OpenCaptures() = default;
 
     /// Scoped registration of a capture by this thread. The constructor waits until no pause is in progress. Throws
     /// Misuse if this thread is already capturing, because a block freed then could not be attributed to one graph.
-    class Entry {
+    class Entry : Pinned {
     public:
         Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::shared_ptr<GraphKeeps> graph)
             : captures_{captures} {
@@ -43,8 +42,6 @@ public:
             captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), std::move(graph), this});
             captures_.count_.store(captures_.open_.size());
         }
-        Entry(const Entry&) = delete;
-        Entry& operator=(const Entry&) = delete;
         ~Entry() {
             if (captures_.fork_->forked()) return;
             const std::lock_guard lock{captures_.mutex_};
@@ -58,7 +55,7 @@ public:
     };
 
     /// Scoped registration of an operation that would break open captures. Throws Misuse if a capture is open.
-    class KeepOut {
+    class KeepOut : Pinned {
     public:
         KeepOut(OpenCaptures& captures, const char* what) : captures_{captures} {
             const std::lock_guard lock{captures_.mutex_};
@@ -77,8 +74,6 @@ public:
             }
             captures_.kept_out_ += 1;
         }
-        KeepOut(const KeepOut&) = delete;
-        KeepOut& operator=(const KeepOut&) = delete;
         ~KeepOut() {
             if (captures_.fork_->forked()) return;
             const std::lock_guard lock{captures_.mutex_};

@@ -3,13 +3,13 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/attic.hpp"
 #include "memsaver/saver/directory.hpp"
 #include "memsaver/saver/plain_memory.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -32,8 +32,6 @@ public:
                       .fill = &call<&PlainBlocks::fill>,
                       .close = &call<&PlainBlocks::close>},
           directory_{directory} {}
-    PlainBlocks(const PlainBlocks&) = delete;
-    PlainBlocks& operator=(const PlainBlocks&) = delete;
     ~PlainBlocks() {
         while (!blocks_.empty()) {
             const std::shared_ptr<ArenaCore> arena = blocks_.begin()->second.arena;
@@ -56,24 +54,10 @@ public:
         Blocks place; // allocated before the memory, so that none is leaked
         place[0] = {arena, request.bytes};
         Directory::Node entry = Directory::node(arena);
-        const std::size_t margin = arena->margin();
-        DeviceMemory memory;
-        Status status;
-        if (margin != 0) {
-            status = driver.memory(memory);
-            if (status.ok() && (memory.free_bytes < margin || memory.free_bytes - margin < request.bytes))
-                status = {StatusKind::out_of_memory, 0, "less than the margin would be left free"};
-        }
+        Status status = arena->leaves_margin(request.bytes);
         Address address = 0;
         if (status.ok()) status = driver.allocate_plain(request.bytes, address); // may wait, so the lock is not held
-        if (!status.ok()) {
-            (void)driver.memory(memory);
-            raise(status, "allocate plain memory",
-                  text_of({"tag ", in_quotes(tag), " needs ", in_bytes(request.bytes), ", ",
-                           in_bytes(memory.free_bytes), " are free"}) +
-                      (margin != 0 ? text_of({", of which ", in_bytes(margin), " are the margin"}) : ""),
-                  request.bytes, memory.free_bytes);
-        }
+        if (!status.ok()) arena->raise_no_room(status, "allocate plain memory", request.bytes);
         auto node = place.extract(place.begin());
         node.key() = address;
         {
@@ -210,10 +194,8 @@ private:
         bool freed = false; ///< but replays may touch it, or it could not be freed
     };
     /// A block that was freed in a capture: ends with the graph.
-    struct Kept {
+    struct Kept : Pinned {
         Kept(PlainBlocks& of, std::shared_ptr<ArenaCore> in) noexcept : all{of}, arena{std::move(in)} {}
-        Kept(const Kept&) = delete;
-        Kept& operator=(const Kept&) = delete;
         ~Kept() {
             if (block != 0) all.let_go(*arena, block);
         }

@@ -8,12 +8,11 @@
 #include "memsaver/core/vector.hpp"
 #include "memsaver/saver/registrations.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -149,7 +148,7 @@ public:
         }
         if (!any) return;
         lock.unlock(); // the device's work may wait for other threads; none can register these tags
-        for (const AnyDriver& driver : saver_->drivers_of(Tags{event.tags})) {
+        for (const AnyDriver& driver : saver_->state().tags_.drivers_of(Tags{event.tags})) {
             const Status status = driver.drain(); // a lost device has no work
             if (status.kind != StatusKind::gone) check(status, "wait for the device before memory is deregistered");
         }
@@ -252,12 +251,23 @@ private:
         }
         return resumed;
     }
+    /// Returns whether at least one of these tags is fully resident, or there are none.
+    [[nodiscard]] bool any_is_there(const Tags& tags) const {
+        TagTable::Members members = saver_->state().tags_.members(tags);
+        if (tags.kind() != Tags::Kind::named) { // those that hold nothing do not count
+            erase_in(members, [](const auto& member) {
+                return member->arena->idle_for_pause() && member->arena->nothing_paused();
+            });
+        }
+        return members.empty() ||
+               any_in(members, [&](const auto& member) { return saver_->state().tags_.all_resident(member->tag); });
+    }
     /// Returns whether it can be registered again, after `tags` were resumed or stayed resident.
     [[nodiscard]] bool here(const Entry& entry, const std::vector<std::string>* tags) const {
         if (entry.memory.pointer != nullptr) return entry.here(*saver_);
-        if (tags == nullptr) return saver_->any_is_there(entry.tags);
+        if (tags == nullptr) return any_is_there(entry.tags);
         return tags->empty() || any_in(*tags, [&](const std::string& tag) {
-                   return entry.depends_on(tag) && saver_->all_resident(tag);
+                   return entry.depends_on(tag) && saver_->state().tags_.all_resident(tag);
                });
     }
 

@@ -15,7 +15,6 @@
 #include "memsaver/saver/options.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,7 +27,6 @@ class ArenaCore;
 class ArrivalState;
 class ElasticRange;
 class OpenCaptures;
-class UseRecord;
 class SaverState; // the saver's data members and the parts of its operations
 struct WantedTag;
 
@@ -41,8 +39,6 @@ struct WantedTag;
 class SaverCore final : public std::enable_shared_from_this<SaverCore> {
 public:
     [[nodiscard]] static std::shared_ptr<SaverCore> make(AnyDriver driver, SaverOptions options);
-    SaverCore(const SaverCore&) = delete;
-    SaverCore& operator=(const SaverCore&) = delete;
 
     // --- allocation ---
 
@@ -59,17 +55,9 @@ public:
     void* allocate(ArenaCore& arena, const Request& request);
     void deallocate(void* pointer, FreeOrder order);
     void deallocate(ArenaCore& arena, void* pointer, FreeOrder order);
-    void deallocate_quietly(ArenaCore& arena, void* pointer) noexcept;
-
-    /// Runs `act`, which takes memory. If there is no room, makes room as an allocation does and retries. Called with
-    /// no lock held.
-    void with_room(ArenaCore& arena, FunctionRef<void()> act);
 
     /// See ArenaCore::reserve_elastic. The range keeps its arena.
     std::shared_ptr<ElasticRange> reserve(const Arena& arena, std::size_t bytes, std::size_t step, bool whole);
-    Elastic elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options);
-    /// Returns when the pages of elastic memory of the arena, released now, may be unmapped.
-    [[nodiscard]] FreeOrder release_order(const ArenaCore& arena, const Order& order);
     /// The owner gives it up. In a capture, the graph owns it from now on.
     void end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept;
 
@@ -77,20 +65,12 @@ public:
     /// Returns whether any of these bytes of live blocks are paused or being paused. False for other memory, and for
     /// bytes that are arriving.
     [[nodiscard]] bool any_paused(const void* pointer, std::size_t bytes);
-    /// Returns whether `bytes` at `pointer` lie in live blocks of the arena.
-    [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes);
-    /// As above, and whether they are resident.
+    /// Returns whether `bytes` at `pointer` lie in live blocks of the arena and are resident.
     [[nodiscard]] bool here(ArenaCore& arena, const void* pointer, std::size_t bytes);
     /// Returns the arena whose live blocks contain these bytes. Throws Misuse, beginning with `what`, if there is none.
     [[nodiscard]] std::shared_ptr<ArenaCore> holder(const char* what, const void* pointer, std::size_t bytes);
     /// Returns the arena that contains a pointer. Throws Misuse with the call's arguments if there is none.
     [[nodiscard]] Arena owner(const char* call, const void* pointer, std::size_t bytes, std::string_view path = {});
-    BackupView backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes);
-    void write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes);
-
-    void load(ArenaCore& arena, void* pointer, const FileRange& from);
-    void invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes);
-    Gate gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes);
 
     // --- operations ---
 
@@ -99,7 +79,6 @@ public:
     // Defined in arrival.ipp: resume_async, save.
     Arrival resume_async(const Tags& tags, const ResumeAsyncOptions& options);
     Arrival save(const Tags& tags, const SaveOptions& options);
-    void run_after_resume(PauseEvent& event);
     Report exchange(const Tags& out, const Tags& in, const ExchangeOptions& options);
     Report trim(const Tags& tags, const TrimOptions& options);
     void prepare(const Tags& tags);
@@ -107,12 +86,7 @@ public:
     void forget_backup(const Tags& tags);
     void drop(const Tags& tags);
     std::size_t bytes_to_resume(const Tags& tags);
-    /// Returns whether no memory of the tag is paused.
-    [[nodiscard]] bool all_resident(const std::string& tag) noexcept;
-    /// Returns whether at least one of these tags is fully resident, or there are none. May throw bad_alloc.
-    [[nodiscard]] bool any_is_there(const Tags& tags);
     Usage usage();
-    ArenaUsage usage(ArenaCore& arena);
     void set_capacity(const Tags& tags, std::size_t bytes);
     void set_retain(const Tags& tags, bool yes);
     void set_margin(std::size_t bytes);
@@ -121,11 +95,6 @@ public:
     // --- residency ---
 
     Use use(const Tags& tags, const UseOptions& options);
-    void until(UseRecord& use, StreamRef stream);
-    void until(UseRecord& use, EventRef event);
-    void end(UniquePtr<UseRecord> use) noexcept;
-    /// This thread holds the use from now on.
-    void take_over(UseRecord& use) noexcept;
     Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options);
     void set_evictable(const Tags& tags, bool yes);
     void set_priority(const Tags& tags, int priority);
@@ -143,11 +112,11 @@ public:
     [[nodiscard]] const EventSink& events() const noexcept;
     /// Returns the saver's driver and those of its tags, one per device.
     [[nodiscard]] Vector<AnyDriver> drivers();
-    /// Returns the drivers of these tags, one per device.
-    [[nodiscard]] Vector<AnyDriver> drivers_of(const Tags& tags);
     /// Returns whether this process is a forked child, which must not touch the parent's objects.
     [[nodiscard]] bool forked() const noexcept;
     [[nodiscard]] OpenCaptures& captures() noexcept;
+    /// For the code behind the saver's handles: see saver_state.hpp.
+    [[nodiscard]] SaverState& state() const noexcept { return *state_; }
     /// Reports an error that a destructor cannot throw as `ignored`.
     void ignore(const ArenaCore& arena, const Status& status, const char* what) const noexcept;
 

@@ -2,12 +2,9 @@
 #pragma once
 
 #include "memsaver/arena/graph_keeps.hpp"
-#include "memsaver/backup/file_source.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/saver/arena_handle.hpp"
-#include "memsaver/saver/elastic.hpp"
-#include "memsaver/saver/gate.hpp"
 #include "memsaver/saver/plain_blocks.hpp"
 #include "memsaver/saver/residency.hpp"
 #include "memsaver/saver/saver_core.hpp"
@@ -15,7 +12,6 @@
 #include "memsaver/saver/use.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <new>
 #include <string>
@@ -185,23 +181,6 @@ MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, Free
     });
 }
 
-MEMSAVER_INLINE void SaverCore::deallocate_quietly(ArenaCore& arena, void* pointer) noexcept {
-    if (forked()) return;
-    PlainMemory* const plain = arena.contains(pointer) ? nullptr : state_->plain_of(arena);
-    FreeOrder order;
-    const auto graph = state_->adjust_free_order(order, arena);
-    if (plain == nullptr) return arena.deallocate_quietly(pointer, order, graph);
-    try {
-        plain->deallocate(*plain, arena, pointer, order, graph);
-    } catch (const std::exception& error) {
-        tell(events(), EventKind::ignored, arena.tag(), arena.device(), {error.what()});
-    }
-}
-
-MEMSAVER_INLINE void SaverCore::with_room(ArenaCore& arena, FunctionRef<void()> act) {
-    state_->with_room(SaverState::Tried{arena}, act);
-}
-
 MEMSAVER_INLINE std::shared_ptr<ElasticRange> SaverCore::reserve(const Arena& arena, std::size_t bytes,
                                                                  std::size_t step, bool whole) {
     // In a forked child the range must not be destroyed: it belongs to the parent.
@@ -209,31 +188,6 @@ MEMSAVER_INLINE std::shared_ptr<ElasticRange> SaverCore::reserve(const Arena& ar
         if (!fork->forked()) delete range;
     };
     return {arena.base().reserve_elastic(bytes, step, whole).release(), leave_to_parent};
-}
-
-MEMSAVER_INLINE Elastic SaverCore::elastic(const Arena& arena, std::size_t bytes, const ElasticOptions& options) {
-    return boundary("elastic", arena.base(), [&] {
-        Elastic made{new_shared<const Arena>(arena), reserve(arena, bytes, options.granularity, false)};
-        if (!options.on_reclaim || !enabled()) return made;
-        state_->ask_owners_.store(&SaverState::ask_owners);
-        made.asked_ = state_->hooks_.add(
-            HookKind::on_reclaim,
-            new_shared<std::function<void(WantedRoom&)>>([state = state_.get(), owner = std::weak_ptr{made.arena_},
-                                                          range = std::weak_ptr{made.range_}, &base = arena.base(),
-                                                          ask = options.on_reclaim](WantedRoom& wanted) {
-                const std::shared_ptr<const Arena> kept = owner.lock();
-                std::shared_ptr<ElasticRange> held = range.lock();
-                if (held == nullptr || base.closed()) return;
-                if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag()))
-                    return;
-                state->ask_owner(base, std::move(held), ask, wanted);
-            }));
-        return made;
-    });
-}
-
-MEMSAVER_INLINE FreeOrder SaverCore::release_order(const ArenaCore& arena, const Order& order) {
-    return state_->release_order(arena, order);
 }
 
 MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::shared_ptr<ElasticRange> range) noexcept {
@@ -253,7 +207,7 @@ MEMSAVER_INLINE void SaverCore::end(ArenaCore& arena, std::shared_ptr<ElasticRan
 MEMSAVER_INLINE bool SaverCore::owns(const void* pointer) {
     return boundary("owns", [&] {
         const std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer);
-        return arena != nullptr && holds(*arena, pointer, 1);
+        return arena != nullptr && state_->holds(*arena, pointer, 1);
     });
 }
 
@@ -264,10 +218,6 @@ MEMSAVER_INLINE bool SaverCore::any_paused(const void* pointer, std::size_t byte
     });
 }
 
-MEMSAVER_INLINE bool SaverCore::holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
-    return state_->holds(arena, pointer, bytes);
-}
-
 MEMSAVER_INLINE bool SaverCore::here(ArenaCore& arena, const void* pointer, std::size_t bytes) {
     PlainMemory* const plain = state_->plain_of(arena);
     return (plain != nullptr && plain->holds(*plain, arena, pointer, bytes)) || arena.here(pointer, bytes);
@@ -276,7 +226,7 @@ MEMSAVER_INLINE bool SaverCore::here(ArenaCore& arena, const void* pointer, std:
 MEMSAVER_INLINE std::shared_ptr<ArenaCore> SaverCore::holder(const char* what, const void* pointer, std::size_t bytes) {
     return boundary(what, [&] {
         std::shared_ptr<ArenaCore> arena = state_->tags_.find(pointer);
-        if (arena != nullptr && bytes != 0 && holds(*arena, pointer, bytes)) return arena;
+        if (arena != nullptr && bytes != 0 && state_->holds(*arena, pointer, bytes)) return arena;
         misuse({what, " ", in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(pointer)),
                 ": these are not bytes of live blocks"});
     });
@@ -289,45 +239,6 @@ MEMSAVER_INLINE Arena SaverCore::owner(const char* call, const void* pointer, st
             return Arena{shared_from_this(), std::move(arena)};
         misuse({call, "(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), path.empty() ? "" : ", ",
                 path.empty() ? Bit{""} : in_quotes(path), "): no tag of this saver contains this pointer"});
-    });
-}
-
-MEMSAVER_INLINE BackupView SaverCore::backup_view(ArenaCore& arena, const void* pointer, std::size_t bytes) {
-    return boundary("backup_view", arena, [&] {
-        if (state_->always_there("backup_view", arena, pointer, bytes) == nullptr)
-            return arena.backup_view(pointer, bytes);
-        misuse({"backup_view(", in_hex(reinterpret_cast<Address>(pointer)), ", ", in_bytes(bytes), ") in tag ",
-                in_quotes(arena.tag()), ": this is plain memory, which is never paused"});
-    });
-}
-
-MEMSAVER_INLINE void SaverCore::write_backup(ArenaCore& arena, void* pointer, const void* from, std::size_t bytes) {
-    boundary("write_backup", arena, [&] {
-        PlainMemory* const plain = state_->always_there("write_backup", arena, pointer, bytes);
-        plain != nullptr ? plain->write(*plain, arena, pointer, from, bytes) : arena.write_backup(pointer, from, bytes);
-    });
-}
-
-MEMSAVER_INLINE void SaverCore::load(ArenaCore& arena, void* pointer, const FileRange& from) {
-    boundary("load", arena, [&] {
-        constexpr AnyPolicy (*reader)() = [] { return AnyPolicy{FileSource{}}; };
-        PlainMemory* const plain = state_->always_there("load", arena, pointer, from.bytes);
-        plain != nullptr ? plain->load(*plain, arena, pointer, from, reader) : arena.load(pointer, from);
-    });
-}
-
-MEMSAVER_INLINE void SaverCore::invalidate(ArenaCore& arena, const void* pointer, std::size_t bytes) {
-    boundary("invalidate", arena, [&] {
-        if (state_->always_there("invalidate", arena, pointer, bytes) != nullptr) return; // none of it is ever saved
-        arena.invalidate(pointer, bytes);
-    });
-}
-
-MEMSAVER_INLINE Gate SaverCore::gate(std::shared_ptr<ArenaCore> arena, const void* pointer, std::size_t bytes) {
-    return boundary("gate", *arena, [&] {
-        std::shared_ptr<GateMark> mark;
-        if (state_->always_there("gate", *arena, pointer, bytes) == nullptr) mark = arena->gate(pointer, bytes);
-        return Gate{shared_from_this(), std::move(arena), std::move(mark)};
     });
 }
 
@@ -484,20 +395,6 @@ MEMSAVER_INLINE void SaverCore::drop(const Tags& tags) {
     });
 }
 
-MEMSAVER_INLINE bool SaverCore::all_resident(const std::string& tag) noexcept {
-    return state_->tags_.all_resident(tag);
-}
-
-MEMSAVER_INLINE bool SaverCore::any_is_there(const Tags& tags) {
-    SaverState::Members members = state_->tags_.members(tags);
-    if (tags.kind() != Tags::Kind::named) { // those that hold nothing do not count
-        erase_in(members,
-                 [](const auto& member) { return member->arena->idle_for_pause() && member->arena->nothing_paused(); });
-    }
-    return members.empty() ||
-           any_in(members, [&](const auto& member) { return state_->tags_.all_resident(member->tag); });
-}
-
 MEMSAVER_INLINE std::size_t SaverCore::bytes_to_resume(const Tags& tags) {
     return boundary("bytes_to_resume", tags, [&] {
         state_->tags_.require("bytes_to_resume", tags);
@@ -530,14 +427,6 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
         }
         return Usage{std::move(rows), std::move(devices), state_->tags_.residents().counts(),
                      state_->tags_.host_bytes()};
-    });
-}
-
-MEMSAVER_INLINE ArenaUsage SaverCore::usage(ArenaCore& arena) {
-    return boundary("usage", arena, [&] {
-        ArenaUsage row = state_->usage_of(arena);
-        if (const auto resident = state_->tags_.resident_of(arena)) state_->tags_.residents().fill(*resident, row);
-        return row;
     });
 }
 
@@ -613,34 +502,6 @@ MEMSAVER_INLINE Use SaverCore::use(const Tags& tags, const UseOptions& options) 
     });
 }
 
-MEMSAVER_INLINE void SaverCore::until(UseRecord& use, StreamRef stream) {
-    boundary("until", [&] {
-        for (const AnyDriver& driver : state_->owners_of(use, stream)) {
-            if (being_captured(driver, stream))
-                misuse({"until(stream): the stream is being captured, so its work cannot be waited for"});
-            state_->tags_.residents().add_mark(use, new_shared<StreamMark>(driver, stream));
-        }
-    });
-}
-
-MEMSAVER_INLINE void SaverCore::until(UseRecord& use, EventRef event) {
-    boundary("until", [&] {
-        if (!event) misuse({"until(event): the event is null"});
-        for (const AnyDriver& driver : state_->owners_of(use, event)) {
-            state_->tags_.residents().add_mark(use, new_shared<StreamMark>(driver, event));
-        }
-    });
-}
-
-MEMSAVER_INLINE void SaverCore::take_over(UseRecord& use) noexcept {
-    if (!forked()) state_->tags_.residents().take_over(use);
-}
-
-MEMSAVER_INLINE void SaverCore::end(UniquePtr<UseRecord> use) noexcept {
-    if (forked()) return (void)use.release(); // it belongs to the parent
-    state_->tags_.residents().end(std::move(use));
-}
-
 MEMSAVER_INLINE Reclaimed SaverCore::reclaim(std::size_t bytes, const ReclaimOptions& options) {
     return boundary("reclaim", [&] {
         state_->refuse_in_any_hook("reclaim", Tags::all());
@@ -695,17 +556,6 @@ MEMSAVER_INLINE OpenCaptures& SaverCore::captures() noexcept { return state_->ca
 
 MEMSAVER_INLINE Vector<AnyDriver> SaverCore::drivers() {
     return boundary("drivers", [&] { return state_->tags_.drivers(); });
-}
-
-MEMSAVER_INLINE Vector<AnyDriver> SaverCore::drivers_of(const Tags& tags) {
-    return boundary("drivers", [&] {
-        Vector<AnyDriver> all;
-        for (const auto& member : state_->tags_.members(tags)) {
-            const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
-            if (!any_in(all, same)) all.push_back(member->driver);
-        }
-        return all;
-    });
 }
 
 MEMSAVER_INLINE void SaverCore::ignore(const ArenaCore& arena, const Status& status, const char* what) const noexcept {

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -42,9 +41,7 @@ struct WantedRoom {
 
 /// The data members of a SaverCore and the helpers of its operations.
 class SaverState {
-    friend class SaverCore;
-    friend class Residency;
-
+public:
     SaverState(AnyDriver driver, SaverOptions options) : driver_{std::move(driver)}, options_{std::move(options)} {
         require_enumerator("SaverOptions::new_tags", options_.new_tags, 2);
         options_.events = watched(std::move(options_.events));
@@ -67,6 +64,7 @@ class SaverState {
         PlainMemory* const plain = plain_.load();
         return plain != nullptr && (!options_.enabled || &arena == outside_.load()) ? plain : nullptr;
     }
+    /// Returns whether `bytes` at `pointer` lie in live blocks of the arena.
     [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
         PlainMemory* const plain = plain_of(arena);
         return (plain != nullptr && plain->holds(*plain, arena, pointer, bytes)) || arena.holds(pointer, bytes);
@@ -102,7 +100,7 @@ class SaverState {
 
     /// A call that needs room, how long it waits for it, and what was tried.
     struct Tried : LackOfRoom {
-        explicit Tried(const ArenaCore& allocating) : LackOfRoom{.arena = &allocating} {}
+        Tried(const ArenaCore& allocating) : LackOfRoom{.arena = &allocating} {}
         Tried(const Tags* pausing, const Tags* resuming, const TimeLimit& room_within)
             : LackOfRoom{.out = pausing, .in = resuming}, within{room_within} {
             until = within.until();
@@ -111,7 +109,8 @@ class SaverState {
         Relief relief{};
         std::uint64_t seen = 0; ///< `room_made_` before the last attempt
     };
-    /// Calls `act()` again while it throws OutOfMemory and room may still be made.
+    /// Calls `act()`, which takes memory, again while it throws OutOfMemory and room may still be made. Called with no
+    /// lock held.
     void with_room(Tried tried, FunctionRef<void()> act) {
         for (;;) {
             tried.seen = room_made_.load();
@@ -307,6 +306,20 @@ class SaverState {
         // Only elastic ranges and workspaces have pages.
         for (const auto& member : tags_.members(tags, true)) (void)member->arena->release_unused(true);
     }
+    /// Adds an owner of an elastic range, to be asked for room until the result ends.
+    Hook add_owner(const std::shared_ptr<const Arena>& arena, const std::shared_ptr<ElasticRange>& range,
+                   const std::function<std::size_t(std::size_t)>& ask) {
+        ask_owners_.store(&SaverState::ask_owners);
+        const auto asked = [this, owner = std::weak_ptr{arena}, weak = std::weak_ptr{range}, &base = arena->base(),
+                            ask](WantedRoom& wanted) {
+            const std::shared_ptr<const Arena> kept = owner.lock();
+            std::shared_ptr<ElasticRange> held = weak.lock();
+            if (held == nullptr || base.closed()) return;
+            if (wanted.device != base.device() || wanted.got >= wanted.bytes || is_in(wanted.tags, base.tag())) return;
+            ask_owner(base, std::move(held), ask, wanted);
+        };
+        return hooks_.add(HookKind::on_reclaim, new_shared<std::function<void(WantedRoom&)>>(asked));
+    }
     /// Calls `ask`, the owner of an elastic range, which it keeps, and adds what the device has gained.
     void ask_owner(ArenaCore& arena, std::shared_ptr<ElasticRange> range,
                    const std::function<std::size_t(std::size_t)>& ask, WantedRoom& wanted) {
@@ -355,8 +368,6 @@ class SaverState {
     }
     void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
                           const std::vector<std::string>& told);
-    /// Throws Misuse if a range is not inside live blocks of these members.
-    void require_parts_of(const char* what, const Members& members, const std::vector<BytesAt>& ranges);
     Report exchange_now(Members out, Members in, const ExchangeOptions& options, const Deadline& deadline) {
         Members members = std::move(out);
         erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
@@ -653,9 +664,6 @@ class SaverState {
     PlainMemoryPtr plain_memory_;
     std::atomic<PlainMemory*> plain_{nullptr}; // the same
     std::atomic<const ArenaCore*> outside_{nullptr};
-
-public:
-    ~SaverState() = default;
 };
 
 } // namespace memsaver::inline v0_3::detail

@@ -23,7 +23,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,10 +59,6 @@ public:
     /// Both must outlive it.
     TagTable(const AnyDriver& driver, const SaverOptions& options)
         : driver_{driver}, options_{options}, margin_{options.margin} {}
-
-    TagTable(const TagTable&) = delete;
-    TagTable& operator=(const TagTable&) = delete;
-    ~TagTable() = default;
 
     /// Returns the requested member; makes it if it does not exist. For a new one, calls `made(core)`; if that throws,
     /// ends it again. Other threads that want it wait meanwhile.
@@ -272,10 +267,13 @@ public:
     [[nodiscard]] Vector<AnyDriver> drivers() {
         const std::lock_guard lock{mutex_};
         Vector<AnyDriver> all{driver_};
-        for (const auto& member : members_) {
-            const auto same = [&](const AnyDriver& known) { return known.device() == member->driver.device(); };
-            if (!any_in(all, same)) all.push_back(member->driver);
-        }
+        for (const auto& member : members_) add_device(all, member->driver);
+        return all;
+    }
+    /// Returns the drivers of these tags, one per device.
+    [[nodiscard]] Vector<AnyDriver> drivers_of(const Tags& tags) {
+        Vector<AnyDriver> all;
+        for (const auto& member : members(tags)) add_device(all, member->driver);
         return all;
     }
     [[nodiscard]] bool several_devices() const noexcept { return several_devices_.load(std::memory_order_relaxed); }
@@ -301,6 +299,11 @@ private:
         int making = 0;           ///< that member's device
     };
     [[nodiscard]] bool enabled() const noexcept { return options_.enabled; } // never changes
+
+    static void add_device(Vector<AnyDriver>& all, const AnyDriver& driver) {
+        if (!any_in(all, [&](const AnyDriver& known) { return known.device() == driver.device(); }))
+            all.push_back(driver);
+    }
 
     // Called with the lock held:
 
