@@ -157,6 +157,20 @@ inline LiveBlock live_of(const Block& block) noexcept {
     return {block.address, block.used_bytes(), block.serial, block.requested};
 }
 
+inline std::string Request::text() const {
+    const bool negative = bytes > std::numeric_limits<std::size_t>::max() / 2;
+    return "allocate(" + std::to_string(bytes) + " bytes" + (negative ? ", a negative number?" : "") + ')';
+}
+inline void Request::check(const std::string& tag) const {
+    if (bytes == 0) refuse(tag, {"the size is 0"});
+    if (alignment == 0) refuse(tag, {"the alignment is 0; to pass the default stream, use nullptr"});
+    if ((alignment & (alignment - 1)) != 0)
+        refuse(tag, {"the alignment of ", in_digits(alignment), " is not a power of two"});
+}
+inline void Request::refuse(const std::string& tag, Bits why) const {
+    misuse({text(), " in tag ", in_quotes(tag), ": ", text_of(why)});
+}
+
 /// One tag's memory on one device: a list of memories (see Memory), one slot that keeps their bytes, and addresses.
 ///
 /// Locks: the turn (one operation at a time, held across waits, copies and driver calls), then the mutex (bookkeeping

@@ -4,5 +4,4 @@
 
 #include "memsaver/arena/arena.hpp"
 
-#include "memsaver/arena/options.ipp"
 #include "memsaver/arena/tagged_arena.ipp"

@@ -126,7 +126,7 @@ struct Request {
 
     /// Returns a text such as "allocate(4096 bytes)". For implausibly large sizes, the text asks about a negative
     /// number.
-    [[nodiscard]] std::string text() const;
+    [[nodiscard, gnu::cold]] std::string text() const;
     /// Throws Misuse, naming `tag`, if the size is 0 or the alignment is not a power of two.
     void check(const std::string& tag) const;
     /// Throws Misuse with the request, the tag and the reason.
@@ -136,7 +136,3 @@ struct Request {
 } // namespace detail
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/arena/options.ipp"
-#endif

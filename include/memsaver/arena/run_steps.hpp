@@ -296,14 +296,6 @@ inline Report end_report(Report report, const char* what, std::chrono::steady_cl
     }
 }
 
-/// Commits every step. Throws the error of the first that failed, with the whole report attached. `report` has capacity
-/// for a row of each.
-template <class Step>
-Report commit_all(Vector<Step>& steps, const char* what, std::chrono::steady_clock::time_point start, Report report) {
-    const std::optional<FailedRow> failed = commit_rows(steps, report);
-    return end_report(std::move(report), what, start, failed);
-}
-
 /// Enqueues the copies of all steps, in order. An error names its tag.
 template <class Step>
 void enqueue_all(Vector<Step>& steps) {
@@ -317,18 +309,30 @@ inline Report report_of(std::size_t rows) {
     return report;
 }
 
-/// Runs pauses to their end. `others`: devices that `order` may name in addition to those of the steps. If it throws
-/// before pages are released, nothing has changed.
-inline Report run_pause(Vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
-                        const Vector<AnyDriver>& others = {}) {
+/// Runs pauses or trims to their end; `what` says of a failure what they did. `others`: devices that `order` may name
+/// in addition to those of the steps. If pauses throw before pages are released, nothing has changed.
+template <class Step>
+Report run_release(Vector<Step>& steps, const char* what, const Order& order, const Deadline& deadline,
+                   const Vector<AnyDriver>& others) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
     say(steps, Turn::Stage::moves);
-    enqueue_all(steps);
-    for_each_device(steps, [](PauseStep& step) { step.wait(); });
-    for_each_device(steps, [](PauseStep& step) { step.release(); });
-    return commit_all(steps, "release pages", start, std::move(report));
+    if constexpr (std::same_as<Step, PauseStep>) {
+        enqueue_all(steps);
+        for_each_device(steps, [](PauseStep& step) { step.wait(); });
+    }
+    for_each_device(steps, [](Step& step) { step.release(); });
+    const std::optional<FailedRow> failed = commit_rows(steps, report);
+    return end_report(std::move(report), what, start, failed);
+}
+inline Report run_pause(Vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
+                        const Vector<AnyDriver>& others = {}) {
+    return run_release(steps, "release pages", order, deadline, others);
+}
+inline Report run_trim(Vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
+                       const Vector<AnyDriver>& others = {}) {
+    return run_release(steps, "release unused pages", order, deadline, others);
 }
 
 /// A device that was out of memory, and the driver's error.
@@ -486,17 +490,6 @@ inline Report run_resume(Vector<ResumeStep>& steps) {
     }
     report.elapsed = std::chrono::steady_clock::now() - start;
     return report;
-}
-
-/// Runs trims to their end. `others` as for `run_pause`.
-inline Report run_trim(Vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
-                       const Vector<AnyDriver>& others = {}) {
-    const auto start = std::chrono::steady_clock::now();
-    Report report = report_of(steps.size());
-    wait_for_steps(steps, order, deadline, others);
-    say(steps, Turn::Stage::moves);
-    for_each_device(steps, [](TrimStep& step) { step.release(); });
-    return commit_all(steps, "release unused pages", start, std::move(report));
 }
 
 } // namespace memsaver::inline v0_3::detail

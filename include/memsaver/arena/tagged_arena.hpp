@@ -86,9 +86,9 @@ public:
 private:
     [[nodiscard]] void* allocate(const Request& request);
     void free(void* pointer, const FreeOrder& order);
-    /// Runs `act(core)` like every public call: refuses a forked child, and names the tag in any exception.
-    template <class Act>
-    decltype(auto) run(Act&& act) const; // tagged_arena.ipp
+    /// Calls `act`, a function or a method of the core, like every public call: names the tag in any exception.
+    template <class Act, class... Arguments>
+    decltype(auto) run(Act&& act, Arguments&&... arguments) const; // tagged_arena.ipp
     /// Adds to an OutOfMemory who holds the device's memory.
     static void say_who_holds(Error& error, const ArenaCore& arena) noexcept;
 

@@ -7,6 +7,7 @@
 #include "memsaver/driver/host_cells.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <new>
 #include <vector>
 
@@ -30,11 +31,11 @@ MEMSAVER_INLINE void OwnedArena::say_who_holds(Error& error, const ArenaCore& ar
     }
 }
 
-template <class Act>
-decltype(auto) OwnedArena::run(Act&& act) const {
+template <class Act, class... Arguments>
+decltype(auto) OwnedArena::run(Act&& act, Arguments&&... arguments) const {
     ArenaCore& arena = core();
     try {
-        return translated([&]() -> decltype(auto) { return act(arena); });
+        return translated([&]() -> decltype(auto) { return std::invoke(act, arena, arguments...); });
     } catch (Error& error) {
         name_tag(error, arena.tag());
         say_who_holds(error, arena);
@@ -47,12 +48,10 @@ MEMSAVER_INLINE OwnedArena::OwnedArena(AnyDriver driver, std::string tag, AnyPol
           if (!options.host_budget) options.host_budget = new_shared<HostBudget>();
           return make_arena_core(std::move(driver), std::move(tag), std::move(policy), std::move(options));
       })} {
-    run([](ArenaCore& arena) { arena.reserve(); });
+    run(&ArenaCore::reserve);
 }
 
-MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) {
-    return run([&](ArenaCore& arena) { return arena.allocate(request); });
-}
+MEMSAVER_INLINE void* OwnedArena::allocate(const Request& request) { return run(&ArenaCore::allocate, request); }
 
 MEMSAVER_INLINE void OwnedArena::free(void* pointer, const FreeOrder& order) {
     run([&](ArenaCore& arena) { arena.deallocate(pointer, order); });
@@ -119,33 +118,27 @@ MEMSAVER_INLINE void OwnedArena::invalidate() {
     });
 }
 
-MEMSAVER_INLINE void OwnedArena::forget_backup() {
-    run([](ArenaCore& arena) { arena.forget_backup(); });
-}
+MEMSAVER_INLINE void OwnedArena::forget_backup() { run(&ArenaCore::forget_backup); }
 
 MEMSAVER_INLINE BackupView OwnedArena::backup_view(const void* pointer, std::size_t bytes) {
-    return run([&](ArenaCore& arena) { return arena.backup_view(pointer, bytes); });
+    return run(&ArenaCore::backup_view, pointer, bytes);
 }
 
 MEMSAVER_INLINE void OwnedArena::write_backup(void* pointer, const void* from, std::size_t bytes) {
-    run([&](ArenaCore& arena) { arena.write_backup(pointer, from, bytes); });
+    run(&ArenaCore::write_backup, pointer, from, bytes);
 }
 
 MEMSAVER_INLINE void OwnedArena::load(void* pointer, std::size_t bytes, const std::string& path, std::size_t offset) {
-    run([&](ArenaCore& arena) { arena.load(pointer, {path, offset, bytes}); });
+    run(&ArenaCore::load, pointer, FileRange{path, offset, bytes});
 }
 
 MEMSAVER_INLINE void OwnedArena::invalidate(const void* pointer, std::size_t bytes) {
     run([&](ArenaCore& arena) { arena.invalidate(pointer, bytes); });
 }
 
-MEMSAVER_INLINE std::size_t OwnedArena::bytes_to_resume() const {
-    return run([](ArenaCore& arena) { return arena.bytes_to_resume(); });
-}
+MEMSAVER_INLINE std::size_t OwnedArena::bytes_to_resume() const { return run(&ArenaCore::bytes_to_resume); }
 
-MEMSAVER_INLINE ArenaUsage OwnedArena::usage() const {
-    return run([](ArenaCore& arena) { return arena.usage(); });
-}
+MEMSAVER_INLINE ArenaUsage OwnedArena::usage() const { return run(&ArenaCore::usage); }
 
 MEMSAVER_INLINE void OwnedArena::close() {
     run([](ArenaCore& arena) { arena.close(); });

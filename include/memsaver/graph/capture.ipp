@@ -6,8 +6,7 @@
 #include "memsaver/backup/host_backup.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/graph/capture.hpp"
-#include "memsaver/saver/open_captures.hpp"
-#include "memsaver/saver/tag_table.hpp"
+#include "memsaver/saver/saver_state.hpp"
 
 namespace memsaver::inline v0_3::detail {
 
@@ -60,7 +59,7 @@ private:
     void record(StreamRef stream, detail::FunctionRef<void()> body, const std::shared_ptr<GraphKeeps>& keeps) {
         SaverCore& saver = arena_.saver();
         const Span capturing{saver.events(), tag(), device(), "capture"};
-        const OpenCaptures::Entry mark{saver.captures(), tag(), stream, keeps};
+        const OpenCaptures::Entry mark{saver.state().captures_, tag(), stream, keeps};
         const Region region{arena_};
         check(driver_.begin_capture(stream, mode_), "begin a capture");
         try {

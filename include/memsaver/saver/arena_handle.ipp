@@ -124,7 +124,10 @@ MEMSAVER_INLINE detail::SaverCore& Arena::saver() const {
     return *saver_;
 }
 
-MEMSAVER_INLINE Region::Region(Arena arena) : arena_{std::move(arena)} { arena_.saver().enter(arena_.base(), this); }
+MEMSAVER_INLINE Region::Region(Arena arena) : arena_{std::move(arena)} {
+    detail::SaverCore& saver = arena_.saver();
+    saver.boundary("begin a region", arena_.base(), [&] { saver.state().regions_.enter(arena_.base(), this); });
+}
 
 MEMSAVER_INLINE Region::~Region() { arena_.saver().leave(arena_.base(), this); }
 

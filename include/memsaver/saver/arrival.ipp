@@ -51,49 +51,25 @@ namespace detail {
 
 // --- the operations ---
 
-MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAsyncOptions& options) {
-    return boundary("resume_async", tags, [&] {
-        state_->refuse_in_hook("resume_async", tags);
-        require_keeps_nothing({.bytes = options.bytes});
-        state_->tags_.require("resume_async", tags);
-        Vector<ArrivalState::Part> parts;
-        for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
-        for (const BytesAt& range : options.first)
-            (void)ArrivalState::part_of("resume_async with .first", *state_, parts, range.pointer, range.bytes);
-        auto arrival = new_shared<ArrivalState>(shared_from_this());
-        if (!enabled()) {
-            arrival->begin(std::move(parts));
-            return Arrival{std::move(arrival)};
-        }
-        ResumeEvent event{state_->tags_.names(tags), {}};
-        const SaverState::Members members = state_->tags_.members(tags);
-        const Span resuming = state_->span_of(event.tags, "resume");
-        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
-        state_->run_hooks(HookKind::before_resume, event, false);
-        state_->with_room({nullptr, &tags, options.room_within},
-                          [&] { state_->resume_async_now(*arrival, members, options, told); });
-        return Arrival{std::move(arrival)};
-    });
-}
-
-MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members members,
-                                                  const ResumeAsyncOptions& options,
-                                                  const std::vector<std::string>& told) {
+MEMSAVER_INLINE void resume_async_now(SaverState& saver, ArrivalState& arrival, SaverState::Members members,
+                                      const ResumeAsyncOptions& options, const std::vector<std::string>& told) {
     using Arriving = ArenaCore::Arriving;
-    const auto has = [](const Member& member, const BytesAt& range) { return member.arena->contains(range.pointer); };
-    sort_by(members, [&](const std::shared_ptr<Member>& member) { // in the order of `.first`
+    const auto has = [](const TagTable::Member& member, const BytesAt& range) {
+        return member.arena->contains(range.pointer);
+    };
+    sort_by(members, [&](const auto& member) { // in the order of `.first`
         const auto of = std::find_if(options.first.begin(), options.first.end(),
                                      [&](const BytesAt& range) { return has(*member, range); });
         return static_cast<std::uint64_t>(of - options.first.begin());
     });
     Vector<ArrivalState::Part> parts;
-    Members busy(members.size());
+    SaverState::Members busy(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {
         ArenaCore& core = *members[i]->arena;
         parts.push_back({members[i], {}, core.pauses()}); // before checking for paused memory: a later pause is noticed
         if (!core.nothing_paused()) busy[i] = members[i];
     }
-    Turns turns = take_turns(busy, {}, "resume_async", true);
+    SaverState::Turns turns = saver.take_turns(busy, {}, "resume_async", true);
     Vector<ResumeStep> steps;
     steps.reserve(members.size());
     Vector<std::shared_ptr<Arriving>> arriving; // one per step
@@ -119,6 +95,31 @@ MEMSAVER_INLINE void SaverState::resume_async_now(ArrivalState& arrival, Members
     for (ResumeStep& step : steps) naming(step.tag(), [&] { step.record_gates(); });
     for (std::size_t k = 0; k < steps.size(); ++k) Arriving::begin(arriving[k], std::move(steps[k]));
     arrival.begin(std::move(parts), std::move(names));
+}
+
+MEMSAVER_INLINE Arrival SaverCore::resume_async(const Tags& tags, const ResumeAsyncOptions& options) {
+    return boundary("resume_async", tags, [&] {
+        state_->refuse_in_hook("resume_async", tags);
+        require_keeps_nothing({.bytes = options.bytes});
+        state_->tags_.require("resume_async", tags);
+        Vector<ArrivalState::Part> parts;
+        for (auto& member : state_->tags_.members(tags)) parts.push_back({std::move(member)});
+        for (const BytesAt& range : options.first)
+            (void)ArrivalState::part_of("resume_async with .first", *state_, parts, range.pointer, range.bytes);
+        auto arrival = new_shared<ArrivalState>(shared_from_this());
+        if (!enabled()) {
+            arrival->begin(std::move(parts));
+            return Arrival{std::move(arrival)};
+        }
+        ResumeEvent event{state_->tags_.names(tags), {}};
+        const SaverState::Members members = state_->tags_.members(tags);
+        const Span resuming = state_->span_of(event.tags, "resume");
+        const std::vector<std::string> told = event.tags; // a hook without host memory for a copy may change the event
+        state_->run_hooks(HookKind::before_resume, event, false);
+        state_->with_room({nullptr, &tags, options.room_within},
+                          [&] { resume_async_now(*state_, *arrival, members, options, told); });
+        return Arrival{std::move(arrival)};
+    });
 }
 
 MEMSAVER_INLINE Arrival SaverCore::save(const Tags& tags, const SaveOptions& options) {

@@ -4,8 +4,8 @@
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/gates.hpp"
 #include "memsaver/saver/gate.hpp"
-#include "memsaver/saver/open_captures.hpp"
 #include "memsaver/saver/saver_core.hpp"
+#include "memsaver/saver/saver_state.hpp"
 
 namespace memsaver::inline v0_3 {
 
@@ -15,7 +15,7 @@ MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
         arena_->require_open("wait at a gate");
         if (mark_ == nullptr) return;
         if (detail::being_captured(mark_->driver, stream)) {
-            saver_->captures().keep(stream, mark_);
+            saver_->state().captures_.keep(stream, mark_);
         } else {
             arena_->require_restored();
         }

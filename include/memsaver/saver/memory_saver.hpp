@@ -186,8 +186,9 @@ public:
     }
 
     /// Returns the physical bytes that a resume of these tags would take now.
-    [[nodiscard]] std::size_t bytes_to_resume() const { return used().bytes_to_resume(Tags::all()); }
-    [[nodiscard]] std::size_t bytes_to_resume(const Tags& tags) const { return used().bytes_to_resume(tags); }
+    [[nodiscard]] std::size_t bytes_to_resume(const Tags& tags = Tags::all()) const {
+        return used().bytes_to_resume(tags);
+    }
 
     /// Releases extents that hold no live block. Waits as `pause` does, so that blocks freed before the call count as
     /// free.
@@ -197,13 +198,11 @@ public:
     /// Allocates, before the first pause, the host memory or disk space needed to save the tags' live blocks, so that
     /// the first pause is as fast as later ones. May be called from any thread while the engine works and captures
     /// graphs. Throws as `pause` would, and Misuse if a tag was named whose policy keeps no bytes.
-    void prepare() { used().prepare(Tags::all()); }
-    void prepare(const Tags& tags) { used().prepare(tags); }
+    void prepare(const Tags& tags = Tags::all()) { used().prepare(tags); }
 
     /// Marks saved bytes as stale: the program has changed them, so the next pause saves them again. Throws Misuse if a
     /// tag was named whose policy keeps no bytes.
-    void invalidate() { used().invalidate(Tags::all()); }
-    void invalidate(const Tags& tags) { used().invalidate(tags); }
+    void invalidate(const Tags& tags = Tags::all()) { used().invalidate(tags); }
 
     /// Discards the backups of these tags' paused memory and frees their host memory or disk space. A resume then maps
     /// the memory with undefined bytes, as after a pause with `.bytes = Discard{}`. Does not affect active memory or
@@ -342,12 +341,12 @@ public:
     template <class Parts>
     requires requires(const Parts& parts, detail::SaverCore& core) { parts.install_after_pause(core); }
     [[nodiscard]] Hook after_pause(const Parts& parts) {
-        return used().install("after_pause", [&] { return parts.install_after_pause(used()); });
+        return used().boundary("after_pause", [&] { return parts.install_after_pause(used()); });
     }
     template <class Parts>
     requires requires(const Parts& parts, detail::SaverCore& core) { parts.install_after_resume(core); }
     [[nodiscard]] Hook after_resume(const Parts& parts) {
-        return used().install("after_resume", [&] { return parts.install_after_resume(used()); });
+        return used().boundary("after_resume", [&] { return parts.install_after_resume(used()); });
     }
 
     /// Returns the memory usage of each tag on each device, and of each device as a whole. Printable.

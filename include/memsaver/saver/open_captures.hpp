@@ -139,17 +139,13 @@ private:
 
     // Called with the lock held:
 
-    template <class Which>
-    [[nodiscard]] const Open* find(const Which& which) const noexcept {
-        return first_in(open_, which);
-    }
     /// The capture that began on this stream. One handle names a different stream in each thread.
     [[nodiscard]] const Open* of_stream(StreamRef stream) const noexcept {
         if (stream.per_thread()) return on_this_thread();
-        return find([&](const Open& open) { return open.stream == stream; });
+        return first_in(open_, [&](const Open& open) { return open.stream == stream; });
     }
     [[nodiscard]] const Open* on_this_thread() const noexcept {
-        return find([here = std::this_thread::get_id()](const Open& open) { return open.thread == here; });
+        return first_in(open_, [here = std::this_thread::get_id()](const Open& open) { return open.thread == here; });
     }
     void refuse_locked(const char* what) const {
         if (open_.empty()) return;

@@ -595,11 +595,8 @@ private:
     void wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
         const std::uint64_t seen = changes_;
         const auto changed = [&] { return changes_ != seen; };
-        if (deadline) {
-            changed_.wait_until(lock, *deadline, changed);
-        } else {
-            changed_.wait(lock, changed);
-        }
+        if (!deadline) return changed_.wait(lock, changed);
+        changed_.wait_until(lock, *deadline, changed);
     }
     /// Returns whether this thread holds a use, of one of these tags if given.
     [[nodiscard]] bool held_here(const ResidentList* of = nullptr) const noexcept {

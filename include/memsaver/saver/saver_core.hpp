@@ -26,7 +26,6 @@ namespace memsaver::inline v0_3::detail {
 class ArenaCore;
 class ArrivalState;
 class ElasticRange;
-class OpenCaptures;
 class SaverState; // the saver's data members and the parts of its operations
 struct WantedTag;
 
@@ -47,7 +46,6 @@ public:
                 std::optional<ArenaOptions> options = {});
     Arena outside();
 
-    void enter(ArenaCore& arena, const void* region);
     void leave(const ArenaCore& arena, const void* region) noexcept;
 
     /// Allocates in this thread's innermost region.
@@ -102,8 +100,6 @@ public:
     // --- hooks ---
 
     Hook add_hook(HookKind kind, std::function<void(PauseEvent&)> function);
-    /// Installs a predefined set of hooks, which adds its own functions.
-    Hook install(const char* what, FunctionRef<Hook()> parts);
 
     // --- for graphs, workspaces and adapters ---
 
@@ -114,7 +110,6 @@ public:
     [[nodiscard]] Vector<AnyDriver> drivers();
     /// Returns whether this process is a forked child, which must not touch the parent's objects.
     [[nodiscard]] bool forked() const noexcept;
-    [[nodiscard]] OpenCaptures& captures() noexcept;
     /// For the code behind the saver's handles: see saver_state.hpp.
     [[nodiscard]] SaverState& state() const noexcept { return *state_; }
     /// Reports an error that a destructor cannot throw as `ignored`.

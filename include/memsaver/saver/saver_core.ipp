@@ -107,10 +107,6 @@ MEMSAVER_INLINE Arena SaverCore::outside() {
     });
 }
 
-MEMSAVER_INLINE void SaverCore::enter(ArenaCore& arena, const void* region) {
-    boundary("begin a region", arena, [&] { state_->regions_.enter(arena, region); });
-}
-
 MEMSAVER_INLINE void SaverCore::leave(const ArenaCore& arena, const void* region) noexcept {
     if (forked()) return;
     const RegionStacks::Left left = state_->regions_.leave(region);
@@ -343,7 +339,6 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         SaverState::Turns turns = state_->take_turns(members, deadline, "trim");
         if (no_captures) SaverState::await_copies(members, turns, deadline);
         Vector<TrimStep> steps;
-        steps.reserve(members.size());
         SaverState::begin_steps(steps, members, turns, 0, members.size());
         Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes != 0)
@@ -540,8 +535,6 @@ MEMSAVER_INLINE Hook SaverCore::add_hook(HookKind kind, std::function<void(Pause
     });
 }
 
-MEMSAVER_INLINE Hook SaverCore::install(const char* what, FunctionRef<Hook()> parts) { return boundary(what, parts); }
-
 // --- for graphs and adapters ---
 
 MEMSAVER_INLINE const AnyDriver& SaverCore::driver() const noexcept { return state_->driver_; }
@@ -551,8 +544,6 @@ MEMSAVER_INLINE bool SaverCore::enabled() const noexcept { return state_->option
 MEMSAVER_INLINE const EventSink& SaverCore::events() const noexcept { return state_->options_.events; }
 
 MEMSAVER_INLINE bool SaverCore::forked() const noexcept { return state_->fork_->forked(); }
-
-MEMSAVER_INLINE OpenCaptures& SaverCore::captures() noexcept { return state_->captures_; }
 
 MEMSAVER_INLINE Vector<AnyDriver> SaverCore::drivers() {
     return boundary("drivers", [&] { return state_->tags_.drivers(); });

@@ -29,8 +29,6 @@
 
 namespace memsaver::inline v0_3::detail {
 
-class ArrivalState;
-
 /// A request to the owners of elastic memory, who are asked one after the other.
 struct WantedRoom {
     int device;
@@ -286,6 +284,7 @@ public:
     template <class Step, class... Options>
     static void begin_steps(Vector<Step>& steps, const Members& members, Turns& turns, std::size_t from, std::size_t to,
                             const Options&... options) {
+        steps.reserve(to - from);
         for (std::size_t i = from; i < to; ++i) {
             if (turns[i]) steps.emplace_back(*members[i]->arena, std::move(*turns[i]), options...);
         }
@@ -362,12 +361,9 @@ public:
         Turns turns = take_turns(members, deadline, "pause");
         if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
         Vector<PauseStep> steps;
-        steps.reserve(members.size());
         begin_steps(steps, members, turns, 0, members.size(), options.bytes);
         return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
     }
-    void resume_async_now(ArrivalState& arrival, Members members, const ResumeAsyncOptions& options,
-                          const std::vector<std::string>& told);
     Report exchange_now(Members out, Members in, const ExchangeOptions& options, const Deadline& deadline) {
         Members members = std::move(out);
         erase_in(members, [](const auto& member) { return member->arena->idle_for_pause(); });
@@ -379,9 +375,7 @@ public:
         Turns turns = take_turns(members, deadline, "exchange");
         if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
         Vector<PauseStep> pauses;
-        pauses.reserve(going);
         Vector<ResumeStep> resumes; // declared after `pauses`, so that it is destroyed first: it maps pages of theirs
-        resumes.reserve(members.size() - going);
         begin_steps(pauses, members, turns, 0, going, options.bytes_out);
         begin_steps(resumes, members, turns, going, members.size(), options.bytes_in);
         return warn_of_lost_bytes(run_exchange(pauses, resumes, options.order, deadline, others_for(options.order)),
@@ -391,7 +385,6 @@ public:
         erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
         Turns turns = take_turns(members, deadline, "resume");
         Vector<ResumeStep> steps;
-        steps.reserve(members.size());
         begin_steps(steps, members, turns, 0, members.size(), options.bytes);
         return run_resume(steps);
     }
