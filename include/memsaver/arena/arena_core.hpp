@@ -782,7 +782,7 @@ public:
 private:
     friend class ElasticRange;
     /// The right to add pages.
-    class Growth : Pinned {
+    class Growth {
     public:
         explicit Growth(ArenaCore& core) : core_{core} {
             std::unique_lock lock{core.mutex_};
@@ -790,6 +790,7 @@ private:
             core.grown_.wait(lock, [&] { return !core.growing_; });
             core.growing_ = true;
         }
+        Growth& operator=(Growth&&) = delete;
         ~Growth() {
             const std::lock_guard lock{core_.mutex_};
             core_.growing_ = false;
@@ -810,8 +811,9 @@ private:
         std::shared_ptr<const WorkMark> until{}; // work that an elastic release waits for; nothing failed
     };
     /// A block that was deallocated in a capture: ends with the graph.
-    struct Kept : Pinned {
+    struct Kept {
         explicit Kept(std::shared_ptr<ArenaCore> of) noexcept : arena{std::move(of)} {}
+        Kept& operator=(Kept&&) = delete;
         ~Kept() {
             if (block != 0) arena->let_go(block);
         }

@@ -50,7 +50,7 @@ private:
 /// together if the range is `whole`, is one live block behind handles of its own. The destructor frees addresses and
 /// memory as `deallocate` does; failures go to the arena's event sink. After the arena is closed, the destructor does
 /// nothing. Must not outlive its arena. Thread-safe: its methods take the arena's turn.
-class ElasticRange : Pinned {
+class ElasticRange {
 public:
     /// Rounds `step` up to whole pages, and `bytes` up to a multiple of `step`. Throws Misuse if one of them is 0 or
     /// too large.
@@ -88,6 +88,7 @@ public:
             throw;
         }
     }
+    ElasticRange& operator=(ElasticRange&&) = delete;
     ~ElasticRange() {
         if (core_.closed() || core_.forked()) return;
         // Memory that graph replays touch stays until the arena closes, if host memory was lacking for the graph to own

@@ -4,7 +4,6 @@
 #include "memsaver/arena/run_steps.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
-#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
@@ -31,8 +30,9 @@ inline constexpr std::size_t least_handed = 8;
 ///                                                             bytes in its place have been saved
 ///
 /// Only whole handles are handed over, between equal drivers; the largest that fits comes first.
-class Handover : Pinned {
+class Handover {
 public:
+    Handover& operator=(Handover&&) = delete;
     /// Plans, and maps the pages that are handed over at their new addresses. Throws the error of a failing driver
     /// call, and std::bad_alloc; then the resumes must be dropped, and nothing else has changed.
     Handover(Vector<PauseStep>& out, Vector<ResumeStep>& in) : out_{out}, in_{in} {

@@ -43,8 +43,9 @@ struct Bringing {
 /// would hold up others on a GPU, and calls that wait for the whole device.
 ///
 /// Requires the arena's turn.
-class ArenaGates : Pinned {
+class ArenaGates {
 public:
+    ArenaGates& operator=(ArenaGates&&) = delete;
     explicit ArenaGates(AnyDriver driver) : driver_{std::move(driver)} {}
 
     /// Adds a gate, which is open. Throws Unavailable if the driver has no gates, or the error of a failing call.

@@ -309,30 +309,23 @@ inline Report report_of(std::size_t rows) {
     return report;
 }
 
-/// Runs pauses or trims to their end; `what` says of a failure what they did. `others`: devices that `order` may name
-/// in addition to those of the steps. If pauses throw before pages are released, nothing has changed.
+/// Runs pauses or trims to their end. `others`: devices that `order` may name in addition to those of the steps. If
+/// pauses throw before pages are released, nothing has changed.
 template <class Step>
-Report run_release(Vector<Step>& steps, const char* what, const Order& order, const Deadline& deadline,
-                   const Vector<AnyDriver>& others) {
+Report run_release(Vector<Step>& steps, const Order& order, const Deadline& deadline,
+                   const Vector<AnyDriver>& others = {}) {
+    constexpr bool pauses = std::same_as<Step, PauseStep>;
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     wait_for_steps(steps, order, deadline, others);
     say(steps, Turn::Stage::moves);
-    if constexpr (std::same_as<Step, PauseStep>) {
+    if constexpr (pauses) {
         enqueue_all(steps);
-        for_each_device(steps, [](PauseStep& step) { step.wait(); });
+        for_each_device(steps, [](Step& step) { step.wait(); });
     }
     for_each_device(steps, [](Step& step) { step.release(); });
     const std::optional<FailedRow> failed = commit_rows(steps, report);
-    return end_report(std::move(report), what, start, failed);
-}
-inline Report run_pause(Vector<PauseStep>& steps, const Order& order, const Deadline& deadline,
-                        const Vector<AnyDriver>& others = {}) {
-    return run_release(steps, "release pages", order, deadline, others);
-}
-inline Report run_trim(Vector<TrimStep>& steps, const Order& order, const Deadline& deadline,
-                       const Vector<AnyDriver>& others = {}) {
-    return run_release(steps, "release unused pages", order, deadline, others);
+    return end_report(std::move(report), pauses ? "release pages" : "release unused pages", start, failed);
 }
 
 /// A device that was out of memory, and the driver's error.

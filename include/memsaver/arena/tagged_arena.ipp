@@ -65,7 +65,7 @@ MEMSAVER_INLINE Report OwnedArena::pause(const PauseOptions& options) {
         Turn::Hold turn = arena.take_turn(deadline, "pause");
         if (options.order.kind() != Order::Kind::after) arena.await_copies(deadline);
         steps.emplace_back(arena, std::move(turn), options.bytes);
-        return run_pause(steps, options.order, deadline);
+        return run_release(steps, options.order, deadline);
     });
 }
 
@@ -100,7 +100,7 @@ MEMSAVER_INLINE Report OwnedArena::trim(const TrimOptions& options) {
         if (options.order.kind() == Order::Kind::device) arena.await_copies(deadline);
         steps.emplace_back(arena, std::move(turn));
         arena.trim_host();
-        return run_trim(steps, options.order, deadline);
+        return run_release(steps, options.order, deadline);
     });
 }
 

@@ -1,4 +1,4 @@
-// Pointers to objects of the inside, and objects that stay where they are: std::unique_ptr is a tuple with a dozen
+// Pointers to objects of the inside: std::unique_ptr is a tuple with a dozen
 // traits for each type, and took a fifth of the time in which a compiler reads memsaver; std::make_shared took a tenth
 // (docs/decisions/0031-weight.md).
 #pragma once
@@ -61,15 +61,6 @@ public:
 
 private:
     T* owned_ = nullptr;
-};
-
-/// A base of classes whose objects are neither copied nor moved.
-class Pinned {
-protected:
-    Pinned() = default;
-    Pinned(const Pinned&) = delete;
-    Pinned& operator=(const Pinned&) = delete;
-    ~Pinned() = default;
 };
 
 /// Like std::make_shared, which saves an allocation and takes a compiler twice as long for each type.

@@ -26,7 +26,7 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats
 
 namespace detail {
 
-class WorkspacePlace : Pinned {
+class WorkspacePlace {
 public:
     /// Reserves addresses of the arena. Throws as ArenaCore::reserve_elastic.
     WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
@@ -35,6 +35,7 @@ public:
     /// Lent memory: `bytes` at `memory`, in `arena`.
     WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
         : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
+    WorkspacePlace& operator=(WorkspacePlace&&) = delete;
     ~WorkspacePlace() { arena_.saver().end(arena_.base(), std::move(own_)); }
 
     [[nodiscard]] const std::string& group() const noexcept { return group_; }

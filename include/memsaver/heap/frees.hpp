@@ -5,7 +5,6 @@
 #include "memsaver/core/error.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
-#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
@@ -53,9 +52,10 @@ public:
 
     /// A place in a stream, at which a block was freed. Closes an event that it still has when it is destroyed, which
     /// must be without the lock.
-    class Place : Pinned {
+    class Place {
     public:
         explicit Place(const AnyDriver& driver) noexcept : driver_{driver} {}
+        Place& operator=(Place&&) = delete;
         ~Place() {
             if (mark_.event) (void)driver_.close_event(mark_.event);
         }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
-#include "memsaver/core/pointers.hpp"
 
 #include <array>
 #include <cstddef>
@@ -78,11 +77,12 @@ private:
         std::mutex mutex;
     };
     /// Scoped lock on all shards.
-    class All : Pinned {
+    class All {
     public:
         explicit All(Directory& directory) noexcept : shards_{directory.shards_} {
             for (Shard& shard : shards_) shard.mutex.lock();
         }
+        All& operator=(All&&) = delete;
         ~All() {
             for (Shard& shard : shards_) shard.mutex.unlock();
         }

@@ -107,7 +107,7 @@ public:
     explicit Running(std::shared_ptr<const ForkCheck> fork) : fork_{std::move(fork)} {}
 
     /// Lists this thread for the lifetime of this object. `tags`: those that a hook runs for.
-    class Entry : Pinned {
+    class Entry {
     public:
         Entry(Running& all, Kind kind, const std::vector<std::string>* tags = nullptr) noexcept
             : all_{all}, kind_{kind}, tags_{tags} {
@@ -116,6 +116,7 @@ public:
             after_ = std::exchange(all_.entries_, this);
             if (after_ != nullptr) after_->before_ = this;
         }
+        Entry& operator=(Entry&&) = delete;
         ~Entry() {
             if (all_.fork_->forked()) return;
             const std::lock_guard lock{all_.mutex_};

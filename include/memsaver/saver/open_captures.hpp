@@ -29,7 +29,7 @@ public:
 
     /// Scoped registration of a capture by this thread. The constructor waits until no pause is in progress. Throws
     /// Misuse if this thread is already capturing, because a block freed then could not be attributed to one graph.
-    class Entry : Pinned {
+    class Entry {
     public:
         Entry(OpenCaptures& captures, std::string tag, StreamRef stream, std::shared_ptr<GraphKeeps> graph)
             : captures_{captures} {
@@ -42,6 +42,7 @@ public:
             captures_.open_.push_back({std::move(tag), stream, std::this_thread::get_id(), std::move(graph), this});
             captures_.count_.store(captures_.open_.size());
         }
+        Entry& operator=(Entry&&) = delete;
         ~Entry() {
             if (captures_.fork_->forked()) return;
             const std::lock_guard lock{captures_.mutex_};
@@ -55,7 +56,7 @@ public:
     };
 
     /// Scoped registration of an operation that would break open captures. Throws Misuse if a capture is open.
-    class KeepOut : Pinned {
+    class KeepOut {
     public:
         KeepOut(OpenCaptures& captures, const char* what) : captures_{captures} {
             const std::lock_guard lock{captures_.mutex_};
@@ -74,6 +75,7 @@ public:
             }
             captures_.kept_out_ += 1;
         }
+        KeepOut& operator=(KeepOut&&) = delete;
         ~KeepOut() {
             if (captures_.fork_->forked()) return;
             const std::lock_guard lock{captures_.mutex_};

@@ -194,8 +194,9 @@ private:
         bool freed = false; ///< but replays may touch it, or it could not be freed
     };
     /// A block that was freed in a capture: ends with the graph.
-    struct Kept : Pinned {
+    struct Kept {
         Kept(PlainBlocks& of, std::shared_ptr<ArenaCore> in) noexcept : all{of}, arena{std::move(in)} {}
+        Kept& operator=(Kept&&) = delete;
         ~Kept() {
             if (block != 0) all.let_go(*arena, block);
         }

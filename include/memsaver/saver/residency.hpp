@@ -38,9 +38,10 @@ namespace memsaver::inline v0_3::detail {
 inline bool over(const Deadline& deadline) { return deadline && std::chrono::steady_clock::now() >= *deadline; }
 
 /// The working state of one call of `use` or `reclaim`, or of one attempt to make room. Not thread-safe.
-class Residency : Pinned {
+class Residency {
 public:
     explicit Residency(SaverState& state) : state_{state}, residents_{state.tags_.residents()} {}
+    Residency& operator=(Residency&&) = delete;
     ~Residency() { tell_unneeded(); }
 
     /// Returns a use of these tags, all resident. Throws as MemorySaver::use does.

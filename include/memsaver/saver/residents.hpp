@@ -62,8 +62,9 @@ using ResidentList = Vector<std::shared_ptr<Resident>>;
 class Residents;
 
 /// The record behind a living Use. Created and ended by Residents.
-class UseRecord : Pinned {
+class UseRecord {
 public:
+    UseRecord& operator=(UseRecord&&) = delete;
     /// Returns the tags whose bytes had been lost when the use began.
     [[nodiscard]] std::vector<std::string> lost() const {
         std::vector<std::string> tags;
@@ -229,7 +230,7 @@ public:
     }
 
     /// A waiting use; it is in the queue from construction to destruction.
-    class Waiter : Pinned {
+    class Waiter {
     public:
         Waiter(Residents& residents, const ResidentList& tags, bool await_bytes)
             : residents_{residents}, tags_{tags}, await_bytes_{await_bytes}, holds_{residents.holds_any()} {
@@ -237,6 +238,7 @@ public:
             residents_.queue_.push_back(this);
             residents_.counts_.misses += 1;
         }
+        Waiter& operator=(Waiter&&) = delete;
         ~Waiter() {
             stop_moving();
             const std::lock_guard lock{residents_.mutex_};
@@ -347,12 +349,13 @@ public:
 
     /// Says, for as long as it lives, that this thread evicts for an allocation or a resume. It does not queue, because
     /// uses in the queue may wait for other uses.
-    class [[nodiscard]] Evicting : Pinned {
+    class [[nodiscard]] Evicting {
     public:
         explicit Evicting(Residents& residents) : residents_{residents} {
             const std::lock_guard lock{residents_.mutex_};
             residents_.evicting_ += 1;
         }
+        Evicting& operator=(Evicting&&) = delete;
         ~Evicting() {
             const std::lock_guard lock{residents_.mutex_};
             residents_.evicting_ -= 1;
@@ -375,7 +378,7 @@ public:
 
     /// Exclusive hold on unused tags, for a pause, drop or eviction: no use of them begins until it ends. Leaves out
     /// tags that this thread has already claimed.
-    class [[nodiscard]] Claim : Pinned {
+    class [[nodiscard]] Claim {
     public:
         /// Does not wait: claims nothing if any of the tags is used or claimed. Does not wait for marked work.
         Claim(Residents& residents, const ResidentList& tags) : residents_{residents} {
@@ -411,6 +414,7 @@ public:
             if (const OfUses* const of_uses = residents.of_uses_.load())
                 of_uses->wait_for_marks(*this, deadline); // if it throws, the claim ends
         }
+        Claim& operator=(Claim&&) = delete;
         ~Claim() { end(); }
 
         [[nodiscard]] const ResidentList& tags() const noexcept { return tags_; }
@@ -528,13 +532,14 @@ private:
     /// Waits until none of these tags is in use, and lets no new use of them begin meanwhile; see Claim.
     void await_ends(std::unique_lock<std::mutex>& lock, const ResidentList& tags, const Deadline& deadline,
                     const char* what) {
-        struct Pauser : Pinned { // while it lives, no new use of the tags begins
+        struct Pauser { // while it lives, no new use of the tags begins
             Residents& all;
             const ResidentList& tags;
             Pauser(Residents& of, const ResidentList& its) : all{of}, tags{its} {
                 for (const auto& tag : tags) tag->pausers += 1;
                 all.notify_all(); // uses waiting for these tags now let others pass
             }
+            Pauser& operator=(Pauser&&) = delete;
             ~Pauser() {
                 for (const auto& tag : tags) tag->pausers -= 1;
                 all.notify_all();

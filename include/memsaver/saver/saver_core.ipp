@@ -340,7 +340,7 @@ MEMSAVER_INLINE Report SaverCore::trim(const Tags& tags, const TrimOptions& opti
         if (no_captures) SaverState::await_copies(members, turns, deadline);
         Vector<TrimStep> steps;
         SaverState::begin_steps(steps, members, turns, 0, members.size());
-        Report report = run_trim(steps, options.order, deadline, state_->others_for(options.order));
+        Report report = run_release(steps, options.order, deadline, state_->others_for(options.order));
         if (report.released_bytes != 0)
             state_->tell_of(names, EventKind::trimmed, {"trimmed ", in_bytes(report.released_bytes)});
         return report;

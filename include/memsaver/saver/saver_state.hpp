@@ -362,7 +362,8 @@ public:
         if (options.order.kind() != Order::Kind::after) await_copies(members, turns, deadline);
         Vector<PauseStep> steps;
         begin_steps(steps, members, turns, 0, members.size(), options.bytes);
-        return warn_of_lost_bytes(run_pause(steps, options.order, deadline, others_for(options.order)), options.bytes);
+        return warn_of_lost_bytes(run_release(steps, options.order, deadline, others_for(options.order)),
+                                  options.bytes);
     }
     Report exchange_now(Members out, Members in, const ExchangeOptions& options, const Deadline& deadline) {
         Members members = std::move(out);
@@ -605,7 +606,7 @@ public:
         rethrow_done(first, event.report);
     }
     /// Runs the hooks for a failed or unneeded pause whose before-hooks had started. Their exceptions are reported.
-    void run_failed_pause_hooks(PauseEvent& event) noexcept {
+    [[gnu::cold]] void run_failed_pause_hooks(PauseEvent& event) noexcept {
         if (hooks_.empty(HookKind::after_failed_pause)) return;
         const auto ignored = [&](const char* text) { tell_of(event.tags, EventKind::ignored, {text}); };
         try {
