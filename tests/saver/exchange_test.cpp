@@ -320,4 +320,25 @@ TEST_CASE("exchange: if the margin leaves no room for the incoming tag, nothing 
     CHECK(out.usage().state == "paused");
     CHECK(in.usage().state == "active");
 }
+
+TEST_CASE("exchange: if one device has no room even without the outgoing tag, nothing is paused on any") {
+    const HostDriver first{64_MiB};
+    const HostDriver second{64_MiB, {.device = 1}};
+    MemorySaver saver{first};
+    (void)saver.arena("in", HostBackup{}, first, ArenaOptions{.single_handle = true}).allocate(24_MiB);
+    (void)saver.arena("in", HostBackup{}, second).allocate(48_MiB);
+    (void)saver.pause("in");
+    const Arena out = saver.arena("out", HostBackup{}, first);
+    (void)out.allocate(48_MiB); // has room for the incoming tag once it is paused
+    (void)saver.arena("out", HostBackup{}, second).allocate(8_MiB);
+    (void)saver.arena("other", HostBackup{}, second).allocate(40_MiB);
+    try {
+        (void)saver.exchange("out", "in");
+        FAIL("there is no room");
+    } catch (const OutOfMemory& error) {
+        CHECK(error.device() == 1);
+        CHECK(error.report().released_bytes == 0);
+    }
+    CHECK(out.usage().state == "active");
+}
 } // namespace saver_exchange_test

@@ -501,4 +501,18 @@ TEST_CASE_FIXTURE(Taker, "share room: where outsiders took what was granted, all
     CHECK(desk.want(1, 6, 12, ShareRoom::only_free).heard() == "1 grant 6");
     CHECK_FALSE(desk.room.next().has_value()); // 2 + 12 are just enough for 8 and 6
 }
+
+TEST_CASE_FIXTURE(Taker,
+                  "share room: a member's own threads, and who is asked for room, are not behind one that waits") {
+    desk.free = 6;
+    desk.join(2, 10);
+    desk.join(3, 0);
+    CHECK(desk.want(1, 8, 11, long_time).heard() == "2 lend 2");
+    CHECK(desk.want(3, 1, 31, ShareRoom::only_free).heard() == "3 deny 1");
+    CHECK(desk.want(1, 1, 12, ShareRoom::only_free).heard() == "1 grant 1");
+    CHECK(desk.want(2, 1, 21, ShareRoom::only_free).heard() == "2 grant 1");
+    desk.pass(2, 4);
+    CHECK(desk.want(2, 5, 22, ShareRoom::only_free).heard() == "2 deny 5"); // the pages are for the one that waits
+    CHECK(desk.say(2, Kind::gave, 4).heard() == "1 page 4, 1 grant 4");
+}
 } // namespace share_room_test

@@ -187,20 +187,21 @@ private:
 /// Creates the memory for which no page is handed over. Returns false if a device has no room for it now, but will have
 /// once `out` is released.
 inline bool create_beside(Vector<ResumeStep>& in, const Handover& handover) {
-    const std::optional<Refused> refused = create_all(in);
-    if (!refused) return true;
-    const AnyDriver& driver = refused->driver;
-    std::size_t needed = 0;
-    std::size_t margin = 0; // must stay free too
-    for (ResumeStep& step : in) {
-        if (!(step.driver() == driver)) continue;
-        needed += step.needed_bytes();
-        margin = std::max(margin, step.core().margin());
+    if (create_all(in)) return true;
+    for (const ResumeStep& there : in) {
+        if (!there.refused) continue;
+        std::size_t needed = 0;
+        std::size_t margin = 0; // must stay free too
+        for (ResumeStep& step : in) {
+            if (!(step.driver() == there.driver())) continue;
+            needed += step.needed_bytes();
+            margin = std::max(margin, step.core().margin());
+        }
+        DeviceMemory memory;
+        const std::size_t coming = there.driver().memory(memory).ok() ? handover.left_over(there.driver()) : 0;
+        const std::size_t free = memory.free_bytes + coming;
+        if (coming == 0 || free < needed || free - needed < margin) raise_no_room(in, there);
     }
-    DeviceMemory memory;
-    const std::size_t coming = driver.memory(memory).ok() ? handover.left_over(driver) : 0;
-    const std::size_t free = memory.free_bytes + coming;
-    if (coming == 0 || free < needed || free - needed < margin) raise_no_room(in, *refused);
     return false;
 }
 

@@ -262,6 +262,8 @@ public:
 
     /// Returns whether there is nothing to resume and nothing to report, not even a leftover that was released.
     [[nodiscard]] bool empty() const noexcept { return coming_.empty() && row_.released_bytes == 0; }
+    /// Why `create` was refused.
+    std::optional<OutOfMemory> refused;
     /// Returns whether any memory comes back.
     [[nodiscard]] bool brings() const noexcept { return !coming_.empty(); }
     /// Returns the physical bytes that are still to be created.

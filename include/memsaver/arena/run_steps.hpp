@@ -11,6 +11,7 @@
 #include "memsaver/core/vector.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -328,51 +329,43 @@ Report run_release(Vector<Step>& steps, const Order& order, const Deadline& dead
     return end_report(std::move(report), pauses ? "release pages" : "release unused pages", start, failed);
 }
 
-/// A device that was out of memory, and the driver's error.
-struct Refused {
-    AnyDriver driver;
-    OutOfMemory error;
-};
-
-/// Creates the memory of all steps, or of none if a device is out of memory.
-inline std::optional<Refused> create_all(Vector<ResumeStep>& steps) {
-    std::mutex mutex;
-    std::optional<Refused> first;
+/// Creates the memory of all steps, or of none if devices are out of memory: the first step that is refused on each has
+/// the error then. Returns whether all was created.
+inline bool create_all(Vector<ResumeStep>& steps) {
+    std::atomic<bool> refused{false}; // by any device
+    for (ResumeStep& step : steps) step.refused.reset();
     for_each_device(steps, [&](ResumeStep& step) {
-        {
-            const std::lock_guard lock{mutex};
-            if (first) return;
-        }
+        const auto refuses = [&](const ResumeStep& each) { return each.driver() == step.driver() && each.refused; };
+        if (refused && any_in(steps, refuses)) return;
         try {
             step.create();
         } catch (OutOfMemory& error) {
             name_tag(error, step.tag());
-            const std::lock_guard lock{mutex};
-            if (!first) first = Refused{step.driver(), error};
+            step.refused.emplace(error);
+            refused = true;
         }
     });
-    for (ResumeStep& step : steps) {
-        if (first) step.uncreate();
-    }
-    return first;
+    if (!refused) return true;
+    for (ResumeStep& step : steps) step.uncreate();
+    return false;
 }
 
-/// Throws an error with the bytes that a resume needed on the device that was out of memory, and its free bytes now.
-[[noreturn]] inline void raise_no_room(const Vector<ResumeStep>& steps, const Refused& there) {
+/// Throws an error with the bytes that a resume needed on the device that refused a step, and its free bytes now.
+[[noreturn]] inline void raise_no_room(const Vector<ResumeStep>& steps, const ResumeStep& there) {
     std::size_t needed = 0;
     for (const ResumeStep& step : steps) {
-        if (step.driver() == there.driver) needed += step.needed_bytes();
+        if (step.driver() == there.driver()) needed += step.needed_bytes();
     }
     DeviceMemory memory;
-    (void)there.driver.memory(memory);
-    std::string text = there.error.what();
+    (void)there.driver().memory(memory);
+    std::string text = there.refused->what();
     if (steps.size() > 1) {
         text += text_of(
             {"; the resume needs ", in_bytes(needed), " there in total, ", in_bytes(memory.free_bytes), " were free"});
     }
-    OutOfMemory error{text, needed, memory.free_bytes, there.error.status()};
-    name_tag(error, there.error.tag());
-    error.attach_device(there.driver.device());
+    OutOfMemory error{text, needed, memory.free_bytes, there.refused->status()};
+    name_tag(error, there.refused->tag());
+    error.attach_device(there.driver().device());
     throw error;
 }
 
@@ -452,7 +445,8 @@ make_arena_core(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOption
 
 /// Creates the memory of all steps, maps it and enqueues its copies. If it throws, the steps must be dropped.
 inline void begin_resume(Vector<ResumeStep>& steps) {
-    if (const std::optional<Refused> refused = create_all(steps)) raise_no_room(steps, *refused);
+    if (!create_all(steps))
+        raise_no_room(steps, *first_in(steps, [](const ResumeStep& step) { return step.refused.has_value(); }));
     say(steps, Turn::Stage::moves);
     for_each_device(steps, [](ResumeStep& step) { step.map(); });
     enqueue_all(steps);

@@ -75,7 +75,7 @@ public:
     /// the refusal, it is out_of_addresses and the name is that of the limit; otherwise `otherwise`.
     static Status no_mapping(int error, std::size_t bytes, const Status& otherwise) noexcept {
         if (error != ENOMEM && error != EAGAIN) return otherwise; // EAGAIN is what madvise makes of ENOMEM
-        const SystemText text{"%s/proc/self/statm", ""};                // "size resident shared text lib data dt", in pages
+        const SystemText text{"%s/proc/self/statm", ""};          // "size resident shared text lib data dt", in pages
         std::array<std::size_t, 6> pages{};
         const char* at = text.text().data();
         for (std::size_t& each : pages) {

@@ -133,6 +133,7 @@ public:
         do {
             at_most_ = options.at_most - std::min(options.at_most, now.got.bytes());
         } while (!now.enough() && evict_some(now));
+        if (!now.enough() && now.unsaved) throw *now.unsaved;
         now.got.report = std::move(done_);
         for (Holder& row : state_.holders()) {
             if (row.device == device) now.got.holders.push_back(std::move(row));
@@ -192,6 +193,7 @@ private:
         Deadline until{};         // of all pauses together; none: each has the timeout of the options
         bool all_or_none = false; // pauses nothing that does not suffice
         Reclaimed got{};
+        std::optional<OutOfMemory> unsaved{}; // why a tag was passed by
         const char* in_the_way = "";
         bool one_by_one = false; // set once one of several tags is not idle
 
@@ -231,7 +233,10 @@ private:
                     no_captures.reset();
                 });
             if (refused && !pass_by_unsaved(out, *refused)) throw *refused;
-            if (refused) return true;
+            if (refused) {
+                now.unsaved = refused;
+                return true;
+            }
         } catch (const NotIdle&) {
             if (!moving_) throw; // a hook's
             now.one_by_one = true;
