@@ -39,7 +39,10 @@ public:
     using const_iterator = const T*;
 
     Vector() noexcept = default;
-    explicit Vector(std::size_t count) : Vector{} { resize(count); }
+    explicit Vector(std::size_t count) : Vector{} {
+        reserve(count);
+        while (size_ < count) add();
+    }
     Vector(std::initializer_list<T> items) : Vector{} { append(items.begin(), items.end()); }
     template <class Iterator>
     Vector(Iterator first, Iterator last) : Vector{} {
