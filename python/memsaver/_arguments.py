@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -10,10 +9,10 @@ from ctypes import c_char_p, c_int, c_void_p
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from memsaver import _abi, policies
+from memsaver import _abi
 from memsaver._library import bytes_of, raw
 from memsaver.errors import Misuse
-from memsaver.policies import Policy
+from memsaver.policies import Policy, policy_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,9 @@ class Under:
 TagList: TypeAlias = str | Under | Iterable[str] | None
 #: An address (0: the device's default stream), or a stream object of PyTorch, CuPy or Numba, or with `__cuda_stream__`.
 Stream: TypeAlias = Any
+#: What an operation waits for. Events are addresses or objects, as streams are.
+Streams: TypeAlias = Iterable[Stream] | None
+Events: TypeAlias = Iterable[Any] | None
 
 
 def names_of(tags: TagList) -> tuple[Any, int]:
@@ -123,22 +125,11 @@ def addresses_of(handles: list[int]) -> Any:
     return (c_void_p * len(handles))(*handles)
 
 
-def pause_options_of(
-    streams: Iterable[Stream] | None, events: Iterable[Any] | None, idle: bool, timeout: float | None, policy: Policy | None
-) -> _abi.PauseOptions:
-    options = _abi.PauseOptions(timeout_ns=nanoseconds_of(timeout))
-    if idle and (streams is not None or events is not None):
-        raise Misuse("idle=True waits for nothing: do not pass streams or events with it")
-    put_order(options, streams, events, idle)
-    if policy is not None:
-        options.bytes = ctypes.pointer(policy_of(policy))
-    return options
-
-
-def put_order(options: Any, streams: Iterable[Stream] | None, events: Iterable[Any] | None, idle: bool) -> None:
-    """Sets the order: the streams and events, if there are any; otherwise nothing if `idle`, or all work of the
-    devices.
+def waiting(kind: Any, streams: Streams, events: Events, idle: bool, timeout: float | None, **others: Any) -> Any:
+    """Returns options of an operation that waits for the streams and events, if there are any; otherwise for nothing if
+    `idle`, or all work of the devices.
     """
+    options = kind(timeout_ns=nanoseconds_of(timeout), **others)
     if streams is not None or events is not None:
         to_wait_for = [stream_of(stream) for stream in streams or ()]
         to_pass = [event_of(event) for event in events or ()]
@@ -147,16 +138,16 @@ def put_order(options: Any, streams: Iterable[Stream] | None, events: Iterable[A
         options.events, options.event_count = addresses_of(to_pass), len(to_pass)
     elif idle:
         options.order = 2
-
-
-def resume_options_of(policy: Policy | None, room_within: float | None) -> _abi.ResumeOptions:
-    options = _abi.ResumeOptions(room_within_ns=nanoseconds_of(room_within))
-    if policy is not None:
-        options.bytes = ctypes.pointer(policy_of(policy))
     return options
 
 
-def policy_of(policy: Policy) -> _abi.Policy:
-    made = policies.to_c(policy)
-    assert made is not None
-    return made
+def pause_options_of(
+    streams: Streams, events: Events, idle: bool, timeout: float | None = None, policy: Policy | None = None
+) -> _abi.PauseOptions:
+    if idle and (streams is not None or events is not None):
+        raise Misuse("idle=True waits for nothing: do not pass streams or events with it")
+    return waiting(_abi.PauseOptions, streams, events, idle, timeout, bytes=policy_of(policy))
+
+
+def resume_options_of(policy: Policy | None, room_within: float | None) -> _abi.ResumeOptions:
+    return _abi.ResumeOptions(bytes=policy_of(policy), room_within_ns=nanoseconds_of(room_within))

@@ -16,13 +16,28 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi
 from memsaver._library import last_error, library, text
 from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.reports import Report, report_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Scope:
+    """A context manager that ends with the method named by `_at_end`."""
+
+    _at_end = "end"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        getattr(self, self._at_end)()
 
 
 class Handle:
@@ -207,6 +222,17 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
         del error, raised  # an exception refers to this frame: the saver would stay alive until garbage collection
 
 
+def text_from(function: Callable[..., int], *arguments: Any) -> str:
+    """Returns the text that a C function writes to its last argument, and frees it."""
+    made = ctypes.c_void_p()
+    call(function, *arguments, ctypes.byref(made))
+    assert made.value is not None
+    try:
+        return text(ctypes.string_at(made.value))
+    finally:
+        library().memsaver_free_text(made)
+
+
 def _raise(exception: BaseException) -> None:
     raise exception
 
@@ -223,69 +249,50 @@ def _keep(exception: BaseException) -> None:
         _report(exception)
 
 
-def _enter() -> int:
-    """Allows calls to the library, which a hook and `on_no_room` may make. Returns the value to restore afterwards."""
+def _answer(context: int, use: Callable[[Callable[[Any], Any]], int], failed: int = 0) -> int:
+    """Returns what `use` makes of a callback's function, which may call the library; 0 if the callback is gone, and
+    `failed` after an exception.
+    """
+    callback = _callbacks.get(context)
+    if callback is None:
+        return 0
     closed, _thread.closed = _thread.closed, 0
     _thread.inside += 1
-    return closed
-
-
-def _leave(closed: int) -> None:
-    _thread.closed = closed
-    _thread.inside -= 1
+    try:
+        return use(callback.function)
+    except BaseException as exception:
+        _keep(exception)
+        return failed
+    finally:
+        _thread.closed = closed
+        _thread.inside -= 1
 
 
 def _on_hook(context: int, event: Any, answer: Any) -> None:
     """Without an answer the hook has failed: ctypes loses what a signal handler raises before the first line, and what
     a callback returns is undefined then.
     """
-    callback = _callbacks.get(context)
-    if callback is None:
-        answer[0] = 0
-        return
-    closed = _enter()
-    try:
+
+    def use(function: Callable[[Any], Any]) -> int:
         raw = event.contents
         tags = tuple(text(raw.tags[i]) for i in range(raw.tag_count))
         report = report_of(raw.report.contents) if raw.report else Report()
-        callback.function(HookEvent(Moment(raw.moment), tags, report))
-        answer[0] = 0
-    except BaseException as exception:
-        _keep(exception)
-        answer[0] = 1
-    finally:
-        _leave(closed)
+        function(HookEvent(Moment(raw.moment), tags, report))
+        return 0
+
+    answer[0] = _answer(context, use, failed=1)
 
 
 def _on_no_room(context: int, need: Any) -> int:
-    callback = _callbacks.get(context)
-    if callback is None:
-        return 0
-    closed = _enter()
-    try:
+    def use(function: Callable[[Any], Any]) -> int:
         raw = need.contents
-        told = NoRoom(raw.bytes, raw.free_bytes, raw.device, text(raw.tag), raw.missing_bytes)
-        return int(bool(callback.function(told)))
-    except BaseException as exception:
-        _keep(exception)
-        return 0
-    finally:
-        _leave(closed)
+        return bool(function(NoRoom(raw.bytes, raw.free_bytes, raw.device, text(raw.tag), raw.missing_bytes)))
+
+    return _answer(context, use)
 
 
 def _on_reclaim(context: int, wanted: int) -> int:
-    callback = _callbacks.get(context)
-    if callback is None:
-        return 0
-    closed = _enter()
-    try:
-        released: Any = callback.function(wanted)
-        return max(0, int(released or 0))
-    except BaseException as exception:
-        _keep(exception)
-        return 0
-    finally:
-        _leave(closed)
+    return _answer(context, lambda function: max(0, int(function(wanted) or 0)))
 
 
 def _on_event(context: int, event: Any) -> None:

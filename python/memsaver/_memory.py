@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex, TypeAlias
 
 from memsaver import _callbacks
 from memsaver._arguments import free_order_of
+from memsaver._callbacks import Scope
 from memsaver.errors import Error, Misuse
 
 __all__ = ["Buffer", "DType", "Shape", "View"]
@@ -110,10 +111,12 @@ class View:
         return f"<memsaver.{type(self).__name__} {self.shape} {self.typestr} at {self.pointer:#x}>"
 
 
-class Buffer(View):
+class Buffer(View, Scope):
     """An array that owns its block. The block is freed by `free()`, by the end of a `with` block, or with the last
     array made from it.
     """
+
+    _at_end = "free"
 
     def __init__(
         self,
@@ -159,9 +162,3 @@ class Buffer(View):
             if not isinstance(error, Misuse):  # after a Misuse the address may already belong to another block
                 self._own()
             raise
-
-    def __enter__(self) -> Buffer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.free()

@@ -7,13 +7,13 @@ import contextlib
 import ctypes
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from ctypes import byref, c_bool, c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi, _callbacks
-from memsaver._arguments import Stream, event_of, pause_options_of, pointer_of, stream_of
-from memsaver._callbacks import Callback, Handle, call
+from memsaver._arguments import Events, Stream, Streams, event_of, pause_options_of, pointer_of, stream_of
+from memsaver._callbacks import Callback, Handle, Scope, call
 from memsaver._library import bytes_of, library, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["Arrival", "Elastic", "Gate", "Use"]
 
 
-class Arrival:
+class Arrival(Scope):
     """Copies of tags' bytes in flight: back to memory by `Saver.resume_async()`, or to backups by `Saver.save()`.
 
     The copies proceed in the background. A context manager, which ends with `wait()`. Dropping the last reference also
     waits; failures then go to the saver's `on_event`. Thread-safe.
     """
+
+    _at_end = "wait"
 
     def __init__(self, saver: Saver, handle: Handle) -> None:
         self.saver = saver
@@ -75,12 +77,6 @@ class Arrival:
         call(library().memsaver_arrival_done, self._handle, byref(done))
         return done.value
 
-    def __enter__(self) -> Arrival:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.wait()
-
 
 _in_flight: weakref.WeakSet[Arrival] = weakref.WeakSet()
 
@@ -122,7 +118,7 @@ class Gate:
         call(library().memsaver_gate_before, self._handle, stream_of(stream))
 
 
-class Use:
+class Use(Scope):
     """Tags in use, which are therefore not paused: `with saver.use("model.a") as use:`. Made by `Saver.use()`.
 
     Ends with `end()`, the `with` block, or the last reference to it, on any thread; submitted work that was not marked
@@ -155,14 +151,8 @@ class Use:
         """Ends the use now, or with the end of a method that is running on another thread. Idempotent."""
         self._handle.end()
 
-    def __enter__(self) -> Use:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.end()
-
-
-class Elastic:
+class Elastic(Scope):
     """A fixed range of addresses in which memory is committed and released in steps. Made by `Arena.elastic()`.
 
     Offsets and sizes are bytes from `data`. Each step with memory is a block of its tag: it is paused, resumed and
@@ -206,13 +196,7 @@ class Elastic:
         call(library().memsaver_elastic_commit, self._handle, bytes_of(offset, "an offset"), bytes_of(bytes, "a size"))
 
     def release(
-        self,
-        offset: int,
-        bytes: int,
-        *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
-        idle: bool = False,
+        self, offset: int, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False
     ) -> None:
         """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for
         an operation on the tag that is in progress.
@@ -220,25 +204,18 @@ class Elastic:
         Pages are released once all work submitted to the device so far has completed; or the work submitted to
         `streams` and `events`; or, with idle=True, at once. Raises `Misuse` for steps without memory.
         """
-        options = pause_options_of(streams, events, idle, None, None)
+        options = pause_options_of(streams, events, idle)
         sizes = bytes_of(offset, "an offset"), bytes_of(bytes, "a size")
         call(library().memsaver_elastic_release, self._handle, *sizes, byref(options))
 
-    def resize(
-        self,
-        bytes: int,
-        *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
-        idle: bool = False,
-    ) -> None:
+    def resize(self, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False) -> None:
         """Commits or releases memory at the end of the range; 0 releases everything.
 
         If the step that holds byte `bytes - 1` lies behind the last step with memory, commits everything between them,
         that step included; otherwise releases everything behind it. Steps that were released before the last step with
         memory stay released.
         """
-        options = pause_options_of(streams, events, idle, None, None)
+        options = pause_options_of(streams, events, idle)
         call(library().memsaver_elastic_resize, self._handle, bytes_of(bytes, "a size"), byref(options))
 
     def view(self, shape: Shape, dtype: DType = "|u1", *, offset: int = 0) -> View:
@@ -252,9 +229,3 @@ class Elastic:
         method ends; other methods are `Misuse` at once.
         """
         self._handle.end()
-
-    def __enter__(self) -> Elastic:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.end()

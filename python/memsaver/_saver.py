@@ -8,12 +8,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import byref, c_char_p, c_size_t, c_void_p
+from ctypes import byref, c_size_t, c_void_p
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi, _callbacks
 from memsaver._arguments import (
+    Events,
     Stream,
+    Streams,
     TagList,
     Under,
     device_of,
@@ -24,18 +26,17 @@ from memsaver._arguments import (
     nanoseconds_of,
     pause_options_of,
     pointer_of,
-    policy_of,
-    put_order,
     resume_options_of,
     stream_of,
+    waiting,
 )
-from memsaver._residency import Arrival, Elastic, Gate, Use
-from memsaver._callbacks import Callback, Handle, call
+from memsaver._callbacks import Callback, Handle, Scope, call, text_from
 from memsaver._library import bytes_of, library, raw, text
 from memsaver._memory import Buffer, DType, Shape, View
+from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver.errors import Error, Misuse
 from memsaver.events import Event, HookEvent, Moment, NoRoom
-from memsaver.policies import Policy
+from memsaver.policies import Policy, one_of, policy_of
 from memsaver.reports import Info, Reclaimed, Report, Totals, Usage, reclaimed_of, report_of, totals_of, usage_of
 
 if TYPE_CHECKING:
@@ -46,27 +47,27 @@ if TYPE_CHECKING:
 __all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
 
 
-def _allocate(with_stream: Any, without: Any, free: Any, stream: Stream, handle: Handle, *arguments: Any) -> int:
-    pointer = c_void_p()
+def _allocate(prefix: str, stream: Stream, handle: Handle, *arguments: Any) -> int:
+    """Calls `<prefix>allocate`, or with a stream `<prefix>allocate_on`."""
+    loaded, pointer = library(), c_void_p()
     try:
         if stream is None:
-            call(without, handle, *arguments, byref(pointer))
+            call(getattr(loaded, f"{prefix}allocate"), handle, *arguments, byref(pointer))
         else:
-            call(with_stream, handle, *arguments, stream_of(stream), byref(pointer))
+            call(getattr(loaded, f"{prefix}allocate_on"), handle, *arguments, stream_of(stream), byref(pointer))
     except BaseException:
         if pointer:  # that of a signal handler: nobody gets the block
-            free(handle, pointer)
+            getattr(loaded, f"{prefix}deallocate_idle")(handle, pointer)
         raise
     return pointer.value or 0
 
 
-def _deallocate(functions: tuple[Any, Any, Any], handle: Handle, pointer: int, stream: Stream, idle: bool) -> None:
-    plain, on_stream, when_idle = functions
+def _deallocate(prefix: str, handle: Handle, pointer: int, stream: Stream, idle: bool) -> None:
     address, after = pointer_of(pointer), free_order_of(stream, idle)
     if after is not None:
-        call(on_stream, handle, address, after)
+        call(getattr(library(), f"{prefix}deallocate_on"), handle, address, after)
     else:
-        call(when_idle if idle else plain, handle, address)
+        call(getattr(library(), f"{prefix}deallocate_idle" if idle else f"{prefix}deallocate"), handle, address)
 
 
 class Region:
@@ -101,10 +102,12 @@ class _OpenRegions(threading.local):
         self.regions: list[tuple[Region, Arena | None]] = []
 
 
-class Hook:
+class Hook(Scope):
     """Keeps a hook registered until `remove()` or the end of a `with` block. Dropping this object leaves the hook
     registered with the saver.
     """
+
+    _at_end = "remove"
 
     def __init__(self, saver: Saver, context: int) -> None:
         self._saver = weakref.ref(saver)
@@ -117,14 +120,8 @@ class Hook:
             library().memsaver_remove_hook(found)
             saver._callbacks.pop(self._context, None)
 
-    def __enter__(self) -> Hook:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
-
-
-class Saver:
+class Saver(Scope):
     """Allocates memory by tag, and pauses and resumes it by tag at unchanged addresses.
 
     Every method is thread-safe and releases the GIL during the call. Sizes are in bytes, times in seconds, pointers are
@@ -134,6 +131,8 @@ class Saver:
     A saver is a context manager, which ends with `close()`. Otherwise memory is released with the last reference to the
     saver and to objects made by it, or with the process.
     """
+
+    _at_end = "close"
 
     def __init__(
         self,
@@ -193,23 +192,18 @@ class Saver:
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
         loaded = library()
-        exports = {"none": 0, "file_descriptor": 1, "fabric": 2}
-        if export not in exports:
-            raise Misuse(f"export must be one of {', '.join(map(repr, exports))}, not {export!r}")
-        made_by = {"allowed": 0, "with_policy": 1}
-        if new_tags not in made_by:
-            raise Misuse(f"new_tags must be one of {', '.join(map(repr, made_by))}, not {new_tags!r}")
+        exported = one_of(export, {"none": 0, "file_descriptor": 1, "fabric": 2}, "export")
+        made_by = one_of(new_tags, {"allowed": 0, "with_policy": 1}, "new_tags")
         where = device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library
-        if share is not None and (device is not None or any(where[1:]) or exports[export]):
+        if share is not None and (device is not None or any(where[1:]) or exported):
             raise Misuse("with a share, its device is the saver's: do not select one")
         options = device_options_of(*where)
         options.enabled = enabled
-        options.export_handles = exports[export]
+        options.export_handles = exported
         options.margin = bytes_of(margin, "margin")
-        options.new_tags = made_by[new_tags]
+        options.new_tags = made_by
         options.evict_for_allocations = evict_for_allocations
-        if default_policy is not None:
-            options.default_policy = ctypes.pointer(policy_of(default_policy))
+        options.default_policy = policy_of(default_policy)
         if on_no_room is not None:
             options.on_no_room, options.on_no_room_context = _callbacks.on_no_room, self._context_of(on_no_room)
         if on_event is not None:
@@ -236,12 +230,6 @@ class Saver:
         self._tell_leavers(lambda tag: True)
         call(library().memsaver_close, self._handle)
         self.closed = True
-
-    def __enter__(self) -> Saver:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def info(self) -> Info:
         """Returns the saver's driver and device."""
@@ -291,6 +279,7 @@ class Saver:
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
         options = _abi.ArenaOptions(
+            policy=policy_of(policy),
             capacity=bytes_of(capacity, "capacity"),
             reserve=bytes_of(reserve, "reserve"),
             margin=bytes_of(margin, "margin"),
@@ -298,8 +287,6 @@ class Saver:
             evictable=evictable,
             priority=int32_of(priority, "priority"),
         )
-        if policy is not None:
-            options.policy = ctypes.pointer(policy_of(policy))
         handle = Handle("memsaver_release_arena")
         call(library().memsaver_get_arena, self._handle, raw(tag, "a tag"), byref(options), handle.out)
         return Arena(self, tag, handle)
@@ -366,9 +353,7 @@ class Saver:
         """
         name = None if tag is None else raw(tag, "a tag")
         sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
-        loaded = library()
-        functions = loaded.memsaver_allocate_on, loaded.memsaver_allocate, loaded.memsaver_deallocate_idle
-        return _allocate(*functions, stream, self._handle, name, *sizes)
+        return _allocate("memsaver_", stream, self._handle, name, *sizes)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
         """Frees a block of any tag, paused or active, on any thread. 0 is a no-op.
@@ -380,18 +365,10 @@ class Saver:
 
         Raises `Misuse` if `pointer` is not a live block.
         """
-        loaded = library()
-        functions = loaded.memsaver_deallocate, loaded.memsaver_deallocate_on, loaded.memsaver_deallocate_idle
-        _deallocate(functions, self._handle, pointer, stream, idle)
+        _deallocate("memsaver_", self._handle, pointer, stream, idle)
 
     def buffer(
-        self,
-        shape: Shape,
-        dtype: DType = "|u1",
-        tag: str | None = None,
-        *,
-        alignment: int = 0,
-        stream: Stream = None,
+        self, shape: Shape, dtype: DType = "|u1", tag: str | None = None, *, alignment: int = 0, stream: Stream = None
     ) -> Buffer:
         """Allocates a block and returns it as an array that owns it; the content is undefined. Arguments and errors as
         for `allocate()`.
@@ -412,8 +389,7 @@ class Saver:
         return View(pointer_of(pointer), shape, dtype, self._on_gpu, self.is_paused)
 
     def owns(self, pointer: int) -> bool:
-        """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included.
-        """
+        """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included."""
         return bool(library().memsaver_owns(self._handle, pointer_of(pointer)))
 
     def is_paused(self, pointer: int, bytes: int = 1) -> bool:
@@ -462,8 +438,8 @@ class Saver:
         self,
         tags: TagList = None,
         *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
+        streams: Streams = None,
+        events: Events = None,
         idle: bool = False,
         timeout: float | None = None,
         policy: Policy | None = None,
@@ -505,8 +481,8 @@ class Saver:
         out: TagList,
         in_: TagList,
         *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
+        streams: Streams = None,
+        events: Events = None,
         idle: bool = False,
         timeout: float | None = None,
         policy_out: Policy | None = None,
@@ -529,9 +505,10 @@ class Saver:
         After any other failure `in_` is paused with its backup intact. Memory of `out` that the error's `report` counts
         as handed over or released is paused and saved; the rest is active. Calling again continues the operation.
         """
-        options = _abi.ExchangeOptions()
-        options.pausing = ctypes.pointer(pause_options_of(streams, events, idle, timeout, policy_out))
-        options.resuming = ctypes.pointer(resume_options_of(policy_in, room_within))
+        options = _abi.ExchangeOptions(
+            pausing=ctypes.pointer(pause_options_of(streams, events, idle, timeout, policy_out)),
+            resuming=ctypes.pointer(resume_options_of(policy_in, room_within)),
+        )
         return self._operate(library().memsaver_exchange, options, out, in_)
 
     def resume_async(
@@ -554,10 +531,12 @@ class Saver:
         Raises what `resume()` raises, and `Misuse` for ranges of `first` that are not in live blocks of the tags.
         """
         wanted = [(pointer_of(pointer), bytes_of(count, "a size")) for pointer, count in first]
-        options = _abi.ResumeAsyncOptions(first_count=len(wanted))
-        options.first = (c_void_p * len(wanted))(*(pointer for pointer, _ in wanted))
-        options.first_bytes = (c_size_t * len(wanted))(*(count for _, count in wanted))
-        options.resuming = ctypes.pointer(resume_options_of(policy, room_within))
+        options = _abi.ResumeAsyncOptions(
+            first=(c_void_p * len(wanted))(*(pointer for pointer, _ in wanted)),
+            first_bytes=(c_size_t * len(wanted))(*(count for _, count in wanted)),
+            first_count=len(wanted),
+            resuming=ctypes.pointer(resume_options_of(policy, room_within)),
+        )
         handle = Handle("memsaver_end_arrival")
         call(library().memsaver_resume_async, self._handle, *names_of(tags), byref(options), handle.out)
         return Arrival(self, handle)
@@ -566,8 +545,8 @@ class Saver:
         self,
         tags: TagList = None,
         *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
+        streams: Streams = None,
+        events: Events = None,
         idle: bool = False,
         timeout: float | None = None,
     ) -> Arrival:
@@ -579,7 +558,7 @@ class Saver:
 
         Raises `Misuse` for a named tag whose policy saves at every pause, or keeps no bytes.
         """
-        options = pause_options_of(streams, events, idle, timeout, None)
+        options = pause_options_of(streams, events, idle, timeout)
         handle = Handle("memsaver_end_arrival")
         call(library().memsaver_save, self._handle, *names_of(tags), byref(options), handle.out)
         return Arrival(self, handle)
@@ -600,8 +579,8 @@ class Saver:
         self,
         tags: TagList,
         *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
+        streams: Streams = None,
+        events: Events = None,
         idle: bool = True,
         timeout: float | None = None,
         room_within: float | None = None,
@@ -625,10 +604,8 @@ class Saver:
         thread that holds a use; its text says who holds the memory. Raises `Misuse` in a hook, and in a capture unless
         all tags are already resident.
         """
-        options = _abi.UseOptions(
-            timeout_ns=nanoseconds_of(timeout), room_within_ns=nanoseconds_of(room_within), await_bytes=await_bytes
-        )
-        put_order(options, streams, events, idle)
+        others = {"room_within_ns": nanoseconds_of(room_within), "await_bytes": await_bytes}
+        options = waiting(_abi.UseOptions, streams, events, idle, timeout, **others)
         handle = Handle("memsaver_end_use")
         call(library().memsaver_begin_use, self._handle, *names_of(tags), byref(options), handle.out)
         return Use(self, handle)
@@ -637,8 +614,8 @@ class Saver:
         self,
         bytes: int,
         *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
+        streams: Streams = None,
+        events: Events = None,
         idle: bool = True,
         timeout: float | None = None,
         device: int | None = None,
@@ -652,17 +629,11 @@ class Saver:
         timeout: seconds to wait for work that uses marked, before skipping the tag.
         device: the number of another GPU; None: the saver's device.
         """
-        options = _abi.ReclaimOptions(timeout_ns=nanoseconds_of(timeout))
-        options.device = _abi.ANY_DEVICE if device is None else device_of(device)
-        put_order(options, streams, events, idle)
-        got, line = _abi.Reclaimed(), c_void_p()
+        on = _abi.ANY_DEVICE if device is None else device_of(device)
+        options, got = waiting(_abi.ReclaimOptions, streams, events, idle, timeout, device=on), _abi.Reclaimed()
         wanted = bytes_of(bytes, "a size")
-        call(library().memsaver_reclaim, self._handle, wanted, byref(options), byref(got), byref(line))
-        assert line.value is not None
-        try:
-            return reclaimed_of(got, text(ctypes.string_at(line.value)))
-        finally:
-            library().memsaver_free_text(line)
+        line = text_from(library().memsaver_reclaim, self._handle, wanted, byref(options), byref(got))
+        return reclaimed_of(got, line)
 
     def set_evictable(self, tags: TagList, evictable: bool) -> None:
         """Sets whether `use()` of other tags and `reclaim()` may pause these tags while they are not in use. Naming a
@@ -680,15 +651,15 @@ class Saver:
         self,
         tags: TagList = None,
         *,
-        streams: Iterable[Stream] | None = None,
-        events: Iterable[Any] | None = None,
+        streams: Streams = None,
+        events: Events = None,
         idle: bool = False,
         timeout: float | None = None,
     ) -> Report:
         """Releases pages that hold no live block. Waits like `pause()`, so that blocks freed before the call count as
         free.
         """
-        return self._operate(library().memsaver_trim, pause_options_of(streams, events, idle, timeout, None), tags)
+        return self._operate(library().memsaver_trim, pause_options_of(streams, events, idle, timeout), tags)
 
     def _operate(self, function: Any, options: Any, *lists: TagList) -> Report:
         report = _abi.Report()
@@ -748,11 +719,11 @@ class Saver:
         the order in which they were added.
 
         A hook may allocate and free, and pause or resume other tags than those it runs for, but not use, reclaim or
-        close. Its exceptions are raised to the caller of the pause or resume. An exception before the operation refuses it: nothing is done, and later
-        hooks do not run. An exception after it does not undo the operation, and all other hooks still run; the first of
-        several exceptions is raised to the caller, the others go to `sys.unraisablehook`. Hooks that run after do not
-        run if the operation failed. A hook that Ctrl-C hits as it begins does not run: `HookFailed`, and the
-        `KeyboardInterrupt` goes to `sys.unraisablehook`.
+        close. Its exceptions are raised to the caller of the pause or resume. An exception before the operation refuses
+        it: nothing is done, and later hooks do not run. An exception after it does not undo the operation, and all
+        other hooks still run; the first of several exceptions is raised to the caller, the others go to
+        `sys.unraisablehook`. Hooks that run after do not run if the operation failed. A hook that Ctrl-C hits as it
+        begins does not run: `HookFailed`, and the `KeyboardInterrupt` goes to `sys.unraisablehook`.
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"moment must be a Moment, not {moment!r}")
@@ -771,15 +742,8 @@ class Saver:
     # --- Usage ---
 
     def usage(self) -> Usage:
-        """Returns the memory usage: a row for each tag on each device, plain memory included, and one for each device.
-        """
-        json = c_void_p()
-        call(library().memsaver_get_usage_json, self._handle, byref(json))
-        assert json.value is not None
-        try:
-            return usage_of(text(ctypes.string_at(json.value)))
-        finally:
-            library().memsaver_free_text(json)
+        """Returns the memory usage: a row for each tag on each device, plain memory included, and one for each device."""
+        return usage_of(text_from(library().memsaver_get_usage_json, self._handle))
 
     def totals(self, tags: TagList = None) -> Totals:
         """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
@@ -802,27 +766,13 @@ class Arena:
     def allocate(self, bytes: int, *, alignment: int = 0, stream: Stream = None) -> int:
         """Allocates from this arena; see `Saver.allocate()`."""
         sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
-        loaded = library()
-        functions = (
-            loaded.memsaver_arena_allocate_on,
-            loaded.memsaver_arena_allocate,
-            loaded.memsaver_arena_deallocate_idle,
-        )
-        return _allocate(*functions, stream, self._handle, *sizes)
+        return _allocate("memsaver_arena_", stream, self._handle, *sizes)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
         """Frees a block of this arena; see `Saver.free()`."""
-        loaded = library()
-        functions = (
-            loaded.memsaver_arena_deallocate,
-            loaded.memsaver_arena_deallocate_on,
-            loaded.memsaver_arena_deallocate_idle,
-        )
-        _deallocate(functions, self._handle, pointer, stream, idle)
+        _deallocate("memsaver_arena_", self._handle, pointer, stream, idle)
 
-    def buffer(
-        self, shape: Shape, dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None
-    ) -> Buffer:
+    def buffer(self, shape: Shape, dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None) -> Buffer:
         """Allocates an array from this arena; see `Saver.buffer()`."""
         return self._buffer(View(-1, shape, dtype, self.saver._on_gpu, self.saver.is_paused), alignment, stream)
 
@@ -838,9 +788,7 @@ class Arena:
                 return True
         return False
 
-    def elastic(
-        self, bytes: int, *, granularity: int = 0, on_reclaim: Callable[[int], object] | None = None
-    ) -> Elastic:
+    def elastic(self, bytes: int, *, granularity: int = 0, on_reclaim: Callable[[int], object] | None = None) -> Elastic:
         """Reserves `bytes` of addresses, without memory; the range may exceed the device's memory.
 
         granularity: bytes of one step, rounded up to whole pages; 0: 64 MiB.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi
 from memsaver._arguments import device_options_of, int32_of, nanoseconds_of, pointer_of
-from memsaver._callbacks import Handle, call
+from memsaver._callbacks import Handle, Scope, call, text_from
 from memsaver._library import bytes_of, library, raw, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Attached", "Lending", "Share"]
 
 
-class Share:
+class Share(Scope):
     """A membership of the processes that share a device. They meet in a folder; there is no daemon.
 
         with memsaver.Share(0, name="rollout", priority=1) as share, memsaver.Saver(share=share) as saver:
@@ -31,6 +31,8 @@ class Share:
     A saver of a share takes memory that is free and for which nobody with a higher priority waits; members that lend
     are asked for the rest. Every method is thread-safe. The membership ends with the share and the last of its savers.
     """
+
+    _at_end = "close"
 
     def __init__(
         self,
@@ -90,21 +92,9 @@ class Share:
             lending.end()
         self._handle.end()
 
-    def __enter__(self) -> Share:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def members(self) -> list[Member]:
         """Returns the members, this process too."""
-        json = c_void_p()
-        call(library().memsaver_get_members_json, self._handle, byref(json))
-        assert json.value is not None
-        try:
-            return members_of(text(ctypes.string_at(json.value)))
-        finally:
-            library().memsaver_free_text(json)
+        return members_of(text_from(library().memsaver_get_members_json, self._handle))
 
     def lend(self, saver: Saver) -> Lending:
         """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it:
@@ -179,7 +169,7 @@ class Share:
         return Attached(saver, handle)
 
 
-class Lending:
+class Lending(Scope):
     """A saver's idle memory at the disposal of other processes. Made by `Share.lend()`. A context manager."""
 
     def __init__(self, handle: Handle) -> None:
@@ -189,12 +179,6 @@ class Lending:
     def end(self) -> None:
         """Ends the lending, and waits for one that runs. Idempotent."""
         self._handle.end()
-
-    def __enter__(self) -> Lending:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.end()
 
 
 class Attached:
@@ -283,5 +267,7 @@ def _place_of(name: str, value: Any) -> tuple[int, int]:
             raise Misuse(f"{name!r} is not contiguous: publish a contiguous copy in memory of the saver")
         return int(value.data_ptr()), int(value.numel()) * int(value.element_size())
     if not isinstance(value, tuple) or len(value) != 2:
-        raise TypeError(f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {type(value).__name__}")
+        raise TypeError(
+            f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {type(value).__name__}"
+        )
     return pointer_of(value[0]), bytes_of(value[1], "a size")

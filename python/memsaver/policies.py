@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from memsaver import _abi
 from memsaver._library import bytes_of, raw
@@ -84,16 +85,18 @@ _REFRESH = {"every_pause": 0, "once": 1}
 _STORAGE = {"pinned": 0, "pageable": 1}
 
 
-def _one_of(value: str, choices: dict[str, int], what: str) -> int:
+def one_of(value: str, choices: dict[str, int], what: str) -> int:
     if value not in choices:
         raise Misuse(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
     return choices[value]
 
 
-def to_c(policy: Policy | None) -> _abi.Policy | None:
-    """Converts a policy for the C interface."""
-    if policy is None:
-        return None
+def policy_of(policy: Policy | None) -> Any:
+    """Returns a pointer to a policy of the C interface; None for none."""
+    return None if policy is None else ctypes.pointer(_to_c(policy))
+
+
+def _to_c(policy: Policy) -> _abi.Policy:
     if isinstance(policy, Discard):
         poison = -1 if policy.poison is None else policy.poison.__index__()
         if policy.poison is not None and not 0 <= poison <= 255:
@@ -111,7 +114,7 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
     to = _abi.Policy(
         kind=2,
         poison=-1,
-        refresh=_one_of(policy.refresh, _REFRESH, "refresh"),
+        refresh=one_of(policy.refresh, _REFRESH, "refresh"),
         retain=policy.retain,
         check=policy.check,
         verified=policy.verified,
@@ -120,7 +123,7 @@ def to_c(policy: Policy | None) -> _abi.Policy | None:
         ring_bytes=ring_bytes,
     )
     if isinstance(policy, HostBackup):
-        to.storage = _one_of(policy.storage, _STORAGE, "storage")
+        to.storage = one_of(policy.storage, _STORAGE, "storage")
     else:
         to.kind, to.directory = 3, raw(os.fsdecode(policy.directory), "a directory")
     return to

@@ -250,7 +250,9 @@ def _row(kind: type[Any], values: dict[str, Any]) -> Any:
 def usage_of(text: str) -> Usage:
     data = json.loads(text)
     residency = _row(Residency, data.get("residency", {}))
-    return Usage([_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]], residency)
+    return Usage(
+        [_row(ArenaUsage, row) for row in data["arenas"]], [_row(DeviceUsage, row) for row in data["devices"]], residency
+    )
 
 
 def members_of(text: str) -> list[Member]:

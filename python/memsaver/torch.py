@@ -88,9 +88,7 @@ def _the_allocator() -> Any:
         if _allocator is None:
             torch = _torch()
             if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 8):
-                raise Unavailable(
-                    f"PyTorch 2.8 or later is required (pools per thread); this is {torch.__version__}"
-                )
+                raise Unavailable(f"PyTorch 2.8 or later is required (pools per thread); this is {torch.__version__}")
             if not hasattr(library(), "memsaver_torch_allocate"):
                 raise Unavailable(f"{library_path()} has no functions for PyTorch: rebuild it")
             names = "memsaver_torch_allocate", "memsaver_torch_free"

@@ -36,7 +36,11 @@ def test_layouts() -> None:
             same = f"offsetof({name}, {field}) == {place.offset} && sizeof((({name}*)0)->{field}) == {place.size}"
             lines.append(f'_Static_assert({same}, "{name}.{field}");')
     done = subprocess.run(
-        ["cc", "-x", "c", "-std=c11", "-fsyntax-only", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+        ["cc", "-x", "c", "-std=c11", "-fsyntax-only", "-"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -94,9 +94,7 @@ def test_room(place: Place) -> None:
             own = members["taker"]
             assert own == memsaver.Member("taker", os.getpid(), 1, MIB, 60 * MIB, own.held_bytes)
             held = memsaver.format_bytes(own.held_bytes)
-            assert str(own) == (
-                f"taker (process {os.getpid()}): {held} held, priority 1, floor 1.00 MiB, ceiling 60.00 MiB"
-            )
+            assert str(own) == (f"taker (process {os.getpid()}): {held} held, priority 1, floor 1.00 MiB, ceiling 60.00 MiB")
             fails(memsaver.OutOfMemory, "taker", saver.allocate, 30 * MIB, "cache")
 
 
