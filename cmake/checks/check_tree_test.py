@@ -7,6 +7,7 @@ from pathlib import Path
 import check_tree
 
 VERSION = "#define MEMSAVER_VERSION_MAJOR 0\n#define MEMSAVER_VERSION_MINOR 1\n"
+INCLUDE = "include/memsaver/"
 
 
 def header(*includes, body=""):
@@ -21,16 +22,75 @@ def defined_header(name, *includes):
     return header(*includes) + f'#ifndef MEMSAVER_COMPILED\n#include "memsaver/{name}.ipp"\n#endif\n'
 
 
+DRIVER = '"memsaver/driver/driver.hpp"'
+API = '"memsaver/driver/cuda_api.hpp"'
+CORE = '"memsaver/core/core.hpp"'
+TREE = {
+    INCLUDE + "core/version.hpp": header(body=VERSION),
+    INCLUDE + "core/core.hpp": header('"memsaver/core/version.hpp"'),
+    INCLUDE + "driver/cuda_api.hpp": header("<dlfcn.h>", CORE),
+    INCLUDE + "memsaver.hpp": header(DRIVER),
+    INCLUDE + "driver/driver.hpp": defined_header("driver/driver", API),
+    INCLUDE + "driver/driver.ipp": definitions("driver/driver", body="MEMSAVER_INLINE void f() {}"),
+}
+INTEROP = {"interop/no_throw.hpp": header(), "interop/first.hpp": header("<first.h>", '"memsaver/interop/no_throw.hpp"')}
+LAYERS = {f"{layer}/{layer}.hpp": header(DRIVER) for layer in ("heap", "host", "interop")} | {"c/c.hpp": header('"memsaver/host/host.hpp"')}
+C = header("<stddef.h>", body="MEMSAVER_API const char*\n    memsaver_f(void) MEMSAVER_NOEXCEPT; // memsaver_g();")
+BODY = '// exit(1)\n/* abort() */\nconst char* s = "exit(1)"; static_assert(true); auto y = op.abort(); p->exit(2);'
+
+# Headers that no rule reports, beside the valid tree or instead of its own.
+FINE = [
+    {},
+    {"driver/driver.ipp": definitions("driver/driver", "<mutex>")},
+    {**INTEROP, "interop/second.hpp": header('"memsaver/interop/no_throw.hpp"')},
+    {"interop/first.hpp": header("<vector>"), "memsaver.hpp": header(DRIVER, '"memsaver/interop/first.hpp"')},
+    LAYERS,
+    # a header that only definitions want
+    {"driver/own.hpp": header(), "driver/driver.ipp": definitions("driver/driver", '"memsaver/driver/own.hpp"')},
+    {"memsaver.hpp": header(body=BODY)},
+    {"c.h": C},
+]
+
+# What is reported, and the headers that it is reported of.
+PLANTED = [
+    ("core/ may not include driver/", {"core/version.hpp": header(DRIVER, body=VERSION)}),
+    ("must not include the umbrella", {"driver/cuda_api.hpp": header('"memsaver/memsaver.hpp"')}),
+    ("does not exist", {"driver/cuda_api.hpp": header('"memsaver/core/gone.hpp"')}),
+    ("must be included as", {"driver/cuda_api.hpp": header('"cuda_types.hpp"')}),
+    ("not in the list of layers", {"misc/misc.hpp": header()}),
+    ("has no door", {"heap/extent.hpp": header()}),
+    ("is not included by", {"driver/hidden.hpp": header()}),
+    ("<mutex> is slow", {"driver/cuda_api.hpp": header("<mutex>", CORE)}),
+    ("<functional> has its price", {"driver/cuda_api.hpp": header("<functional>", CORE)}),
+    ("may not include another one", {**INTEROP, "interop/second.hpp": header('"memsaver/interop/first.hpp"')}),
+    ("is opt-in", {"interop/first.hpp": header("<first.h>"), "memsaver.hpp": header(DRIVER, '"memsaver/interop/first.hpp"')}),
+    ("is opt-in", {"interop/first.hpp": header("<vector>"), "testing/testing.hpp": header('"memsaver/interop/first.hpp"')}),
+    ("host/ may not include heap/", {**LAYERS, "host/host.hpp": header('"memsaver/heap/heap.hpp"')}),
+    ("driver.ipp:4: driver/ may not include heap/",
+     {"heap/heap.hpp": header(), "driver/driver.ipp": definitions("driver/driver", '"memsaver/heap/heap.hpp"')}),
+    ("driver/driver.hpp: must end with", {"driver/driver.hpp": header(API)}),
+    ("driver/driver.hpp: must end with", {"driver/driver.hpp": defined_header("driver/driver", API) + "int more;\n"}),
+    ("driver/driver.hpp: must end with",
+     {"driver/driver.hpp": defined_header("driver/driver", API).replace("#ifndef MEMSAVER_COMPILED", "#if 1")}),
+    ("driver/gone.hpp does not exist", {"driver/gone.ipp": header()}),
+    ("does not include driver/driver.hpp", {"driver/driver.ipp": header()}),
+    ("only driver/driver.hpp may include", {"memsaver.hpp": header('"memsaver/driver/driver.ipp"')}),
+    ("first line", {"memsaver.hpp": "#pragma once\n"}),
+    ("pragma once", {"memsaver.hpp": "// A header.\n"}),
+    ("memsaver::inline v0_1", {"memsaver.hpp": header(body="namespace memsaver::inline v0_3 {}")}),
+    ("memsaver::inline v0_1", {"memsaver.hpp": header(body="namespace memsaver {}")}),
+    *(("must not end the process", {"memsaver.hpp": header(body=f"inline void g() {{ {call} }}")})
+      for call in ("exit(1);", "std::abort();", "::_exit(2);", "f(std::terminate);", "assert(x);")),
+    ("a header for C may include only", {"c.h": C.replace("stddef.h", "stdio.h")}),
+]
+
+
 class CheckTree(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.root = Path(self.folder.name)
-        self.write("include/memsaver/core/version.hpp", header(body=VERSION))
-        self.write("include/memsaver/core/core.hpp", header('"memsaver/core/version.hpp"'))
-        self.write("include/memsaver/driver/cuda_api.hpp", header("<dlfcn.h>", '"memsaver/core/core.hpp"'))
-        self.write("include/memsaver/memsaver.hpp", header('"memsaver/driver/driver.hpp"'))
-        self.write("include/memsaver/driver/driver.hpp", defined_header("driver/driver", '"memsaver/driver/cuda_api.hpp"'))
-        self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", body="MEMSAVER_INLINE void f() {}"))
+        for name, text in TREE.items():
+            self.write(name, text)
         self.list_headers()
 
     def tearDown(self):
@@ -47,117 +107,30 @@ class CheckTree(unittest.TestCase):
         for name, text in check_tree.compiled_files(check_tree.Tree(self.root)).items():
             self.write(name, text)
 
+    def plant(self, headers):
+        for name, text in headers.items():
+            self.write(INCLUDE + name, text)
+        self.list_headers()
+
     def assert_found(self, text):
         found = check_tree.violations(self.root)
         self.assertEqual(len(found), 1, found)
         self.assertIn(text, found[0])
 
-    def test_clean_tree(self):
-        self.assertEqual(check_tree.violations(self.root), [])
+    def test_headers(self):
+        for text, headers in [*((None, headers) for headers in FINE), *PLANTED]:
+            with self.subTest(text=text, headers=[*headers]):
+                self.tearDown()
+                self.setUp()
+                self.plant(headers)
+                if text is None:
+                    self.assertEqual(check_tree.violations(self.root), [])
+                else:
+                    self.assert_found(text)
 
-    def test_include_that_points_down(self):
-        self.write("include/memsaver/core/version.hpp", header('"memsaver/driver/driver.hpp"', body=VERSION))
-        self.assert_found("core/ may not include driver/")
-
-    def test_layer_that_includes_the_umbrella(self):
-        self.write("include/memsaver/driver/cuda_api.hpp", header('"memsaver/memsaver.hpp"'))
-        self.assert_found("must not include the umbrella")
-
-    def test_include_of_nothing(self):
-        self.write("include/memsaver/driver/cuda_api.hpp", header('"memsaver/core/gone.hpp"'))
-        self.assert_found("does not exist")
-
-    def test_include_without_a_layer(self):
-        self.write("include/memsaver/driver/cuda_api.hpp", header('"cuda_types.hpp"'))
-        self.assert_found("must be included as")
-
-    def test_unknown_layer(self):
-        self.write("include/memsaver/misc/misc.hpp", header())
-        self.list_headers()
-        self.assert_found("not in the list of layers")
-
-    def test_missing_door(self):
-        self.write("include/memsaver/heap/extent.hpp", header())
-        self.list_headers()
-        self.assert_found("has no door")
-
-    def test_header_hidden_from_its_door(self):
-        self.write("include/memsaver/driver/hidden.hpp", header())
-        self.list_headers()
-        self.assert_found("is not included by")
-
-    def test_umbrella_that_is_slow_to_read(self):
-        self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", "<mutex>"))
-        self.assertEqual(check_tree.violations(self.root), [])
-        self.write("include/memsaver/driver/cuda_api.hpp", header("<mutex>", '"memsaver/core/core.hpp"'))
-        self.assert_found("<mutex> is slow")
-        self.write("include/memsaver/driver/cuda_api.hpp", header("<functional>", '"memsaver/core/core.hpp"'))
-        self.assert_found("<functional> has its price")
-
-    def test_adapter_that_knows_another(self):
-        self.write("include/memsaver/interop/no_throw.hpp", header())
-        self.write("include/memsaver/interop/first.hpp", header("<first.h>", '"memsaver/interop/no_throw.hpp"'))
-        self.write("include/memsaver/interop/second.hpp", header('"memsaver/interop/no_throw.hpp"'))
-        self.list_headers()
-        self.assertEqual(check_tree.violations(self.root), [])
-        self.write("include/memsaver/interop/second.hpp", header('"memsaver/interop/first.hpp"'))
-        self.assert_found("may not include another one")
-
-    def test_umbrella_with_an_adapter(self):
-        self.write("include/memsaver/interop/first.hpp", header("<first.h>"))
-        self.write("include/memsaver/memsaver.hpp", header('"memsaver/driver/driver.hpp"', '"memsaver/interop/first.hpp"'))
-        self.list_headers()
-        self.assert_found("is opt-in")
-        self.write("include/memsaver/interop/first.hpp", header("<vector>"))
-        self.assertEqual(check_tree.violations(self.root), [])
-        self.write("include/memsaver/testing/testing.hpp", header('"memsaver/interop/first.hpp"'))
-        self.list_headers()
-        self.assert_found("is opt-in")
-
-    def test_layer_that_knows_fewer(self):
-        for layer in ("heap", "host", "interop"):
-            self.write(f"include/memsaver/{layer}/{layer}.hpp", header('"memsaver/driver/driver.hpp"'))
-        self.write("include/memsaver/c/c.hpp", header('"memsaver/host/host.hpp"'))
-        self.list_headers()
-        self.assertEqual(check_tree.violations(self.root), [])
-        self.write("include/memsaver/host/host.hpp", header('"memsaver/heap/heap.hpp"'))
-        self.assert_found("host/ may not include heap/")
-        self.write("include/memsaver/host/host.hpp", header())
-        self.write("include/memsaver/c/c.hpp", header('"memsaver/interop/no_throw.hpp"'))
-        self.write("include/memsaver/interop/no_throw.hpp", header())
-        self.list_headers()
+    def test_layer_of_another_list(self):
+        self.plant({**LAYERS, "c/c.hpp": header('"memsaver/interop/no_throw.hpp"'), "interop/no_throw.hpp": header()})
         self.assertTrue(any("c/ may not include interop/" in found for found in check_tree.violations(self.root)))
-
-    def test_definitions_that_point_down(self):
-        self.write("include/memsaver/heap/heap.hpp", header())
-        self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", '"memsaver/heap/heap.hpp"'))
-        self.list_headers()
-        self.assert_found("driver.ipp:4: driver/ may not include heap/")
-
-    def test_header_that_only_definitions_want(self):
-        self.write("include/memsaver/driver/own.hpp", header())
-        self.write("include/memsaver/driver/driver.ipp", definitions("driver/driver", '"memsaver/driver/own.hpp"'))
-        self.list_headers()
-        self.assertEqual(check_tree.violations(self.root), [])
-
-    def test_header_that_does_not_end_with_its_definitions(self):
-        wanted = defined_header("driver/driver", '"memsaver/driver/cuda_api.hpp"')
-        for text in (header('"memsaver/driver/cuda_api.hpp"'), wanted + "int more;\n", wanted.replace("#ifndef MEMSAVER_COMPILED", "#if 1")):
-            self.write("include/memsaver/driver/driver.hpp", text)
-            self.assert_found("driver/driver.hpp: must end with")
-
-    def test_definitions_without_a_header(self):
-        self.write("include/memsaver/driver/gone.ipp", header())
-        self.list_headers()
-        self.assert_found("driver/gone.hpp does not exist")
-
-    def test_definitions_that_do_not_include_their_header(self):
-        self.write("include/memsaver/driver/driver.ipp", header())
-        self.assert_found("does not include driver/driver.hpp")
-
-    def test_definitions_included_elsewhere(self):
-        self.write("include/memsaver/memsaver.hpp", header('"memsaver/driver/driver.ipp"'))
-        self.assert_found("only driver/driver.hpp may include")
 
     def test_links(self):
         self.write("docs/a.md", "# One: *two*, `three`\n```\n# no heading\n```\n")
@@ -210,14 +183,6 @@ struct HiddenOptions {
         self.write("include/memsaver/impl.hpp", "// Another.\n#pragma once\n")
         self.assertTrue(any("include/memsaver/impl.hpp: out of date" in each for each in check_tree.violations(self.root)))
 
-    def test_header_without_an_introduction(self):
-        self.write("include/memsaver/memsaver.hpp", "#pragma once\n")
-        self.assert_found("first line")
-
-    def test_header_without_a_guard(self):
-        self.write("include/memsaver/memsaver.hpp", "// A header.\n")
-        self.assert_found("pragma once")
-
     def test_macros_of_other_libraries(self):
         pair = {"off": '// Removes.\n#pragma push_macro("A")\n#pragma push_macro("B")\n#undef A\n#undef B\n',
                 "on": '// Restores.\n#pragma pop_macro("B")\n#pragma pop_macro("A")\n'}
@@ -241,33 +206,6 @@ struct HiddenOptions {
         self.write("include/memsaver/core/macros_on.hpp", pair["on"])
         self.write("include/memsaver/core/macros_off.hpp", pair["off"].replace("#undef B\n", ""))
         self.assert_found("must undefine each")
-
-    def test_namespace_of_another_version(self):
-        self.write("include/memsaver/memsaver.hpp", header(body="namespace memsaver::inline v0_3 {}"))
-        self.assert_found("memsaver::inline v0_1")
-
-    def test_namespace_without_a_version(self):
-        self.write("include/memsaver/memsaver.hpp", header(body="namespace memsaver {}"))
-        self.assert_found("memsaver::inline v0_1")
-
-    def test_ways_to_end_the_process(self):
-        for call in ("exit(1);", "std::abort();", "::_exit(2);", "f(std::terminate);", "assert(x);"):
-            with self.subTest(call=call):
-                self.write("include/memsaver/memsaver.hpp", header(body=f"inline void g() {{ {call} }}"))
-                self.assert_found("must not end the process")
-
-    def test_what_only_looks_like_an_end(self):
-        body = '// exit(1)\n/* abort() */\nconst char* s = "exit(1)"; static_assert(true); auto y = op.abort(); p->exit(2);'
-        self.write("include/memsaver/memsaver.hpp", header(body=body))
-        self.assertEqual(check_tree.violations(self.root), [])
-
-    def test_header_for_c(self):
-        c = header("<stddef.h>", body="MEMSAVER_API const char*\n    memsaver_f(void) MEMSAVER_NOEXCEPT; // memsaver_g();")
-        self.write("include/memsaver/c.h", c)
-        self.list_headers()
-        self.assertEqual(check_tree.violations(self.root), [])
-        self.write("include/memsaver/c.h", c.replace("stddef.h", "stdio.h"))
-        self.assert_found("a header for C may include only")
 
     def test_test_case_where_nobody_looks(self):
         self.write("tests/core/sizes.cpp", 'TEST_CASE("x") {}\n')

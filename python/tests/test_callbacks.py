@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -310,3 +311,25 @@ def test_a_hook_on_a_thread_of_the_library_goes_on_at_the_end(saver: Saver, monk
         thread.join(60)
     assert not thread.is_alive()
     assert seen == [0]
+
+
+def test_errors_are_each_threads_own(saver: Saver) -> None:
+    """Also the exceptions of hooks."""
+    for i in range(4):
+        saver.allocate(1000, f"tag-{i}")
+
+    def hook(event: HookEvent) -> None:
+        raise KeyError(event.tags[0])
+
+    saver.add_hook(Moment.BEFORE_PAUSE, hook)
+
+    def pause(tag: str) -> None:
+        for _ in range(50):
+            fails(memsaver.Misuse, f'"unknown-{tag}"', saver.pause, f"unknown-{tag}")
+            with pytest.raises(KeyError) as raised:
+                saver.pause(tag)
+            assert raised.value.args == (tag,)
+
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(pause, f"tag-{i}") for i in range(4)]:
+            done.result()

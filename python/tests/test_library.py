@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from checks import fails
+from checks import fails, python
 
 import memsaver
 from memsaver import _library
@@ -27,31 +25,27 @@ def test_versions() -> None:
 
 
 def test_a_library_that_is_not_there() -> None:
-    program = """
+    done = python(
+        """
 import memsaver
 memsaver.HostBackup()  # needs none
 try:
     memsaver.Saver("host")
 except memsaver.Unavailable as error:
     print(error)
-"""
-    path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "MEMSAVER_LIBRARY": "/nowhere/libmemsaver.so"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+""",
+        library="/nowhere/libmemsaver.so",
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "/nowhere/libmemsaver.so" in done.stdout
-    assert "cmake --build build --target memsaver_c" in done.stdout
-    assert "MEMSAVER_LIBRARY" in done.stdout
+    for text in ("/nowhere/libmemsaver.so", "cmake --build build --target memsaver_c", "MEMSAVER_LIBRARY"):
+        assert text in done.stdout
 
 
 def test_a_copy_of_the_package(tmp_path: Path) -> None:
     """The header is that of the library."""
     package = tmp_path / "python" / "memsaver"
     shutil.copytree(ROOT / "python" / "memsaver", package, ignore=shutil.ignore_patterns("*.h", "*.so*"))
-    environment = {**os.environ, "PYTHONPATH": str(package.parent), "MEMSAVER_LIBRARY": memsaver.library_path()}
-    program = tmp_path / "program.py"
-    program.write_text("import memsaver; memsaver.Saver('host').close(); print(memsaver.__file__)", encoding="utf-8")
-    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=120)
+    done = python("import memsaver; memsaver.Saver('host').close(); print(memsaver.__file__)", package)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == str(package / "__init__.py")
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -42,24 +43,16 @@ def test_numbers_that_are_no_sizes(saver: Saver, wrong: int) -> None:
     fails((memsaver.Misuse, TypeError), "", saver.allocate, 1.5, "a")
 
 
-class StreamOfPyTorch:
-    cuda_stream = 0
+STREAMS: list[Any] = [
+    0,
+    types.SimpleNamespace(cuda_stream=0),  # PyTorch
+    types.SimpleNamespace(ptr=0),  # CuPy
+    types.SimpleNamespace(handle=ctypes.c_void_p(None)),  # Numba
+    types.SimpleNamespace(__cuda_stream__=lambda: (0, 0)),  # the protocol
+]
 
 
-class StreamOfCuPy:
-    ptr = 0
-
-
-class StreamOfNumba:
-    handle = ctypes.c_void_p(None)
-
-
-class StreamOfTheProtocol:
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, 0
-
-
-@pytest.mark.parametrize("stream", [0, StreamOfPyTorch(), StreamOfCuPy(), StreamOfNumba(), StreamOfTheProtocol()])
+@pytest.mark.parametrize("stream", STREAMS)
 def test_streams(saver: Saver, stream: Any) -> None:
     pointer = saver.allocate(1 << 20, "a", stream=stream)
     saver.free(pointer, stream=stream)
@@ -69,8 +62,7 @@ def test_streams(saver: Saver, stream: Any) -> None:
 
 def test_what_is_no_stream(saver: Saver) -> None:
     fails(TypeError, "stream must be an address", saver.allocate, 1, "a", stream="0")
-    with pytest.raises(memsaver.Misuse, match="a stream cannot be"):  # ctypes would make it the default one
-        saver.allocate(1, "a", stream=1 << 64)
+    fails(memsaver.Misuse, "a stream cannot be", saver.allocate, 1, "a", stream=1 << 64)  # ctypes: the default one
     pointer = saver.allocate(1, "a")
     fails(memsaver.Misuse, "stream= or idle=True", saver.free, pointer, stream=0, idle=True)
 
@@ -116,35 +108,28 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
 def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffer still owns its block."""
     buffer = saver.buffer(100, tag="a")
-
-    def still_there() -> bool:
-        return saver.totals("a").blocks == 1 and len(buffer.memory()) == 100
-
-    fails(memsaver.Misuse, "stream= or idle=True", buffer.free, stream=0, idle=True)
-    assert still_there()
-    fails(TypeError, "stream must be an address", buffer.free, stream="0")
-    assert still_there()
-
-    def fail(*_: Any) -> int:
-        return next(result for result, kind in BY_RESULT.items() if kind is memsaver.DriverError)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(library(), "memsaver_arena_deallocate", fail)
-        fails(memsaver.DriverError, "", buffer.free)
-    assert still_there()
-    buffer.free()
-    assert saver.totals("a").blocks == 0
-
-    dropped = saver.buffer(100, tag="a")
-    fails(memsaver.Misuse, "", dropped.free, stream=0, idle=True)
-    del dropped
+    failing = next(result for result, kind in BY_RESULT.items() if kind is memsaver.DriverError)
+    refused: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (memsaver.Misuse, "stream= or idle=True", {"stream": 0, "idle": True}),
+        (TypeError, "stream must be an address", {"stream": "0"}),
+        (memsaver.DriverError, "", {}),
+    ]
+    for error, text, options in refused:
+        with monkeypatch.context() as patched:
+            patched.setattr(library(), "memsaver_arena_deallocate", lambda *_: failing)
+            fails(error, text, buffer.free, **options)
+        assert saver.totals("a").blocks == 1
+        assert len(buffer.memory()) == 100
+    del buffer
     assert saver.totals("a").blocks == 0
 
 
 def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
     """It does not free the address, which may have been reused."""
     buffer = saver.buffer(100, tag="a")
+    numpy.asarray(buffer)[:] = 1
     saver.free(buffer.pointer, idle=True)
+    fails(memsaver.Misuse, "no memory any more", numpy.asarray, buffer)
     fails(memsaver.Misuse, "", buffer.free)
     others = saver.allocate(100, "a")
     assert others == buffer.pointer
@@ -153,51 +138,30 @@ def test_a_buffer_whose_block_somebody_else_freed(saver: Saver) -> None:
     assert saver.owns(others)
 
 
-def test_a_buffer_whose_tag_was_dropped_and_whose_address_is_another_tags(saver: Saver) -> None:
-    """It neither frees nor shows the other tag's block."""
-
-    def in_region() -> memsaver.Buffer:
-        with saver.region("a"):
-            return saver.buffer(1 << 20)
-
-    makes: list[Callable[[], memsaver.Buffer]] = [
-        lambda: saver.buffer(1 << 20, tag="a"),
-        in_region,
-        lambda: saver.arena("a").buffer(1 << 20),
-    ]
-    for make in makes:
-        buffer = make()
-        saver.drop("a")
-        others = saver.allocate(1 << 20, "b")
-        assert others == buffer.pointer
-        fails(memsaver.Misuse, "no memory any more", buffer.memory)
-        fails(memsaver.Misuse, "", buffer.free)
-        buffer._own()
-        del buffer
-        gc.collect()
-        assert saver.owns(others)
-        saver.drop("b")
+def a_buffer_in_a_region(saver: Saver) -> memsaver.Buffer:
+    with saver.region("a"):
+        return saver.buffer(1 << 20)
 
 
-def test_a_buffer_whose_memory_is_gone(saver: Saver) -> None:
-    """No array can be made of it."""
-
-    def gone(buffer: memsaver.Buffer) -> bool:
-        fails(memsaver.Misuse, "no memory any more", numpy.asarray, buffer)
-        return True
-
-    freed = saver.buffer(100, tag="a")
-    numpy.asarray(freed)[:] = 1
-    saver.free(freed.pointer)
-    assert gone(freed)
-    dropped = saver.buffer(100, tag="a")
+@pytest.mark.parametrize(
+    "make",
+    [lambda saver: saver.buffer(1 << 20, tag="a"), lambda saver: saver.arena("a").buffer(1 << 20), a_buffer_in_a_region],
+)
+def test_a_buffer_whose_tag_was_dropped(saver: Saver, make: Callable[[Saver], memsaver.Buffer]) -> None:
+    """It neither frees nor shows the block of another tag that has its address."""
+    buffer = make(saver)
     saver.drop("a")
-    assert gone(dropped)
-    of_arena = saver.arena("b").buffer(100)
-    saver.close()
-    assert gone(of_arena)
-    del freed, dropped, of_arena, saver
+    others = saver.allocate(1 << 20, "b")
+    assert others == buffer.pointer
+    fails(memsaver.Misuse, "no memory any more", buffer.memory)
+    fails(memsaver.Misuse, "", buffer.free)
+    buffer._own()
+    del buffer
     gc.collect()
+    assert saver.owns(others)
+    buffer = make(saver)
+    saver.close()
+    fails(memsaver.Misuse, "no memory any more", numpy.asarray, buffer)
 
 
 def test_a_buffer_without_elements(saver: Saver) -> None:

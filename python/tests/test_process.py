@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import memsaver
-
-
-def python(program: str) -> subprocess.CompletedProcess[str]:
-    """Runs code in a separate process, because pytest has threads, and forking with threads is unsafe."""
-    path = os.pathsep.join(filter(None, [str(Path(memsaver.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "MEMSAVER_LIBRARY": memsaver.library_path()}
-    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+import pytest
+from checks import python
 
 
 def test_a_forked_child_is_refused() -> None:
@@ -53,26 +44,26 @@ print("and the parent goes on")
     assert done.stdout == "refused 11\nand the parent goes on\n"
 
 
-def test_the_process_ends_with_savers_in_use() -> None:
-    done = python("""
-import threading, time
-import memsaver
-saver = memsaver.Saver("host", host_capacity=64 << 20, on_event=print)
-saver.add_hook(memsaver.Moment.BEFORE_PAUSE, lambda event: None)
+#: Programs that end while threads are at work, which must not end the process with an error.
+ENDING = {
+    "savers in use": """
+saver = Saver("host", host_capacity=64 << 20, on_event=print)
+saver.add_hook(Moment.BEFORE_PAUSE, lambda event: None)
 buffer = saver.buffer(100, tag="a")
 region = saver.region("a")
 region.__enter__()
 threading.Thread(target=lambda: [saver.free(saver.allocate(100, "b")) for _ in iter(int, 1)], daemon=True).start()
 time.sleep(0.05)
-""")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_the_process_ends_while_threads_of_the_library_call_back(tmp_path: Path) -> None:
-    """They would end it with an error, had the interpreter ended before them."""
-    done = python("""
-import threading, time
-from memsaver import HostBackup, Saver
+""",
+    "a hook on a daemon thread": """
+saver = Saver("host", host_capacity=64 << 20)
+saver.allocate(100, "a")
+for moment in Moment:
+    saver.add_hook(moment, lambda event: time.sleep(0.003))
+threading.Thread(target=lambda: [(saver.pause(), saver.resume()) for _ in iter(int, 1)], daemon=True).start()
+time.sleep(0.1)
+""",
+    "copies that report": """
 main, seen = threading.get_native_id(), threading.Event()
 def slow(event):
     if threading.get_native_id() != main:
@@ -84,14 +75,11 @@ saver.allocate(128 << 20, "a")
 saver.pause("a")
 seen.clear()
 arrival = saver.resume_async("a")
-print(seen.wait(60))
-""")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
-    done = python(f"""
-import os, threading, time
-from memsaver import HostBackup, Moment, Saver, Share
-where = dict(folder={str(tmp_path / "share")!r}, answer_within=60)
-where |= dict(device="host", host_machine=f"py-{{os.getpid()}}-exit", host_capacity=64 << 20)
+assert seen.wait(60)
+""",
+    "a lending": """
+where = dict(folder=FOLDER, answer_within=60)
+where |= dict(device="host", host_machine=f"py-{os.getpid()}-exit", host_capacity=64 << 20)
 one, two = Share(name="one", **where), Share(name="two", **where)
 began = threading.Event()
 saver, other = Saver(share=one), Saver(share=two)
@@ -104,22 +92,15 @@ saver.arena("a", HostBackup(), evictable=True)
 saver.allocate(40 << 20, "a")
 one.lend(saver)
 threading.Thread(target=lambda: other.allocate(40 << 20, "b"), daemon=True).start()
-print(began.wait(60))
-""")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+assert began.wait(60)
+""",
+}
 
 
-def test_the_process_ends_while_a_daemon_thread_is_in_a_hook() -> None:
-    done = python("""
-import threading, time
-from memsaver import Moment, Saver
-saver = Saver("host", host_capacity=64 << 20)
-saver.allocate(100, "a")
-for moment in Moment:
-    saver.add_hook(moment, lambda event: time.sleep(0.003))
-threading.Thread(target=lambda: [(saver.pause(), saver.resume()) for _ in iter(int, 1)], daemon=True).start()
-time.sleep(0.1)
-""")
+@pytest.mark.parametrize("what", ENDING)
+def test_the_process_ends(what: str, tmp_path: Path) -> None:
+    imports = "import os, threading, time; from memsaver import HostBackup, Moment, Saver, Share"
+    done = python(f"{imports}; FOLDER = {str(tmp_path / 'share')!r}\n{ENDING[what]}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -11,17 +11,6 @@ import memsaver
 from memsaver import Saver
 
 
-def test_inner_regions_override_outer_ones(saver: Saver) -> None:
-    with saver.region("outer"):
-        saver.allocate(1)
-        with saver.region("inner"):
-            saver.allocate(10)
-            saver.allocate(100, "outer")
-        saver.allocate(1000)
-    assert saver.totals("outer").used_bytes == 1101
-    assert saver.totals("inner").used_bytes == 10
-
-
 def test_of_an_arena(saver: Saver) -> None:
     arena = saver.arena("a")
     with arena.region(), saver.region(arena):
@@ -61,7 +50,8 @@ def test_a_region_ends_where_it_began(saver: Saver) -> None:
     outer.__exit__(None, None, None)
 
 
-def test_what_is_no_tag(saver: Saver) -> None:
+def test_what_is_no_tag_or_policy(saver: Saver) -> None:
     fails(TypeError, "a tag must be a str", saver.region, b"a")
     fails(memsaver.Misuse, "null character", saver.region, "a\0b")
+    fails(TypeError, "a policy must be", saver.arena, "a", "host")
     fails(memsaver.Misuse, "null character", saver.arena, "a", memsaver.FileBackup(directory="/tmp\0b"))

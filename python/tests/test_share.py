@@ -44,6 +44,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
     gc.collect()  # savers that only cycles keep: the last one removes the machine
 
 
+@pytest.fixture
+def member(place: Place) -> Iterator[tuple[Share, Saver]]:
+    with place.share("a") as share, Saver(share=share) as saver:
+        yield share, saver
+
+
 def test_weights_outlive_their_publisher(place: Place) -> None:
     with place.share("reader") as share, Saver(share=share) as saver:
         with place.share("engine") as engine, Saver(share=engine) as publisher:
@@ -108,12 +114,12 @@ def test_a_lending_lives_with_its_share(place: Place) -> None:
     lending.end()
     assert share.members()[0].lends
     share.close()
-    other = place.share("other")
+    other = place.share('an "other"\n')
     members = {member.name: member for member in other.members()}  # the saver is a member still
     assert not members["lender"].lends
     del share, saver
     gc.collect()
-    assert [member.name for member in other.members()] == ["other"]
+    assert [member.name for member in other.members()] == ['an "other"\n']
 
 
 def test_what_cannot_be_joined(place: Place) -> None:
@@ -131,35 +137,29 @@ def test_what_cannot_be_joined(place: Place) -> None:
             fails(memsaver.Misuse, "do not select one", Saver, share=share, **wrong)
 
 
-def test_what_cannot_be_published(place: Place) -> None:
-    with place.share("a") as share, Saver(share=share) as saver:
-        w = saver.buffer(1000, tag="weights")
+def test_what_cannot_be_published_or_attached(member: tuple[Share, Saver]) -> None:
+    share, saver = member
+    w = saver.buffer(1000, tag="weights")
+    w.memory()[:] = b"7" * 1000
 
-        def publish(ranges: dict[str, Any], **options: Any) -> int:
-            return share.publish("model", saver, "weights", ranges, **options)
+    def publish(ranges: dict[str, Any], **options: Any) -> int:
+        return share.publish("model", saver, "weights", ranges, **options)
 
-        fails(memsaver.Misuse, "not in a live block", publish, {"w": (w.pointer, 2000)})
-        fails(memsaver.Misuse, "no range 'v'", publish, {"w": w}, copied="v")
-        fails(TypeError, "'w' must be an array of a saver", publish, {"w": w.memory()})
-        fails(memsaver.Unavailable, "model", share.withdraw, "model")
-
-
-def test_what_cannot_be_attached(place: Place) -> None:
-    with place.share("a") as share, Saver(share=share) as saver:
-        w = saver.buffer(1000, tag="weights")
-        w.memory()[:] = b"7" * 1000
-        hash = share.publish("model", saver, "weights", {"w": w}, version="1")
-        fails(memsaver.Unavailable, '"model@2" is not published', share.attach, "model", saver, version="2")
-        fails(memsaver.Unavailable, "has the hash", share.attach, "model", saver, hash=hash ^ 1)
-        model = share.attach("model", saver, hash=hash)  # in the same process
-        with pytest.raises(KeyError, match="nothing has the name"):
-            model["v"]
-        fails(memsaver.Misuse, "has 1000 bytes, not 1004", model.view, "w", 251, "<f4")
+    fails(memsaver.Misuse, "not in a live block", publish, {"w": (w.pointer, 2000)})
+    fails(memsaver.Misuse, "no range 'v'", publish, {"w": w}, copied="v")
+    fails(TypeError, "'w' must be an array of a saver", publish, {"w": w.memory()})
+    fails(memsaver.Unavailable, "model", share.withdraw, "model")
+    hash = publish({"w": w}, version="1")
+    fails(memsaver.Unavailable, '"model@2" is not published', share.attach, "model", saver, version="2")
+    fails(memsaver.Unavailable, "has the hash", share.attach, "model", saver, hash=hash ^ 1)
+    model = share.attach("model", saver, hash=hash)  # in the same process
+    with pytest.raises(KeyError, match="nothing has the name"):
+        model["v"]
+    fails(memsaver.Misuse, "has 1000 bytes, not 1004", model.view, "w", 251, "<f4")
 
 
-def test_after_the_end(place: Place) -> None:
-    share = place.share("a")
-    saver = Saver(share=share)
+def test_after_the_end(member: tuple[Share, Saver]) -> None:
+    share, saver = member
     w = saver.buffer(1000, tag="weights")
     share.publish("model", saver, "weights", {"w": w})
     model = share.attach("model", saver)
@@ -203,7 +203,7 @@ class Tensor:
         return Tensor(self.array.reshape(to) if isinstance(to, tuple) else self.array.view(to))
 
 
-def test_tensors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors(member: tuple[Share, Saver], monkeypatch: pytest.MonkeyPatch) -> None:
     def as_tensor(view: memsaver.View, device: str) -> Tensor:
         assert device == "cuda:0"
         address, read_only = view.__cuda_array_interface__["data"]
@@ -213,26 +213,21 @@ def test_tensors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = types.ModuleType("torch")
     torch.as_tensor = as_tensor  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
-    with place.share("a") as share, Saver(share=share) as saver:
-        weight = Tensor(numpy.asarray(saver.buffer((4, 8), "<f2", "weights")))
-        weight.array[:] = 1.5
-        with pytest.raises(memsaver.Misuse, match="'w' is not contiguous"):
-            share.publish("model", saver, "weights", {"w": Tensor(weight.array.T)})
-        cached = saver.buffer(100, tag="weights")  # what a framework caches: it is told to let go
-        saver._leavers.append(lambda of, ends: cached.free() if ends("weights") and not ends("other") else None)
-        empty = Tensor(numpy.zeros((0, 3)))
-        share.publish("model", saver, "weights", {"w": weight, "empty": empty})
-        model = share.attach("model", saver)
-        fails(memsaver.Misuse, "a saver on a GPU", memsaver.torch.tensors, model, {"w": weight})
-        saver._on_gpu = True
-        found = memsaver.torch.tensors(model, {"w": weight, "empty": empty})
-        assert found["empty"].array.shape == (0, 3)
-        assert found["w"].array.tolist() == weight.array.tolist()
-        assert found["w"].data_ptr() != weight.data_ptr()
-        fails(memsaver.Misuse, "64 bytes", memsaver.torch.tensors, model, {"w": Tensor(numpy.zeros(3))})
-        saver._on_gpu = False
-
-
-def test_names_of_members(place: Place) -> None:
-    with place.share('a "name"\n') as share:
-        assert [member.name for member in share.members()] == ['a "name"\n']
+    share, saver = member
+    weight = Tensor(numpy.asarray(saver.buffer((4, 8), "<f2", "weights")))
+    weight.array[:] = 1.5
+    with pytest.raises(memsaver.Misuse, match="'w' is not contiguous"):
+        share.publish("model", saver, "weights", {"w": Tensor(weight.array.T)})
+    cached = saver.buffer(100, tag="weights")  # what a framework caches: it is told to let go
+    saver._leavers.append(lambda of, ends: cached.free() if ends("weights") and not ends("other") else None)
+    empty = Tensor(numpy.zeros((0, 3)))
+    share.publish("model", saver, "weights", {"w": weight, "empty": empty})
+    model = share.attach("model", saver)
+    fails(memsaver.Misuse, "a saver on a GPU", memsaver.torch.tensors, model, {"w": weight})
+    saver._on_gpu = True
+    found = memsaver.torch.tensors(model, {"w": weight, "empty": empty})
+    assert found["empty"].array.shape == (0, 3)
+    assert found["w"].array.tolist() == weight.array.tolist()
+    assert found["w"].data_ptr() != weight.data_ptr()
+    fails(memsaver.Misuse, "64 bytes", memsaver.torch.tensors, model, {"w": Tensor(numpy.zeros(3))})
+    saver._on_gpu = False
