@@ -559,31 +559,23 @@ void add(memsaver_usage& sum, const ArenaUsage& row) noexcept {
 }
 
 memsaver_usage sum_of(const Usage& usage, const Tags& tags) {
-    memsaver_usage sum = MEMSAVER_USAGE_INIT;
-    const std::vector<std::string>& names = tags.names();
-    if (tags.kind() == Tags::Kind::named) {
-        std::vector<std::string> known;
-        for (const ArenaUsage& row : usage) {
-            if (row.of_a_tag) known.push_back(row.tag);
-        }
-        for (const std::string& name : names) {
-            if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-            throw detail::about_tag(
-                name, Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)});
-        }
-    }
+    const auto has = [](const std::vector<std::string>& list, const std::string& name) {
+        return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    const bool named = tags.kind() == Tags::Kind::named;
+    std::vector<std::string> known;
     for (const ArenaUsage& row : usage) {
-        if (!row.of_a_tag && tags.kind() != Tags::Kind::all) continue;
-        switch (tags.kind()) {
-        case Tags::Kind::named:
-            if (std::find(names.begin(), names.end(), row.tag) == names.end()) continue;
-            break;
-        case Tags::Kind::under:
-            if (row.tag.compare(0, names[0].size(), names[0]) != 0) continue;
-            break;
-        case Tags::Kind::all: break;
-        }
-        add(sum, row);
+        if (row.of_a_tag) known.push_back(row.tag);
+    }
+    for (const std::string& name : tags.names()) {
+        if (!named || has(known, name)) continue;
+        throw detail::about_tag(
+            name, Misuse{"memsaver_get_usage: unknown tag \"" + name + '"' + detail::did_you_mean(name, known)});
+    }
+    memsaver_usage sum = MEMSAVER_USAGE_INIT;
+    for (const ArenaUsage& row : usage) {
+        const bool all = tags.kind() == Tags::Kind::all;
+        if (all || (row.of_a_tag && (named ? has(tags.names(), row.tag) : row.tag.starts_with(tags[0])))) add(sum, row);
     }
     return sum;
 }

@@ -10,8 +10,8 @@
 //
 // - Every function that can fail returns a memsaver_result; memsaver_last_error() returns the error text. No C++
 //   exception leaves the library. Null handles and invalid arguments are MEMSAVER_MISUSE.
-// - Every function is thread-safe. A handle (memsaver_saver, memsaver_arena, memsaver_hook and so on) must not be used
-//   while another thread releases it, or afterwards.
+// - Every function is thread-safe. A handle must not be used while another thread releases it, or afterwards. Releasing
+//   null is a no-op.
 // - Sizes are in bytes, times in nanoseconds. Text is null-terminated UTF-8; tag names keep the bytes that the program
 //   passed. The library copies its arguments. The only program pointers that it keeps are callbacks and their contexts.
 // - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on), which sets
@@ -19,10 +19,11 @@
 //   structures of programs compiled against an older header. An older library rejects a longer structure unless all
 //   fields that it does not know are 0.
 // - A list of tags is `names` and `count`. Null `names` (with count 0) means every tag. A non-null list with count 0
-//   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix and means every tag whose name begins with
-//   it.
+//   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix: every tag whose name begins with it.
 // - Out pointers are written on success. Where a comment says "may be null", a null pointer skips that output. On
 //   failure, handles and pointers are set to null, and a report describes what was done before the failure.
+// - A `pointer` with a number of bytes may point into a block. Outputs that handles are written to must not be null.
+// - Callbacks must not throw C++ exceptions or longjmp.
 // - Streams are cudaStream_t or CUstream, passed as void*. Null is the device's default stream.
 // - In a forked child every call is MEMSAVER_MISUSE, except that destroying and releasing handles is a no-op.
 
@@ -59,13 +60,11 @@ typedef enum memsaver_result {
     MEMSAVER_UNAVAILABLE = 7,
     /// A backup does not match its checksum (policy options `verified`, `compressed`). The memory is still paused.
     MEMSAVER_BACKUP_DAMAGED = 8,
-    /// A hook returned non-zero. If it runs before the operation, nothing was done; if it runs after, the operation has
-    /// completed.
+    /// A hook returned non-zero. If it runs before, nothing was done; if it runs after, the operation has completed.
     MEMSAVER_HOOK_FAILED = 9,
     /// An unknown exception was thrown, for example by a callback.
     MEMSAVER_INTERNAL = 10,
-    /// A file that bytes were loaded from has changed. Paused memory stays paused; the same call succeeds once the
-    /// original file is back.
+    /// A file that bytes were loaded from has changed. Paused memory stays paused until the original file is back.
     MEMSAVER_SOURCE_CHANGED = 11,
     /// The process is out of addresses, or at its limit of mappings; the text names the limit if the system tells.
     /// Nothing changed, and nobody was asked for room: memory may be free.
@@ -139,8 +138,7 @@ typedef enum memsaver_policy_kind {
     MEMSAVER_ZERO = 1,        ///< live blocks read as zero after a resume
     MEMSAVER_HOST_BACKUP = 2, ///< kept in host memory
     MEMSAVER_FILE_BACKUP = 3, ///< kept in an unnamed file that is deleted with the tag
-    /// Bytes filled by memsaver_load() are read from their file again and never saved. All other bytes are kept in
-    /// pinned host memory.
+    /// Bytes of memsaver_load() are read from their file again and never saved; others are kept in pinned host memory.
     MEMSAVER_FILE_SOURCE = 4
 } memsaver_policy_kind;
 
@@ -160,17 +158,16 @@ typedef enum memsaver_storage {
 typedef struct memsaver_policy {
     size_t size;
     int32_t kind; ///< memsaver_policy_kind
-    /// MEMSAVER_DISCARD: fill resumed memory with this byte, 0 to 255, to expose code that relies on discarded bytes.
-    /// -1: do not fill.
+    /// MEMSAVER_DISCARD: fill resumed memory with this byte (0 to 255; -1: none) to expose code that relies on its
+    /// bytes.
     int32_t poison;
     int32_t refresh; ///< backups: memsaver_refresh
     int32_t storage; ///< MEMSAVER_HOST_BACKUP: memsaver_storage
     /// Backups: keep host memory or disk space after a resume, which makes the next pause faster. If false, it is
     /// released before the resume returns. With MEMSAVER_ONCE it must be true.
     bool retain;
-    /// Backups with MEMSAVER_ONCE: every pause compares the memory with the backup. If they differ and
-    /// memsaver_invalidate() was not called, the pause is MEMSAVER_MISUSE and the memory stays active. A debugging aid:
-    /// costs a copy.
+    /// Backups with MEMSAVER_ONCE, for debugging: every pause compares the memory with the backup, which costs a copy.
+    /// If they differ without memsaver_invalidate(), the pause is MEMSAVER_MISUSE and the memory stays active.
     bool check;
     /// Backups: compute a checksum when saving and compare it before restoring; a mismatch is MEMSAVER_BACKUP_DAMAGED.
     /// MEMSAVER_UNAVAILABLE if the library was built without xxHash.
@@ -238,8 +235,7 @@ typedef struct memsaver_event {
     size_t bytes_total;
 } memsaver_event;
 
-/// Called on the thread that reports the event, possibly with a lock held. Must not call the saver, throw C++
-/// exceptions or longjmp.
+/// Called on the thread that reports the event, possibly with a lock held. Must not call the saver.
 typedef void (*memsaver_event_function)(void* context, const memsaver_event* event);
 
 /// Describes a call that is out of device memory although unused memory was released first.
@@ -254,7 +250,7 @@ typedef struct memsaver_no_room {
 
 /// Called before MEMSAVER_OUT_OF_MEMORY is returned, on the thread that needs the memory, with no lock held. May free,
 /// pause and drop. Returns non-zero to retry, 0 if it could not release anything. Asked again while there is still no
-/// room, up to 100 times for one call. Must not throw or longjmp.
+/// room, up to 100 times for one call.
 typedef int (*memsaver_no_room_function)(void* context, const memsaver_no_room* need);
 
 /// Options of memsaver_create().
@@ -264,17 +260,14 @@ typedef struct memsaver_options {
     int32_t device; ///< the GPU's number; for host memory, a number for display only
     /// False: the same program runs with plain allocations; pause and resume check their tags and do nothing else.
     bool enabled;
-    /// GPU: allocate pages that network cards and other devices can access directly (RDMA), where the device supports
-    /// it.
+    /// GPU: allocate pages that network cards and other devices can access directly (RDMA), where supported.
     bool rdma;
     int32_t export_handles; ///< GPU: memsaver_export
     /// Bytes of each device's memory that allocations and resumes leave free.
     size_t margin;
-    /// The policy of new tags that do not name one. Null: MEMSAVER_DISCARD, with a MEMSAVER_EVENT_WARNED at the tag's
-    /// first pause.
+    /// The policy of new tags that name none. Null: MEMSAVER_DISCARD, with MEMSAVER_EVENT_WARNED at the first pause.
     const memsaver_policy* default_policy;
-    /// Host memory: total capacity in bytes; 0: half of the physical memory, but at most 8 GiB. Physical memory is used
-    /// only as it is touched.
+    /// Host memory: total capacity in bytes, used only as it is touched; 0: half of the physical memory, at most 8 GiB.
     size_t host_capacity;
     /// Host memory: page granularity in bytes, a power of two and at least the system's page size; 0: 2 MiB.
     size_t host_granularity;
@@ -283,10 +276,9 @@ typedef struct memsaver_options {
     size_t peer_count;
     /// GPU: the driver library's name or path; null: "libcuda.so.1".
     const char* cuda_library;
-    /// Null: no callback. The function and its context must outlive the saver and its arenas.
+    /// Callbacks; null: none. They and their contexts must outlive the saver and its arenas.
     memsaver_no_room_function on_no_room;
     void* on_no_room_context;
-    /// Null: no callback. The function and its context must outlive the saver and its arenas.
     memsaver_event_function on_event;
     void* on_event_context;
     int32_t new_tags; ///< memsaver_new_tags
@@ -296,8 +288,7 @@ typedef struct memsaver_options {
     /// Host memory: a name of at most 64 characters without '/'. All savers and shares with this name, in any process
     /// of this user, are on one device, with one capacity and granularity. Null: a device of this saver alone.
     const char* host_machine;
-    /// Takes the memory as a member of this share; its device is then the saver's, whatever these options select. Null:
-    /// no share. See memsaver_join_share().
+    /// Null: no share. Else takes the memory as its member, on its device, whatever these options select.
     memsaver_share* share;
 } memsaver_options;
 
@@ -316,14 +307,12 @@ MEMSAVER_API int memsaver_gpu_count(void) MEMSAVER_NOEXCEPT;
 /// Creates a saver. Errors: MEMSAVER_UNAVAILABLE, MEMSAVER_MISUSE (invalid options or device number).
 MEMSAVER_API memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) MEMSAVER_NOEXCEPT;
 
-/// Waits for the device, then releases every tag, block and backup, and ends this saver's open regions. Afterwards
-/// every use of the saver is MEMSAVER_MISUSE. On failure, still tries the rest, then returns the first error; may be
-/// called again.
+/// Waits for the device, releases every tag, block and backup, and ends open regions. Afterwards every use of the saver
+/// is MEMSAVER_MISUSE. On failure, still tries the rest, then returns the first error; may be called again.
 MEMSAVER_API memsaver_result memsaver_close(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
-/// Destroys the handle. Null is a no-op. Memory is released now, or with the last arena obtained from the saver.
-/// Failures go to `on_event`; call memsaver_close() first to get them as a result. No other thread may be using the
-/// saver.
+/// Destroys the handle. Memory is released now, or with the last arena obtained from the saver. Failures go to
+/// `on_event`; call memsaver_close() first to get them as a result.
 MEMSAVER_API void memsaver_destroy(memsaver_saver* saver) MEMSAVER_NOEXCEPT;
 
 /// A saver's driver and device. `free_bytes` and `total_bytes` are those of the whole device, across all processes.
@@ -348,18 +337,16 @@ MEMSAVER_API memsaver_result memsaver_set_margin(memsaver_saver* saver, size_t b
 
 // --- Tags and arenas ---
 
-/// Options for making a tag on a device. For an existing tag, every option that is not at its default must match the
-/// tag.
+/// Options of a tag on a device. For an existing tag, every option that is not at its default must match.
 typedef struct memsaver_arena_options {
     size_t size;
     const memsaver_policy* policy; ///< null: the saver's default
-    /// The maximum bytes that allocations may make the tag hold; 0: limited only by the device. Paused memory does not
-    /// count.
+    /// The maximum bytes, paused ones not counted, that allocations may make the tag hold; 0: limited only by the
+    /// device.
     size_t capacity;
     size_t reserve; ///< bytes of memory to allocate immediately, in as few handles as possible
     size_t margin;  ///< bytes of device memory that its allocations and resumes leave free; 0: the saver's margin
-    /// -1: the saver's device. For a saver on a GPU, the number of another GPU, which is used with the saver's driver
-    /// options.
+    /// -1: the saver's device. For a saver on a GPU, the number of another GPU, used with the saver's driver options.
     int32_t device;
     /// Whether uses of other tags and memsaver_reclaim() may pause the tag while it is not in use, even if no use ever
     /// named it. Work outside of its uses must then not touch it.
@@ -374,12 +361,11 @@ typedef struct memsaver_arena_options {
 MEMSAVER_API memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
                                                const memsaver_arena_options* options) MEMSAVER_NOEXCEPT;
 
-/// Makes a tag like memsaver_make_tag() and returns a handle to its memory on the device. Allocating through the handle
-/// needs no lookup.
+/// Likewise, and returns a handle to its memory on the device. Allocating through the handle needs no lookup.
 MEMSAVER_API memsaver_result memsaver_get_arena(memsaver_saver* saver, const char* tag,
                                                 const memsaver_arena_options* options,
                                                 memsaver_arena** arena) MEMSAVER_NOEXCEPT;
-/// Releases the handle, but not the tag or its blocks. Null is a no-op.
+/// Releases the handle, but not the tag or its blocks.
 MEMSAVER_API void memsaver_release_arena(memsaver_arena* arena) MEMSAVER_NOEXCEPT;
 
 /// Waits for the device, then releases these tags' blocks, pages, addresses and backups. The names become unknown;
@@ -400,9 +386,7 @@ MEMSAVER_API memsaver_result memsaver_set_retain(memsaver_saver* saver, const ch
 
 /// Allocates `bytes` of memory aligned to `alignment` (a power of two; 0: 256), with undefined content, usable on every
 /// stream at once. The memory comes from `tag`, which is made if it does not exist. A null `tag` selects this thread's
-/// innermost region.
-///
-/// 0 bytes succeed with a null pointer, whatever the tag. Freeing null is a no-op.
+/// innermost region. 0 bytes succeed with a null pointer, whatever the tag. Freeing null is a no-op.
 ///
 /// Errors: MEMSAVER_OUT_OF_MEMORY, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_MISUSE (no region, the tag's capacity
 /// exceeded, invalid alignment, closed), MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
@@ -434,34 +418,29 @@ MEMSAVER_API memsaver_result memsaver_arena_deallocate_on(memsaver_arena* arena,
                                                           void* stream) MEMSAVER_NOEXCEPT;
 MEMSAVER_API memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* pointer) MEMSAVER_NOEXCEPT;
 
-/// Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included.
-/// Returns false for null and on errors.
+/// Returns whether `pointer` is in a live block of this saver, paused or not, plain memory included. False on errors.
 MEMSAVER_API bool memsaver_owns(memsaver_saver* saver, const void* pointer) MEMSAVER_NOEXCEPT;
 
-/// Returns whether any of the `bytes` bytes at `pointer`, which may point into a block, are paused or being paused.
-/// Returns false for bytes that memsaver_resume_async() is restoring, for memory that is not live blocks, and on
-/// errors.
+/// Returns whether any of `bytes` at `pointer` are paused or being paused. False for bytes that memsaver_resume_async()
+/// is restoring, for memory that is not live blocks, and on errors.
 MEMSAVER_API bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) MEMSAVER_NOEXCEPT;
 
-/// Copies the backup of `bytes` at `pointer` (which may point into a block) to host memory at `to`. Works while the tag
-/// is paused, and afterwards for as long as its policy keeps the bytes. MEMSAVER_MISUSE, with the reason in its text,
-/// if there is no backup.
+/// Copies the backup of `bytes` at `pointer` to host memory at `to`, while the tag is paused and for as long as its
+/// policy keeps them. MEMSAVER_MISUSE, with the reason in its text, if there is no backup.
 MEMSAVER_API memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                   void* to) MEMSAVER_NOEXCEPT;
 
-/// Replaces the backup of `bytes` at `pointer` (which may point into a block) by those at `from` in host memory. The
-/// memory must be paused. The next resume restores the new bytes; with MEMSAVER_ONCE they count as saved. Waits for an
-/// operation in progress on the tag. MEMSAVER_MISUSE if the memory is active or has no backup. If a file cannot be
-/// written, some of the bytes may already be new; repeating the call continues. On a disabled saver, whose memory is
-/// never paused, writes to the memory itself.
+/// Replaces the backup of `bytes` at `pointer` by those at `from` in host memory. The next resume restores the new
+/// bytes; with MEMSAVER_ONCE they count as saved. Waits for an operation in progress on the tag. MEMSAVER_MISUSE if the
+/// memory is active or has no backup. If a file cannot be written, some of the bytes may already be new; repeating the
+/// call continues. On a disabled saver, whose memory is never paused, writes to the memory itself.
 MEMSAVER_API memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, const void* from,
                                                    size_t bytes) MEMSAVER_NOEXCEPT;
 
 // --- Regions: where a thread's memsaver_allocate(saver, NULL, ...) allocates ---
 
 /// Begins a region: until the matching pop, this thread's allocations without a tag come from `tag`, which is made if
-/// it does not exist. Regions are per thread and per saver; an inner region overrides an outer one. Blocks outlive the
-/// region.
+/// it does not exist. Regions are per thread and per saver; an inner one overrides an outer one. Blocks outlive them.
 MEMSAVER_API memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) MEMSAVER_NOEXCEPT;
 /// Begins a region of an arena of this saver, on whichever device the arena is.
 MEMSAVER_API memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) MEMSAVER_NOEXCEPT;
@@ -504,14 +483,12 @@ typedef enum memsaver_order {
 typedef struct memsaver_pause_options {
     size_t size;
     int32_t order; ///< memsaver_order
-    /// For MEMSAVER_AFTER_STREAMS, which needs at least one stream or event: cudaStream_t or CUstream. A null element
-    /// is the default stream of every device concerned.
+    /// For MEMSAVER_AFTER_STREAMS: at least one stream or event. A null stream is that of every device concerned.
     void* const* streams;
     size_t stream_count;
     void* const* events; ///< cudaEvent_t or CUevent, none of them null
     size_t event_count;
-    /// How long to wait for the order, and for other operations on the same tags, before failing with
-    /// MEMSAVER_NOT_IDLE. Negative: no limit.
+    /// How long to wait for that, and for other operations on the tags, before MEMSAVER_NOT_IDLE. Negative: no limit.
     int64_t timeout_ns;
     /// A policy for the bytes that applies to this pause only. Null: the tag's policy. memsaver_trim() ignores it.
     const memsaver_policy* bytes;
@@ -537,8 +514,8 @@ typedef struct memsaver_resume_options {
     /// A policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new weights
     /// will be written anyway. The backup is then stale. Null: restore the backup.
     const memsaver_policy* bytes;
-    /// How long to retry while the device is out of memory, so that others can free some. Negative: do not retry;
-    /// INT64_MAX: for ever.
+    /// How long to retry while out of memory, so that others can free some. Negative: do not retry; INT64_MAX: for
+    /// ever.
     int64_t room_within_ns;
 } memsaver_resume_options;
 
@@ -607,14 +584,14 @@ MEMSAVER_API memsaver_result memsaver_invalidate(memsaver_saver* saver, const ch
 MEMSAVER_API memsaver_result memsaver_forget_backup(memsaver_saver* saver, const char* const* names,
                                                     size_t count) MEMSAVER_NOEXCEPT;
 
-/// Marks `bytes` at `pointer` (which may point into a block) as changed. With MEMSAVER_FILE_SOURCE these bytes no
+/// Marks `bytes` at `pointer` as changed. With MEMSAVER_FILE_SOURCE these bytes no
 /// longer come from a file, and pauses save them. Other policies invalidate the whole tag.
 MEMSAVER_API memsaver_result memsaver_invalidate_range(memsaver_saver* saver, const void* pointer,
                                                        size_t bytes) MEMSAVER_NOEXCEPT;
 
-/// Fills `bytes` at `pointer` (which may point into a block), in a tag with policy MEMSAVER_FILE_SOURCE, from a file
-/// starting at `offset`, now and at every later resume. A pause does not save these bytes. On return every stream sees
-/// them. Does not wait for work that still uses the old bytes. The path is used again unchanged.
+/// Fills `bytes` at `pointer`, in a tag with policy MEMSAVER_FILE_SOURCE, from a file starting at `offset`, now and at
+/// every later resume. A pause does not save these bytes. On return every stream sees them. Does not wait for work that
+/// still uses the old bytes. The path is used again unchanged.
 ///
 /// Errors: MEMSAVER_MISUSE (no bytes, not in one live block, paused, another policy, the file is too short),
 /// MEMSAVER_DRIVER_ERROR (the file cannot be opened or read; the text names it), MEMSAVER_SOURCE_CHANGED. If the file
@@ -638,7 +615,7 @@ typedef struct memsaver_resume_async_options {
 
 /// Resumes tags like memsaver_resume(), but does not wait for the bytes: on return all memory is mapped and the copies
 /// are in flight. Until a block's bytes have arrived, only work on a stream passed to memsaver_arrival_before() may
-/// touch it; after memsaver_arrival_wait() any work may. `arrival` must not be null.
+/// touch it; after memsaver_arrival_wait() any work may.
 ///
 /// Errors: as memsaver_resume(), and MEMSAVER_MISUSE for ranges of `first` that are not in live blocks of the tags.
 MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* names, size_t count,
@@ -648,7 +625,6 @@ MEMSAVER_API memsaver_result memsaver_resume_async(memsaver_saver* saver, const 
 /// Saves the bytes that a pause of these tags would save, ahead of it, for policies with MEMSAVER_ONCE. The copies
 /// overlap with the program's work, and the pause only releases pages. Waits for the order in `options` before it
 /// starts; ignores their `bytes`. If the program writes to the memory afterwards, it must call memsaver_invalidate().
-/// `arrival` must not be null.
 ///
 /// Errors: MEMSAVER_MISUSE (a named tag whose policy saves at every pause, or keeps no bytes), MEMSAVER_NOT_IDLE, and
 /// the errors of a pause.
@@ -657,8 +633,7 @@ MEMSAVER_API memsaver_result memsaver_save(memsaver_saver* saver, const char* co
                                            memsaver_arrival** arrival) MEMSAVER_NOEXCEPT;
 
 /// Makes work submitted to `stream` from now on wait until all bytes of all tags have arrived. Does not wait itself,
-/// except for bytes that cannot be copied directly (files, pageable memory). MEMSAVER_MISUSE for a stream that is being
-/// captured: use a gate.
+/// except for bytes that cannot be copied directly (files, pageable memory). MEMSAVER_MISUSE in a capture: use a gate.
 MEMSAVER_API memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, void* stream) MEMSAVER_NOEXCEPT;
 /// The same for only these bytes. MEMSAVER_MISUSE if they are not in live blocks of the tags.
 MEMSAVER_API memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
@@ -673,18 +648,18 @@ MEMSAVER_API memsaver_result memsaver_arrival_wait_range(memsaver_arrival* arriv
                                                          size_t bytes) MEMSAVER_NOEXCEPT;
 /// Sets `done` to whether no copies are in flight any more, successful or not. Does not wait.
 MEMSAVER_API memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bool* done) MEMSAVER_NOEXCEPT;
-/// Waits like memsaver_arrival_wait() and releases the handle. Failures go to `on_event`. Null is a no-op.
+/// Waits like memsaver_arrival_wait() and releases the handle. Failures go to `on_event`.
 MEMSAVER_API void memsaver_end_arrival(memsaver_arrival* arrival) MEMSAVER_NOEXCEPT;
 
-/// Creates a gate for `bytes` at `pointer` (which may point into a block): work behind it waits for only these bytes
-/// whenever a memsaver_resume_async() has them in flight. MEMSAVER_MISUSE if the range is not in one live block. Keep
-/// the gate until all graphs captured behind it are destroyed.
+/// Creates a gate for `bytes` at `pointer`: work behind it waits for only these bytes whenever a
+/// memsaver_resume_async() has them in flight. MEMSAVER_MISUSE if they are not in one live block. Keep it until all
+/// graphs captured behind it are destroyed.
 MEMSAVER_API memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                memsaver_gate** gate) MEMSAVER_NOEXCEPT;
 /// Makes work submitted to `stream` from now on wait at the gate. If the stream is being captured, the wait becomes
 /// part of the graph: each launch waits for the bytes in flight at that time.
 MEMSAVER_API memsaver_result memsaver_gate_before(memsaver_gate* gate, void* stream) MEMSAVER_NOEXCEPT;
-/// Releases the handle. Null is a no-op.
+/// Releases the handle.
 MEMSAVER_API void memsaver_release_gate(memsaver_gate* gate) MEMSAVER_NOEXCEPT;
 
 // --- Uses: more tags than memory ---
@@ -700,11 +675,10 @@ typedef struct memsaver_use_options {
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    /// How long to wait for pauses in progress, and for work that uses marked, before failing with MEMSAVER_NOT_IDLE.
-    /// Negative: no limit.
-    int64_t timeout_ns;
-    /// How long to wait for memory held by other threads' uses before failing with MEMSAVER_OUT_OF_MEMORY. Negative: no
+    /// How long to wait for pauses in progress, and for work that uses marked, before MEMSAVER_NOT_IDLE. Negative: no
     /// limit.
+    int64_t timeout_ns;
+    /// How long to wait for memory held by others' uses, before MEMSAVER_OUT_OF_MEMORY. Negative: no limit.
     int64_t room_within_ns;
     /// False: a tag whose bytes memsaver_resume_async() is restoring counts as resident. If all tags are resident or
     /// arriving, the call does not wait for the bytes, and the use protects them from eviction. Until the bytes have
@@ -718,8 +692,7 @@ typedef struct memsaver_use_options {
 /// Resumes these tags where necessary and keeps them resident until memsaver_end_use() and until the work marked by
 /// memsaver_use_until() has completed. If the device lacks memory, idle tags are paused, lowest priority first and
 /// least recently used first among equals; only tags that a use has named before, or that are evictable. If that is not
-/// enough, the call waits for other threads' uses to end. A pause of the tags waits for the use. `use` must not be
-/// null.
+/// enough, the call waits for other threads' uses to end. A pause of the tags waits for the use.
 ///
 /// Errors: MEMSAVER_OUT_OF_MEMORY, at once, if even the end of all other threads' uses could not free enough memory,
 /// and on a thread that holds a use; its text says who holds the memory. MEMSAVER_NOT_IDLE, MEMSAVER_MISUSE (an unknown
@@ -736,11 +709,11 @@ MEMSAVER_API memsaver_result memsaver_use_until_event(memsaver_use* use, void* e
 /// The `count` names are valid as long as the handle.
 MEMSAVER_API memsaver_result memsaver_use_lost(memsaver_use* use, const char* const** names,
                                                size_t* count) MEMSAVER_NOEXCEPT;
-/// Ends the use, on any thread. Submitted work that was not marked must have completed. Null is a no-op.
+/// Ends the use, on any thread. Submitted work that was not marked must have completed.
 MEMSAVER_API void memsaver_end_use(memsaver_use* use) MEMSAVER_NOEXCEPT;
 
-/// Sets memsaver_arena_options.evictable from now on. Naming a tag in a use makes it evictable; false reverts that
-/// until the next use.
+/// Sets memsaver_arena_options.evictable from now on. A use makes its tags evictable; false reverts that until the
+/// next.
 MEMSAVER_API memsaver_result memsaver_set_evictable(memsaver_saver* saver, const char* const* names, size_t count,
                                                     bool evictable) MEMSAVER_NOEXCEPT;
 /// Sets memsaver_arena_options.priority from now on.
@@ -788,8 +761,7 @@ MEMSAVER_API memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t byte
 // --- Elastic memory ---
 
 /// Called when the device lacks memory that idle tags cannot supply, on the thread that needs it, with no lock held.
-/// Releases memory of the range that it can spare, and returns the number of bytes released; 0 refuses. Must not throw
-/// or longjmp.
+/// Releases memory of the range that it can spare, and returns the number of bytes released; 0 refuses.
 typedef size_t (*memsaver_reclaim_function)(void* context, size_t bytes);
 
 /// Options of memsaver_make_elastic().
@@ -809,7 +781,7 @@ typedef struct memsaver_elastic_options {
 MEMSAVER_API memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes,
                                                    const memsaver_elastic_options* options,
                                                    memsaver_elastic** elastic) MEMSAVER_NOEXCEPT;
-/// Destroys the range and frees all its memory, like memsaver_deallocate(). Null is a no-op.
+/// Destroys the range and frees all its memory, like memsaver_deallocate().
 MEMSAVER_API void memsaver_end_elastic(memsaver_elastic* elastic) MEMSAVER_NOEXCEPT;
 
 /// Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and their
@@ -867,23 +839,20 @@ typedef struct memsaver_hook_event {
 /// trim and drop other tags than those it runs for, but not use, reclaim or close. Returns 0 to continue. Non-zero from
 /// a hook that runs before refuses the operation: nothing is done and the remaining hooks do not run. Non-zero from a
 /// hook that runs after does not undo the operation, and all other hooks still run. In both cases the call returns
-/// MEMSAVER_HOOK_FAILED, and its text contains the number. A hook must not throw C++ exceptions or longjmp.
+/// MEMSAVER_HOOK_FAILED, and its text contains the number.
 typedef int (*memsaver_hook_function)(void* context, const memsaver_hook_event* event);
 
 /// Adds a hook for a `moment` (memsaver_moment). Hooks of one moment run in the order in which they were added. Hooks
 /// that run after do not run if the operation failed. `hook` may be null: the hook is then removed with the saver.
 MEMSAVER_API memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function,
                                                void* context, memsaver_hook** hook) MEMSAVER_NOEXCEPT;
-/// A hook that writes to `answer` what a memsaver_hook_function returns. `answer` is -1 before: a hook that ends
-/// without an answer has failed.
+/// A hook that writes to `answer`, -1 before, what a memsaver_hook_function returns; without an answer it has failed.
 typedef void (*memsaver_answering_hook_function)(void* context, const memsaver_hook_event* event, int32_t* answer);
-/// The same for a language whose runtime may fail to begin or to end a callback, and returns anything then: Python at
-/// Ctrl-C.
+/// The same for a language whose runtime may fail to begin or to end a callback (Python at Ctrl-C) and return anything.
 MEMSAVER_API memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t moment,
                                                          memsaver_answering_hook_function function, void* context,
                                                          memsaver_hook** hook) MEMSAVER_NOEXCEPT;
-/// Removes a hook. A call that is running on another thread completes. Also works after the saver was destroyed. Null
-/// is a no-op.
+/// Removes a hook, even after the saver was destroyed. A call that is running on another thread completes.
 MEMSAVER_API void memsaver_remove_hook(memsaver_hook* hook) MEMSAVER_NOEXCEPT;
 
 // --- Usage ---
@@ -913,8 +882,8 @@ typedef struct memsaver_usage {
 /// includes plain memory.
 MEMSAVER_API memsaver_result memsaver_get_usage(memsaver_saver* saver, const char* const* names, size_t count,
                                                 memsaver_usage* usage) MEMSAVER_NOEXCEPT;
-/// Returns the usage of one arena, even after the saver was closed. MEMSAVER_MISUSE if the tag was dropped, even if the
-/// name has been made anew.
+/// Returns the usage of one arena, even after the saver was closed. MEMSAVER_MISUSE if its tag was dropped, even if
+/// made anew.
 MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, memsaver_usage* usage) MEMSAVER_NOEXCEPT;
 
 /// Returns the usage of all arenas and devices as one line of JSON:
@@ -927,7 +896,7 @@ MEMSAVER_API memsaver_result memsaver_get_arena_usage(memsaver_arena* arena, mem
 /// unchanged. Free the text with memsaver_free_text().
 MEMSAVER_API memsaver_result memsaver_get_usage_json(memsaver_saver* saver, char** json) MEMSAVER_NOEXCEPT;
 
-/// Frees a text that the library returned. Null is a no-op.
+/// Frees a text that the library returned.
 MEMSAVER_API void memsaver_free_text(char* text) MEMSAVER_NOEXCEPT;
 
 // --- Several processes on one device (docs/sharing.md) ---
@@ -944,8 +913,7 @@ typedef struct memsaver_share_options {
     bool trusted;
     /// How long another process may take to answer before it is passed by; at least 1 ms.
     int64_t answer_within_ns;
-    /// Where the members meet: a folder of this user with mode 0700, made if it is not there. Null: one for each
-    /// device.
+    /// Where the members meet: a folder of this user, mode 0700, made if it is not there. Null: one for each device.
     const char* folder;
     /// How long released pages stay with the share if nobody waits for them, at most an hour: for processes that take
     /// turns. They count as free for members, and not for other processes.
@@ -963,7 +931,7 @@ typedef struct memsaver_share_options {
 /// MEMSAVER_MISUSE.
 MEMSAVER_API memsaver_result memsaver_join_share(const memsaver_options* device, const memsaver_share_options* options,
                                                  memsaver_share** share) MEMSAVER_NOEXCEPT;
-/// Releases the handle. Null is a no-op. The membership ends with the last saver made with it.
+/// Releases the handle. The membership ends with the last saver made with it.
 MEMSAVER_API void memsaver_leave_share(memsaver_share* share) MEMSAVER_NOEXCEPT;
 
 /// Returns the members, this process too, as one line of JSON:
@@ -976,7 +944,7 @@ MEMSAVER_API memsaver_result memsaver_get_members_json(memsaver_share* share, ch
 /// thread of the library; hooks run there.
 MEMSAVER_API memsaver_result memsaver_lend(memsaver_share* share, memsaver_saver* saver,
                                            memsaver_lending** lending) MEMSAVER_NOEXCEPT;
-/// Ends the lending, and waits for one that runs. Null is a no-op.
+/// Ends the lending, and waits for one that runs.
 MEMSAVER_API void memsaver_end_lending(memsaver_lending* lending) MEMSAVER_NOEXCEPT;
 
 /// Options of memsaver_publish(): a version, and `count` ranges that readers find by their names.
@@ -1026,7 +994,7 @@ typedef struct memsaver_attach_options {
 MEMSAVER_API memsaver_result memsaver_attach(memsaver_share* share, const char* name, memsaver_saver* saver,
                                              const memsaver_attach_options* options,
                                              memsaver_attached** attached) MEMSAVER_NOEXCEPT;
-/// Releases the handle; the tag stays. Null is a no-op.
+/// Releases the handle; the tag stays.
 MEMSAVER_API void memsaver_release_attached(memsaver_attached* attached) MEMSAVER_NOEXCEPT;
 
 /// Describes an attached publication.
@@ -1056,8 +1024,7 @@ typedef struct memsaver_attached_range {
 /// Finds a range by its name. MEMSAVER_MISUSE if there is none.
 MEMSAVER_API memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
                                                   memsaver_attached_range* range) MEMSAVER_NOEXCEPT;
-/// Returns the names of the ranges one by one, in order: `index` counts from 0. Null after the last. Valid as long as
-/// the handle.
+/// Returns the name of the range `index`, counted from 0 in order; null after the last. Valid as long as the handle.
 MEMSAVER_API memsaver_result memsaver_attached_name(memsaver_attached* attached, size_t index,
                                                     const char** name) MEMSAVER_NOEXCEPT;
 /// Reads the shared ranges again and compares them with what was published. MEMSAVER_PUBLICATION_DAMAGED names a range

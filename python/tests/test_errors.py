@@ -61,5 +61,6 @@ def test_savers_that_cannot_be() -> None:
 
 def test_closed(saver: Saver) -> None:
     saver.close()
+    assert saver.closed
     saver.close()
     fails(memsaver.Misuse, "closed", saver.pause)

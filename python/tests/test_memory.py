@@ -101,8 +101,11 @@ def test_buffer(saver: Saver, dtype: Any) -> None:
         assert numpy.asarray(saver.view(buffer.pointer, numpy.int64(12), dtype)).sum() == 84
         assert bytes(buffer.memory()[:4]) == numpy.float32(7).tobytes()
     assert saver.totals("a").blocks == 0
-    fails(memsaver.Misuse, "freed", buffer.memory)
+    fails(memsaver.Misuse, "has been freed", buffer.memory)
     buffer.free()
+    again = saver.buffer((3, 4), dtype, "a")
+    again.free(idle=True)
+    assert saver.allocate(48, "a") == again.pointer  # at once
 
 
 def test_a_buffer_that_could_not_be_freed(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
