@@ -4,14 +4,8 @@
     check_tree.py [--root DIR]       check
     check_tree.py --write-compiled   write impl.hpp, <layer>/impl.hpp and the files of memsaver::compiled
 
-Each rule is a function below. Includes point up the list of layers. Each layer has a door: a header with its name that
-includes the whole layer. Adapters in interop/ are independent of each other, and the umbrella includes only those that
-need no third-party header. A header ends by including its .ipp file; impl.hpp includes them all. The declarations that
-memsaver.hpp includes compile quickly. The list of the compiled form's files matches the tree. Headers have include guards
-and an introductory comment. Headers for programs remove macros of other libraries. Nothing in the library ends the
-process. Headers for C include only C headers. Test cases are in files that the build finds, each file's in its own
-namespace. The page of options lists them all. Links between pages are valid. A definition in an .ipp file that lacks
-MEMSAVER_INLINE is found by bench/weight.py: a line that only includes the library compiles to no code.
+Each rule is a function below, which says what it wants. A definition in an .ipp file that lacks MEMSAVER_INLINE is found
+by bench/weight.py: a line that only includes the library compiles to no code.
 """
 import argparse
 import re
@@ -88,8 +82,19 @@ class Tree:
             own = target.startswith("memsaver/")
             yield line_of(text, match.start(1)), own, target[len("memsaver/") :] if own else target, quote
 
+    def reached_from(self, start, among):
+        """Returns the names that a file includes, directly or indirectly through others of `among`, and its own."""
+        seen, todo = set(), [start]
+        while todo:
+            name = todo.pop()
+            if name not in seen and name in among:
+                seen.add(name)
+                todo += [target for _, own, target, _ in self.includes_of(name) if own]
+        return seen
+
 
 def check_layers(tree):
+    """Includes point up the list of layers."""
     for name in tree.files:
         layer = name.split("/")[0] if "/" in name else None
         if layer is None:
@@ -115,6 +120,7 @@ def check_layers(tree):
 
 
 def check_doors(tree):
+    """Each layer has a door: a header with its name that includes the whole layer."""
     for layer in LAYERS:
         members = {name for name in tree.files if name.startswith(layer + "/")}
         door = f"{layer}/{layer}.hpp"
@@ -123,17 +129,12 @@ def check_doors(tree):
         if door not in members:
             yield f"{layer}/: has no door, {door}"
             continue
-        seen, todo = set(), [door]
-        while todo:
-            name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                todo += [target for _, own, target, _ in tree.includes_of(name) if own and target in members]
-        for name in sorted((members & set(tree.headers)) - seen - OPT_IN - {IMPL_OF.format(layer)}):
+        for name in sorted((members & set(tree.headers)) - tree.reached_from(door, members) - OPT_IN - {IMPL_OF.format(layer)}):
             yield f"{name}: is not included by {door}, directly or indirectly"
 
 
 def check_interop(tree):
+    """Adapters are independent of each other. The umbrella includes only those that need no third-party header."""
     for name in tree.files:
         for line, own, target, _ in tree.includes_of(name):
             if not own or not target.startswith("interop/") or target == INTEROP_SHARED:
@@ -170,16 +171,12 @@ def check_definition_files(tree):
 
 
 def check_umbrella_is_quick(tree):
-    seen, todo = set(), [UMBRELLA]
-    while todo:
-        name = todo.pop()
-        if name in seen or name not in tree.headers:
-            continue
-        seen.add(name)
+    """The declarations that the umbrella includes compile quickly. The compiled form does not read .ipp files."""
+    for name in sorted(tree.reached_from(UMBRELLA, tree.headers)):
         for line, own, target, _ in tree.includes_of(name):
             if own:
-                todo.append(target)  # .ipp files are not headers: the compiled form does not read them
-            elif target in SLOW_HEADERS:
+                continue
+            if target in SLOW_HEADERS:
                 yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
             elif target in PRICED_HEADERS and name not in PRICED_HEADERS[target]:
                 yield f"{name}:{line}: <{target}> has its price (PRICED_HEADERS); include it in an .ipp file, or do without"
@@ -228,6 +225,7 @@ def check_compiled(tree):
 
 
 def check_form(tree):
+    """Headers have an introductory comment and an include guard."""
     for name, text in tree.files.items():
         if not text.startswith("// "):
             yield f"{name}:1: the first line must be a comment that describes the file"
@@ -273,6 +271,7 @@ def check_version_namespace(tree):
 
 
 def check_process_end(tree):
+    """Nothing in the library ends the process."""
     for name, text in tree.files.items():
         code = code_of(text)
         for match in ENDS_PROCESS.finditer(code):
@@ -280,23 +279,19 @@ def check_process_end(tree):
                 yield f"{name}:{line_of(code, match.start())}: the library must not end the process: {match.group(0).strip()}"
 
 
-def check_test_files(tree):
-    """The build runs tests/**/*_test.cpp (and .cu), one ctest entry per file; a test case elsewhere would never run."""
+def check_tests(tree):
+    """The build runs tests/**/*_test.cpp (and .cu), one ctest entry per file; a test case elsewhere would never run. The
+    files of a folder form one program, in which a name has one meaning: everything in tests/<folder>/<stem>.cpp is in
+    namespace <folder>_<stem>."""
     tests = tree.root / "tests"
     for path in sorted([*tests.rglob("*.cpp"), *tests.rglob("*.hpp"), *tests.rglob("*.cu")]):
-        if not path.name.endswith(("_test.cpp", "_test.cu")) and TEST_CASE.search(code_of(path.read_text(encoding="utf-8"))):
-            yield f"{path.relative_to(tree.root)}: test cases must be in a file named *_test.cpp"
-
-
-def check_test_namespaces(tree):
-    """The files of a folder form one program, in which a name has one meaning: everything in
-    tests/<folder>/<stem>.cpp is in namespace <folder>_<stem>."""
-    tests = tree.root / "tests"
-    for path in sorted(tests.rglob("*_test.cpp")):
         code = code_of(path.read_text(encoding="utf-8"))
-        first = TEST_CASE.search(code)
+        if not (first := TEST_CASE.search(code)):
+            continue
         name = "_".join(path.relative_to(tests).with_suffix("").parts)
-        if first and not re.search(rf"^namespace {name} {{", code[: first.start()], re.MULTILINE):
+        if not path.name.endswith(("_test.cpp", "_test.cu")):
+            yield f"{path.relative_to(tree.root)}: test cases must be in a file named *_test.cpp"
+        elif path.suffix == ".cpp" and not re.search(rf"^namespace {name} {{", code[: first.start()], re.MULTILINE):
             yield f"{path.relative_to(tree.root)}: its test cases must be in the namespace {name}"
 
 
@@ -381,23 +376,7 @@ def check_links(tree):
                 yield f"{page.relative_to(tree.root)}: {name or 'the page'} has no heading #{anchor}"
 
 
-RULES = [
-    check_layers,
-    check_doors,
-    check_interop,
-    check_definition_files,
-    check_umbrella_is_quick,
-    check_compiled,
-    check_form,
-    check_macros,
-    check_version_namespace,
-    check_process_end,
-    check_c_interface,
-    check_test_files,
-    check_test_namespaces,
-    check_options,
-    check_links,
-]
+RULES = [rule for name, rule in list(globals().items()) if name.startswith("check_")]
 
 
 def violations(root):

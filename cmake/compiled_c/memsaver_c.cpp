@@ -641,27 +641,26 @@ std::function<void(What&)> hook_of(std::int32_t moment, HookCall call) {
     };
 }
 
-void add_hook(memsaver_saver& handle, std::int32_t moment, HookCall call, memsaver_hook** hook) {
-    const auto pausing = [&] { return hook_of<PauseEvent>(moment, std::move(call)); };
-    const auto resuming = [&] { return hook_of<ResumeEvent>(moment, std::move(call)); };
-    Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.object.before_pause(pausing())
-                : moment == MEMSAVER_AFTER_PAUSE   ? handle.object.after_pause(pausing())
-                : moment == MEMSAVER_BEFORE_RESUME ? handle.object.before_resume(resuming())
-                                                   : handle.object.after_resume(resuming());
-    if (hook != nullptr) {
-        *hook = new memsaver_hook{std::move(made)};
-    } else {
-        const std::lock_guard lock{handle.mutex};
-        handle.hooks.push_back(std::move(made));
-    }
-}
-
-/// Checks what both functions that add hooks are given.
-memsaver_saver& for_hook(memsaver_saver* saver, std::int32_t moment, bool has_function, const char* self) {
-    memsaver_saver& handle = given(saver, self);
-    if (!has_function) throw Misuse{std::string{self} + ": the function is null"};
-    enumerator(moment, 4, (std::string{self} + ": the moment").c_str());
-    return handle;
+/// Adds a hook that answers as `call` does; `has_function`: whether the program gave one.
+template <class Call>
+memsaver_result add_hook(const char* self, memsaver_saver* saver, std::int32_t moment, bool has_function,
+                         memsaver_hook** hook, Call call) noexcept {
+    if (hook != nullptr) *hook = nullptr;
+    return guarded([&] {
+        memsaver_saver& handle = given(saver, self);
+        if (!has_function) throw Misuse{std::string{self} + ": the function is null"};
+        enumerator(moment, 4, (std::string{self} + ": the moment").c_str());
+        Hook made = moment == MEMSAVER_BEFORE_PAUSE    ? handle.object.before_pause(hook_of<PauseEvent>(moment, call))
+                    : moment == MEMSAVER_AFTER_PAUSE   ? handle.object.after_pause(hook_of<PauseEvent>(moment, call))
+                    : moment == MEMSAVER_BEFORE_RESUME ? handle.object.before_resume(hook_of<ResumeEvent>(moment, call))
+                                                       : handle.object.after_resume(hook_of<ResumeEvent>(moment, call));
+        if (hook != nullptr) {
+            *hook = new memsaver_hook{std::move(made)};
+        } else {
+            const std::lock_guard lock{handle.mutex};
+            handle.hooks.push_back(std::move(made));
+        }
+    });
 }
 
 // --- Regions ---
@@ -1285,26 +1284,19 @@ memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic, memsaver_el
 
 memsaver_result memsaver_add_hook(memsaver_saver* saver, int32_t moment, memsaver_hook_function function, void* context,
                                   memsaver_hook** hook) noexcept {
-    if (hook != nullptr) *hook = nullptr;
-    return guarded(__func__, [&](const char* self) {
-        add_hook(
-            for_hook(saver, moment, function != nullptr, self), moment,
-            [function, context](const memsaver_hook_event& event) { return function(context, &event); }, hook);
-    });
+    const auto call = [=](const memsaver_hook_event& event) { return function(context, &event); };
+    return add_hook(__func__, saver, moment, function != nullptr, hook, call);
 }
 
 memsaver_result memsaver_add_answering_hook(memsaver_saver* saver, int32_t moment,
                                             memsaver_answering_hook_function function, void* context,
                                             memsaver_hook** hook) noexcept {
-    if (hook != nullptr) *hook = nullptr;
-    return guarded(__func__, [&](const char* self) {
-        const auto call = [function, context](const memsaver_hook_event& event) {
-            std::int32_t answer = -1;
-            function(context, &event, &answer);
-            return answer;
-        };
-        add_hook(for_hook(saver, moment, function != nullptr, self), moment, call, hook);
-    });
+    const auto call = [=](const memsaver_hook_event& event) {
+        std::int32_t answer = -1;
+        function(context, &event, &answer);
+        return answer;
+    };
+    return add_hook(__func__, saver, moment, function != nullptr, hook, call);
 }
 
 void memsaver_remove_hook(memsaver_hook* hook) noexcept { end(hook); }
