@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,8 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
     fails(NotIdle, "", saver.pause, "kept", timeout=0.01)
     fails(Misuse, "stream or an event", use.until)
     fails(Misuse, "event is null", use.until, event=0)
-    thread = threading.Thread(target=use.end)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor() as threads:
+        threads.submit(use.end).result()
     use.end()
     fails(Misuse, "use is null", use.until, 0)
     with saver.use(["kept", "cache"], idle=False) as again:
@@ -225,26 +225,16 @@ def test_elastic_memory_that_ends_while_another_thread_commits() -> None:
         assert ended.wait(60)
         return False
 
-    with Saver("host", host_capacity=32 * MIB, on_no_room=wait) as saver:
+    with Saver("host", host_capacity=32 * MIB, on_no_room=wait) as saver, ThreadPoolExecutor() as threads:
         kv = saver.arena("kv").elastic(256 * MIB, granularity=2 * MIB)
         kv.commit(0, 16 * MIB)
-        raised: list[BaseException] = []
-
-        def commit() -> None:
-            try:
-                kv.commit(16 * MIB, 64 * MIB)
-            except OutOfMemory as error:
-                raised.append(error)
-
-        other = threading.Thread(target=commit)
-        other.start()
+        other = threads.submit(kv.commit, 16 * MIB, 64 * MIB)
         assert inside.wait(60)
         kv.end()
         fails(Misuse, "range is null", kv.commit, 0, 1)
         assert saver.totals("kv").blocks == 8
         ended.set()
-        other.join()
-        assert len(raised) == 1
+        fails(OutOfMemory, "", other.result)
         assert saver.totals("kv").blocks == 0
 
 
