@@ -10,8 +10,8 @@
 //
 // - Every function that can fail returns a memsaver_result; memsaver_last_error() returns the error text. No C++
 //   exception leaves the library. Null handles and invalid arguments are MEMSAVER_MISUSE.
-// - Every function is thread-safe. A handle must not be used while another thread releases it, or afterwards. Releasing
-//   null is a no-op.
+// - Every function is thread-safe. A handle must not be used while or after another thread releases it. Releasing null
+//   is a no-op.
 // - Sizes are in bytes, times in nanoseconds. Text is null-terminated UTF-8; tag names keep the bytes that the program
 //   passed. The library copies its arguments. The only program pointers that it keeps are callbacks and their contexts.
 // - Structures begin with their size. Initialize them with their macro (MEMSAVER_OPTIONS_INIT and so on), which sets
@@ -20,8 +20,8 @@
 //   fields that it does not know are 0.
 // - A list of tags is `names` and `count`. Null `names` (with count 0) means every tag. A non-null list with count 0
 //   means no tag. With the count MEMSAVER_UNDER, `names` holds one prefix: every tag whose name begins with it.
-// - Out pointers are written on success. Where a comment says "may be null", a null pointer skips that output. On
-//   failure, handles and pointers are set to null, and a report describes what was done before the failure.
+// - Out pointers are written on success. Null skips a `report`, and what a comment says "may be null". On failure,
+//   handles and pointers are set to null, and a report describes what was done before the failure.
 // - A `pointer` with a number of bytes may point into a block. Outputs that handles are written to must not be null.
 // - Callbacks must not throw C++ exceptions or longjmp.
 // - Streams are cudaStream_t or CUstream, passed as void*. Null is the device's default stream.
@@ -398,8 +398,8 @@ MEMSAVER_API memsaver_result memsaver_allocate_on(memsaver_saver* saver, const c
                                                   size_t alignment, void* stream, void** pointer) MEMSAVER_NOEXCEPT;
 
 /// Frees a block of any tag, paused or active, on any thread. As safe as cudaFree: the block is not reused until all
-/// work submitted to the device before this call has completed. Does not wait, except for plain memory. Null is a
-/// no-op. MEMSAVER_MISUSE if `pointer` is not a live block.
+/// work submitted to the device before this call has completed. Does not wait, except for plain memory. MEMSAVER_MISUSE
+/// if `pointer` is not a live block.
 MEMSAVER_API memsaver_result memsaver_deallocate(memsaver_saver* saver, void* pointer) MEMSAVER_NOEXCEPT;
 /// Frees a block. It is reused once `stream`, of the block's device, has completed all work submitted to it before this
 /// call. MEMSAVER_MISUSE if the stream is known to be of another device.
@@ -499,8 +499,7 @@ typedef struct memsaver_pause_options {
 
 /// Releases the physical pages of these tags to the device and keeps their addresses. Waits first, as the options say;
 /// the program must stop submitting work that touches the memory. Memory that is already paused stays paused. Each
-/// tag's policy decides what happens to its bytes. `report` may be null. After a failure, repeating the call continues
-/// the operation.
+/// tag's policy decides what happens to its bytes. After a failure, repeating the call continues the operation.
 ///
 /// Errors: MEMSAVER_MISUSE (an unknown tag), MEMSAVER_NOT_IDLE, MEMSAVER_OUT_OF_HOST_MEMORY, MEMSAVER_HOOK_FAILED,
 /// MEMSAVER_DEVICE_LOST, MEMSAVER_DRIVER_ERROR.
@@ -524,7 +523,7 @@ typedef struct memsaver_resume_options {
 
 /// Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list. Memory
 /// for all tags is created before any is mapped: if it does not suffice for all of them, the call is
-/// MEMSAVER_OUT_OF_MEMORY and nothing changes. On return every stream sees the bytes. `report` may be null.
+/// MEMSAVER_OUT_OF_MEMORY and nothing changes. On return every stream sees the bytes.
 ///
 /// Errors: as memsaver_pause(), MEMSAVER_OUT_OF_MEMORY and MEMSAVER_BACKUP_DAMAGED.
 MEMSAVER_API memsaver_result memsaver_resume(memsaver_saver* saver, const char* const* names, size_t count,
@@ -544,9 +543,8 @@ typedef struct memsaver_exchange_options {
 /// Pauses the tags of `out` and resumes those of `in`. Pages are handed over from tag to tag, as whole handles, without
 /// being released, and bytes are saved and restored at the same time. Only the pages that `in` needs beyond those of
 /// `out` are taken from the device; only surplus pages of `out` are released. Waits, runs hooks and fails like a pause
-/// of `out` followed by a resume of `in`. Tags of `out` that are paused and tags of `in` that are active stay as they
-/// are. Until the call returns, no memory of either list may be touched; afterwards every stream sees the bytes of
-/// `in`. `report` may be null.
+/// of `out` followed by a resume of `in`. Tags of `out` that are paused and tags of `in` that are active stay so. Until
+/// the call returns, no memory of either list may be touched; afterwards every stream sees the bytes of `in`.
 ///
 /// If the device lacks memory for the additional pages, the call is MEMSAVER_OUT_OF_MEMORY and nothing changes, unless
 /// others took the pages that `out` released. After any other failure `in` is paused with its backup intact, and each
@@ -638,9 +636,8 @@ MEMSAVER_API memsaver_result memsaver_arrival_before(memsaver_arrival* arrival, 
 /// The same for only these bytes. MEMSAVER_MISUSE if they are not in live blocks of the tags.
 MEMSAVER_API memsaver_result memsaver_arrival_before_range(memsaver_arrival* arrival, void* stream, const void* pointer,
                                                            size_t bytes) MEMSAVER_NOEXCEPT;
-/// Waits until all bytes have arrived, and completes the operation; hooks that run after a resume run here. `report`
-/// may be null. If bytes could not be copied, every call returns that error. The backup is then intact, and the next
-/// pause or resume continues the operation.
+/// Waits until all bytes have arrived, and completes the operation; hooks that run after a resume run here. If bytes
+/// could not be copied, every call returns that error; the backup is intact, and the next pause or resume continues.
 MEMSAVER_API memsaver_result memsaver_arrival_wait(memsaver_arrival* arrival,
                                                    memsaver_report* report) MEMSAVER_NOEXCEPT;
 /// Waits until these bytes have arrived and every stream sees them.
@@ -651,9 +648,8 @@ MEMSAVER_API memsaver_result memsaver_arrival_done(memsaver_arrival* arrival, bo
 /// Waits like memsaver_arrival_wait() and releases the handle. Failures go to `on_event`.
 MEMSAVER_API void memsaver_end_arrival(memsaver_arrival* arrival) MEMSAVER_NOEXCEPT;
 
-/// Creates a gate for `bytes` at `pointer`: work behind it waits for only these bytes whenever a
-/// memsaver_resume_async() has them in flight. MEMSAVER_MISUSE if they are not in one live block. Keep it until all
-/// graphs captured behind it are destroyed.
+/// Creates a gate for `bytes` at `pointer`: work behind it waits for only these bytes whenever memsaver_resume_async()
+/// has them in flight. MEMSAVER_MISUSE if not in one live block. Keep it until graphs captured behind it are destroyed.
 MEMSAVER_API memsaver_result memsaver_get_gate(memsaver_saver* saver, const void* pointer, size_t bytes,
                                                memsaver_gate** gate) MEMSAVER_NOEXCEPT;
 /// Makes work submitted to `stream` from now on wait at the gate. If the stream is being captured, the wait becomes
@@ -675,8 +671,7 @@ typedef struct memsaver_use_options {
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    /// How long to wait for pauses in progress, and for work that uses marked, before MEMSAVER_NOT_IDLE. Negative: no
-    /// limit.
+    /// How long to wait for pauses in progress and work that uses marked, before MEMSAVER_NOT_IDLE. Negative: no limit.
     int64_t timeout_ns;
     /// How long to wait for memory held by others' uses, before MEMSAVER_OUT_OF_MEMORY. Negative: no limit.
     int64_t room_within_ns;
@@ -1046,10 +1041,9 @@ MEMSAVER_API memsaver_result memsaver_torch_pop(void) MEMSAVER_NOEXCEPT;
 /// pushed, if `device` is not the arena's, or if memory is exhausted.
 MEMSAVER_API void* memsaver_torch_allocate(ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
 /// Frees a block of memsaver_torch_allocate(), on any thread, paused or not. The block is reused once `stream` has
-/// completed all work submitted to it before this call, or the device has if the stream cannot be marked. Null and
-/// unknown pointers are no-ops, and so is a block whose tag was dropped or whose saver was closed. If the same address
-/// was allocated again since, it becomes free once it has been freed as many times as it was allocated. Failures go to
-/// the saver's on_event.
+/// completed all work submitted to it before this call, or the device has if the stream cannot be marked. Null, unknown
+/// pointers, and blocks whose tag was dropped or whose saver was closed are no-ops. If the same address was allocated
+/// again since, it becomes free once freed as many times as it was allocated. Failures go to the saver's on_event.
 MEMSAVER_API void memsaver_torch_free(void* pointer, ptrdiff_t bytes, int device, void* stream) MEMSAVER_NOEXCEPT;
 
 #ifdef __cplusplus
