@@ -1,7 +1,8 @@
-"""The declarations of memsaver's C interface for ctypes, read from its header, c.h: structures, callbacks, functions.
+"""The declarations of memsaver's C interface for ctypes, read from its header, c.h: structures, callbacks, functions, and
+numbers of enumerators.
 
-A structure is a class with its name in CamelCase: `memsaver_pause_options` is `PauseOptions`. Handles are `c_void_p`,
-as are texts that the program must free. Loads nothing.
+A structure is a class with its name in CamelCase: `memsaver_pause_options` is `PauseOptions`, `MEMSAVER_ONCE` is `ONCE`.
+Handles are `c_void_p`, as are texts that the program must free. Loads nothing.
 """
 
 from __future__ import annotations
@@ -106,9 +107,11 @@ def _read(code: str) -> None:
         else:
             arguments = [] if found["arguments"] == "void" else _split(found["arguments"].split(","))
             FUNCTIONS[found["function"]] = (_type_of(found["result"]), tuple(kind for _, kind in arguments))
+    for enumerator, number in re.findall(r"\bMEMSAVER_(\w+) = (\d+)\b", code):
+        globals()[enumerator] = int(number)
 
 
-def __getattr__(name: str) -> Any:  # the structures and callbacks, for type checkers
+def __getattr__(name: str) -> Any:  # the structures, callbacks and enumerators, for type checkers
     raise AttributeError(name)
 
 

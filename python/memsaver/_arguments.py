@@ -109,7 +109,7 @@ def device_options_of(
     if device is not None and device != "host" and not isinstance(device, int):
         raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
     return _abi.Options(
-        driver=0 if device is None else 2 if device == "host" else 1,
+        driver=_abi.DRIVER_DEFAULT if device is None else _abi.DRIVER_HOST if device == "host" else _abi.DRIVER_CUDA,
         device=device_of(device if isinstance(device, int) else 0),
         rdma=rdma,
         host_capacity=bytes_of(host_capacity, "host_capacity"),
@@ -133,11 +133,11 @@ def waiting(kind: Any, streams: Streams, events: Events, idle: bool, timeout: fl
     if streams is not None or events is not None:
         to_wait_for = [stream_of(stream) for stream in streams or ()]
         to_pass = [event_of(event) for event in events or ()]
-        options.order = 1
+        options.order = _abi.AFTER_STREAMS
         options.streams, options.stream_count = addresses_of(to_wait_for), len(to_wait_for)
         options.events, options.event_count = addresses_of(to_pass), len(to_pass)
     elif idle:
-        options.order = 2
+        options.order = _abi.ALREADY_IDLE
     return options
 
 

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 __all__ = ["Arena", "Hook", "Region", "Saver", "Stream", "TagList", "Under", "gpu_available", "gpu_count", "version"]
 
 
+_EXPORTS = {"none": _abi.EXPORT_NONE, "file_descriptor": _abi.EXPORT_FILE_DESCRIPTOR, "fabric": _abi.EXPORT_FABRIC}
+_NEW_TAGS = {"allowed": _abi.NEW_TAGS_ALLOWED, "with_policy": _abi.NEW_TAGS_WITH_POLICY}
+
+
 def _allocate(prefix: str, stream: Stream, handle: Handle, *arguments: Any) -> int:
     """Calls `<prefix>allocate`, or with a stream `<prefix>allocate_on`."""
     loaded, pointer = library(), c_void_p()
@@ -192,8 +196,8 @@ class Saver(Scope):
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
         loaded = library()
-        exported = one_of(export, {"none": 0, "file_descriptor": 1, "fabric": 2}, "export")
-        made_by = one_of(new_tags, {"allowed": 0, "with_policy": 1}, "new_tags")
+        exported = one_of(export, _EXPORTS, "export")
+        made_by = one_of(new_tags, _NEW_TAGS, "new_tags")
         where = device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library
         if share is not None and (device is not None or any(where[1:]) or exported):
             raise Misuse("with a share, its device is the saver's: do not select one")
@@ -236,7 +240,7 @@ class Saver(Scope):
         found = _abi.Info()
         call(library().memsaver_get_info, self._handle, byref(found))
         return Info(
-            on_gpu=found.driver == 1,
+            on_gpu=found.driver == _abi.DRIVER_CUDA,
             device=found.device,
             enabled=found.enabled,
             granularity=found.granularity,

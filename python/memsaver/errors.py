@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memsaver import _abi
+
 if TYPE_CHECKING:
     from memsaver.reports import Report
 
@@ -108,17 +110,17 @@ class InternalError(Error, RuntimeError):
 
 # By result of the C interface. Unknown results of newer libraries become Error.
 BY_RESULT: dict[int, type[Error]] = {
-    1: OutOfMemory,
-    2: OutOfHostMemory,
-    3: Misuse,
-    4: NotIdle,
-    5: DeviceLost,
-    6: DriverError,
-    7: Unavailable,
-    8: BackupDamaged,
-    9: HookFailed,
-    10: InternalError,
-    11: SourceChanged,
-    12: OutOfAddresses,
-    13: PublicationDamaged,
+    _abi.OUT_OF_MEMORY: OutOfMemory,
+    _abi.OUT_OF_HOST_MEMORY: OutOfHostMemory,
+    _abi.MISUSE: Misuse,
+    _abi.NOT_IDLE: NotIdle,
+    _abi.DEVICE_LOST: DeviceLost,
+    _abi.DRIVER_ERROR: DriverError,
+    _abi.UNAVAILABLE: Unavailable,
+    _abi.BACKUP_DAMAGED: BackupDamaged,
+    _abi.HOOK_FAILED: HookFailed,
+    _abi.INTERNAL: InternalError,
+    _abi.SOURCE_CHANGED: SourceChanged,
+    _abi.OUT_OF_ADDRESSES: OutOfAddresses,
+    _abi.PUBLICATION_DAMAGED: PublicationDamaged,
 }

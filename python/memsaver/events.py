@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from memsaver import _abi
 from memsaver.reports import Report
 
 __all__ = ["Event", "EventKind", "HookEvent", "Moment", "NoRoom"]
@@ -13,23 +14,23 @@ __all__ = ["Event", "EventKind", "HookEvent", "Moment", "NoRoom"]
 class Moment(enum.Enum):
     """When a hook runs."""
 
-    BEFORE_PAUSE = 0
-    AFTER_PAUSE = 1
-    BEFORE_RESUME = 2
-    AFTER_RESUME = 3
+    BEFORE_PAUSE = _abi.BEFORE_PAUSE
+    AFTER_PAUSE = _abi.AFTER_PAUSE
+    BEFORE_RESUME = _abi.BEFORE_RESUME
+    AFTER_RESUME = _abi.AFTER_RESUME
 
 
 class EventKind(enum.IntEnum):
     """The kind of an event."""
 
-    IGNORED = 0  #: a failure that no call could report
-    RETRIED = 1  #: the device was out of memory; unused memory was released and the call retried
-    TRIMMED = 2  #: unused memory was released
-    FELL_BACK = 3  #: a slower fallback is used instead of the requested method
-    WARNED = 4  #: the request was carried out, but may be a mistake
-    BEGAN = 5  #: a pause, resume, trim, save or restore began; `ENDED` always follows
-    ENDED = 6
-    PROGRESS = 7  #: `bytes_done` of `bytes_total` have been copied
+    IGNORED = _abi.EVENT_IGNORED  #: a failure that no call could report
+    RETRIED = _abi.EVENT_RETRIED  #: the device was out of memory; unused memory was released and the call retried
+    TRIMMED = _abi.EVENT_TRIMMED  #: unused memory was released
+    FELL_BACK = _abi.EVENT_FELL_BACK  #: a slower fallback is used instead of the requested method
+    WARNED = _abi.EVENT_WARNED  #: the request was carried out, but may be a mistake
+    BEGAN = _abi.EVENT_BEGAN  #: a pause, resume, trim, save or restore began; `ENDED` always follows
+    ENDED = _abi.EVENT_ENDED
+    PROGRESS = _abi.EVENT_PROGRESS  #: `bytes_done` of `bytes_total` have been copied
 
 
 @dataclass(frozen=True)

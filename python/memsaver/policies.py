@@ -81,8 +81,8 @@ class FileSource:
 
 Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup | FileSource
 
-_REFRESH = {"every_pause": 0, "once": 1}
-_STORAGE = {"pinned": 0, "pageable": 1}
+_REFRESH = {"every_pause": _abi.EVERY_PAUSE, "once": _abi.ONCE}
+_STORAGE = {"pinned": _abi.PINNED, "pageable": _abi.PAGEABLE}
 
 
 def one_of(value: str, choices: dict[str, int], what: str) -> int:
@@ -101,18 +101,20 @@ def _to_c(policy: Policy) -> _abi.Policy:
         poison = -1 if policy.poison is None else policy.poison.__index__()
         if policy.poison is not None and not 0 <= poison <= 255:
             raise Misuse(f"poison must be 0 to 255, not {poison}")
-        return _abi.Policy(kind=0, poison=poison, retain=True)
+        return _abi.Policy(kind=_abi.DISCARD, poison=poison, retain=True)
     if isinstance(policy, Zero):
-        return _abi.Policy(kind=1, poison=-1, retain=True)
+        return _abi.Policy(kind=_abi.ZERO, poison=-1, retain=True)
     if not isinstance(policy, HostBackup | FileBackup | FileSource):
         raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
     if not 0 <= policy.threads < 1 << 32:
         raise Misuse(f"threads cannot be {policy.threads}")
     ring_bytes = bytes_of(policy.ring_bytes, "ring_bytes")
     if isinstance(policy, FileSource):
-        return _abi.Policy(kind=4, poison=-1, retain=policy.retain, threads=policy.threads, ring_bytes=ring_bytes)
+        return _abi.Policy(
+            kind=_abi.FILE_SOURCE, poison=-1, retain=policy.retain, threads=policy.threads, ring_bytes=ring_bytes
+        )
     to = _abi.Policy(
-        kind=2,
+        kind=_abi.HOST_BACKUP,
         poison=-1,
         refresh=one_of(policy.refresh, _REFRESH, "refresh"),
         retain=policy.retain,
@@ -125,5 +127,5 @@ def _to_c(policy: Policy) -> _abi.Policy:
     if isinstance(policy, HostBackup):
         to.storage = one_of(policy.storage, _STORAGE, "storage")
     else:
-        to.kind, to.directory = 3, raw(os.fsdecode(policy.directory), "a directory")
+        to.kind, to.directory = _abi.FILE_BACKUP, raw(os.fsdecode(policy.directory), "a directory")
     return to

@@ -9,15 +9,9 @@ import subprocess
 
 import pytest
 
-from memsaver import EventKind, Moment, _abi, errors, policies
+from memsaver import EventKind, Moment, _abi, errors
 
 CODE = re.sub(r"//[^\n]*", "", _abi.HEADER.read_text(encoding="utf-8"))
-
-
-def enumerators(name: str) -> dict[str, int]:
-    found = re.search(rf"typedef enum {name} \{{(.*?)\}}", CODE, re.DOTALL)
-    assert found
-    return {key: int(value) for key, value in re.findall(r"(MEMSAVER_\w+) = (\d+)", found[1])}
 
 
 def test_everything_is_read() -> None:
@@ -56,24 +50,15 @@ def test_types() -> None:
     assert _abi.FUNCTIONS["memsaver_last_error"] == (text, ())
 
 
-def test_results() -> None:
-    results = enumerators("memsaver_result")
-    assert results.pop("MEMSAVER_OK") == 0
-    assert {f"MEMSAVER_{_upper(kind.__name__)}": number for number, kind in errors.BY_RESULT.items()} == {
-        ("MEMSAVER_INTERNAL_ERROR" if name == "MEMSAVER_INTERNAL" else name): number for name, number in results.items()
-    }
-
-
-def _upper(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
-
-
 def test_enumerators() -> None:
-    assert enumerators("memsaver_moment") == {f"MEMSAVER_{moment.name}": moment.value for moment in Moment}
-    assert enumerators("memsaver_event_kind") == {f"MEMSAVER_EVENT_{kind.name}": kind.value for kind in EventKind}
-    assert enumerators("memsaver_refresh") == {f"MEMSAVER_{k.upper()}": n for k, n in policies._REFRESH.items()}
-    assert enumerators("memsaver_storage") == {f"MEMSAVER_{k.upper()}": n for k, n in policies._STORAGE.items()}
-    assert list(enumerators("memsaver_policy_kind").values()) == [0, 1, 2, 3, 4]
-    assert list(enumerators("memsaver_order").values()) == [0, 1, 2]
-    assert list(enumerators("memsaver_driver").values()) == [0, 1, 2]
-    assert list(enumerators("memsaver_export").values()) == [0, 1, 2]
+    """Each result has its class, each moment and each kind of event its member."""
+    classes = {
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).upper(): number for number, kind in errors.BY_RESULT.items()
+    }
+    classes["INTERNAL"] = classes.pop("INTERNAL_ERROR")
+    events = {f"EVENT_{kind.name}": kind.value for kind in EventKind}
+    moments = {moment.name: moment.value for moment in Moment}
+    for name, found in {"result": {"OK": 0, **classes}, "event_kind": events, "moment": moments}.items():
+        declared = re.search(rf"typedef enum memsaver_{name} \{{(.*?)\}}", CODE, re.DOTALL)
+        assert declared
+        assert {f"MEMSAVER_{key} = {number}" for key, number in found.items()} == set(re.findall(r"\w+ = \d+", declared[1]))

@@ -60,7 +60,8 @@ def test_savers_that_cannot_be() -> None:
 
 
 def test_closed(saver: Saver) -> None:
-    saver.close()
+    with saver:
+        pass
     assert saver.closed
     saver.close()
     fails(memsaver.Misuse, "closed", saver.pause)

@@ -132,7 +132,9 @@ def test_orders(saver: Saver) -> None:
     saver.allocate(MIB, "a")
     every: list[dict[str, Any]] = [{}, {"streams": [0]}, {"idle": True}, {"timeout": 5}, {"timeout": float("inf")}]
     for options in every:
-        assert saver.pause("a", **options).released_bytes >= MIB
+        paused = saver.pause("a", **options)
+        assert paused.released_bytes >= MIB
+        assert (paused.waited_ns == 0) == ("idle" in options)
         saver.resume("a")
         saver.trim("a", **options)
     wrong: list[dict[str, Any]] = [{"streams": []}, {"streams": [0], "idle": True}, {"events": [0]}, {"timeout": -1}]
