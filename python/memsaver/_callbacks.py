@@ -22,7 +22,7 @@ from memsaver import _abi
 from memsaver._library import last_error, library, text
 from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
-from memsaver.reports import Report, report_of
+from memsaver.reports import Report, filled
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -209,7 +209,7 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
             _report(lost)
         return
     if report is not None:
-        error.report = report_of(report)
+        error.report = filled(Report, report)
     try:
         if not raised:
             raise error
@@ -276,7 +276,7 @@ def _on_hook(context: int, event: Any, answer: Any) -> None:
     def use(function: Callable[[Any], Any]) -> int:
         raw = event.contents
         tags = tuple(text(raw.tags[i]) for i in range(raw.tag_count))
-        report = report_of(raw.report.contents) if raw.report else Report()
+        report = filled(Report, raw.report.contents) if raw.report else Report()
         function(HookEvent(Moment(raw.moment), tags, report))
         return 0
 
@@ -286,7 +286,7 @@ def _on_hook(context: int, event: Any, answer: Any) -> None:
 def _on_no_room(context: int, need: Any) -> int:
     def use(function: Callable[[Any], Any]) -> int:
         raw = need.contents
-        return bool(function(NoRoom(raw.bytes, raw.free_bytes, raw.device, text(raw.tag), raw.missing_bytes)))
+        return bool(function(filled(NoRoom, raw, tag=text(raw.tag))))
 
     return _answer(context, use)
 
@@ -304,7 +304,7 @@ def _on_event(context: int, event: Any) -> None:
             return
         raw = event.contents
         kind = EventKind(raw.kind) if raw.kind in EventKind.__members__.values() else raw.kind
-        callback.function(Event(kind, raw.device, text(raw.tag), text(raw.text), raw.bytes_done, raw.bytes_total))
+        callback.function(filled(Event, raw, kind=kind, tag=text(raw.tag), text=text(raw.text)))
     finally:
         _thread.closed -= 1
 

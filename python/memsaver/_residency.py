@@ -17,7 +17,7 @@ from memsaver._callbacks import Callback, Handle, Scope, call
 from memsaver._library import bytes_of, library, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
-from memsaver.reports import Report, report_of
+from memsaver.reports import Report, filled
 
 if TYPE_CHECKING:
     from memsaver._saver import Arena, Saver
@@ -69,7 +69,7 @@ class Arrival(Scope):
         """Waits for all bytes and returns the report. Raises as `wait()`."""
         report = _abi.Report()
         call(library().memsaver_arrival_wait, self._handle, byref(report), report=report)
-        return report_of(report)
+        return filled(Report, report)
 
     def done(self) -> bool:
         """Returns whether no copies are in flight any more, successful or not. Does not wait."""

@@ -37,7 +37,7 @@ from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver.errors import Error, Misuse
 from memsaver.events import Event, HookEvent, Moment, NoRoom
 from memsaver.policies import Policy, one_of, policy_of
-from memsaver.reports import Info, Reclaimed, Report, Totals, Usage, reclaimed_of, report_of, totals_of, usage_of
+from memsaver.reports import Info, Reclaimed, Report, Totals, Usage, filled, usage_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -239,15 +239,7 @@ class Saver(Scope):
         """Returns the saver's driver and device."""
         found = _abi.Info()
         call(library().memsaver_get_info, self._handle, byref(found))
-        return Info(
-            on_gpu=found.driver == _abi.DRIVER_CUDA,
-            device=found.device,
-            enabled=found.enabled,
-            granularity=found.granularity,
-            free_bytes=found.free_bytes,
-            total_bytes=found.total_bytes,
-            name=text(found.name),
-        )
+        return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA, name=text(found.name))
 
     def set_margin(self, bytes: int) -> None:
         """Sets the bytes of each device's memory to leave free from now on. Does not affect tags with a margin of their
@@ -637,7 +629,7 @@ class Saver(Scope):
         options, got = waiting(_abi.ReclaimOptions, streams, events, idle, timeout, device=on), _abi.Reclaimed()
         wanted = bytes_of(bytes, "a size")
         line = text_from(library().memsaver_reclaim, self._handle, wanted, byref(options), byref(got))
-        return reclaimed_of(got, line)
+        return filled(Reclaimed, got, text=line)
 
     def set_evictable(self, tags: TagList, evictable: bool) -> None:
         """Sets whether `use()` of other tags and `reclaim()` may pause these tags while they are not in use. Naming a
@@ -669,7 +661,7 @@ class Saver(Scope):
         report = _abi.Report()
         names = [part for tags in lists for part in names_of(tags)]
         call(function, self._handle, *names, byref(options), byref(report), report=report)
-        return report_of(report)
+        return filled(Report, report)
 
     def bytes_to_resume(self, tags: TagList = None) -> int:
         """Returns the physical bytes that resuming tags would take now."""
@@ -753,7 +745,7 @@ class Saver(Scope):
         """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
         sums = _abi.Usage()
         call(library().memsaver_get_usage, self._handle, *names_of(tags), byref(sums))
-        return totals_of(sums)
+        return filled(Totals, sums)
 
 
 class Arena:
@@ -811,7 +803,7 @@ class Arena:
         """Returns this arena's usage, even after the saver was closed. `Misuse` if the tag was dropped."""
         sums = _abi.Usage()
         call(library().memsaver_get_arena_usage, self._handle, byref(sums))
-        return totals_of(sums)
+        return filled(Totals, sums)
 
 
 def gpu_available(device: int = 0) -> bool:

@@ -6,9 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-from memsaver import _abi
+from typing import Any, TypeVar, cast
 
 __all__ = [
     "ArenaUsage",
@@ -22,6 +20,8 @@ __all__ = [
     "Usage",
     "format_bytes",
 ]
+
+_T = TypeVar("_T")
 
 
 def format_bytes(count: int) -> str:
@@ -233,12 +233,10 @@ class Member:
         return said + (f", waits for {format_bytes(self.waiting_bytes)}" if self.waiting_bytes else "")
 
 
-def report_of(raw: _abi.Report) -> Report:
-    return Report(**{each.name: getattr(raw, each.name) for each in dataclasses.fields(Report)})
-
-
-def totals_of(raw: _abi.Usage) -> Totals:
-    return Totals(**{each.name: getattr(raw, each.name) for each in dataclasses.fields(Totals)})
+def filled(kind: type[_T], raw: Any, /, **others: Any) -> _T:
+    """Returns a dataclass with the fields of a structure of the C interface; `others` are given."""
+    names = [each.name for each in dataclasses.fields(cast("Any", kind)) if each.name not in others]
+    return kind(**{name: getattr(raw, name) for name in names}, **others)
 
 
 def _row(kind: type[Any], values: dict[str, Any]) -> Any:
@@ -257,7 +255,3 @@ def usage_of(text: str) -> Usage:
 
 def members_of(text: str) -> list[Member]:
     return [_row(Member, row) for row in json.loads(text)]
-
-
-def reclaimed_of(raw: _abi.Reclaimed, text: str) -> Reclaimed:
-    return Reclaimed(raw.wanted_bytes, raw.unused_bytes, raw.elastic_bytes, raw.evicted_bytes, raw.saved_bytes, text)
