@@ -282,7 +282,7 @@ def test_for_ever(saver: Saver) -> None:
     saver.pause("w")
     for within in (math.inf, 1e300, threading.TIMEOUT_MAX, 2.0**62 / 1e9):
         other = saver.allocate(200 << 20, "other")
-        timer = threading.Timer(0.05, lambda: saver.free(other, idle=True))
+        timer = threading.Timer(0.05, saver.free, [other], {"idle": True})
         timer.start()
         saver.resume("w", room_within=within)
         timer.join()
