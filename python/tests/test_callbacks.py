@@ -311,7 +311,7 @@ def test_errors_are_each_threads_own(saver: Saver) -> None:
         raise KeyError(event.tags[0])
 
     def pause(tag: str) -> None:
-        for _ in range(50):
+        for _ in range(150):
             fails(memsaver.Misuse, f'"unknown-{tag}"', saver.pause, f"unknown-{tag}")
             fails(KeyError, tag, saver.pause, tag)
 
