@@ -74,6 +74,25 @@ class StreamRef;
 
 class Error;
 
+namespace detail { // what stands behind them
+
+class ArenaCore;
+class ArrivalState;
+class CapturedGraph;
+class Directory;
+class ElasticRange;
+struct GateMark;
+class GraphKeeps;
+class RegistrationBook;
+struct RegistrationEntry;
+class SaverCore;
+class SaverState;
+class UseRecord;
+struct WantedTag;
+struct WorkspacePoolState;
+
+} // namespace detail
+
 } // namespace memsaver::inline v0_3
 
 #include "memsaver/core/macros_on.hpp"

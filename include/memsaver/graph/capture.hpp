@@ -2,11 +2,13 @@
 #pragma once
 
 #include "memsaver/core/function_ref.hpp"
-#include "memsaver/graph/graph_handle.hpp"
+#include "memsaver/core/handles.hpp"
 #include "memsaver/saver/memory_saver.hpp"
 
 #include <concepts>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace memsaver::inline v0_3 {
@@ -22,6 +24,48 @@ struct CaptureOptions {
     std::optional<AnyPolicy> policy{};
     /// The device of the stream and of the memory, if it is not the saver's.
     std::optional<AnyDriver> device{};
+};
+
+/// Owns an executable graph, the blocks that were freed while it was captured, and the gates that it waits at. Returned
+/// by `capture`. Move-only. Keeps the saver's core alive, so it may outlive its saver. A default-constructed Graph is
+/// empty; any use of it is Misuse. Like a CUDA graph, it must be used by one thread at a time.
+///
+/// The destructor does not throw. Launches in flight complete, and the blocks that the graph kept are reused once the
+/// device has completed all work submitted so far. Failures go to the saver's event sink.
+class Graph {
+public:
+    Graph() = default;
+    explicit Graph(std::shared_ptr<detail::CapturedGraph> graph) noexcept : graph_{std::move(graph)} {}
+    Graph(Graph&&) noexcept = default;
+    Graph& operator=(Graph&&) noexcept = default;
+
+    /// Launches the graph on `stream`. Does not wait. Throws Misuse, naming the tag, if any of the tag's memory is
+    /// paused, being paused, or released by `close()`; or the exception for a failed driver call. Does not check the
+    /// memory of other tags: the program must resume all tags that its graphs read.
+    void launch(StreamRef stream) const;
+
+    /// Captures `body` again, into the same tag and in the same mode, and replaces the recorded work. The executable
+    /// graph is updated in place if the driver supports the change, otherwise replaced. Blocks freed during the
+    /// previous capture return to the arena. If `body` or the capture fails, the graph is unchanged. Throws as
+    /// `capture`.
+    void update(StreamRef stream, detail::FunctionRef<void()> body);
+
+    /// Destroys the graph now, like the destructor.
+    void reset() noexcept { graph_.reset(); }
+
+    /// The tag that the graph was captured in.
+    [[nodiscard]] const std::string& tag() const;
+    /// The number of its device.
+    [[nodiscard]] int device() const;
+    /// The driver's executable graph: on a GPU, `native` is a CUgraphExec. `update` may replace it.
+    [[nodiscard]] GraphRef native() const;
+
+    [[nodiscard]] explicit operator bool() const noexcept { return graph_ != nullptr; }
+
+private:
+    [[nodiscard]] detail::CapturedGraph& captured() const;
+
+    std::shared_ptr<detail::CapturedGraph> graph_; // never shared: the type is known to its .ipp file only
 };
 
 namespace detail {

@@ -8,28 +8,30 @@
 #include "memsaver/graph/capture.hpp"
 #include "memsaver/saver/saver_state.hpp"
 
-namespace memsaver::inline v0_3::detail {
+namespace memsaver::inline v0_3 {
 
-/// Implements Graph. Keeps the saver's core alive. Holds no graph until the first `update`.
-class CapturedGraph final : public GraphBase {
+namespace detail {
+
+/// What a Graph owns. Keeps the saver's core alive. Holds no graph until the first `update`.
+class CapturedGraph {
 public:
     CapturedGraph(Arena arena, AnyDriver driver, CaptureMode mode)
         : arena_{std::move(arena)}, driver_{std::move(driver)}, mode_{mode} {}
-
-    ~CapturedGraph() override {
+    CapturedGraph& operator=(CapturedGraph&&) = delete;
+    ~CapturedGraph() {
         if (arena_.saver().forked()) return; // belongs to the parent process
         if (graph_ != GraphRef{}) ignore(driver_.close_graph(graph_), "close a graph");
         keeps_.reset();
     }
 
-    void launch(StreamRef stream) override {
+    void launch(StreamRef stream) {
         arena_.saver().boundary("launch of a graph", arena_.base(), [&] {
             arena_.base().require_resumed("launch of a graph", stream);
             check(driver_.launch(graph_, stream), "launch a graph");
         });
     }
 
-    void update(StreamRef stream, detail::FunctionRef<void()> body) override {
+    void update(StreamRef stream, detail::FunctionRef<void()> body) {
         SaverCore& saver = arena_.saver();
         saver.boundary("capture", arena_.base(), [&] {
             arena_.base().require_open("capture");
@@ -50,9 +52,9 @@ public:
         });
     }
 
-    [[nodiscard]] const std::string& tag() const noexcept override { return arena_.base().tag(); }
-    [[nodiscard]] int device() const noexcept override { return arena_.base().device(); }
-    [[nodiscard]] GraphRef native() const noexcept override { return graph_; }
+    [[nodiscard]] const std::string& tag() const noexcept { return arena_.base().tag(); }
+    [[nodiscard]] int device() const noexcept { return arena_.base().device(); }
+    [[nodiscard]] GraphRef native() const noexcept { return graph_; }
 
 private:
     /// Runs the body inside the capture, a region of the tag and an OpenCaptures mark, which blocks pauses.
@@ -108,10 +110,29 @@ MEMSAVER_INLINE Graph captured(SaverCore& saver, TagName tag, StreamRef stream, 
         require_enumerator("CaptureOptions::mode", options.mode, 3);
         const AnyDriver driver = options.device ? *options.device : saver.driver();
         Arena arena = saver.arena(WantedTag{tag.view(), options.policy, driver, {}, HostBackup{}});
-        auto graph = UniquePtr<CapturedGraph>::make(std::move(arena), driver, options.mode);
+        auto graph = new_shared<CapturedGraph>(std::move(arena), driver, options.mode);
         graph->update(stream, body);
         return Graph{std::move(graph)};
     });
 }
 
-} // namespace memsaver::inline v0_3::detail
+} // namespace detail
+
+MEMSAVER_INLINE void Graph::launch(StreamRef stream) const { captured().launch(stream); }
+
+MEMSAVER_INLINE void Graph::update(StreamRef stream, detail::FunctionRef<void()> body) {
+    captured().update(stream, body);
+}
+
+MEMSAVER_INLINE const std::string& Graph::tag() const { return captured().tag(); }
+
+MEMSAVER_INLINE int Graph::device() const { return captured().device(); }
+
+MEMSAVER_INLINE GraphRef Graph::native() const { return captured().native(); }
+
+MEMSAVER_INLINE detail::CapturedGraph& Graph::captured() const {
+    if (graph_ == nullptr) detail::misuse({"an empty or moved-from Graph was used"});
+    return *graph_;
+}
+
+} // namespace memsaver::inline v0_3

@@ -4,7 +4,6 @@
 #include "memsaver/core/macros_off.hpp"
 
 #include "memsaver/graph/capture.hpp"
-#include "memsaver/graph/graph_handle.hpp"
 #include "memsaver/graph/workspace_pool.hpp"
 
 #include "memsaver/core/macros_on.hpp"

@@ -5,5 +5,4 @@
 #include "memsaver/graph/graph.hpp"
 
 #include "memsaver/graph/capture.ipp"
-#include "memsaver/graph/graph_handle.ipp"
 #include "memsaver/graph/workspace_pool.ipp"
