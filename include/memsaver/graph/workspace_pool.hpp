@@ -1,8 +1,8 @@
 // Workspaces that graphs and kernels share by name.
 #pragma once
 
-#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/fwd.hpp"
 #include "memsaver/saver/arena_handle.hpp"
 
 #include <cstddef>
@@ -71,9 +71,9 @@ class WorkspacePool {
 public:
     /// Allocates no memory yet. Throws Misuse for an empty Arena, and for a cap of 0.
     explicit WorkspacePool(Arena arena, WorkspacePoolOptions options = {});
-    WorkspacePool(WorkspacePool&&) noexcept;
-    WorkspacePool& operator=(WorkspacePool&&) noexcept;
-    ~WorkspacePool();
+    WorkspacePool(WorkspacePool&&) noexcept = default;
+    WorkspacePool& operator=(WorkspacePool&&) noexcept = default;
+    ~WorkspacePool() = default;
 
     /// Returns the address of the workspace `name`, usable for at least `bytes` from now on and aligned to at least 256
     /// bytes.
@@ -104,10 +104,9 @@ public:
     [[nodiscard]] const Arena& arena() const;
 
 private:
-    struct State;
-    [[nodiscard]] State& state() const;
+    [[nodiscard]] detail::WorkspacePoolState& state() const;
 
-    detail::UniquePtr<State> state_;
+    std::shared_ptr<detail::WorkspacePoolState> state_; // never shared
 };
 
 } // namespace memsaver::inline v0_3

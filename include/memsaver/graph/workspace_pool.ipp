@@ -26,93 +26,68 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const WorkspaceStats
 
 namespace detail {
 
-class WorkspacePlace {
-public:
-    /// Reserves addresses of the arena. Throws as ArenaCore::reserve_elastic.
-    WorkspacePlace(const Arena& arena, std::string group, std::size_t cap)
-        : arena_{arena}, group_{std::move(group)}, own_{arena.saver().reserve(arena, cap, arena.base().granularity(),
-                                                                              true)} {}
-    /// Lent memory: `bytes` at `memory`, in `arena`.
-    WorkspacePlace(const Arena& arena, std::string group, std::shared_ptr<void> memory, std::size_t bytes)
-        : arena_{arena}, group_{std::move(group)}, lent_{std::move(memory)}, lent_bytes_{bytes} {}
-    WorkspacePlace& operator=(WorkspacePlace&&) = delete;
-    ~WorkspacePlace() { arena_.saver().end(arena_.base(), std::move(own_)); }
+/// Addresses that the names of a group share: the pool's own, or lent memory.
+struct WorkspacePlace {
+    Arena arena; // declared before its memory, so that it is destroyed later
+    std::string group;
+    std::shared_ptr<ElasticRange> own{};
+    std::shared_ptr<void> lent{};
+    std::size_t lent_bytes = 0;
 
-    [[nodiscard]] const std::string& group() const noexcept { return group_; }
-    [[nodiscard]] bool lent() const noexcept { return own_ == nullptr; }
+    WorkspacePlace& operator=(WorkspacePlace&&) = delete;
+    ~WorkspacePlace() { arena.saver().end(arena.base(), std::move(own)); }
+
     /// Returns whether the memory exists: lent memory is released when its tag is dropped or its saver closed.
     [[nodiscard]] bool there() const {
-        return !lent() || arena_.saver().state().holds(arena_.base(), data(), lent_bytes_);
+        return own != nullptr || arena.saver().state().holds(arena.base(), data(), lent_bytes);
     }
-    [[nodiscard]] void* data() const noexcept {
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): device addresses are numbers
-        return own_ ? reinterpret_cast<void*>(own_->address()) : lent_.get();
-    }
+    [[nodiscard]] void* data() const noexcept { return own ? pointer_of(own->address()) : lent.get(); }
     /// Bytes with memory.
-    [[nodiscard]] std::size_t bytes() const noexcept { return own_ ? own_->committed_bytes() : lent_bytes_; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return own ? own->committed_bytes() : lent_bytes; }
     /// Maximum size in bytes.
-    [[nodiscard]] std::size_t cap() const noexcept { return own_ ? own_->bytes() : lent_bytes_; }
-
+    [[nodiscard]] std::size_t cap() const noexcept { return own ? own->bytes() : lent_bytes; }
     [[nodiscard]] bool can_grow() const noexcept {
-        return own_ != nullptr && (bytes() == 0 || !arena_.base().options().single_handle);
+        return own != nullptr && (bytes() == 0 || !arena.base().options().single_handle);
     }
-
-    /// Throws as ElasticRange::commit.
-    void grow(std::size_t bytes) { own_->commit(0, bytes); }
-    void zero(std::size_t bytes, StreamRef stream) { arena_.base().zero(data(), bytes, stream); }
-
-private:
-    Arena arena_; // declared before its block, so that it is destroyed later
-    std::string group_;
-    std::shared_ptr<ElasticRange> own_;
-    std::shared_ptr<void> lent_;
-    std::size_t lent_bytes_ = 0;
 };
 
-} // namespace detail
-
-struct WorkspacePool::State {
+/// What a WorkspacePool owns.
+struct WorkspacePoolState {
     struct Name {
         std::string group;
         std::size_t cap;
         std::size_t most = 0; // the largest size requested
-        detail::WorkspacePlace* place = nullptr;
+        WorkspacePlace* place = nullptr;
     };
 
     using Names = std::map<std::string, Name, std::less<>>;
 
-    State(Arena from, WorkspacePoolOptions chosen) : arena{std::move(from)}, options{chosen} {}
+    WorkspacePoolState(Arena from, WorkspacePoolOptions chosen) : arena{std::move(from)}, options{chosen} {}
 
-    detail::WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked) {
+    WorkspacePlace& get(std::string_view name, std::size_t bytes, const WorkspaceOptions& asked) {
         arena.base().require_open("get a workspace");
         const std::lock_guard lock{mutex};
-        if (name.empty()) detail::misuse({"a workspace needs a name"});
+        if (name.empty()) misuse({"a workspace needs a name"});
         if (!arena.base().owns_stream(asked.stream)) {
             refuse(name, bytes,
-                   "its pool's memory is on device " + std::to_string(arena.device()) +
-                       ", the stream is not; create a pool for each device");
+                   {"its pool's memory is on device ", in_digits(arena.device()),
+                    ", the stream is not; create a pool for each device"});
         }
         const auto found = names.find(name);
         const bool known = found != names.end();
         Name wanted = known ? found->second : Name{std::string{asked.group}, asked.cap != 0 ? asked.cap : options.cap};
-        if (!asked.group.empty() && asked.group != wanted.group) {
-            refuse(name, bytes,
-                   detail::text_of({"it belongs to group ", detail::in_quotes(wanted.group), ", not ",
-                                    detail::in_quotes(asked.group)}));
-        }
-        if (asked.cap != 0 && asked.cap != wanted.cap) {
-            refuse(
-                name, bytes,
-                detail::text_of({"its cap is ", detail::in_bytes(wanted.cap), ", not ", detail::in_bytes(asked.cap)}));
-        }
-        if (bytes == 0) refuse(name, bytes, "the size is 0");
-        if (bytes > wanted.cap) refuse(name, bytes, "its cap is " + format_bytes(wanted.cap));
+        if (!asked.group.empty() && asked.group != wanted.group)
+            refuse(name, bytes, {"it belongs to group ", in_quotes(wanted.group), ", not ", in_quotes(asked.group)});
+        if (asked.cap != 0 && asked.cap != wanted.cap)
+            refuse(name, bytes, {"its cap is ", in_bytes(wanted.cap), ", not ", in_bytes(asked.cap)});
+        if (bytes == 0) refuse(name, bytes, {"the size is 0"});
+        if (bytes > wanted.cap) refuse(name, bytes, {"its cap is ", in_bytes(wanted.cap)});
         if (wanted.place != nullptr && bytes > wanted.place->bytes() && !wanted.place->can_grow())
             refuse(name, bytes,
-                   "its tag uses one handle per block (ArenaOptions::single_handle), so it can grow only once; "
-                   "request the maximum size first");
+                   {"its tag uses one handle per block (ArenaOptions::single_handle), so it can grow only once; "
+                    "request the maximum size first"});
         if (wanted.place != nullptr && !wanted.place->there())
-            refuse(name, bytes, "the memory lent for it no longer exists: its tag was dropped or its saver closed");
+            refuse(name, bytes, {"the memory lent for it no longer exists: its tag was dropped or its saver closed"});
 
         wanted.most = std::max(wanted.most, bytes);
         Names fresh; // allocated before the device memory, so that nothing fails afterwards
@@ -135,20 +110,21 @@ struct WorkspacePool::State {
         if (wanted.place == nullptr) wanted.place = find(wanted, bytes, true);
         if (wanted.place != nullptr) {
             if (wanted.place->bytes() >= bytes) return false;
-            wanted.place->grow(bytes);
+            wanted.place->own->commit(0, bytes);
             return true;
         }
         places.reserve(places.size() + 1);
-        auto own = detail::UniquePtr<detail::WorkspacePlace>::make(arena, wanted.group, wanted.cap);
-        own->grow(bytes);
-        wanted.place = own.get();
-        places.push_back(std::move(own));
+        auto range = arena.saver().reserve(arena, wanted.cap, arena.base().granularity(), true);
+        UniquePtr<WorkspacePlace> fresh{new WorkspacePlace{arena, wanted.group, std::move(range)}};
+        fresh->own->commit(0, bytes);
+        wanted.place = fresh.get();
+        places.push_back(std::move(fresh));
         return true;
     }
     /// Finds the first suitable place that has memory for `bytes` or, if `growing`, can grow to it.
-    [[nodiscard]] detail::WorkspacePlace* find(const Name& name, std::size_t bytes, bool growing) const {
+    [[nodiscard]] WorkspacePlace* find(const Name& name, std::size_t bytes, bool growing) const {
         for (const auto& each : places) {
-            const bool fits = each->group() == name.group && each->cap() >= name.cap &&
+            const bool fits = each->group == name.group && each->cap() >= name.cap &&
                               (each->bytes() >= bytes || (growing && each->can_grow()));
             if (fits && each->there()) return each.get();
         }
@@ -156,19 +132,19 @@ struct WorkspacePool::State {
     }
 
     void lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes, std::string_view group) {
-        const auto fail = [&](const std::string& why) {
-            detail::misuse({detail::in_bytes(bytes), " at ", detail::in_hex(reinterpret_cast<Address>(memory.get())),
-                            " cannot be lent to a WorkspacePool: ", why});
+        const auto fail = [&](Bits why) {
+            misuse({in_bytes(bytes), " at ", in_hex(reinterpret_cast<Address>(memory.get())),
+                    " cannot be lent to a WorkspacePool: ", text_of(why)});
         };
-        if (memory == nullptr || bytes == 0) fail("the pointer is null or the size is 0");
-        if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail("the address must be a multiple of 256 bytes");
+        if (memory == nullptr || bytes == 0) fail({"the pointer is null or the size is 0"});
+        if (reinterpret_cast<Address>(memory.get()) % 256 != 0) fail({"the address must be a multiple of 256 bytes"});
         if (from.device() != arena.device()) {
-            fail("the memory is on device " + std::to_string(from.device()) + ", the pool's memory on device " +
-                 std::to_string(arena.device()));
+            fail({"the memory is on device ", in_digits(from.device()), ", the pool's memory on device ",
+                  in_digits(arena.device())});
         }
         if (!from.saver().state().holds(from.base(), memory.get(), bytes))
-            fail("the range is not in live blocks of tag \"" + from.tag() + '"');
-        auto lent = detail::UniquePtr<detail::WorkspacePlace>::make(from, std::string{group}, std::move(memory), bytes);
+            fail({"the range is not in live blocks of tag ", in_quotes(from.tag())});
+        UniquePtr<WorkspacePlace> lent{new WorkspacePlace{from, std::string{group}, {}, std::move(memory), bytes}};
         const std::lock_guard lock{mutex};
         places.push_back(std::move(lent));
     }
@@ -179,37 +155,36 @@ struct WorkspacePool::State {
         sums.names = names.size();
         sums.places = places.size();
         for (const auto& [name, entry] : names) sums.asked_bytes += entry.most;
-        for (const auto& each : places) (each->lent() ? sums.lent_bytes : sums.mapped_bytes) += each->bytes();
+        for (const auto& each : places) (each->own ? sums.mapped_bytes : sums.lent_bytes) += each->bytes();
         return sums;
     }
 
-    [[noreturn]] void refuse(std::string_view name, std::size_t bytes, const std::string& why) const {
-        detail::misuse({"workspace ", detail::in_quotes(name), " of tag ", detail::in_quotes(arena.tag()), ", ",
-                        detail::in_bytes(bytes), ": ", why});
+    [[noreturn]] void refuse(std::string_view name, std::size_t bytes, Bits why) const {
+        misuse({"workspace ", in_quotes(name), " of tag ", in_quotes(arena.tag()), ", ", in_bytes(bytes), ": ",
+                text_of(why)});
     }
 
     Arena arena;
     WorkspacePoolOptions options;
     mutable std::mutex mutex; // guards the members below; held while growing, which waits for the tag's operation
-    detail::Vector<detail::UniquePtr<detail::WorkspacePlace>> places;
+    Vector<UniquePtr<WorkspacePlace>> places;
     Names names;
     WorkspaceStats counts;
 };
 
-MEMSAVER_INLINE WorkspacePool::WorkspacePool(WorkspacePool&&) noexcept = default;
-MEMSAVER_INLINE WorkspacePool& WorkspacePool::operator=(WorkspacePool&&) noexcept = default;
-MEMSAVER_INLINE WorkspacePool::~WorkspacePool() = default;
+} // namespace detail
 
 MEMSAVER_INLINE const Arena& WorkspacePool::arena() const { return state().arena; }
 
 MEMSAVER_INLINE WorkspacePool::WorkspacePool(Arena arena, WorkspacePoolOptions options)
-    : state_{detail::translated([&] { return detail::UniquePtr<State>::make(std::move(arena), options); })} {
+    : state_{detail::translated(
+          [&] { return detail::new_shared<detail::WorkspacePoolState>(std::move(arena), options); })} {
     (void)state_->arena.base();
     if (options.cap == 0) detail::misuse({"WorkspacePool: the cap must not be 0"});
 }
 
 MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t bytes, const WorkspaceOptions& options) {
-    State& own = state();
+    detail::WorkspacePoolState& own = state();
     return own.arena.saver().boundary("get a workspace", own.arena.base(), [&] {
         detail::require_enumerator("WorkspaceOptions::reuse", options.reuse, 2);
         detail::WorkspacePlace* place = nullptr; // places live as long as the pool
@@ -224,14 +199,14 @@ MEMSAVER_INLINE void* WorkspacePool::get(std::string_view name, std::size_t byte
                 get();
             }
         });
-        if (options.reuse == Reuse::zeroed) place->zero(bytes, options.stream);
+        if (options.reuse == Reuse::zeroed) place->arena.base().zero(place->data(), bytes, options.stream);
         return place->data();
     });
 }
 
 MEMSAVER_INLINE void WorkspacePool::lend(const Arena& from, std::shared_ptr<void> memory, std::size_t bytes,
                                          std::string_view group) {
-    State& own = state();
+    detail::WorkspacePoolState& own = state();
     own.arena.saver().boundary("lend to a WorkspacePool", from.base(),
                                [&] { own.lend(from, std::move(memory), bytes, group); });
 }
@@ -240,7 +215,7 @@ MEMSAVER_INLINE WorkspaceStats WorkspacePool::stats() const {
     return state().arena.saver().boundary("stats of a WorkspacePool", [&] { return state().stats(); });
 }
 
-MEMSAVER_INLINE WorkspacePool::State& WorkspacePool::state() const {
+MEMSAVER_INLINE detail::WorkspacePoolState& WorkspacePool::state() const {
     if (state_ == nullptr) detail::misuse({"a moved-from WorkspacePool was used"});
     return *state_;
 }
