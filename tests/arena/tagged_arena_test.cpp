@@ -138,4 +138,24 @@ TEST_CASE("an event sink that begins an operation on its arena within another ge
         return events == 2 && refused == 2;
     }));
 }
+
+TEST_CASE("an event sink that makes its arena grow while a growth fails gets Misuse") {
+    CHECK(within_seconds(60, [] {
+        const MachineDriver driver{HostDriver{64_MiB}};
+        TaggedArena<MachineDriver>* self = nullptr;
+        int refused = 0;
+        int events = 0;
+        const auto sink = [&](const Event&) {
+            ++events;
+            refused += contains(text_of<Misuse>([&] { (void)self->allocate(1_MiB); }), "inside an operation") ? 1 : 0;
+        };
+        TaggedArena<MachineDriver> arena{driver, "a", {}, {.events = sink}};
+        self = &arena;
+        driver.fail({.call = Call::allow_access});
+        driver.fail({.call = Call::release, .lasting = Lasting::onwards});
+        const bool failed = !text_of<DriverError>([&] { (void)arena.allocate(4_MiB); }).empty();
+        driver.heal();
+        return failed && events == 1 && refused == 1 && arena.allocate(1_MiB) != nullptr;
+    }));
+}
 } // namespace arena_tagged_arena_test

@@ -54,8 +54,8 @@ public:
     /// Holds the turn until it is destroyed. Move-only.
     class [[nodiscard]] Hold {
     public:
-        explicit Hold(Turn& turn) noexcept : turn_{&turn} {}
-        Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)} {}
+        Hold(Turn& turn, bool waited) noexcept : turn_{&turn}, waited_{waited} {}
+        Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)}, waited_{other.waited_} {}
         Hold& operator=(Hold&&) = delete;
         ~Hold() {
             if (turn_ == nullptr) return;
@@ -65,8 +65,12 @@ public:
             turn_->freed_.notify_all(); // under the lock: the turn may be destroyed as soon as it is free
         }
 
+        /// Returns whether another thread held it before.
+        [[nodiscard]] bool waited() const noexcept { return waited_; }
+
     private:
         Turn* turn_;
+        bool waited_;
     };
 
     /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed; Misuse if this thread holds it,
@@ -74,7 +78,8 @@ public:
     Hold take(const Deadline& deadline = {}, const std::string& tag = {}) {
         std::unique_lock lock{mutex_};
         const auto free = [&] { return !taken_; };
-        if (taken_ && owner_.is_here()) {
+        const bool waits = taken_;
+        if (waits && owner_.is_here()) {
             misuse({"tag ", in_quotes(tag),
                     ": this thread is inside an operation on it; what that operation calls, such as an "
                     "event sink, must not begin another one"});
@@ -85,14 +90,14 @@ public:
             not_idle({"tag ", in_quotes(tag),
                       ": the timeout expired while another operation on it was running; nothing has changed"});
         }
-        return begin();
+        return begin(waits);
     }
 
     /// Returns the turn if it is free now.
     std::optional<Hold> try_take() {
         const std::lock_guard lock{mutex_};
         if (taken_) return {};
-        return begin();
+        return begin(false);
     }
 
     /// What an operation waits for: the program's own work (or other arenas), or only for its own copies.
@@ -119,11 +124,11 @@ public:
     [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(); }
 
 private:
-    Hold begin() noexcept {
+    Hold begin(bool waited) noexcept {
         taken_ = true;
         stage_ = Stage::waits;
         owner_ = ThreadMark::here_if_possible();
-        return Hold{*this};
+        return {*this, waited};
     }
 
     std::mutex mutex_;
@@ -174,8 +179,8 @@ inline void Request::refuse(const std::string& tag, Bits why) const {
 /// One tag's memory on one device: a list of memories (see Memory), one slot that keeps their bytes, and addresses.
 ///
 /// Locks: the turn (one operation at a time, held across waits, copies and driver calls), then the mutex (bookkeeping
-/// only: never held during a wait, a copy, a call of the driver or of the program). Growth is a flag under the mutex:
-/// one thread at a time creates and maps new pages, without holding either.
+/// only: never held during a wait, a copy, a call of the driver or of the program). Between them is a second turn: one
+/// thread at a time creates and maps new pages.
 class ArenaCore final : public std::enable_shared_from_this<ArenaCore> {
 public:
     class Step;
@@ -279,8 +284,7 @@ public:
         still_open(); // also now
         for (const Range& owned : owned_) {
             if (address < owned.address || address >= owned.end()) continue;
-            misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
-                    ": it is in a workspace or in an elastic range; only its owner can free it"});
+            refuse_free(address, {"it is in a workspace or in an elastic range; only its owner can free it"});
         }
         const auto [memory, block] = live_block(address);
         if (kind == Kind::replayed) { // replays may touch it, so its bytes still matter
@@ -781,29 +785,6 @@ public:
 
 private:
     friend class ElasticRange;
-    /// The right to add pages.
-    class Growth {
-    public:
-        explicit Growth(ArenaCore& core) : core_{core} {
-            std::unique_lock lock{core.mutex_};
-            waited_ = core.growing_;
-            core.grown_.wait(lock, [&] { return !core.growing_; });
-            core.growing_ = true;
-        }
-        Growth& operator=(Growth&&) = delete;
-        ~Growth() {
-            const std::lock_guard lock{core_.mutex_};
-            core_.growing_ = false;
-            core_.grown_.notify_all();
-        }
-        /// Returns whether another thread was adding pages, which may suffice.
-        [[nodiscard]] bool waited() const noexcept { return waited_; }
-
-    private:
-        ArenaCore& core_;
-        bool waited_;
-    };
-
     /// Pages that are no memory any more, but that the driver would not take back, or that work may still use.
     struct Leftover {
         Extent extent;
@@ -852,9 +833,9 @@ private:
     /// the arena stays open.
     void stop_serving() {
         {
-            std::unique_lock lock{mutex_};
+            const auto growth = growth_.take({}, tag_);
+            const std::lock_guard lock{mutex_};
             closing_.store(true);
-            grown_.wait(lock, [&] { return !growing_; });
         }
         const Status drained = closed_.load() ? Status{} : frees_.drain(); // work may still use the memory
         if (!drained.ok() && drained.kind != StatusKind::gone) {
@@ -1082,9 +1063,9 @@ private:
     }
     /// Adds active memory for a block of `bytes`. If it had to wait while another thread did that, adds none.
     void grow(std::size_t bytes, std::size_t alignment) {
-        const Growth growth{*this};
+        const auto growth = growth_.take({}, tag_);
         if (closing_.load() || forked()) refuse_closed(text_of({"allocate ", in_bytes(bytes)}));
-        if (growth.waited()) return;
+        if (growth.waited()) return; // what another thread has added may suffice
         const std::size_t needed = align_up(bytes, granularity_);
         const std::size_t capacity = capacity_.load();
         const std::size_t owned = physical_bytes_.load();
@@ -1109,7 +1090,7 @@ private:
         if (!status.ok()) raise_no_room(status, "allocate device memory", needed);
     }
     /// Takes addresses, reserving another segment if necessary; if none can be reserved for `bytes`, takes `least`.
-    /// Requires the Growth.
+    /// Requires the turn to grow.
     Range take_addresses(std::size_t bytes, std::size_t alignment, std::size_t least) {
         alignment = std::max(alignment, granularity_);
         std::size_t wanted = 0;
@@ -1145,9 +1126,9 @@ private:
         return {addresses_.take(bytes, alignment), bytes};
     }
     /// Creates and maps pages at sorted `ranges`, which become active memory: free, or `elastic`: live blocks with
-    /// handles of their own, whose addresses are an elastic range's. Requires the Growth. Strong exception guarantee,
-    /// except that pages which cannot be released become leftovers; unless elastic, these then own their addresses, and
-    /// the rest of the addresses is freed.
+    /// handles of their own, whose addresses are an elastic range's. Requires the turn to grow. Strong exception
+    /// guarantee, except that pages which cannot be released become leftovers; unless elastic, these then own their
+    /// addresses, and the rest of the addresses is freed.
     Status add_memory(const std::vector<Range>& ranges, bool elastic) {
         Vector<Extent> extents;
         try {
@@ -1288,20 +1269,20 @@ private:
         if (Memory* const memory = memory_with_block(address)) {
             const Block* const block = memory->blocks.find(address);
             if (block->state == Block::State::live) return {memory, block};
-            misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_), ": this block of ",
-                    in_bytes(block->requested), " was freed before"});
+            refuse_free(address, {"this block of ", in_bytes(block->requested), " was freed before"});
         }
         if (!addresses_.contain(address))
             misuse({"deallocate(", in_hex(address), "): not a pointer of tag ", in_quotes(tag_)});
         for (const auto& memory : memories_) {
             const Block* const around = memory->blocks.holding(address);
             if (around == nullptr || around->state != Block::State::live) continue;
-            misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
-                    ": the pointer lies inside a block of ", in_bytes(around->requested), " that starts at ",
-                    in_hex(around->address)});
+            refuse_free(address, {"the pointer lies inside a block of ", in_bytes(around->requested),
+                                  " that starts at ", in_hex(around->address)});
         }
-        misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_),
-                ": no block of this tag starts here; it may have been freed before"});
+        refuse_free(address, {"no block of this tag starts here; it may have been freed before"});
+    }
+    [[noreturn]] void refuse_free(Address address, Bits why) const {
+        misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(tag_), ": ", text_of(why)});
     }
     void forget(const Memory& memory, std::uint64_t serial) noexcept {
         if (own_) own_->forget(serial);
@@ -1648,6 +1629,7 @@ private:
     const std::function<void(Range, std::shared_ptr<ArenaCore>)> on_segment_;
     ForkCheck fork_check_;
     Turn turn_;
+    Turn growth_;                      // the turn to add pages
     std::atomic<bool> closing_{false}; // `close` waits for the device, or has: no more blocks and pages
     std::atomic<bool> closed_{false};
     std::atomic<bool> unsettled_{false};
@@ -1663,8 +1645,6 @@ private:
 
     mutable std::mutex mutex_; // guards the members below
     Frees frees_{driver_};
-    std::condition_variable grown_;
-    bool growing_ = false;          // one thread adds pages
     std::uint64_t last_serial_ = 0; // of a block
     std::size_t extents_ = 0;       // that exist outside of the attic
     Addresses addresses_;

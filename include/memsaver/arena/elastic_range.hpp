@@ -76,7 +76,7 @@ public:
     /// Throws the error of a failing driver call.
     ElasticRange(ArenaCore& core, std::size_t bytes, std::size_t step, bool whole)
         : core_{core}, step_{step}, whole_{whole} {
-        const ArenaCore::Growth growth{core};
+        const auto growth = core.growth_.take({}, core.tag_);
         if (core.closing_.load() || core.forked()) core.refuse_closed("reserve addresses for " + format_bytes(bytes));
         range_ = core.take_addresses(bytes, core.granularity_, bytes);
         try {
@@ -191,7 +191,7 @@ private:
             }
             if (missing.empty()) return;
             clear_the_way(missing);
-            const ArenaCore::Growth growth{core_};
+            const auto growth = core_.growth_.take({}, core_.tag_);
             room = true;
             const std::size_t bytes = total(missing);
             core_.check_capacity(core_.capacity_.load(), bytes);
