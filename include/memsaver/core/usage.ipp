@@ -17,29 +17,6 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-/// Builds the JSON text of consecutive objects.
-class JsonRows {
-public:
-    void begin() { text_ += text_.empty() || text_.back() == '[' ? "{" : ",{"; }
-    void end() { text_ += '}'; }
-    void raw(const char* text) { text_ += text; }
-    void field(const char* name, const std::string& value) {
-        if (text_.back() != '{') text_ += ',';
-        text_ += json_quoted(name) + ':' + value;
-    }
-    void text(const char* name, const std::string& value) { field(name, json_quoted(value)); }
-    void number(const char* name, std::size_t value) { field(name, std::to_string(value)); }
-
-    [[nodiscard]] const std::string& all() const noexcept { return text_; }
-
-private:
-    std::string text_;
-};
-
-} // namespace detail
-
-namespace detail {
-
 MEMSAVER_INLINE std::string text_of(const Holder& row) {
     std::string text = text_of({in_quotes(row.tag), " ", in_bytes(row.bytes), row.state.empty() ? "" : " ", row.state});
     return row.users == 0 ? text : text + text_of({" by ", in_digits(row.users)});
@@ -114,55 +91,58 @@ MEMSAVER_INLINE std::ostream& operator<<(std::ostream& out, const Usage& usage) 
 }
 
 MEMSAVER_INLINE std::string to_json(const Usage& usage) {
-    detail::JsonRows json;
-    json.raw("{\"arenas\":[");
+    using detail::in_digits, detail::json_quoted;
+    std::string json = "{\"arenas\":[";
+    const auto begin = [&] { json += json.back() == '[' ? "{" : ",{"; };
+    const auto field = [&](const char* name, const detail::Bit& value) {
+        json += detail::text_of({json.back() == '{' ? "" : ",", detail::in_quotes(name), ":", value});
+    };
     for (const ArenaUsage& row : usage) {
-        json.begin();
-        json.text("tag", row.tag);
-        json.field("device", std::to_string(row.device));
-        json.text("policy", row.policy);
-        json.text("state", row.state);
-        json.number("reserved_bytes", row.reserved_bytes);
-        json.number("mapped_bytes", row.mapped_bytes);
-        json.number("held_bytes", row.held_bytes);
-        json.number("used_bytes", row.used_bytes);
-        json.number("paused_bytes", row.paused_bytes);
-        json.number("backed_up_bytes", row.backed_up_bytes);
-        json.number("blocks", row.blocks);
-        json.number("elastic_bytes", row.elastic_bytes);
-        json.number("peak_mapped_bytes", row.peak_mapped_bytes);
-        json.number("pauses", row.pauses);
-        json.number("users", row.users);
-        json.field("evictable", row.evictable ? "true" : "false");
-        json.field("priority", std::to_string(row.priority));
-        json.field("age_ns", std::to_string(row.age.count()));
-        json.end();
+        begin();
+        field("tag", json_quoted(row.tag));
+        field("device", in_digits(row.device));
+        field("policy", json_quoted(row.policy));
+        field("state", json_quoted(row.state));
+        field("reserved_bytes", in_digits(row.reserved_bytes));
+        field("mapped_bytes", in_digits(row.mapped_bytes));
+        field("held_bytes", in_digits(row.held_bytes));
+        field("used_bytes", in_digits(row.used_bytes));
+        field("paused_bytes", in_digits(row.paused_bytes));
+        field("backed_up_bytes", in_digits(row.backed_up_bytes));
+        field("blocks", in_digits(row.blocks));
+        field("elastic_bytes", in_digits(row.elastic_bytes));
+        field("peak_mapped_bytes", in_digits(row.peak_mapped_bytes));
+        field("pauses", in_digits(row.pauses));
+        field("users", in_digits(row.users));
+        field("evictable", row.evictable ? "true" : "false");
+        field("priority", in_digits(row.priority));
+        field("age_ns", in_digits(row.age.count()));
+        json += '}';
     }
-    json.raw("],\"devices\":[");
+    json += "],\"devices\":[";
     for (const DeviceUsage& row : usage.devices()) {
-        json.begin();
-        json.field("device", std::to_string(row.device));
-        json.number("total_bytes", row.total_bytes);
-        json.number("used_bytes", row.used_bytes);
-        json.number("mapped_bytes", row.mapped_bytes);
-        json.number("unexplained_bytes", row.unexplained_bytes);
-        json.field("known", row.known ? "true" : "false");
-        json.end();
+        begin();
+        field("device", in_digits(row.device));
+        field("total_bytes", in_digits(row.total_bytes));
+        field("used_bytes", in_digits(row.used_bytes));
+        field("mapped_bytes", in_digits(row.mapped_bytes));
+        field("unexplained_bytes", in_digits(row.unexplained_bytes));
+        field("known", row.known ? "true" : "false");
+        json += '}';
     }
     const ResidencyUsage& residency = usage.residency();
-    json.raw("],\"residency\":{");
-    json.number("hits", residency.hits);
-    json.number("misses", residency.misses);
-    json.number("waits", residency.waits);
-    json.number("evictions", residency.evictions);
-    json.number("brought_bytes", residency.brought_bytes);
-    json.number("restored_bytes", residency.restored_bytes);
-    json.number("evicted_bytes", residency.evicted_bytes);
-    json.number("saved_bytes", residency.saved_bytes);
-    json.raw("},\"host_bytes\":");
-    json.raw(std::to_string(usage.host_bytes()).c_str());
-    json.raw("}");
-    return json.all();
+    json += "],\"residency\":{";
+    field("hits", in_digits(residency.hits));
+    field("misses", in_digits(residency.misses));
+    field("waits", in_digits(residency.waits));
+    field("evictions", in_digits(residency.evictions));
+    field("brought_bytes", in_digits(residency.brought_bytes));
+    field("restored_bytes", in_digits(residency.restored_bytes));
+    field("evicted_bytes", in_digits(residency.evicted_bytes));
+    field("saved_bytes", in_digits(residency.saved_bytes));
+    json += '}';
+    field("host_bytes", in_digits(usage.host_bytes()));
+    return json + '}';
 }
 
 } // namespace memsaver::inline v0_3
