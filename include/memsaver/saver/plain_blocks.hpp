@@ -131,23 +131,21 @@ public:
         check(marked.ok() ? driver.wait(event.get()) : driver.drain(), "wait for a copy");
     }
     void load(ArenaCore& arena, void* pointer, const FileRange& from, AnyPolicy (*reader)()) {
-        const auto refusal = [&](const char* why) {
-            return Misuse{text_of({"load(", in_hex(pointer), ", ", in_bytes(from.bytes), ", ", in_quotes(from.path),
-                                   ") in tag ", in_quotes(arena.tag()), ": ", why})};
-        };
         LiveSet live;
         live.tag = arena.tag();
-        const std::shared_ptr<AnySlot> slot = reader().open(arena.driver());
+        struct Reading {
+            PlainBlocks& all;
+            const ArenaCore& arena;
+            std::shared_ptr<AnySlot> slot;
+            ~Reading() { all.end_load(arena, std::move(slot)); }
+        };
+        const Reading reading{*this, arena, reader().open(arena.driver())};
         try {
-            (void)slot->load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
+            (void)reading.slot->load({reinterpret_cast<Address>(pointer), from.bytes, 1}, 0, from, live);
         } catch (const Misuse& error) {
-            end_load(arena, slot);
-            throw refusal(error.what());
-        } catch (...) {
-            end_load(arena, slot);
-            throw;
+            misuse({"load(", in_hex(pointer), ", ", in_bytes(from.bytes), ", ", in_quotes(from.path), ") in tag ",
+                    in_quotes(arena.tag()), ": ", error.what()});
         }
-        end_load(arena, slot);
     }
     void fill(const ArenaCore& arena, ArenaUsage& row) noexcept {
         const std::lock_guard lock{mutex_};
