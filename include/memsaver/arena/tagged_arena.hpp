@@ -19,8 +19,6 @@ namespace memsaver::inline v0_3 {
 
 namespace detail {
 
-class ArenaCore;
-
 /// What a TaggedArena can do, whatever its types. Thread-safe. Every method except the destructor throws Misuse after
 /// the object was moved from, and in a forked child.
 class OwnedArena {

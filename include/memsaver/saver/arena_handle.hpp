@@ -12,14 +12,6 @@
 
 namespace memsaver::inline v0_3 {
 
-namespace detail {
-class ArenaCore;
-class SaverCore;
-} // namespace detail
-
-class Elastic;
-struct ElasticOptions;
-
 /// A copyable, thread-safe handle to one tag's memory on one device. Keeps the saver's core alive. A
 /// default-constructed or moved-from handle refers to no arena, and using it throws Misuse. Allocating and freeing also
 /// throw Misuse after the tag was dropped or the saver closed.

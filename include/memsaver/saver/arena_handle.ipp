@@ -52,7 +52,7 @@ MEMSAVER_INLINE Elastic Arena::elastic(std::size_t bytes, const ElasticOptions& 
     return saver().boundary("elastic", *arena_, [&] {
         Elastic made{detail::new_shared<const Arena>(*this), saver_->reserve(*this, bytes, options.granularity, false)};
         if (options.on_reclaim && saver_->enabled())
-            made.asked_ = saver_->state().add_owner(made.arena_, made.range_, options.on_reclaim);
+            made.asked_ = saver_->state().add_owner(made.arena_, *arena_, made.range_, options.on_reclaim);
         return made;
     });
 }

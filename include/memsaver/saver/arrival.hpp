@@ -11,10 +11,6 @@
 
 namespace memsaver::inline v0_3 {
 
-namespace detail {
-class ArrivalState;
-}
-
 /// Handle to bytes of tags that are in flight: being restored to memory that `resume_async` has mapped, or being saved
 /// to their backups by `save`. The copies need no further calls; their completion is recorded by `wait`, by the
 /// destructor, or by the next operation on the tag. An Arrival is not a use: an idle tag may be evicted while it lives.
@@ -32,7 +28,10 @@ public:
     Arrival() = default;
     explicit Arrival(std::shared_ptr<detail::ArrivalState> state) noexcept : state_{std::move(state)} {}
     Arrival(Arrival&& other) noexcept = default;
-    Arrival& operator=(Arrival&& other) noexcept;
+    Arrival& operator=(Arrival other) noexcept {
+        state_.swap(other.state_);
+        return *this;
+    }
     ~Arrival() { end(); }
 
     /// Makes work submitted to `stream` after this call wait until `bytes` bytes at `pointer` have arrived, and for

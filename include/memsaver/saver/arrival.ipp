@@ -14,14 +14,6 @@
 
 namespace memsaver::inline v0_3 {
 
-MEMSAVER_INLINE Arrival& Arrival::operator=(Arrival&& other) noexcept {
-    if (this != &other) {
-        end();
-        state_ = std::move(other.state_);
-    }
-    return *this;
-}
-
 MEMSAVER_INLINE void Arrival::before(StreamRef stream, const void* pointer, std::size_t bytes) const {
     state()->before(stream, pointer, bytes);
 }

@@ -41,13 +41,10 @@ public:
     Buffer(Buffer&& other) noexcept
         : arena_{std::move(other.arena_)}, size_{std::exchange(other.size_, 0)}, data_{std::exchange(other.data_,
                                                                                                      nullptr)} {}
-    Buffer& operator=(Buffer&& other) noexcept {
-        if (this != &other) {
-            reset();
-            arena_ = std::move(other.arena_);
-            data_ = std::exchange(other.data_, nullptr);
-            size_ = std::exchange(other.size_, 0);
-        }
+    Buffer& operator=(Buffer other) noexcept {
+        std::swap(arena_, other.arena_);
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
         return *this;
     }
     ~Buffer() { reset(); }

@@ -3,20 +3,15 @@
 
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/sizes.hpp"
+#include "memsaver/fwd.hpp"
 #include "memsaver/saver/hooks.hpp"
 
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace memsaver::inline v0_3 {
-
-class Arena;
-
-namespace detail {
-class ElasticRange;
-class SaverCore;
-} // namespace detail
 
 /// Options of Arena::elastic, written as `{.granularity = 2_MiB}`.
 struct ElasticOptions {
@@ -42,9 +37,9 @@ struct ElasticOptions {
 /// saver is switched off, and for plain memory, the range works the same but is never paused.
 class Elastic {
 public:
-    Elastic() noexcept;
-    Elastic(Elastic&&) noexcept;
-    Elastic& operator=(Elastic&& other) noexcept;
+    Elastic() = default;
+    Elastic(Elastic&&) noexcept = default;
+    Elastic& operator=(Elastic other) noexcept;
     ~Elastic();
 
     /// Returns the first address; it stays the same for the lifetime of this object, paused or not.
@@ -95,9 +90,9 @@ public:
 
 private:
     friend class Arena;
-    Elastic(std::shared_ptr<const Arena> arena, std::shared_ptr<detail::ElasticRange> range) noexcept;
+    Elastic(std::shared_ptr<const Arena> arena, std::shared_ptr<detail::ElasticRange> range) noexcept
+        : arena_{std::move(arena)}, range_{std::move(range)} {}
     [[nodiscard]] detail::ElasticRange& range() const;
-    void end() noexcept;
 
     std::shared_ptr<const Arena> arena_; // declared before its range, so that it is destroyed later
     std::shared_ptr<detail::ElasticRange> range_;

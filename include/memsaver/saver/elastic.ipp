@@ -11,26 +11,14 @@
 
 namespace memsaver::inline v0_3 {
 
-MEMSAVER_INLINE Elastic::Elastic() noexcept = default;
-
-MEMSAVER_INLINE Elastic::Elastic(std::shared_ptr<const Arena> arena,
-                                 std::shared_ptr<detail::ElasticRange> range) noexcept
-    : arena_{std::move(arena)}, range_{std::move(range)} {}
-
-MEMSAVER_INLINE Elastic::Elastic(Elastic&&) noexcept = default;
-
-MEMSAVER_INLINE Elastic& Elastic::operator=(Elastic&& other) noexcept {
-    if (this == &other) return *this;
-    end();
-    arena_ = std::move(other.arena_);
-    range_ = std::move(other.range_);
-    asked_ = std::move(other.asked_);
+MEMSAVER_INLINE Elastic& Elastic::operator=(Elastic other) noexcept {
+    arena_.swap(other.arena_);
+    range_.swap(other.range_);
+    std::swap(asked_, other.asked_);
     return *this;
 }
 
-MEMSAVER_INLINE Elastic::~Elastic() { end(); }
-
-MEMSAVER_INLINE void Elastic::end() noexcept {
+MEMSAVER_INLINE Elastic::~Elastic() {
     asked_ = {};
     if (range_ != nullptr) arena_->saver().end(arena_->base(), std::move(range_));
 }

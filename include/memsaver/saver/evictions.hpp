@@ -2,18 +2,13 @@
 #pragma once
 
 #include "memsaver/core/order.hpp"
+#include "memsaver/fwd.hpp"
 
 #include <concepts>
 
 namespace memsaver::inline v0_3 {
 
-class OutOfMemory;
-class Tags;
-
 namespace detail {
-
-class ArenaCore;
-class SaverState;
 
 /// A call that may find no room. Its own tags are not evicted for it.
 struct LackOfRoom {

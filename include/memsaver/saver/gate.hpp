@@ -9,12 +9,6 @@
 
 namespace memsaver::inline v0_3 {
 
-namespace detail {
-class ArenaCore;
-class SaverCore;
-struct GateMark;
-} // namespace detail
-
 /// A wait point for part of a block. Work behind a gate waits for exactly these bytes whenever `resume_async` has them
 /// in flight, and otherwise does not wait; in a captured graph this applies to every replay. Made by MemorySaver::gate
 /// and Arena::gate. A cheap handle: copies refer to the same gate. Keeps the saver's core alive, but not the block:

@@ -1,7 +1,7 @@
 // Functions of the program that run before and after an operation. Knows nothing about the operation.
 #pragma once
 
-#include "memsaver/core/form.hpp"
+#include "memsaver/core/pointers.hpp"
 #include "memsaver/core/report.hpp"
 
 #include <functional>
@@ -37,17 +37,21 @@ public:
     Hook() = default;
     explicit Hook(std::function<void()> end) : end_{std::move(end)} {}
     /// Combines two hooks, which are removed together.
-    Hook(Hook first, Hook second);
+    Hook(Hook first, Hook second)
+        : end_{[both = detail::new_shared<std::pair<Hook, Hook>>(std::move(first), std::move(second))]() mutable {
+              both.reset();
+          }} {}
     Hook(Hook&& other) noexcept : end_{std::exchange(other.end_, nullptr)} {}
-    Hook& operator=(Hook&& other) noexcept;
-    ~Hook();
+    Hook& operator=(Hook other) noexcept {
+        end_.swap(other.end_);
+        return *this;
+    }
+    ~Hook() {
+        if (end_) end_();
+    }
 
 private:
     std::function<void()> end_;
 };
 
 } // namespace memsaver::inline v0_3
-
-#ifndef MEMSAVER_COMPILED
-#include "memsaver/saver/hooks.ipp"
-#endif

@@ -8,7 +8,6 @@
 #include "memsaver/saver/arrival.ipp"
 #include "memsaver/saver/elastic.ipp"
 #include "memsaver/saver/gate.ipp"
-#include "memsaver/saver/hooks.ipp"
 #include "memsaver/saver/registrations.ipp"
 #include "memsaver/saver/saver_core.ipp"
 #include "memsaver/saver/use.ipp"

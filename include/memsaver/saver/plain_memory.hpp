@@ -6,15 +6,12 @@
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/order.hpp"
 #include "memsaver/core/usage.hpp"
+#include "memsaver/fwd.hpp"
 
 #include <cstddef>
 #include <memory>
 
 namespace memsaver::inline v0_3::detail {
-
-class ArenaCore;
-class Directory;
-class GraphKeeps;
 
 /// Blocks that are one driver allocation each, as users of IPC and registrations need, and that are never paused: those
 /// of a saver that is switched off, and those allocated outside of every tag. Their arenas have no other blocks, but

@@ -12,11 +12,6 @@
 
 namespace memsaver::inline v0_3 {
 
-namespace detail {
-class RegistrationBook; // registrations.ipp
-struct RegistrationEntry;
-} // namespace detail
-
 /// How a pause treats registered memory.
 enum class OnPause : unsigned char {
     /// The pause (exchange, eviction) throws Misuse that names the holder of the registration and the memory; nothing
@@ -54,7 +49,11 @@ public:
                  std::shared_ptr<detail::RegistrationEntry> entry) noexcept
         : book_{std::move(book)}, entry_{std::move(entry)} {}
     Registration(Registration&& other) noexcept = default;
-    Registration& operator=(Registration&& other) noexcept;
+    Registration& operator=(Registration other) noexcept {
+        book_.swap(other.book_);
+        entry_.swap(other.entry_);
+        return *this;
+    }
     /// Ends the registration as `end` does; failures are reported to the saver's event sink. A no-op in a forked child.
     ~Registration();
 

@@ -290,14 +290,6 @@ private:
 
 // --- Registration ---
 
-MEMSAVER_INLINE Registration& Registration::operator=(Registration&& other) noexcept {
-    if (this == &other) return *this;
-    const Registration ending{std::move(*this)};
-    book_ = std::move(other.book_);
-    entry_ = std::move(other.entry_);
-    return *this;
-}
-
 MEMSAVER_INLINE Registration::~Registration() {
     const std::shared_ptr<detail::RegistrationEntry> entry = std::move(entry_);
     if (const std::shared_ptr<detail::RegistrationBook> book = std::move(book_)) book->end_quietly(entry);

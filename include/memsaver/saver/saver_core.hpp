@@ -3,7 +3,6 @@
 #pragma once
 
 #include "memsaver/arena/options.hpp"
-#include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/report.hpp"
 #include "memsaver/core/tags.hpp"
@@ -22,12 +21,6 @@
 #include <utility>
 
 namespace memsaver::inline v0_3::detail {
-
-class ArenaCore;
-class ArrivalState;
-class ElasticRange;
-class SaverState; // the saver's data members and the parts of its operations
-struct WantedTag;
 
 /// Shared by a MemorySaver and all its handles; lives as long as the last of them. In a forked child it is never
 /// destroyed.
@@ -143,7 +136,7 @@ private:
     [[noreturn, gnu::cold]] static void rethrow_about(const ArenaCore& arena);
     [[noreturn, gnu::cold]] void rethrow_about(const Tags& tags) const;
 
-    UniquePtr<SaverState> state_;
+    UniquePtr<SaverState> state_; // the data members, and the parts of the operations
 };
 
 /// Returns the core of a MemorySaver; throws Misuse if the saver was moved from. For code that builds on savers.

@@ -306,10 +306,10 @@ public:
         for (const auto& member : tags_.members(tags, true)) (void)member->arena->release_unused(true);
     }
     /// Adds an owner of an elastic range, to be asked for room until the result ends.
-    Hook add_owner(const std::shared_ptr<const Arena>& arena, const std::shared_ptr<ElasticRange>& range,
-                   const std::function<std::size_t(std::size_t)>& ask) {
+    Hook add_owner(const std::shared_ptr<const Arena>& arena, ArenaCore& base,
+                   const std::shared_ptr<ElasticRange>& range, const std::function<std::size_t(std::size_t)>& ask) {
         ask_owners_.store(&SaverState::ask_owners);
-        const auto asked = [this, owner = std::weak_ptr{arena}, weak = std::weak_ptr{range}, &base = arena->base(),
+        const auto asked = [this, owner = std::weak_ptr{arena}, weak = std::weak_ptr{range}, &base,
                             ask](WantedRoom& wanted) {
             const std::shared_ptr<const Arena> kept = owner.lock();
             std::shared_ptr<ElasticRange> held = weak.lock();

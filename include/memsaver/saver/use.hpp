@@ -3,6 +3,7 @@
 
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/pointers.hpp"
+#include "memsaver/fwd.hpp"
 #include "memsaver/saver/use_options.hpp"
 
 #include <cstddef>
@@ -11,11 +12,6 @@
 #include <vector>
 
 namespace memsaver::inline v0_3 {
-
-namespace detail {
-class SaverCore;
-class UseRecord;
-} // namespace detail
 
 /// Keeps tags in use, so that they are not paused: their memory is resident, at its usual addresses, from
 /// MemorySaver::use until this object is destroyed and the work marked by `until` has completed. Move-only; may be
@@ -26,7 +22,7 @@ class Use {
 public:
     Use() noexcept;
     Use(Use&& other) noexcept;
-    Use& operator=(Use&& other) noexcept;
+    Use& operator=(Use other) noexcept;
     ~Use();
 
     /// Keeps the tags resident until `stream` has completed all work submitted to it so far. The stream may belong to

@@ -20,12 +20,9 @@ MEMSAVER_INLINE Use::Use(Use&& other) noexcept : saver_{std::move(other.saver_)}
     if (record_ != nullptr && !saver_->forked()) saver_->state().tags_.residents().take_over(*record_);
 }
 
-MEMSAVER_INLINE Use& Use::operator=(Use&& other) noexcept {
-    if (this == &other) return *this;
-    release();
-    saver_ = std::move(other.saver_);
-    record_ = std::move(other.record_);
-    if (record_ != nullptr && !saver_->forked()) saver_->state().tags_.residents().take_over(*record_);
+MEMSAVER_INLINE Use& Use::operator=(Use other) noexcept {
+    saver_.swap(other.saver_);
+    std::swap(record_, other.record_);
     return *this;
 }
 
