@@ -153,9 +153,10 @@ TEST_CASE("an event sink that makes its arena grow while a growth fails gets Mis
         self = &arena;
         driver.fail({.call = Call::allow_access});
         driver.fail({.call = Call::release, .lasting = Lasting::onwards});
-        const bool failed = !text_of<DriverError>([&] { (void)arena.allocate(4_MiB); }).empty();
+        const void* const block =
+            arena.allocate(4_MiB); // tried again, because the sink's call looked for unused memory
         driver.heal();
-        return failed && events == 1 && refused == 1 && arena.allocate(1_MiB) != nullptr;
+        return block != nullptr && events == 1 && refused == 1;
     }));
 }
 } // namespace arena_tagged_arena_test
