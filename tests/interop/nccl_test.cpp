@@ -342,6 +342,32 @@ TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither
     }
 }
 
+TEST_CASE("nccl: what is registered late, and the saver does not know of, is undone before a pause") {
+    for (const NcclSuspend suspend : {NcclSuspend::where_possible, NcclSuspend::never}) {
+        const Checked machine{host_machine};
+        const Stub stub;
+        MemorySaver saver{machine.driver};
+        Registrations registrations{saver};
+        void* const weights = saver.arena("weights", HostBackup{}).allocate(4_MiB);
+        NcclComm comm{registrations,
+                      Stub::comm(),
+                      {.tags = "weights", .suspend = suspend, .timeout = std::chrono::milliseconds{5}}};
+        std::pair<StubNccl*, std::string> slow{&*stub.operator->(), "register"};
+        stub->context = &slow;
+        stub->on_call = endless;
+        CHECK_THROWS_AS((void)comm.buffer(weights, 4_MiB), NotIdle);
+        stub->on_call = nullptr;
+        stub->polls = 0; // now it completes
+        (void)stub.taken();
+        saver.pause();
+        const Calls made = stub.taken();
+        REQUIRE_FALSE(made.empty());
+        CHECK(made.front().rfind("deregister", 0) == 0);
+        saver.resume();
+        saver.deallocate(weights, already_idle);
+    }
+}
+
 TEST_CASE_FIXTURE(OnHost, "nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {
     const Stub stub;
     std::vector<std::string> told;

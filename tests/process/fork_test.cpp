@@ -3,6 +3,8 @@
 #include "support/machines.hpp"
 #include "support/sampling.hpp"
 
+#include <sys/mman.h>
+
 namespace process_fork_test {
 using namespace test;
 using process_test::Child;
@@ -30,6 +32,9 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
     Gate gate = saver.gate(blocks[0].first, 1);
     Gate lost = saver.gate(blocks[1].first, 1);
     Arrival coming = saver.resume_async("weights");
+    TaggedArena<HostDriver, Discard> alone{driver, "alone", Discard{}};
+    Registrations registrations{saver};
+    Registration card = registrations.add(blocks[2].first, bytes, {});
 
     Child child{[&] {
         int wrong = 0;
@@ -64,6 +69,14 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
         expect([&] { saver.invalidate("weights"); });
         expect([&] { (void)saver.bytes_to_resume(); });
         expect([&] { (void)saver.arena("more"); });
+        expect([&] { (void)alone.bytes_to_resume(); });
+        expect([&] { (void)card.registered(); });
+        expect([&] { (void)registrations.add(blocks[2].first, bytes, {}); });
+        expect([&] {
+            (void)registrations.add(Tags{"active"},
+                                    {.on_pause = OnPause::renew, .on_register = [] {}, .on_deregister = [] {}});
+        });
+        expect([&] { registrations.renew(); });
         expect([&] { (void)saver.backup_view(blocks[0].first, 1); });
         expect([&] { saver.load(blocks[2].first, 1, "/dev/null"); });
         expect([&] { active.load(blocks[2].first, 1, "/dev/null"); });
@@ -77,6 +90,7 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
     CHECK(child.rest().empty());
     CHECK(child.wait() == 0);
 
+    card.end();
     CHECK_THROWS_AS((void)saver.pause("active", {.timeout = std::chrono::milliseconds{1}}), NotIdle); // still in use
     held.release();
     gate.before(nullptr);
@@ -103,8 +117,22 @@ TEST_CASE("fork: objects that the child destroys still belong to the parent") {
     std::memset(buffer->data(), 1, bytes);
     std::memset(block, 2, bytes);
     (void)alone->pause();
+    std::vector<BackupView> views; // each is the last owner of its pages, of a mapping and of a part of one
+    for (const std::size_t size : {4_MiB, 256_KiB}) {
+        const std::string tag = "of " + std::to_string(size);
+        void* const kept = saver->arena(tag, HostBackup{.retain = false}).allocate(size);
+        (void)saver->pause(tag);
+        views.push_back(saver->backup_view(kept, size));
+        (void)saver->resume(tag);
+    }
+    const auto first = reinterpret_cast<std::uintptr_t>(views[0].data()) & ~std::uintptr_t{4095};
 
     Child child{[&] {
+        void* const own = ::mmap(reinterpret_cast<void*>(first), 64_KiB, PROT_READ | PROT_WRITE, // NOLINT
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (own == MAP_FAILED) return 1; // the parent's pages are not here
+        views.clear();
+        std::memset(own, 1, 64_KiB);
         buffer.reset();
         alone.reset();
         saver.reset();

@@ -379,24 +379,40 @@ TEST_CASE("evictions: threads that allocate, resume and use under pressure end, 
 }
 
 TEST_CASE("evictions: a victim whose backup finds no room is passed by, and others make room") {
-    const std::vector<std::function<void(MemorySaver<HostDriver>&)>> calls = {
-        [](MemorySaver<HostDriver>& saver) {
-            const Use use = saver.use("in", {.room_within = std::chrono::seconds{5}});
-        },
-        [](MemorySaver<HostDriver>& saver) { (void)saver.arena("new").allocate(16_MiB); },
-        [](MemorySaver<HostDriver>& saver) { CHECK(saver.reclaim(16_MiB).bytes() >= 16_MiB); },
+    using Saver = MemorySaver<FaultyDriver<HostDriver>>;
+    const std::vector<std::function<void(Saver&)>> calls = {
+        [](Saver& saver) { const Use use = saver.use("in", {.room_within = std::chrono::seconds{5}}); },
+        [](Saver& saver) { (void)saver.arena("new").allocate(16_MiB); },
+        [](Saver& saver) { CHECK(saver.reclaim(16_MiB).bytes() >= 16_MiB); },
     };
     for (const auto& call : calls) {
-        const HostDriver peer{8_MiB, {.device = 1}};
-        MemorySaver saver{HostDriver{64_MiB}, evicting};
-        (void)saver.arena("in", HostBackup{}).allocate(16_MiB);
-        (void)saver.pause("in");
-        (void)saver.arena("a", PeerBackup{peer}).allocate(24_MiB);
-        (void)saver.arena("b", HostBackup{}).allocate(32_MiB);
-        for (const char* const tag : {"a", "b"}) const Use use = saver.use(tag);
-        CHECK_NOTHROW(call(saver));
-        CHECK(saver.arena("a").usage().state == "active");
-        CHECK(saver.arena("b").usage().state == "paused");
+        for (const bool on_peer : {true, false}) { // its backup is on a full device, or there is no more host memory
+            const HostDriver peer{8_MiB, {.device = 1}};
+            const FaultyDriver driver{HostDriver{64_MiB}};
+            Saver saver{driver, evicting};
+            (void)saver.arena("in", Discard{}).allocate(16_MiB);
+            (void)saver.pause("in");
+            (void)saver.arena("a", on_peer ? AnyPolicy{PeerBackup{peer}} : AnyPolicy{HostBackup{}}).allocate(24_MiB);
+            (void)saver.arena("b", Discard{}).allocate(32_MiB);
+            for (const char* const tag : {"a", "b"}) const Use use = saver.use(tag);
+            if (!on_peer) {
+                driver.fail(
+                    {.call = Call::map_host, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+            }
+            CHECK_NOTHROW(call(saver));
+            CHECK(saver.arena("a").usage().state == "active");
+            CHECK(saver.arena("b").usage().state == "paused");
+        }
     }
+    const FaultyDriver driver{HostDriver{64_MiB}}; // if there is no other, what the backup lacks is said
+    Saver saver{driver, evicting};
+    (void)saver.arena("in", Discard{}).allocate(16_MiB);
+    (void)saver.pause("in");
+    (void)saver.arena("a", HostBackup{}).allocate(56_MiB);
+    { const Use use = saver.use("a"); }
+    driver.fail({.call = Call::map_host, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+    CHECK_THROWS_AS((void)saver.use("in"), OutOfHostMemory);
+    CHECK_THROWS_AS((void)saver.reclaim(16_MiB), OutOfHostMemory);
+    CHECK(saver.arena("a").usage().state == "active");
 }
 } // namespace saver_evictions_test

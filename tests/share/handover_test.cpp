@@ -229,6 +229,21 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: published pages are passed to nobod
 }
 
 TEST_CASE("share hand-over: pages whose clearing could not be waited for are not given away, and not cleared later") {
+    { // of pages that are not mapped
+        const Place place;
+        const FaultyDriver<HostDriver> driver{place.device()};
+        const Share share{driver, {.name = "a", .linger = 5s, .folder = place.folder}};
+        PageHandle pages;
+        REQUIRE(share.driver().create(40 * page, pages).ok());
+        const std::size_t mapped = driver.inner().counts().mappings;
+        driver.fail({.call = Call::record, .lasting = Lasting::onwards});
+        driver.fail({.call = Call::drain, .lasting = Lasting::onwards});
+        CHECK_FALSE(share.driver().release(pages).ok());
+        driver.heal();
+        CHECK(share.driver().release(pages).ok());
+        CHECK(driver.inner().counts().mappings == mapped);
+        CHECK(driver.inner().violations().empty());
+    }
     for (const bool unmap_fails : {false, true}) {
         CAPTURE(unmap_fails);
         const Place place;

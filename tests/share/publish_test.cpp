@@ -452,6 +452,13 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and a
         }};
         CHECK(writer.wait() != 0);
     }
+    SUBCASE("so they are if a copied range of no bytes lies in them") {
+        auto* const first = static_cast<char*>(engine.saver.arena("more", HostBackup{}).allocate(page));
+        (void)engine.share.publish("more", engine.saver, "more",
+                                   {.names = {{"w", first, page}, {"none", first + 256, 0, PublishAccess::copied}}});
+        const char nine = 9;
+        CHECK_FALSE(engine.share.driver().copy_to_device(detail::as_address(first), &nine, 1, {}).ok());
+    }
     SUBCASE("new blocks come from other pages, also after frees") {
         (void)engine.publish();
         Reader reader{place};

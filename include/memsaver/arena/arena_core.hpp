@@ -640,6 +640,7 @@ public:
     }
     /// Returns the physical bytes that a resume would take now.
     [[nodiscard]] std::size_t bytes_to_resume() {
+        fork_check_.require_parent("bytes_to_resume");
         if (coming_back()) return 0; // its pages are already there
         const std::lock_guard lock{mutex_};
         if (closed_.load()) return 0;

@@ -20,7 +20,7 @@ namespace memsaver::inline v0_3 {
 namespace detail {
 
 /// What a TaggedArena can do, whatever its types. Thread-safe. Every method except the destructor throws Misuse after
-/// the object was moved from, and in a forked child.
+/// the object was moved from, and every one but `tag` and `deallocate(nullptr)` in a forked child.
 class OwnedArena {
 public:
     OwnedArena(AnyDriver driver, std::string tag, AnyPolicy policy, ArenaOptions options);
@@ -28,8 +28,7 @@ public:
     OwnedArena& operator=(OwnedArena&&) noexcept = default;
     ~OwnedArena() = default;
 
-    /// See Arena::allocate. If the device is out of memory, first releases unused memory of this arena and of other
-    /// arenas that share the driver, then retries.
+    /// See Arena::allocate. If the device is out of memory, first releases unused memory of this arena, then retries.
     [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment = Request::default_alignment) {
         return allocate({bytes, alignment, {}});
     }
@@ -48,8 +47,8 @@ public:
 
     /// Releases the physical pages; addresses stay reserved. See MemorySaver::pause.
     Report pause(const PauseOptions& options = {});
-    /// Maps new pages at the same addresses. If the device is out of memory, first releases unused memory of this arena
-    /// and of other arenas that share the driver. See MemorySaver::resume.
+    /// Maps new pages at the same addresses. If the device is out of memory, first releases unused memory of this arena.
+    /// See MemorySaver::resume.
     Report resume(const ResumeOptions& options = {});
     /// Releases extents that contain no live block.
     Report trim(const TrimOptions& options = {});

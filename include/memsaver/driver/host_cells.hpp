@@ -8,6 +8,7 @@
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"
 #include "memsaver/driver/attic.hpp"
+#include "memsaver/driver/fork_check.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -252,7 +254,8 @@ private:
 };
 
 /// Shares mappings. A mapping is released when its last user drops it, on that user's thread. If that fails, it is kept
-/// here. Lives as long as its mappings. Thread-safe.
+/// here. Lives as long as its mappings. In a forked child, where others may be at their addresses, nothing is released.
+/// Thread-safe.
 class HostCellsPool : public Attic, public std::enable_shared_from_this<HostCellsPool> {
 public:
     /// Returns `what`, which its last user closes; the pool keeps it if that fails.
@@ -265,15 +268,22 @@ public:
                                                   HostBudget::Promise promise = {}, const std::string& whose = {}) {
         return share(new_shared<HostCells>(driver, bytes, std::move(promise), whose));
     }
+    [[nodiscard]] bool forked() const noexcept { return fork_.forked(); }
 
 private:
     /// Not a template: what closes it is compiled once for all types.
     [[nodiscard]] std::shared_ptr<Closable> kept(std::shared_ptr<Closable> what) {
         Closable* const shared = what.get();
         return {shared, [self = shared_from_this(), what = std::move(what)](Closable*) mutable noexcept {
-                    (void)self->add(std::move(what));
+                    if (self->forked()) {
+                        (void)new (std::nothrow) std::pair{std::move(self), std::move(what)}; // stays the parent's
+                    } else {
+                        (void)self->add(std::move(what));
+                    }
                 }};
     }
+
+    const ForkCheck fork_;
 };
 
 /// Host pages that one backup uses alone: a mapping, or a part of one that small backups share.
@@ -458,8 +468,9 @@ inline HostPart HostPart::take(const std::shared_ptr<HostBudget>& budget, const 
         budget->first_slab_ = std::move(slab);
     }
     lock.unlock();
-    part.cells = {
-        cells, [budget, address = part.address, bytes](HostCells* of) noexcept { budget->give(of, address, bytes); }};
+    part.cells = {cells, [budget, address = part.address, bytes](HostCells* of) noexcept {
+                      if (!budget->pool_->forked()) budget->give(of, address, bytes);
+                  }};
     return part;
 }
 

@@ -96,10 +96,11 @@ public:
         if (gone()) return;
         const std::lock_guard lock{mutex_};
         require_healthy("pause");
-        if (!suspends() || has_completed(suspend_call, nullptr) || suspended_.load()) return;
+        if (has_completed(suspend_call, nullptr) || suspended_.load()) return;
         for (; !completed_.empty(); completed_.pop_back()) { // the saver does not know that these are registered
             if (const auto& undo = completed_.back().undo) finish(on_its_device(undo), "undoing a late call");
         }
+        if (!suspends()) return;
         make({suspend_call}, [&] { return library_.comm_suspend(comm_, nccl::suspend_memory); });
         suspended_.store(true);
     }

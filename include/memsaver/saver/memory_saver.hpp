@@ -352,9 +352,9 @@ public:
     /// Returns the memory usage of each tag on each device, and of each device as a whole. Printable.
     [[nodiscard]] Usage usage() const { return used().usage(); }
 
-    /// Frees everything now. Waits for the device first, but not for uses: end them before. Afterwards every call on
-    /// the saver throws Misuse, and the destructors of remaining objects are silent. Tries everything, then throws the
-    /// first failure; may be called again.
+    /// Frees everything now. Waits for the device first, but not for uses: end them before. Afterwards every call that
+    /// would do something throws Misuse (`usage` is empty), and the destructors of remaining objects are silent. Tries
+    /// everything, then throws the first failure; may be called again.
     void close() { used().close(); }
 
     /// Returns SaverOptions::enabled as given at construction; if false, memory is never paused.

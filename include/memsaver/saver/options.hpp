@@ -47,6 +47,7 @@ private:
 /// Options of a MemorySaver, written as `{.margin = 1_GiB, .events = stderr_sink()}`.
 struct SaverOptions {
     /// If false, the same program runs with plain allocations: pause and resume check their tags and do nothing else.
+    /// Plain memory has no capacity, and is aligned to at most 256 bytes.
     Enabled enabled{};
     /// Bytes of each device's memory that this saver's allocations and resumes must leave free; otherwise they fail.
     std::size_t margin = 0;

@@ -71,7 +71,7 @@ public:
     /// `with`: see Registrations::add; or null.
     EntryPtr add_memory(const void* pointer, std::size_t bytes, RegistrationOptions options, const EntryPtr& with) {
         check_options(options, options.on_pause == OnPause::renew, "a registration");
-        const std::lock_guard lock{mutex_};
+        const auto lock = lock_in("register");
         const std::shared_ptr<ArenaCore> arena = saver_->holder("register", pointer, bytes);
         auto entry = new_shared<Entry>(Entry{arena->tag(), std::move(options), {pointer, bytes}, arena});
         std::string away = text_of({"tag ", in_quotes(arena->tag()), " is paused or being paused"});
@@ -93,11 +93,11 @@ public:
     EntryPtr add_tags(Tags tags, RegistrationOptions options) {
         check_options(options, true, "a registration of tags");
         if (options.on_pause == OnPause::refuse) misuse({"a registration of tags cannot use OnPause::refuse"});
-        const std::lock_guard lock{mutex_};
+        const auto lock = lock_in("register");
         return entries_.emplace_back(new_shared<Entry>(Entry{std::move(tags), std::move(options)}));
     }
     [[nodiscard]] bool registered(const Entry& entry) {
-        const std::lock_guard lock{mutex_};
+        const auto lock = lock_in("registered");
         return entry.registered;
     }
     void end(const EntryPtr& entry) {
@@ -175,7 +175,7 @@ public:
     }
     /// Registers again what is resident of these tags; null: of all tags. Tries all, then throws the first failure.
     void renew(const std::vector<std::string>* tags) {
-        const std::lock_guard lock{mutex_};
+        const auto lock = lock_in("renew");
         std::exception_ptr first;
         for (const EntryPtr& entry : Vector<EntryPtr>{entries_}) { // a function may end others
             if (entry->ended || entry->registered || (tags != nullptr && !entry->depends_on(*tags)) || going(*entry))
@@ -194,6 +194,11 @@ public:
     }
 
 private:
+    /// For calls of the program: in a forked child the lock may be held for ever.
+    [[nodiscard]] std::unique_lock<std::recursive_mutex> lock_in(const char* call) {
+        saver_->state().fork_->require_parent(call);
+        return std::unique_lock{mutex_};
+    }
     static void check_options(const RegistrationOptions& options, bool wanted, const char* what) {
         require_enumerator("RegistrationOptions::on_pause", options.on_pause, 2);
         const bool both = options.on_register && options.on_deregister;

@@ -133,7 +133,7 @@ public:
         do {
             at_most_ = options.at_most - std::min(options.at_most, now.got.bytes());
         } while (!now.enough() && evict_some(now));
-        if (!now.enough() && now.unsaved) throw *now.unsaved;
+        if (!now.enough() && now.unsaved) std::rethrow_exception(now.unsaved);
         now.got.report = std::move(done_);
         for (Holder& row : state_.holders()) {
             if (row.device == device) now.got.holders.push_back(std::move(row));
@@ -193,7 +193,7 @@ private:
         Deadline until{};         // of all pauses together; none: each has the timeout of the options
         bool all_or_none = false; // pauses nothing that does not suffice
         Reclaimed got{};
-        std::optional<OutOfMemory> unsaved{}; // why a tag was passed by
+        std::exception_ptr unsaved{}; // why a tag was passed by
         const char* in_the_way = "";
         bool one_by_one = false; // set once one of several tags is not idle
 
@@ -232,11 +232,15 @@ private:
                     claim.end();
                     no_captures.reset();
                 });
-            if (refused && !pass_by_unsaved(out, *refused)) throw *refused;
             if (refused) {
-                now.unsaved = refused;
+                if (!pass_by_unsaved(out, *refused)) throw *refused;
+                now.unsaved = std::make_exception_ptr(*refused);
                 return true;
             }
+        } catch (const OutOfHostMemory& error) {
+            if (!moving_ || !pass_by_unsaved(out, error)) throw;
+            now.unsaved = std::current_exception();
+            return true;
         } catch (const NotIdle&) {
             if (!moving_) throw; // a hook's
             now.one_by_one = true;
@@ -265,6 +269,7 @@ private:
         mispredicted_.clear();
         moving_ = false;
         constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
+        std::exception_ptr unsaved;          // why a victim was passed by
         for (unsigned tries = 0; tries < often_enough;) {
             Vector<Shortage> lack = shortages(in);
             if (!lack.empty()) {
@@ -274,6 +279,7 @@ private:
             ResidentList out;
             if (!lack.empty()) {
                 out = choose_victims(lack, true);
+                if (out.empty() && unsaved) std::rethrow_exception(unsaved);
                 if (out.empty()) return Tried::too_few;
                 if (!hooks_agree(out)) continue; // choose other tags
             }
@@ -293,11 +299,18 @@ private:
                 if (over(room)) throw;
                 return Tried::marked;
             }
-            const std::optional<OutOfMemory> refused =
-                move(out, in, order, rest, [&] { // hooks run without the claim and with captures allowed
+            std::optional<OutOfMemory> refused;
+            try {
+                refused = move(out, in, order, rest, [&] { // hooks run without the claim and with captures allowed
                     claim.end();
                     no_captures.reset();
                 });
+            } catch (const OutOfHostMemory& error) {
+                if (!moving_ || !pass_by_unsaved(out, error)) throw;
+                unsaved = std::current_exception();
+                moving_ = false;
+                continue;
+            }
             if (!refused) return Tried::done;
             tries += 1; // free memory is queried again; add only what that does not show
             (void)state_.make_room(refused->device(), false, 0);
@@ -307,7 +320,7 @@ private:
         return Tried::refused;
     }
     /// Passes a victim by from now on if it is its backup that has found no room: others may do. Returns whether.
-    bool pass_by_unsaved(const ResidentList& out, const OutOfMemory& refused) {
+    bool pass_by_unsaved(const ResidentList& out, const Error& refused) {
         const auto* const victim = first_in(out, [&](const auto& each) { return each->tag == refused.tag(); });
         if (victim == nullptr) return false;
         state_.tell_of({(*victim)->tag}, EventKind::ignored, {refused.what()});

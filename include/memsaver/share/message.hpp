@@ -203,7 +203,12 @@ inline ShareFd ShareFd::opened(FunctionRef<int()> open) {
 inline ShareFd ShareFd::exported(FunctionRef<int()> open) {
     const auto delayed = ShareFds::all().delay_forks();
     const int descriptor = open();
-    return opened([=] { return descriptor; });
+    try {
+        return opened([=] { return descriptor; });
+    } catch (...) {
+        if (descriptor >= 0) (void)::close(descriptor);
+        throw;
+    }
 }
 
 inline void ShareFd::reset() noexcept {

@@ -252,7 +252,8 @@ private:
     /// Whether ranges in it are copied for readers, and so may still be written here.
     [[nodiscard]] static bool is_written(const Extent& extent, const std::vector<PublishedRange>& names) {
         return any_in(names, [&](const PublishedRange& each) {
-            return each.access == PublishAccess::copied && overlap(extent.range(), {as_address(each.data), each.bytes});
+            return each.access == PublishAccess::copied && each.bytes != 0 &&
+                   overlap(extent.range(), {as_address(each.data), each.bytes});
         });
     }
     void zero_free_space(Staging& staging) const {

@@ -82,7 +82,7 @@ public:
             handles_, pages.value, [&] { return inner().drop(address, bytes, pages, unmapped); }, address);
     }
     Status allow_access(Address address, std::size_t bytes, Rights rights) noexcept override {
-        const Status status = settle(inner(), unsettled_);
+        const Status status = settled();
         return status.ok() ? DeviceAround::allow_access(address, bytes, rights) : status;
     }
     Status export_pages(PageHandle pages, int& descriptor) noexcept override {
@@ -130,7 +130,7 @@ private:
     Status entered(std::size_t bytes, Sizes& sizes, FunctionRef<Status(std::uint64_t&, Held&)> take) noexcept {
         try {
             const std::lock_guard lock{mutex_};
-            sizes.reserve(sizes.size() + 1);
+            sizes.reserve(sizes.size() + outside_ + 1);
             Sizes entry; // its node: nothing can fail once the memory is there
             entry[0].bytes = bytes;
             Sizes::node_type node = entry.extract(entry.begin());
@@ -190,21 +190,31 @@ private:
                     return DeviceAround::export_pages(pages, exported).ok() ? exported : -1;
                 });
             if (descriptor && !as_left) {
-                std::optional<Window> window;
-                if (mapped == 0) mapped = window.emplace(inner(), pages, held.bytes, Rights::read_write).address();
                 const std::lock_guard lock{clearing_mutex_};
+                if (unsettled_) return {};
+                if (mapped == 0) mapped = window_.emplace(inner(), pages, held.bytes, Rights::read_write).address();
                 if (!clearing_) clearing_ = UniquePtr<Staging>::make(inner(), std::size_t{0});
                 try {
                     clearing_->zero({mapped, held.bytes});
                 } catch (...) {
-                    if (clearing_->unsettled()) unsettled_ = true;
+                    unsettled_ = clearing_->unsettled();
+                    if (!unsettled_) window_.reset();
                     throw;
                 }
+                window_.reset();
             }
             return descriptor;
         } catch (...) {
             return {};
         }
+    }
+    /// Waits for a clear that could not be waited for; until then its pages stay, and stay mapped.
+    Status settled() noexcept {
+        if (!unsettled_) return {};
+        const std::lock_guard lock{clearing_mutex_};
+        const Status status = settle(inner(), unsettled_);
+        if (status.ok()) window_.reset();
+        return status;
     }
     /// Makes `give`, which frees what `number` names.
     Status given_back(Sizes& sizes, std::uint64_t number, FunctionRef<Status()> give, Address mapped = 0) noexcept {
@@ -213,23 +223,25 @@ private:
         {
             const std::lock_guard lock{mutex_};
             node = sizes.extract(number);
+            outside_ += 1;
         }
         bool as_left = false;
         ShareFd pages;
         if (&sizes == &handles_ && !node.empty() && !node.mapped().shared &&
             member_->passes(node.mapped().bytes, as_left))
             pages = pass({number}, node.mapped(), as_left, mapped);
-        Status status = settle(inner(), unsettled_);
+        Status status = settled();
         if (status.ok()) status = give();
-        if (node.empty()) return status;
-        if (status.ok()) {
+        const bool freed = status.ok() && !node.empty();
+        if (freed) {
             node.mapped().descriptor.reset(); // without it the pages are free
             member_->freed(node.mapped().bytes, std::move(pages), as_left);
-        } else {
-            if (pages) node.mapped().descriptor = std::move(pages);
-            const std::lock_guard lock{mutex_};
-            sizes.insert(std::move(node));
         }
+        const std::lock_guard lock{mutex_};
+        outside_ -= 1;
+        if (freed || node.empty()) return status;
+        if (pages) node.mapped().descriptor = std::move(pages);
+        sizes.insert(std::move(node)); // there is room
         return status;
     }
 
@@ -238,11 +250,13 @@ private:
     std::atomic<std::size_t> least_{0}; ///< bytes of pages that are passed; 0: not known yet
     std::mutex clearing_mutex_;
     UniquePtr<Staging> clearing_;        ///< opened by the first pages that are cleared
+    std::optional<Window> window_;       ///< where these are mapped
     std::atomic<bool> unsettled_{false}; ///< pages may still be being cleared: none goes, and none comes back
     std::mutex counting_;                ///< from a look at the ceiling until what is taken counts
     std::mutex mutex_;
     Sizes handles_;
     Sizes plain_;
+    std::size_t outside_ = 0; ///< entries that are being given back; they may return to their table
 };
 
 } // namespace memsaver::inline v0_3::detail
