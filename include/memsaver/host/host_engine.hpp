@@ -125,6 +125,7 @@ struct HostStream {
     [[nodiscard]] bool can_run() const noexcept { return !queue.empty() && !held && completed < allowed; }
     /// Returns whether its capture can only be ended.
     [[nodiscard]] bool broken() const noexcept { return capture != nullptr && capture->broken; }
+    /// Returns whether a copy or fill runs.
     [[nodiscard]] bool copying() const noexcept { return busy && queue.front().kind != detail::HostWork::Kind::kernel; }
 };
 
