@@ -6,9 +6,10 @@
 
 `--fetch` downloads llama.cpp as part of the source package of llama-cpp-python, by pip, and unpacks it in that folder.
 `--library` is an existing libmemsaver.so; otherwise it is built too. `--only build,cycles,ops,bench` runs some steps;
-an existing build is reused. `--out` is the folder for results, as JSON; without it, none are written. Needs CMake, a
-C++20 compiler, a Python with NumPy, and for a GPU the CUDA toolkit. Exits with 1 if something failed, and with 77 and
-one line if the source or a tool is not available.
+an existing build is reused. `--programs` is a folder with its programs if they were built elsewhere: nothing is built,
+and the checkout needs only gguf-py. `--out` is the folder for results, as JSON; without it, none are written. An
+interrupt writes those that exist. Needs CMake, a C++20 compiler, a Python with NumPy, and for a GPU the CUDA toolkit.
+Exits with 1 if something failed, and with 77 and one line if the source or a tool is not available.
 """
 import argparse
 import json
@@ -103,7 +104,7 @@ def build(about, server=False):
 class Runner:
     def __init__(self, about):
         self.about, self.rows, self.failed = about, [], False
-        self.programs = about.build / "bin"
+        self.programs = about.programs.resolve() if about.programs else about.build / "bin"
 
     def row(self, name, good, text, **values):
         self.rows.append({"name": name, "good": bool(good), **values})
@@ -213,7 +214,8 @@ class Runner:
             if (self.about.checkout / ".git").exists() else PACKAGE
         toolkit = re.search(r"release ([\d.]+)", output_of("nvcc", "--version"))
         about_machine["toolkit"] = toolkit[1] if toolkit else "unknown"
-        path = self.about.out / f"{about_machine['date']}-{short(about_machine['gpu'])}-llama_cpp.json"
+        several = f"x{about_machine['gpus']}" if int(about_machine["gpus"]) > 1 else ""
+        path = self.about.out / f"{about_machine['date']}-{short(about_machine['gpu'])}{several}-llama_cpp.json"
         path.write_text(json.dumps({"context": about_machine, "benchmarks": self.rows}, indent=1) + "\n", encoding="utf-8")
         print(path)
 
@@ -226,6 +228,7 @@ def main():
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--library", type=Path)
+    parser.add_argument("--programs", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cycles", type=int, default=20)
@@ -236,11 +239,13 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     about = parser.parse_args()
     every = ["build", "cycles"] if about.cpu else ["build", "cycles", "bench", "ops"]
+    if about.programs:
+        every.remove("build")
     steps = about.only.split(",") if about.only else every
     if set(steps) - set(every):
         parser.error(f"--only must be a comma-separated list of {', '.join(every)}")
     try:
-        if shutil.which("cmake") is None:
+        if "build" in steps and shutil.which("cmake") is None:
             raise LeftOut("CMake not found")
         python_with("numpy")
         about.checkout = (about.checkout or fetch(about.fetch)).resolve()
@@ -256,11 +261,13 @@ def main():
         build(about)
         print(f"built in {time.monotonic() - start:.0f} s", flush=True)
     runner = Runner(about)
-    for step in steps:
-        if step != "build":
-            getattr(runner, step)()
-    if about.out and runner.rows:
-        runner.keep(machine())
+    try:
+        for step in steps:
+            if step != "build":
+                getattr(runner, step)()
+    finally:
+        if about.out and runner.rows:
+            runner.keep(machine())
     return 1 if runner.failed else 0
 
 
