@@ -348,6 +348,14 @@ private:
             ShareFd descriptor;
             const ShareReceived got = receive_message(client.socket.get(), message, descriptor);
             if (got == ShareReceived::nothing) return false;
+            try {
+                return hear(client, got, message, descriptor);
+            } catch (...) { // the message is lost: the member comes back, and says all that matters again
+                client.left = true;
+                throw;
+            }
+        }
+        bool hear(Client& client, ShareReceived got, ShareMessage& message, ShareFd& descriptor) {
             if (got == ShareReceived::message && message.kind == Kind::list) { // also of who looks on, and stays out
                 lists_.emplace_back(client.socket.get(), message.id);
                 return true;

@@ -194,7 +194,7 @@ private:
         std::uint64_t bytes;
         std::int64_t within;
         std::int32_t priority;
-        Vector<Link> asked;      // and itself
+        Vector<Link> asked;      // itself first
         Clock::time_point heard; // when its member last said that it waits
     };
 
@@ -254,8 +254,8 @@ private:
             (void)send_(from->link, message, -1);
             return true;
         }
-        if (want.within != 0) { // what others hold may become idle without anybody's telling
-            want.asked = {want.link};
+        if (want.within != 0) {   // what others hold may become idle without anybody's telling
+            want.asked.resize(1); // itself
             asked_until_ = now + ask_again;
         } else if (now < gathered_) {
             asked_until_ = gathered_;
@@ -271,6 +271,7 @@ private:
         if (!unused) return;
         std::uint64_t free = *unused + pages;
         for (const Member& each : members_) free -= std::min(free, each.facts.granted);
+        for (Want& each : wants_) each.asked.reserve(members_.size()); // nothing may throw while wants are shifted
         Link first = -1; // that waits: what is free, and all pages, are for that one
         erase_in(wants_, [&](Want& want) {
             const bool asks = is_in(want.asked, asked_);
