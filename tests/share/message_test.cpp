@@ -184,6 +184,37 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that send
     CHECK(open_descriptors() == before);
 }
 
+TEST_CASE_FIXTURE(OnPlace, "share messages: a member asks again if its other threads have used what it was granted") {
+    const detail::ShareFolder folder{"", place.folder};
+    const ShareFd lock = folder.lead();
+    const ShareFd listener = folder.listen();
+    std::thread leads{[&] {
+        ShareFd link;
+        CHECK(soon([&] {
+            link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            return static_cast<bool>(link);
+        }));
+        ShareMessage said;
+        ShareFd process;
+        for (int wants = 0; wants < 2;) {
+            const bool heard = soon(
+                [&] { return detail::receive_message(link.get(), said, process) == detail::ShareReceived::message; });
+            CHECK(heard);
+            if (!heard) return;
+            if (said.kind == Kind::hello) (void)detail::send_message(link.get(), {.kind = Kind::welcome});
+            if (said.kind != Kind::want) continue;
+            CHECK(said.bytes == 5 * page);
+            const std::uint64_t left = wants++ == 0 ? 2 * page : 5 * page; // as if another thread had used the others
+            (void)detail::send_message(link.get(), {.kind = Kind::grant, .id = said.id, .bytes = left});
+        }
+    }};
+    const Share share = place.join({});
+    PageHandle pages;
+    CHECK(share.driver().create(5 * page, pages).ok());
+    CHECK(share.driver().release(pages).ok());
+    leads.join();
+}
+
 TEST_CASE("share messages: what is of another version or size, or of a number that no machine has, is noise") {
     for (const auto& spoil :
          {+[](ShareMessage& m) { m.version += 1; }, +[](ShareMessage& m) { m.size += 1; },

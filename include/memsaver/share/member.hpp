@@ -83,7 +83,8 @@ public:
     /// Keeps what this process publishes and attaches.
     [[nodiscard]] Keeper& keeper() noexcept { return keeper_; }
 
-    /// Asks for `bytes` in one go; `within` as in ShareRoom. Ok once they are granted.
+    /// Asks for `bytes` in one go; `within` as in ShareRoom. Ok once they are granted: to the process, any thread of
+    /// which may use them.
     /// `alone`: what is returned if nobody answers.
     Status ask(std::uint64_t bytes, std::int64_t within, const Status& alone = no_room) noexcept {
         if (bytes > ShareMessage::most_bytes) return no_room;
@@ -114,21 +115,25 @@ public:
             const std::lock_guard lock{mutex_};
             if (use_grant(bytes)) return {};
         }
-        Status status = ask(bytes, ShareRoom::only_free, {});
-        if (!status.ok()) { // what was passed here, and has other sizes, may be what is lacking
-            std::uint64_t turned = 0;
-            {
-                const std::lock_guard lock{mutex_};
-                turned = turn_all();
+        for (int tries = 100; tries > 0; --tries) { // another thread may use the grant, or it went back meanwhile
+            Status status = ask(bytes, ShareRoom::only_free, {});
+            if (!status.ok()) { // what was passed here, and has other sizes, may be what is lacking
+                std::uint64_t turned = 0;
+                {
+                    const std::lock_guard lock{mutex_};
+                    turned = turn_all();
+                }
+                if (turned != 0) status = turned < bytes ? ask(bytes - turned, ShareRoom::only_free, {}) : Status{};
+                if (!status.ok()) return status;
             }
-            if (turned != 0) status = turned < bytes ? ask(bytes - turned, ShareRoom::only_free, {}) : Status{};
-            if (!status.ok()) return status;
-        }
-        const std::lock_guard lock{mutex_};
-        if (as_pages != nullptr && facts_.granted < bytes) *as_pages = passed_with(bytes) != nullptr;
-        if ((as_pages == nullptr || !*as_pages) && !use_grant(bytes))
+            const std::lock_guard lock{mutex_};
+            if (as_pages != nullptr && facts_.granted < bytes) *as_pages = passed_with(bytes) != nullptr;
+            if ((as_pages != nullptr && *as_pages) || use_grant(bytes)) return {};
+            if (welcome_ && !silent_) continue;
             facts_.granted -= std::min(facts_.granted, bytes); // nothing, without a leader
-        return {};
+            return {};
+        }
+        return no_room;
     }
     /// What was covered has been created, or not.
     void created(std::uint64_t bytes, bool yes) noexcept {
