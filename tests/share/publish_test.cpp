@@ -685,6 +685,23 @@ TEST_CASE_FIXTURE(OnPlace, "publish: keepers that are stopped are passed by, and
     publisher.kill(SIGKILL);
 }
 
+TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal of which a stopped keeper cannot even hear later is refused") {
+    const detail::ShareFolder folder{"", place.folder};
+    const detail::ShareFd stopped = folder.listen("keeps-stopped");
+    std::vector<detail::ShareFd> asking;
+    const auto ask = [&] {
+        asking.push_back(folder.connect("keeps-stopped"));
+        return static_cast<bool>(asking.back());
+    };
+    const detail::Keeper keeper{folder, 20ms};
+    keeper.withdraw("model"); // waits there
+    while (ask()) REQUIRE(asking.size() < 1000);
+    CHECK(contains(text_of<Unavailable>([&] { keeper.withdraw("model"); }), "can be told no more"));
+    detail::Vector<std::string> silent;
+    CHECK(keeper.list(&silent).empty());
+    CHECK(silent.size() == 1);
+}
+
 TEST_CASE_FIXTURE(WithModel, "publish: bytes that somebody wrote are found") {
     model.verify();
     const detail::ShareFolder folder{"", place.folder};

@@ -172,7 +172,7 @@ public:
         const auto add = [&](const PublicationFacts& row) {
             if (!any_in(rows, [&](const PublicationFacts& each) { return each.id == row.id; })) rows.push_back(row);
         };
-        ask_all({.kind = Message::Kind::list}, add, silent);
+        (void)ask_all({.kind = Message::Kind::list}, add, silent);
         return rows;
     }
     /// Gets a publication from whoever keeps it, one after the other but for those that were `silent`; null if nobody
@@ -213,15 +213,16 @@ public:
         return status;
     }
     /// Asks all keepers to give up all versions of a name, or the publication with this number. Those who have its
-    /// pages mapped keep them.
+    /// pages mapped keep them. Throws Unavailable if one of them cannot even be told later.
     void withdraw(std::string_view name, std::uint64_t id = 0) const {
         Message question{.kind = Message::Kind::withdraw};
         question.facts.id = id;
         std::copy(name.begin(), name.end(), question.facts.name.begin());
+        const auto no_rows = [](const PublicationFacts&) {};
+        bool told = true;
         // who gets it from one that has not heard of it is open by the second one
-        for (int round = 0; round < 2; ++round)
-            ask_all(
-                question, [](const PublicationFacts&) {}, nullptr);
+        for (int round = 0; round < 2; ++round) told = ask_all(question, no_rows, nullptr) && told;
+        if (!told) unavailable({"Share: a process that may keep the publication is stopped, and can be told no more"});
     }
 
 private:
@@ -420,7 +421,8 @@ private:
         }
     }
     /// Asks all keepers at once. Calls `act` for each row of their answers. Adds those that do not answer to `silent`.
-    void ask_all(const Message& question, FunctionRef<void(const PublicationFacts&)> act,
+    /// False if the question cannot wait for one that does not: too many do.
+    bool ask_all(const Message& question, FunctionRef<void(const PublicationFacts&)> act,
                  Vector<std::string>* silent) const {
         struct Asked {
             std::string name;
@@ -428,6 +430,7 @@ private:
         };
         Vector<Asked> asked;
         Vector<pollfd> polled;
+        bool all_asked = true;
         const auto hear_all = [&] {
             while (!asked.empty()) {
                 polled.clear();
@@ -456,12 +459,17 @@ private:
                 hear_all();
                 made = reach(name);
             }
+            if (!made && errno == EAGAIN) {
+                all_asked = false;
+                if (silent != nullptr) silent->push_back(name);
+            }
             if (!made) continue;
             Link link{std::move(made), Clock::now() + answer_within_};
             (void)link.send(question.kind, question.facts);
             asked.push_back({name, std::move(link)});
         }
         hear_all();
+        return all_asked;
     }
 
     const ShareFolder& folder_;
