@@ -725,6 +725,22 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
     CHECK(child.wait() == 0);
 }
 
+TEST_CASE_FIXTURE(OnPlace, "share: it has no eventfd, which it could not tell from the program's with that number") {
+    const auto eventfds = [] {
+        std::size_t found = 0;
+        for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+            std::error_code gone; // the iterator's own
+            found += contains(std::filesystem::read_symlink(each.path(), gone).string(), "[eventfd]") ? 1U : 0U;
+        }
+        return found;
+    };
+    const std::size_t before = eventfds();
+    Member member{place, {}};
+    void* const block = fill(member, "weights", page, 1);
+    (void)member.share.publish("model", member, "weights", {.names = {{"w", block, page}}});
+    CHECK(eventfds() == before);
+}
+
 TEST_CASE_FIXTURE(OnPlace, "share: a lender that takes longer to give than to answer is waited for") {
     Member a{place, {.name = "one", .answer_within = 300ms}};
     Member b{place, {.name = "two", .answer_within = 300ms}};

@@ -13,7 +13,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -113,7 +112,7 @@ public:
         std::array<char, 32> name{};
         (void)std::snprintf(name.data(), name.size(), "%s-%016llx", takes_all_ ? "keeper" : "keeps",
                             static_cast<unsigned long long>(random_number()));
-        stop_ = ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+        stop_ = ShareFd::pipe();
         ShareFd made = stop_ ? folder_.listen(name.data()) : ShareFd{};
         if (!made) folder_.refuse("cannot make a socket in", system_status(errno));
         listener_ = std::move(made);

@@ -15,7 +15,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,8 +58,8 @@ public:
                     std::chrono::nanoseconds answer_within, std::chrono::nanoseconds linger)
         : inner_{std::move(inner)}, folder_{std::move(folder)}, answer_within_{answer_within}, linger_{linger},
           process_{ShareFd::opened([] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); })},
-          wake_{ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })}, facts_{facts} {
-        if (!wake_) unavailable({"Share: eventfd failed: ", to_string(system_status(errno))}, system_status(errno));
+          wake_{ShareFd::pipe()}, facts_{facts} {
+        if (!wake_) unavailable({"Share: cannot make a pipe: ", to_string(system_status(errno))}, system_status(errno));
         if (!process_)
             unavailable({"Share: pidfd_open failed: ", to_string(system_status(errno)), " (Linux 5.3 has it)"},
                         system_status(errno));

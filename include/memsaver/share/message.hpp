@@ -7,6 +7,7 @@
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -16,6 +17,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -109,6 +111,9 @@ public:
     /// Likewise for calls of a driver, which may wait for locks that other threads hold while they wait for a fork: one
     /// waits for a second at most.
     static inline ShareFd exported(FunctionRef<int()> open);
+    /// A pipe, of which this is both ends: wakes who polls it. Not an eventfd: all of those are one file to who asks
+    /// whether a number still is the share's.
+    static inline ShareFd pipe();
     ShareFd(ShareFd&& other) noexcept : file_{std::exchange(other.file_, {})}, forks_{other.forks_} {}
     ShareFd& operator=(ShareFd&& other) noexcept {
         std::swap(file_, other.file_);
@@ -209,6 +214,20 @@ inline ShareFd ShareFd::exported(FunctionRef<int()> open) {
         if (descriptor >= 0) (void)::close(descriptor);
         throw;
     }
+}
+
+inline ShareFd ShareFd::pipe() {
+    return opened([] {
+        std::array<int, 2> ends{};
+        if (::pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
+        std::array<char, 32> name{};
+        (void)std::snprintf(name.data(), name.size(), "/proc/self/fd/%d", ends[0]);
+        const int both = ::open(name.data(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+        const int error = errno;
+        for (const int end : ends) (void)::close(end);
+        errno = error;
+        return both;
+    });
 }
 
 inline void ShareFd::reset() noexcept {
