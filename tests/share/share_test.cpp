@@ -3,10 +3,13 @@
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 namespace share_share_test {
@@ -427,6 +430,31 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder that is full or read-only is refused
     CHECK_MESSAGE(contains(said, "cannot lock a file in the folder " + place.folder + ": ENOSPC"), said);
     CHECK_MESSAGE(contains(said, "cannot lead in the folder " + place.folder + ": ENOSPC"), said);
     CHECK_MESSAGE(contains(said, "cannot lead in the folder " + place.folder + ": EROFS"), said);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: a folder in which nothing can be locked is refused") {
+    Child child{[&] {
+        const HostDriver device = place.device();
+        std::array<sock_filter, 6> filter{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 3),
+                                           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 8),
+                                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_OFD_SETLK, 0, 1),
+                                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+                                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+        const sock_fprog program{filter.size(), filter.data()};
+        if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+            return 9;
+        const std::string said = text_of<Unavailable>([&] {
+            const Share share{device, {.answer_within = 50ms, .folder = place.folder}};
+        });
+        return contains(said, "cannot lead in the folder " + place.folder + ": EOPNOTSUPP") ? 0 : 1;
+    }};
+    const int code = child.wait();
+    if (code == 9)
+        MESSAGE("skipped: this process may not filter its calls");
+    else
+        CHECK(code == 0);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: members whose folder is removed go on, and the next ones meet in a new one") {

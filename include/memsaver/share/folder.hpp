@@ -69,11 +69,11 @@ public:
     [[nodiscard]] ShareFd lead() const {
         ShareFd file = ShareFd::opened(
             [&] { return ::openat(folder_.get(), "leader.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
-        if (!file || (SystemLocks::lock(file.get(), F_WRLCK).ok() &&
-                      SystemLocks::is_named(file.get(), folder_.get(), "leader.lock")))
-            return file;
+        if (!file) return file;
+        const Status status = SystemLocks::lock(file.get(), F_WRLCK);
+        if (status.ok() && SystemLocks::is_named(file.get(), folder_.get(), "leader.lock")) return file;
         file.reset();
-        errno = EAGAIN;
+        errno = status.ok() || status.code == EACCES ? EAGAIN : status.code; // removed: as if somebody had it
         return file;
     }
     /// The leader's socket, for who has its lock. Invalid, with errno, if it cannot be made.
