@@ -246,7 +246,8 @@ public:
     }
 
     /// Ends a publication, in all its versions: nobody can attach it any more. Those who have attached it go on; its
-    /// pages are freed with the last of them. Throws Unavailable if there is none.
+    /// pages are freed with the last of them. Throws Unavailable if there is none, or a process that is stopped cannot
+    /// be told: it may still give it to others.
     void withdraw(std::string_view name) const {
         member_->require_parent("Share::withdraw");
         detail::translated([&] { detail::withdraw_name(member_->keeper(), name); });
