@@ -968,7 +968,7 @@ MEMSAVER_API memsaver_result memsaver_publish(memsaver_share* share, const char*
                                               const char* tag, const memsaver_publish_options* options,
                                               uint64_t* hash) MEMSAVER_NOEXCEPT;
 /// Ends a publication, in all its versions, for late readers. Its pages are freed with the last process that has it.
-/// MEMSAVER_UNAVAILABLE if there is none.
+/// MEMSAVER_UNAVAILABLE if there is none, or a process that is stopped cannot be told: it may still give it to others.
 MEMSAVER_API memsaver_result memsaver_withdraw(memsaver_share* share, const char* name) MEMSAVER_NOEXCEPT;
 
 /// Options of memsaver_attach().
