@@ -47,8 +47,8 @@ public:
 
     /// Releases the physical pages; addresses stay reserved. See MemorySaver::pause.
     Report pause(const PauseOptions& options = {});
-    /// Maps new pages at the same addresses. If the device is out of memory, first releases unused memory of this arena.
-    /// See MemorySaver::resume.
+    /// Maps new pages at the same addresses. If the device is out of memory, first releases unused memory of this
+    /// arena. See MemorySaver::resume.
     Report resume(const ResumeOptions& options = {});
     /// Releases extents that contain no live block.
     Report trim(const TrimOptions& options = {});

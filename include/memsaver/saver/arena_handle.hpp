@@ -32,8 +32,8 @@ public:
                                  std::size_t alignment = detail::Request::default_alignment) const;
 
     /// Frees a block of this arena, paused or active. As safe as cudaFree: the block is not reused until all work
-    /// submitted to the device before this call has completed. Does not wait, except for plain memory. Thread-safe. Throws
-    /// Misuse if `pointer` is not a live block of this arena. Null is a no-op.
+    /// submitted to the device before this call has completed. Does not wait, except for plain memory. Thread-safe.
+    /// Throws Misuse if `pointer` is not a live block of this arena. Null is a no-op.
     void deallocate(void* pointer) const;
     /// As above, but the block can be reused once `stream` has completed all work submitted to it before this call.
     void deallocate(void* pointer, StreamRef stream) const;
