@@ -28,8 +28,9 @@ public:
     Arrival() = default;
     explicit Arrival(std::shared_ptr<detail::ArrivalState> state) noexcept : state_{std::move(state)} {}
     Arrival(Arrival&& other) noexcept = default;
-    Arrival& operator=(Arrival other) noexcept {
-        state_.swap(other.state_);
+    Arrival& operator=(Arrival&& other) noexcept {
+        Arrival taken{std::move(other)}; // what this had ends with it
+        state_.swap(taken.state_);
         return *this;
     }
     ~Arrival() { end(); }

@@ -41,10 +41,11 @@ public:
     Buffer(Buffer&& other) noexcept
         : arena_{std::move(other.arena_)}, size_{std::exchange(other.size_, 0)}, data_{std::exchange(other.data_,
                                                                                                      nullptr)} {}
-    Buffer& operator=(Buffer other) noexcept {
-        std::swap(arena_, other.arena_);
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
+    Buffer& operator=(Buffer&& other) noexcept {
+        Buffer taken{std::move(other)}; // what this had ends with it
+        std::swap(arena_, taken.arena_);
+        std::swap(data_, taken.data_);
+        std::swap(size_, taken.size_);
         return *this;
     }
     ~Buffer() { reset(); }

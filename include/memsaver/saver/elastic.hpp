@@ -39,7 +39,7 @@ class Elastic {
 public:
     Elastic() = default;
     Elastic(Elastic&&) noexcept = default;
-    Elastic& operator=(Elastic other) noexcept;
+    Elastic& operator=(Elastic&& other) noexcept;
     ~Elastic();
 
     /// Returns the first address; it stays the same for the lifetime of this object, paused or not.

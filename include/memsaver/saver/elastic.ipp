@@ -11,10 +11,11 @@
 
 namespace memsaver::inline v0_3 {
 
-MEMSAVER_INLINE Elastic& Elastic::operator=(Elastic other) noexcept {
-    arena_.swap(other.arena_);
-    range_.swap(other.range_);
-    std::swap(asked_, other.asked_);
+MEMSAVER_INLINE Elastic& Elastic::operator=(Elastic&& other) noexcept {
+    Elastic taken{std::move(other)}; // what this had ends with it
+    arena_.swap(taken.arena_);
+    range_.swap(taken.range_);
+    std::swap(asked_, taken.asked_);
     return *this;
 }
 

@@ -42,8 +42,10 @@ public:
               both.reset();
           }} {}
     Hook(Hook&& other) noexcept : end_{std::exchange(other.end_, nullptr)} {}
-    Hook& operator=(Hook other) noexcept {
-        end_.swap(other.end_);
+    // Not by value, here and in other handles: of `handle = {}` in a template clang 14 does not end the parameter.
+    Hook& operator=(Hook&& other) noexcept {
+        Hook taken{std::move(other)}; // what this had ends with it
+        end_.swap(taken.end_);
         return *this;
     }
     ~Hook() {

@@ -49,9 +49,10 @@ public:
                  std::shared_ptr<detail::RegistrationEntry> entry) noexcept
         : book_{std::move(book)}, entry_{std::move(entry)} {}
     Registration(Registration&& other) noexcept = default;
-    Registration& operator=(Registration other) noexcept {
-        book_.swap(other.book_);
-        entry_.swap(other.entry_);
+    Registration& operator=(Registration&& other) noexcept {
+        Registration taken{std::move(other)}; // what this had ends with it
+        book_.swap(taken.book_);
+        entry_.swap(taken.entry_);
         return *this;
     }
     /// Ends the registration as `end` does; failures are reported to the saver's event sink. A no-op in a forked child.

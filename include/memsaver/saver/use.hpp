@@ -22,7 +22,7 @@ class Use {
 public:
     Use() noexcept;
     Use(Use&& other) noexcept;
-    Use& operator=(Use other) noexcept;
+    Use& operator=(Use&& other) noexcept;
     ~Use();
 
     /// Keeps the tags resident until `stream` has completed all work submitted to it so far. The stream may belong to

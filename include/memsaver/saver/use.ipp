@@ -20,9 +20,10 @@ MEMSAVER_INLINE Use::Use(Use&& other) noexcept : saver_{std::move(other.saver_)}
     if (record_ != nullptr && !saver_->forked()) saver_->state().tags_.residents().take_over(*record_);
 }
 
-MEMSAVER_INLINE Use& Use::operator=(Use other) noexcept {
-    saver_.swap(other.saver_);
-    std::swap(record_, other.record_);
+MEMSAVER_INLINE Use& Use::operator=(Use&& other) noexcept {
+    Use taken{std::move(other)}; // what this had ends with it
+    saver_.swap(taken.saver_);
+    std::swap(record_, taken.record_);
     return *this;
 }
 
