@@ -671,9 +671,9 @@ typedef struct memsaver_use_options {
     size_t stream_count;
     void* const* events;
     size_t event_count;
-    /// How long to wait for pauses in progress and work that uses marked, before MEMSAVER_NOT_IDLE. Negative: no limit.
+    /// How long to wait for others' uses, moves and pauses, and for marked work; the earlier of both counts. Then
+    /// MEMSAVER_OUT_OF_MEMORY if room was lacking, or MEMSAVER_NOT_IDLE. Negative: no limit.
     int64_t timeout_ns;
-    /// How long to wait for memory held by others' uses, before MEMSAVER_OUT_OF_MEMORY. Negative: no limit.
     int64_t room_within_ns;
     /// False: a tag whose bytes memsaver_resume_async() is restoring counts as resident. If all tags are resident or
     /// arriving, the call does not wait for the bytes, and the use protects them from eviction. Until the bytes have

@@ -591,8 +591,8 @@ class Saver(Scope):
 
         streams, events: what evictions wait for, in addition to the work that uses marked. idle=False: all work of the
             devices.
-        timeout: seconds to wait for pauses in progress and for work that uses marked, before raising `NotIdle`.
-        room_within: seconds to wait for memory held by other threads' uses, before raising `OutOfMemory`.
+        timeout, room_within: seconds to wait for other threads' uses, moves and pauses, and for work that uses marked;
+            the earlier of both counts. Then raises `OutOfMemory` if room was lacking, or `NotIdle`.
         await_bytes: False: a tag whose bytes `resume_async` is restoring counts as resident. If all tags are resident
             or arriving, the call does not wait for the bytes, and the use protects them from eviction.
 

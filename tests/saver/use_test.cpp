@@ -247,27 +247,6 @@ TEST_CASE("use: until a stream or an event has passed" * on_hosts) {
     check_holds();
 }
 
-TEST_CASE("use: while one waits for marked work, others move their tags") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
-    const D other{HostDriver{40_MiB, {.device = 1}}};
-    const Arena there = saver.arena("there", HostBackup{.threads = 1}, other);
-    (void)there.allocate(each);
-    (void)saver.pause("there", {.order = already_idle});
-    HeldStream stream{host_of(world.driver)};
-    {
-        Use use = saver.use({"a", "b", "c"});
-        use.until(stream.get());
-    }
-    Doing waits{[&] { (void)saver.use("d"); }};
-    std::this_thread::sleep_for(50ms);
-    (void)saver.use("there"); // the work may wait for this thread
-    CHECK(there.usage().state == "active");
-    CHECK(!waits.over());
-    stream.let_go();
-    waits.join();
-}
-
 TEST_CASE("use: an eviction waits for the marks of the uses, and not for the device") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
@@ -277,11 +256,11 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
         Use use = saver.use({"a", "b", "c"});
         use.until(stream.get());
     }
-    CHECK_THROWS_AS((void)saver.use("d", {.timeout = 1ms}), NotIdle);
-    const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use("d", {.room_within = 1ms}); });
-    CHECK(error.holders().size() == 3);
-    CHECK(error.needed_bytes() == each);
-    CHECK(contains(error.what(), "had not completed"));
+    for (const UseOptions& brief : {UseOptions{.timeout = 1ms}, UseOptions{.room_within = 1ms, .timeout = 1h}}) {
+        const auto error = thrown<NotIdle>([&] { const Use use = saver.use("d", brief); });
+        CHECK(error.holders().size() == 3);
+        CHECK(contains(error.what(), "had not completed"));
+    }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
     stream.let_go();
     const Use use = saver.use("d");
@@ -580,14 +559,15 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     CHECK_THROWS_AS((void)saver.use("a"), Misuse);
 }
 
-TEST_CASE("use: another thread's pause of the tag is waited for, whatever room_within") {
+TEST_CASE("use: another thread's pause of the tag is waited for, until the earlier of both limits") {
     World world{{"a"}};
     MemorySaver<D>& saver = *world.saver;
     { const Use a = saver.use("a"); }
     HeldStream busy{host_of(world.driver)};
     WaitingBeside pausing{world.driver, [&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
-    CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 5ms}), NotIdle);
-    Doing fresh{[&] { CHECK(saver.use("a", {.room_within = 0ms})); }};
+    CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 1h}), NotIdle);
+    CHECK_THROWS_AS((void)saver.use("a", {.room_within = 1h, .timeout = 5ms}), NotIdle);
+    Doing fresh{[&] { CHECK(saver.use("a", {.room_within = 1h})); }};
     std::this_thread::yield();
     busy.let_go();
     pausing.join();
@@ -606,31 +586,21 @@ TEST_CASE_FIXTURE(OnSaver, "use: a pause that only releases pages held since an 
     CHECK(use.lost().empty());
 }
 
-TEST_CASE_FIXTURE(OnHost, "use: .room_within does not limit the wait for bytes that are on their way") {
+TEST_CASE_FIXTURE(OnHost, "use: bytes that are on their way are waited for, no longer than either limit") {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> weights{saver.arena("weights"), 8_MiB};
     for (const bool streamed : {true, false}) {
         CAPTURE(streamed);
         saver.pause("weights");
-        REQUIRE(host_of(machine.driver).stall_copies(150ms).ok());
-        if (streamed) {
-            const Arrival coming = saver.resume_async("weights");
-            CHECK_NOTHROW((void)saver.use("weights", {.room_within = 10ms}));
-            continue;
-        }
-        Doing resumes{[&] { saver.resume("weights"); }};
+        REQUIRE(host_of(machine.driver).stall_copies(300ms).ok());
+        std::optional<Doing> resumes;
+        if (!streamed) resumes.emplace([&] { saver.resume("weights"); });
+        const Arrival coming = streamed ? saver.resume_async("weights") : Arrival{};
         while (row_of(saver, "weights").mapped_bytes == 0) std::this_thread::yield();
-        CHECK_NOTHROW((void)saver.use("weights", {.room_within = 10ms}));
-        resumes.join();
+        CHECK_THROWS_AS((void)saver.use("weights", {.room_within = 1ms}), NotIdle);
+        CHECK_NOTHROW((void)saver.use("weights", {.room_within = 1h, .timeout = 1h}));
+        if (resumes) resumes->join();
     }
-    CHECK_THROWS_AS(
-        (void)[&] {
-            saver.pause("weights");
-            REQUIRE(host_of(machine.driver).stall_copies(500ms).ok());
-            const Arrival coming = saver.resume_async("weights");
-            return saver.use("weights", {.room_within = 10ms, .timeout = 10ms});
-        }(),
-        NotIdle);
 }
 
 TEST_CASE("use: a tag that is used between its before-pause hook and its eviction has the hook again") {

@@ -89,6 +89,10 @@ using Deadline = std::optional<std::chrono::steady_clock::time_point>;
     return !a || (b && *b < *a) ? b : a;
 }
 
+[[nodiscard]] inline bool over(const Deadline& deadline) noexcept {
+    return deadline && std::chrono::steady_clock::now() >= *deadline;
+}
+
 /// Work submitted to any device, without reference to its driver.
 class WorkMark {
 public:

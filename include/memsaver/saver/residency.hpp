@@ -35,14 +35,11 @@ namespace memsaver::inline v0_3::detail {
     return Tags{names};
 }
 
-inline bool over(const Deadline& deadline) { return deadline && std::chrono::steady_clock::now() >= *deadline; }
-
 /// The working state of one call of `use` or `reclaim`, or of one attempt to make room. Not thread-safe.
 class Residency {
 public:
     explicit Residency(SaverState& state) : state_{state}, residents_{state.tags_.residents()} {}
     Residency& operator=(Residency&&) = delete;
-    ~Residency() { tell_unneeded(); }
 
     /// Returns a use of these tags, all resident. Throws as MemorySaver::use does.
     [[nodiscard]] UniquePtr<UseRecord> use(const Tags& tags, const ResidentList& residents, const UseOptions& options) {
@@ -54,69 +51,24 @@ public:
         }
         const Tags in =
             tags.kind() == Tags::Kind::named ? tags : tags_of(residents); // excludes tags made in the meantime
-        const Deadline room = deadline_after(options.room_within);
-        Deadline rest = deadline_after(options.timeout); // for everything except room
+        const Deadline until = earlier(deadline_after(options.room_within), deadline_after(options.timeout));
         SaverState::Tried tries{nullptr, &in, {}};
-        for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
-            tries.until = earlier(room, rest);
-            try {
-                if (auto used = waiter.await(room, rest)) return used;
-                tries.seen = state_.room_made_.load();
-                const Tried tried = try_resume(in, tries.until, rest, options.order);
-                if (tried == Tried::marked) { // other moves need not wait for that work, which may wait for them
-                    waiter.stop_moving();
-                    waiter.await_change({}, room, true);
-                    continue;
-                }
-                std::optional<ResidentList> others;
-                if (tried == Tried::too_few && !waiter.holds_any()) others = others_in_the_way(in, residents);
-                if (others) {
-                    waiter.stop_moving();
-                    if (make_room_anew(in)) continue;
-                    if (over(room)) {
-                        OutOfMemory error =
-                            no_room(in, "other threads' uses did not free enough memory within .room_within");
-                        if (!state_.ask_for_room(error, error.device(), state_.away(in), tries.asked)) throw error;
-                        tries.asked += 1;
-                        continue;
-                    }
-                    tell_unneeded(); // uses of the tags that hooks were told of may begin meanwhile
-                    const auto since = std::chrono::steady_clock::now();
-                    waiter.await_change(std::move(*others), room);
-                    if (rest) *rest += std::chrono::steady_clock::now() - since;
-                    continue;
-                }
-                std::optional<OutOfMemory> refused;
-                if (tried != Tried::done) {
-                    run_before_resume_hooks(in);
-                    refused = move({}, in, options.order, rest, [] {});
-                }
-                if (!refused) {
-                    if (auto used = waiter.settle()) return used;
-                    continue; // the tag changed in the meantime, for example got an arena on another device
-                }
-                waiter.stop_moving(); // the program's callbacks may need what this move holds
-                const int device = refused->device();
-                if (state_.relieve(device, tries)) continue;
-                if (!state_.ask_for_room(*refused, device, state_.away(in), tries.asked)) {
-                    state_.say_no_room(*refused, device, {}, tries.asked, in);
-                    throw *refused;
-                }
-                tries.asked += 1;
-                tries.relief.begin_anew();
-            } catch (Error& error) {
+        tries.until = until;
+        try {
+            for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
+                if (auto used = waiter.await(until)) return used;
+                if (!waiter.moves()) throw no_room(in, late);
+                if (auto used = take_turn(waiter, in, residents, options.order, tries)) return used;
                 waiter.stop_moving();
-                auto* const busy = dynamic_cast<NotIdle*>(&error);
-                if (busy != nullptr && done_.released_bytes + done_.handed_bytes + done_.mapped_bytes != 0)
-                    busy->append(" since tags were paused or resumed for it");
-                std::optional<OutOfMemory> late;
-                if (busy != nullptr && over(room) && !waiter.blocked() && !moving_) late = no_room(in, busy->what());
-                if (!done_.tags.empty()) (late ? *late : error).attach(std::move(done_));
-                if (late) throw *late;
-                const bool lacks_room = dynamic_cast<OutOfMemory*>(&error) != nullptr;
-                if (busy != nullptr || (lacks_room && error.holders().empty())) state_.say_who_holds(error, in);
-                throw;
             }
+        } catch (Error& error) {
+            const bool busy = dynamic_cast<NotIdle*>(&error) != nullptr;
+            if (busy && done_.released_bytes + done_.handed_bytes + done_.mapped_bytes != 0)
+                error.append(" since tags were paused or resumed for it");
+            if (!done_.tags.empty()) error.attach(std::move(done_));
+            const bool lacks_room = dynamic_cast<OutOfMemory*>(&error) != nullptr;
+            if (busy || (lacks_room && error.holders().empty())) state_.say_who_holds(error, in);
+            throw;
         }
     }
     [[nodiscard]] Reclaimed reclaim(std::size_t bytes, const ReclaimOptions& options) {
@@ -133,7 +85,7 @@ public:
         do {
             at_most_ = options.at_most - std::min(options.at_most, now.got.bytes());
         } while (!now.enough() && evict_some(now));
-        if (!now.enough() && now.unsaved) std::rethrow_exception(now.unsaved);
+        if (!now.enough() && unsaved_) std::rethrow_exception(unsaved_);
         now.got.report = std::move(done_);
         for (Holder& row : state_.holders()) {
             if (row.device == device) now.got.holders.push_back(std::move(row));
@@ -185,67 +137,105 @@ public:
     }
 
 private:
+    /// The bytes that a device lacks.
+    struct Shortage {
+        int device;
+        std::size_t bytes;
+    };
     /// The state of one reclaim, or of one attempt to make room.
     struct Reclaiming {
         std::size_t bytes;
         int device;
         const ReclaimOptions& options;
-        Deadline until{};         // of all pauses together; none: each has the timeout of the options
+        Deadline until{};         // of all pauses together; each also has the timeout of the options
         bool all_or_none = false; // pauses nothing that does not suffice
         Reclaimed got{};
-        std::exception_ptr unsaved{}; // why a tag was passed by
         const char* in_the_way = "";
         bool one_by_one = false; // set once one of several tags is not idle
 
         [[nodiscard]] bool enough() const noexcept { return got.bytes() >= bytes; }
         [[nodiscard]] std::size_t missing() const noexcept { return enough() ? 0 : bytes - got.bytes(); }
     };
+    static constexpr const char* late = "other threads' uses did not free enough memory in time";
+
+    /// What came of an attempt to move tags. `again`: other victims are to be chosen; `busy`: `busy_` says for what;
+    /// `refused`: the device of `refused_` had no room.
+    enum class Moved { done, again, busy, refused };
+
+    /// One turn of a waiter: resumes the paused tags of `in`, evicting idle tags as needed. Returns the use, or null if
+    /// another turn may succeed.
+    UniquePtr<UseRecord> take_turn(Residents::Waiter& waiter, const Tags& in, const ResidentList& residents,
+                                   const Order& order, SaverState::Tried& tries) {
+        tries.seen = state_.room_made_.load();
+        Vector<Shortage> lack = shortages(in);
+        if (!lack.empty()) {
+            for (const Shortage& there : lack) (void)state_.make_room(there.device, false, 0);
+            lack = shortages(in);
+        }
+        const ResidentList out = lack.empty() ? ResidentList{} : choose_victims(lack, true);
+        const bool too_few = !lack.empty() && out.empty();
+        if (too_few) {
+            if (!waiter.holds_any()) {
+                if (std::optional<ResidentList> others = others_in_the_way(in, residents)) {
+                    await_others(waiter, in, std::move(*others), tries);
+                    return nullptr;
+                }
+            }
+            if (unsaved_) std::rethrow_exception(unsaved_);
+        }
+        switch (move(out, in, order, tries.until, {})) {
+        case Moved::done: return waiter.settle(); // null if the tag got an arena on another device in the meantime
+        case Moved::again: return nullptr;
+        case Moved::busy: std::rethrow_exception(busy_);
+        case Moved::refused: break;
+        }
+        waiter.stop_moving(); // the program's callbacks may need what this move holds
+        const int device = refused_->device();
+        constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
+        if (!too_few && ++refusals_ < often_enough) { // free memory is queried again; add only what that does not show
+            (void)state_.make_room(device, false, 0);
+            if (refused_->needed_bytes() <= refused_->free_bytes()) mispredicted_.push_back({device, 2_MiB});
+            return nullptr;
+        }
+        refusals_ = 0;
+        mispredicted_.clear();
+        if (state_.relieve(device, tries)) return nullptr;
+        if (!state_.ask_for_room(*refused_, device, state_.away(in), tries.asked)) {
+            state_.say_no_room(*refused_, device, {}, tries.asked, in);
+            throw *refused_;
+        }
+        tries.asked += 1;
+        tries.relief.begin_anew();
+        return nullptr;
+    }
+    /// Makes room for `in` without evictions, or waits until other threads' uses of `others` may have ended. After the
+    /// deadline asks the program, or throws OutOfMemory.
+    void await_others(Residents::Waiter& waiter, const Tags& in, ResidentList others, SaverState::Tried& tries) {
+        waiter.stop_moving();
+        if (make_room_anew(in)) return;
+        if (!over(tries.until)) return waiter.await_change(std::move(others), tries.until);
+        OutOfMemory error = no_room(in, late);
+        if (!state_.ask_for_room(error, error.device(), state_.away(in), tries.asked)) throw error;
+        tries.asked += 1;
+    }
     /// Pauses idle tags, if there are any. Returns false if no more can be paused.
     [[nodiscard]] bool evict_some(Reclaiming& now) {
         ResidentList out = choose_victims({{now.device, now.missing()}}, now.all_or_none);
         if (out.empty()) return false;
-        if (now.one_by_one) out.resize(1);
-        if (!hooks_agree(out)) return true;
-        const char* const captured = "a capture is open, so no tag can be paused; ";
         if (state_.captures_.open()) {
-            now.in_the_way = captured;
+            now.in_the_way = "a capture is open, so no tag can be paused; ";
             return false;
         }
-        Residents::Claim claim{residents_, out};
-        if (claim.tags().empty()) { // some are in use now and no longer candidates
-            tell_unneeded();
-            return true;
-        }
-        moving_ = true;
-        try {
-            const Deadline deadline = now.until ? now.until : deadline_after(now.options.timeout);
-            claim.wait_for_marks(deadline);
-            std::optional<OpenCaptures::KeepOut> no_captures;
-            try {
-                no_captures.emplace(state_.captures_, "reclaim");
-            } catch (const Misuse&) { // a capture has begun in the meantime
-                now.in_the_way = captured;
-                return false;
-            }
-            const std::optional<OutOfMemory> refused =
-                move(out, Tags{}, now.options.order, deadline, [&] { // hooks run without the claim
-                    claim.end();
-                    no_captures.reset();
-                });
-            if (refused) {
-                if (!pass_by_unsaved(out, *refused)) throw *refused;
-                now.unsaved = std::make_exception_ptr(*refused);
-                return true;
-            }
-        } catch (const OutOfHostMemory& error) {
-            if (!moving_ || !pass_by_unsaved(out, error)) throw;
-            now.unsaved = std::current_exception();
-            return true;
-        } catch (const NotIdle&) {
-            if (!moving_) throw; // a hook's
+        if (now.one_by_one) out.resize(1);
+        switch (move(out, Tags{}, now.options.order, now.until, now.options.timeout)) {
+        case Moved::done: break;
+        case Moved::again: return true;
+        case Moved::busy:
+            if (state_.captures_.open()) return true; // then none can be paused
             now.one_by_one = true;
             if (out.size() == 1) passed_by_.push_back(out.front());
             return true;
+        case Moved::refused: throw *refused_;
         }
         std::size_t evicted = 0; // so far
         for (const TagReport& row : done_.tags) evicted += row.device == now.device ? row.released_bytes : 0;
@@ -254,70 +244,40 @@ private:
         now.got.evicted_bytes = evicted;
         return true;
     }
-    /// The bytes that a device lacks.
-    struct Shortage {
-        int device;
-        std::size_t bytes;
-    };
-    enum class Tried { done, too_few, marked, refused };
+    /// The tags whose before-pause hooks have run and which are not paused; in the end their failed-pause hooks run.
+    struct Told {
+        SaverState& state;
+        PauseEvent event{};
 
-    /// Resumes the paused tags of `in`, evicting idle tags as needed. Returns `too_few` if the idle tags do not free
-    /// enough memory, `marked` if work that uses of them marked takes long, and `refused` if a device repeatedly
-    /// refused memory that it reports as free. `room` limits waits for users, their marks and captures; `rest` limits
-    /// everything else.
-    Tried try_resume(const Tags& in, const Deadline& room, const Deadline& rest, const Order& order) {
-        mispredicted_.clear();
-        moving_ = false;
-        constexpr unsigned often_enough = 8; // bounds retries with devices that report free memory but refuse it
-        std::exception_ptr unsaved;          // why a victim was passed by
-        for (unsigned tries = 0; tries < often_enough;) {
-            Vector<Shortage> lack = shortages(in);
-            if (!lack.empty()) {
-                for (const Shortage& there : lack) (void)state_.make_room(there.device, false, 0);
-                lack = shortages(in);
-            }
-            ResidentList out;
-            if (!lack.empty()) {
-                out = choose_victims(lack, true);
-                if (out.empty() && unsaved) std::rethrow_exception(unsaved);
-                if (out.empty()) return Tried::too_few;
-                if (!hooks_agree(out)) continue; // choose other tags
-            }
-            run_before_resume_hooks(in);
-            std::optional<OpenCaptures::KeepOut> no_captures;
-            if (!out.empty()) no_captures.emplace(state_.captures_, room);
-            Residents::Claim claim{residents_, out};
-            if (claim.tags().size() < out.size()) { // one is in use now and no longer a candidate
-                no_captures.reset();
-                tell_unneeded();
-                continue;
-            }
-            try {
-                constexpr std::chrono::milliseconds a_while{20};
-                claim.wait_for_marks(earlier(room, std::chrono::steady_clock::now() + a_while));
-            } catch (const NotIdle&) {
-                if (over(room)) throw;
-                return Tried::marked;
-            }
-            std::optional<OutOfMemory> refused;
-            try {
-                refused = move(out, in, order, rest, [&] { // hooks run without the claim and with captures allowed
-                    claim.end();
-                    no_captures.reset();
-                });
-            } catch (const OutOfHostMemory& error) {
-                if (!moving_ || !pass_by_unsaved(out, error)) throw;
-                unsaved = std::current_exception();
-                moving_ = false;
-                continue;
-            }
-            if (!refused) return Tried::done;
-            tries += 1; // free memory is queried again; add only what that does not show
-            (void)state_.make_room(refused->device(), false, 0);
-            (void)pass_by_unsaved(out, *refused);
-            if (refused->needed_bytes() <= refused->free_bytes()) mispredicted_.push_back({refused->device(), 2_MiB});
+        explicit Told(SaverState& of) : state{of} {}
+        Told& operator=(Told&&) = delete;
+        ~Told() {
+            if (!event.tags.empty()) state.run_failed_pause_hooks(event);
         }
-        return Tried::refused;
+    };
+    /// Runs the before-pause hooks of each tag. A tag whose hook throws is passed by from now on, and the result is
+    /// false.
+    [[nodiscard]] bool hooks_agree(const ResidentList& chosen, Told& told) {
+        bool all = true;
+        if (state_.hooks_.empty(HookKind::before_pause)) return all;
+        for (const auto& tag : chosen) {
+            PauseEvent event{{tag->tag}, {}};
+            try {
+                state_.run_hooks(HookKind::before_pause, event, false);
+                told.event.tags.push_back(tag->tag);
+            } catch (...) { // a hook may throw anything; this tag stays resident
+                state_.run_failed_pause_hooks(event);
+                passed_by_.push_back(tag);
+                all = false;
+            }
+        }
+        return all;
+    }
+    /// Runs the before-resume hooks for `in`, once.
+    void run_before_resume_hooks(const Tags& in) {
+        if (in.size() == 0 || std::exchange(resume_hooks_ran_, true)) return;
+        ResumeEvent event{in.names(), {}};
+        state_.run_hooks(HookKind::before_resume, event, false);
     }
     /// Passes a victim by from now on if it is its backup that has found no room: others may do. Returns whether.
     bool pass_by_unsaved(const ResidentList& out, const Error& refused) {
@@ -325,18 +285,18 @@ private:
         if (victim == nullptr) return false;
         state_.tell_of({(*victim)->tag}, EventKind::ignored, {refused.what()});
         passed_by_.push_back(*victim);
+        unsaved_ = std::current_exception();
         return true;
     }
-    /// Runs the before-resume hooks for `in`, once.
-    void run_before_resume_hooks(const Tags& in) {
-        if (std::exchange(resume_hooks_ran_, true)) return;
-        ResumeEvent event{in.names(), {}};
-        state_.run_hooks(HookKind::before_resume, event, false);
-    }
-    /// Makes one attempt: pauses `out`, all claimed by this thread, resumes `in`, calls `let_go()`, and runs
-    /// after-hooks. Returns the error of a device without room.
-    std::optional<OutOfMemory> move(const ResidentList& out, const Tags& in, const Order& order,
-                                    const Deadline& deadline, FunctionRef<void()> let_go) {
+    /// Makes one attempt: pauses `out`, if all are idle, and resumes `in`, with the hooks of both. Waits for marked
+    /// work, captures and `order` until the deadline, and no longer than `timeout` once the hooks have run; for
+    /// captures only if it resumes. Throws what hooks and failed driver calls throw.
+    Moved move(const ResidentList& out, const Tags& in, const Order& order, const Deadline& until,
+               const TimeLimit& timeout) {
+        const bool resumes = in.size() != 0;
+        Told told{state_};
+        if (!hooks_agree(out, told)) return Moved::again;
+        run_before_resume_hooks(in);
         const Tags going = tags_of(out);
         PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
         ResumeEvent come{in.names(), {}};
@@ -350,11 +310,15 @@ private:
             gone.report.elapsed = come.report.elapsed = report.elapsed;
         };
         std::exception_ptr first;
-        std::optional<OutOfMemory> refused;
-        bool arrived = false;
-        moving_ = true;
-        const auto act = [&] {
-            const bool resumes = in.size() != 0;
+        Moved moved = Moved::done;
+        try {
+            std::optional<OpenCaptures::KeepOut> no_captures;
+            if (resumes && !out.empty()) no_captures.emplace(state_.captures_, until);
+            Residents::Claim claim{residents_, out};
+            if (claim.tags().size() < out.size()) return Moved::again; // one is in use now and no longer a candidate
+            const Deadline deadline = earlier(until, deadline_after(timeout));
+            claim.wait_for_marks(deadline);
+            if (!resumes) no_captures.emplace(state_.captures_, Deadline{std::chrono::steady_clock::now()});
             const Span span = out.empty() ? state_.span_of(in.names(), "resume")
                                           : state_.span_of(going.names(), resumes ? "exchange" : "pause");
             try {
@@ -366,20 +330,22 @@ private:
                 split(error.report());
                 throw;
             }
-        };
-        try {
-            act();
-            arrived = true;
+        } catch (const NotIdle&) {
+            busy_ = std::current_exception();
+            moved = Moved::busy;
         } catch (const OutOfMemory& error) {
-            refused = error;
-            if (refused->device() < 0) refused->attach_device(state_.driver_.device());
+            moved = pass_by_unsaved(out, error) ? Moved::again : Moved::refused;
+            refused_ = error;
+            if (refused_->device() < 0) refused_->attach_device(state_.driver_.device());
+        } catch (const OutOfHostMemory& error) {
+            moved = Moved::again;
+            if (!pass_by_unsaved(out, error)) first = std::current_exception();
         } catch (...) {
             first = std::current_exception();
         }
-        moving_ = first != nullptr;
+        const bool arrived = moved == Moved::done && !first;
         residents_.count_eviction(gone.report);
         residents_.count_arrival(come.report);
-        let_go();
         const auto in_report = [](const Report& report, const std::string& tag) {
             return any_in(report.tags, [&](const TagReport& row) { return row.tag == tag; });
         };
@@ -395,7 +361,7 @@ private:
         erase_in(come.tags, [&](const std::string& tag) {
             return !arrived && (!in_report(come.report, tag) || !state_.tags_.all_resident(tag));
         });
-        note_hooks_ran(gone.tags);
+        erase_in(told.event.tags, [&](const std::string& tag) { return is_in(gone.tags, tag); });
         if (!gone.tags.empty()) state_.run_after(HookKind::after_pause, gone, first);
         if (!come.tags.empty()) state_.run_after(HookKind::after_resume, come, first);
         const std::chrono::nanoseconds elapsed = done_.elapsed + gone.report.elapsed; // which is that of both
@@ -403,7 +369,7 @@ private:
         done_.add(come.report);
         done_.elapsed = elapsed;
         if (first) std::rethrow_exception(first);
-        return refused;
+        return moved;
     }
     /// Releases unused memory, waiting for the device if necessary; if there is none, asks the owners of elastic
     /// memory, once. Returns whether anything was released.
@@ -494,25 +460,6 @@ private:
         }
         return std::nullopt;
     }
-    /// Runs the before-pause hooks of each tag whose hooks have not run yet. A tag whose hook throws is skipped from
-    /// now on, and the result is false.
-    [[nodiscard]] bool hooks_agree(const ResidentList& chosen) {
-        bool all = true;
-        if (state_.hooks_.empty(HookKind::before_pause)) return all;
-        for (const auto& tag : chosen) {
-            if (is_in(asked_, tag)) continue;
-            PauseEvent event{{tag->tag}, {}};
-            try {
-                state_.run_hooks(HookKind::before_pause, event, false);
-                asked_.push_back(tag);
-            } catch (...) { // a hook may throw anything; this tag stays resident
-                state_.run_failed_pause_hooks(event);
-                passed_by_.push_back(tag);
-                all = false;
-            }
-        }
-        return all;
-    }
     [[nodiscard]] OutOfMemory no_room(const Tags& in, const char* why) {
         std::size_t needed = 0;
         std::size_t free = 0;
@@ -529,32 +476,16 @@ private:
         state_.say_who_holds(error, in);
         return error;
     }
-    /// Records that the after-pause hooks of these tags are about to run. If a tag is resumed and must be evicted
-    /// again, its before-hooks run again.
-    void note_hooks_ran(const std::vector<std::string>& tags) noexcept {
-        erase_in(asked_, [&](const std::shared_ptr<Resident>& tag) { return is_in(tags, tag->tag); });
-    }
-    /// Runs the failed-pause hooks of tags whose before-hooks have run but which were not paused, and forgets that the
-    /// before-hooks ran.
-    void tell_unneeded() noexcept {
-        const ResidentList asked = std::exchange(asked_, {});
-        if (asked.empty() || state_.hooks_.empty(HookKind::after_failed_pause)) return;
-        try {
-            PauseEvent event{tags_of(asked).names(), {}}; // including tags that another pause has taken
-            state_.run_failed_pause_hooks(event);
-        } catch (const std::exception& error) {
-            detail::tell(state_.options_.events, EventKind::ignored, "", state_.driver_.device(), {error.what()});
-        }
-    }
-
     SaverState& state_;
     Residents& residents_;
     ResidentList passed_by_;
     std::size_t at_most_ = ~std::size_t{0}; // tags that would release more in all stay
-    ResidentList asked_;                    ///< tags whose before-hooks have run, and no after-pause hooks since
     bool resume_hooks_ran_ = false;
     bool elastic_asked_ = false;
-    bool moving_ = false;           ///< an exception comes from a move: not from a hook, nor for lack of room
+    std::exception_ptr unsaved_{};         ///< why a victim was passed by
+    std::exception_ptr busy_{};            ///< the NotIdle of the last move
+    std::optional<OutOfMemory> refused_{}; ///< by the device, in the last move
+    unsigned refusals_ = 0;
     Report done_;                   ///< of all moves
     Vector<Shortage> mispredicted_; ///< memory that was reported free but refused
 };

@@ -248,16 +248,15 @@ public:
 
         [[nodiscard]] bool holds_any() const noexcept { return holds_; }
         /// Waits until the tags are all resident, and returns the use; or until it is this waiter's turn to move them,
-        /// and returns null: then `stop_moving` or `settle` must follow. Throws NotIdle after either deadline; while
-        /// other threads are pausing one of the tags, only `rest` applies. Throws Misuse if a tag was dropped or the
-        /// saver closed.
-        [[nodiscard]] UniquePtr<UseRecord> await(const Deadline& room, const Deadline& rest) {
+        /// or the deadline passes in the queue, and returns null; see `moves`. Throws NotIdle if other threads are
+        /// pausing one of the tags by then, Misuse if a tag was dropped or the saver closed.
+        [[nodiscard]] UniquePtr<UseRecord> await(const Deadline& deadline) {
             UniquePtr<UseRecord> use{new UseRecord{tags_}};
             std::unique_lock lock{residents_.mutex_};
-            for (;;) {
+            for (;; residents_.wait_for_change(lock, deadline)) {
                 residents_.require_open(tags_);
-                blocked_ = residents_.blocked(tags_, holds_);
-                if (!blocked_) {
+                const bool blocked = residents_.blocked(tags_, holds_);
+                if (!blocked) {
                     if (all_resident(tags_, await_bytes_)) return residents_.grant(std::move(use));
                     if (residents_.may_move(*this)) {
                         residents_.mover_ = this;
@@ -268,57 +267,47 @@ public:
                     }
                 }
                 if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
-                if (blocked_) want({}); // others need not wait for it now
-                const Deadline deadline = blocked_ ? rest : earlier(room, rest);
-                if (deadline && std::chrono::steady_clock::now() >= *deadline) {
-                    not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; "
-                              "nothing has "
-                              "changed"});
-                }
-                residents_.wait_for_change(lock, deadline);
+                if (blocked) want({}); // others need not wait for it now
+                if (!over(deadline)) continue;
+                if (!blocked) return nullptr;
+                not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; nothing "
+                          "has changed"});
             }
         }
-        /// Returns whether NotIdle was thrown because of other threads' pauses.
-        [[nodiscard]] bool blocked() const noexcept { return blocked_; }
-        /// Ends the move without a use. Wakes all waiters.
+        /// Returns whether it is this waiter's turn: then `stop_moving` or `settle` must follow.
+        [[nodiscard]] bool moves() const noexcept { return spare_ != nullptr; }
+        /// Ends the move, if any, without a use. Wakes all waiters.
         void stop_moving() noexcept {
-            const std::lock_guard lock{residents_.mutex_};
             if (!moves()) return;
+            const UniquePtr<UseRecord> unused = std::move(spare_);
+            const std::lock_guard lock{residents_.mutex_};
             end_move();
             seen_ += 1; // not counting the change made here
         }
         /// Ends a move that resumed everything. Returns the use, or null if a tag was paused again.
         [[nodiscard]] UniquePtr<UseRecord> settle() {
+            UniquePtr<UseRecord> use = std::move(spare_);
             const std::lock_guard lock{residents_.mutex_};
             end_move();
             residents_.require_open(tags_);
-            return all_resident(tags_, await_bytes_) ? residents_.grant(std::move(spare_)) : nullptr;
+            return all_resident(tags_, await_bytes_) ? residents_.grant(std::move(use)) : nullptr;
         }
         /// Between two moves: waits until something may have changed since the last one began, or for a short time.
         /// Until the next call of `await` that has to wait for a pause, no use of the tags `wanted` begins on threads
-        /// that hold none. `aside`: other waiters may move their tags meanwhile.
-        void await_change(ResidentList wanted, const Deadline& deadline, bool aside = false) {
+        /// that hold none.
+        void await_change(ResidentList wanted, const Deadline& deadline) {
             std::unique_lock lock{residents_.mutex_};
             residents_.require_open(tags_);
-            if (aside) {
-                aside_ = true;
-                residents_.notify_all();
-                seen_ = residents_.changes_; // what this thread itself changed does not count
-            }
             want(std::move(wanted));
             if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
             // Memory freed by deallocations, drops or other programs is not signaled here: poll.
-            const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
-            const auto until = deadline && *deadline < soon ? *deadline : soon;
-            while (residents_.changes_ == seen_ && std::chrono::steady_clock::now() < until)
-                residents_.wait_for_change(lock, until);
-            aside_ = false;
+            const Deadline until = earlier(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds{20});
+            while (residents_.changes_ == seen_ && !over(until)) residents_.wait_for_change(lock, until);
         }
 
     private:
         friend class Residents;
         // with the lock held:
-        [[nodiscard]] bool moves() const noexcept { return residents_.mover_ == this; }
         void want(ResidentList tags) noexcept {
             if (wanted_ == tags) return;
             wanted_.swap(tags);
@@ -338,11 +327,9 @@ public:
         const bool holds_;
         const pthread_t thread_ = ::pthread_self();
         bool waited_ = false;
-        bool blocked_ = false;
-        bool aside_ = false;
         std::uint64_t seen_ = 0;
-        UniquePtr<UseRecord> spare_; // the result of `settle`, allocated early so that no host memory is needed
-                                     // once the tags are resident
+        UniquePtr<UseRecord> spare_; // while it moves: the result of `settle`, allocated early so that no host memory
+                                     // is needed once the tags are resident
     };
 
     // --- claims and evictions ---
@@ -370,7 +357,7 @@ public:
     [[nodiscard]] bool await_eviction(std::size_t seen, const Deadline& deadline) {
         std::unique_lock lock{mutex_};
         while ((mover_ != nullptr || evicting_ != 0) && counts_.evictions == seen) {
-            if (deadline && std::chrono::steady_clock::now() >= *deadline) return false;
+            if (over(deadline)) return false;
             wait_for_change(lock, deadline);
         }
         return counts_.evictions != seen;
@@ -402,7 +389,7 @@ public:
                     residents.of_uses_.load()->await_ends(residents, lock, tags, deadline, what);
                 const auto* const other = first_in(tags, claimed);
                 if (other == nullptr) break;
-                if (deadline && std::chrono::steady_clock::now() >= *deadline) {
+                if (over(deadline)) {
                     not_idle({"tag ", in_quotes((*other)->tag),
                               " was still being paused when the timeout expired; nothing has changed"});
                 }
@@ -553,7 +540,7 @@ private:
                 misuse({what, ": tag ", in_quotes(used->tag),
                         " is in use by this thread; without a timeout, this call would wait forever"});
             }
-            if (deadline && std::chrono::steady_clock::now() >= *deadline) {
+            if (over(deadline)) {
                 not_idle({"tag ", in_quotes(used->tag), " still had ", in_digits(used->users),
                           used->users == 1 ? " use" : " uses", " when the timeout expired; nothing has changed"});
             }
@@ -592,9 +579,8 @@ private:
     /// Returns whether it is this waiter's turn to move tags.
     [[nodiscard]] bool may_move(const Waiter& me) const noexcept {
         if (mover_ != nullptr || me.holds_) return mover_ == nullptr;
-        const auto* const first = first_in(queue_, [&](const Waiter* each) {
-            return each == &me || (!each->holds_ && !each->aside_ && !blocked(each->tags_, false));
-        });
+        const auto* const first = first_in(
+            queue_, [&](const Waiter* each) { return each == &me || (!each->holds_ && !blocked(each->tags_, false)); });
         return *first == &me;
     }
     void wait_for_change(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {

@@ -15,11 +15,11 @@ namespace memsaver::inline v0_3 {
 
 /// Options of MemorySaver::use, written as `{.room_within = 2s}`.
 struct UseOptions {
-    /// How long to wait for memory held by other threads' uses, or by work they marked; then OutOfMemory. Empty: no
-    /// limit. If ending those uses cannot free enough, `use` does not wait at all.
+    /// How long to wait for whatever it is: other threads' uses, the work that they marked, their moves and pauses,
+    /// open captures, and `order`. Then OutOfMemory if room was lacking, or NotIdle. Empty: no limit. If the end of
+    /// other uses cannot free enough, `use` does not wait for them at all.
     TimeLimit room_within{};
-    /// How long to wait for everything except the end of uses: other operations on the tags concerned, the work that
-    /// uses of evicted tags marked, and `order`; then NotIdle. Empty: no limit.
+    /// The same; the earlier of both counts.
     TimeLimit timeout{};
     /// What evictions wait for, in addition to the ends of uses and the work they marked. For programs in which work
     /// outside of any use may touch evicted memory.
