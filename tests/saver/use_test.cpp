@@ -117,6 +117,28 @@ TEST_CASE("use: waits for room that another thread's use holds, and no longer th
     CHECK(world.states({"d"}) == "1");
 }
 
+TEST_CASE("use: behind another one in the queue, the deadline says whether room was lacking") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    world.fill("small", {}, 1_MiB);
+    (void)saver.pause("small", {.order = already_idle});
+    HeldStream busy{host_of(world.driver)};
+    saver.use({"a", "b", "c"}).until(busy.get());
+    const std::uint64_t before = world.counts().misses;
+    Doing marked{[&] { (void)saver.use("d"); }}; // waits for the marked work
+    while (world.counts().misses == before) std::this_thread::yield();
+    CHECK_THROWS_AS((void)saver.use("small", {.timeout = 5ms}), NotIdle); // there is room
+    busy.let_go();
+    marked.join();
+    std::optional<Use> all{saver.use({"b", "c", "d"})};
+    const std::uint64_t waits = world.counts().waits;
+    Doing lacks{[&] { (void)saver.use("a"); }};
+    while (world.counts().waits == waits) std::this_thread::yield();
+    Doing{[&] { CHECK_THROWS_AS((void)saver.use({"a", "small"}, {.timeout = 5ms}), OutOfMemory); }}.join();
+    all.reset();
+    lacks.join();
+}
+
 TEST_CASE("use: memory that nobody holds is taken before other uses are waited for") {
     World world{{"a", "b"}};
     MemorySaver<D>& saver = *world.saver;

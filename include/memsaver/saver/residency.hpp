@@ -57,7 +57,11 @@ public:
         try {
             for (Residents::Waiter waiter{residents_, residents, options.await_bytes};;) {
                 if (auto used = waiter.await(until)) return used;
-                if (!waiter.moves()) throw no_room(in, late);
+                if (!waiter.moves()) { // in time
+                    if (!waiter.blocked() && !shortages(in).empty()) throw no_room(in, late);
+                    not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; "
+                              "nothing has changed"});
+                }
                 if (auto used = take_turn(waiter, in, residents, options.order, tries)) return used;
                 waiter.stop_moving();
             }

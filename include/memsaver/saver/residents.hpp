@@ -248,15 +248,15 @@ public:
 
         [[nodiscard]] bool holds_any() const noexcept { return holds_; }
         /// Waits until the tags are all resident, and returns the use; or until it is this waiter's turn to move them,
-        /// or the deadline passes in the queue, and returns null; see `moves`. Throws NotIdle if other threads are
-        /// pausing one of the tags by then, Misuse if a tag was dropped or the saver closed.
+        /// or the deadline passes in the queue, and returns null; see `moves`. Throws Misuse if a tag was dropped or
+        /// the saver closed.
         [[nodiscard]] UniquePtr<UseRecord> await(const Deadline& deadline) {
             UniquePtr<UseRecord> use{new UseRecord{tags_}};
             std::unique_lock lock{residents_.mutex_};
             for (;; residents_.wait_for_change(lock, deadline)) {
                 residents_.require_open(tags_);
-                const bool blocked = residents_.blocked(tags_, holds_);
-                if (!blocked) {
+                blocked_ = residents_.blocked(tags_, holds_);
+                if (!blocked_) {
                     if (all_resident(tags_, await_bytes_)) return residents_.grant(std::move(use));
                     if (residents_.may_move(*this)) {
                         residents_.mover_ = this;
@@ -267,15 +267,14 @@ public:
                     }
                 }
                 if (!std::exchange(waited_, true)) residents_.counts_.waits += 1;
-                if (blocked) want({}); // others need not wait for it now
-                if (!over(deadline)) continue;
-                if (!blocked) return nullptr;
-                not_idle({"use: other threads' uses, pauses or resumes had not ended when the timeout expired; nothing "
-                          "has changed"});
+                if (blocked_) want({}); // others need not wait for it now
+                if (over(deadline)) return nullptr;
             }
         }
         /// Returns whether it is this waiter's turn: then `stop_moving` or `settle` must follow.
         [[nodiscard]] bool moves() const noexcept { return spare_ != nullptr; }
+        /// Returns whether the queue's last wait was for other threads' pauses of the tags.
+        [[nodiscard]] bool blocked() const noexcept { return blocked_; }
         /// Ends the move, if any, without a use. Wakes all waiters.
         void stop_moving() noexcept {
             if (!moves()) return;
@@ -327,6 +326,7 @@ public:
         const bool holds_;
         const pthread_t thread_ = ::pthread_self();
         bool waited_ = false;
+        bool blocked_ = false;
         std::uint64_t seen_ = 0;
         UniquePtr<UseRecord> spare_; // while it moves: the result of `settle`, allocated early so that no host memory
                                      // is needed once the tags are resident
