@@ -304,10 +304,6 @@ private:
         const Tags going = tags_of(out);
         PauseEvent gone{going.names(), {}}; // built now, so that no host memory is needed once the move is done
         ResumeEvent come{in.names(), {}};
-        SaverState::Members leaving = state_.tags_.members(going);
-        SaverState::Members coming = state_.tags_.members(in);
-        gone.report.tags.reserve(leaving.size());
-        come.report.tags.reserve(coming.size());
         const auto split = [&](const Report& report) {
             for (const TagReport& row : report.tags)
                 (is_in(going.names(), row.tag) ? gone.report : come.report).add(row);
@@ -323,6 +319,10 @@ private:
             const Deadline deadline = earlier(until, deadline_after(timeout));
             claim.wait_for_marks(deadline);
             if (!resumes) no_captures.emplace(state_.captures_, Deadline{std::chrono::steady_clock::now()});
+            SaverState::Members leaving = state_.tags_.members(going);
+            SaverState::Members coming = state_.tags_.members(in);
+            gone.report.tags.reserve(leaving.size());
+            come.report.tags.reserve(coming.size());
             const Span span = out.empty() ? state_.span_of(in.names(), "resume")
                                           : state_.span_of(going.names(), resumes ? "exchange" : "pause");
             try {
