@@ -54,8 +54,8 @@ public:
     /// Holds the turn until it is destroyed. Move-only.
     class [[nodiscard]] Hold {
     public:
-        Hold(Turn& turn, bool waited) noexcept : turn_{&turn}, waited_{waited} {}
-        Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)}, waited_{other.waited_} {}
+        explicit Hold(Turn& turn) noexcept : turn_{&turn} {}
+        Hold(Hold&& other) noexcept : turn_{std::exchange(other.turn_, nullptr)} {}
         Hold& operator=(Hold&&) = delete;
         ~Hold() {
             if (turn_ == nullptr) return;
@@ -65,12 +65,8 @@ public:
             turn_->freed_.notify_all(); // under the lock: the turn may be destroyed as soon as it is free
         }
 
-        /// Returns whether another thread held it before.
-        [[nodiscard]] bool waited() const noexcept { return waited_; }
-
     private:
         Turn* turn_;
-        bool waited_;
     };
 
     /// Waits for the turn. Throws NotIdle, naming `tag`, once the deadline has passed; Misuse if this thread holds it,
@@ -78,8 +74,7 @@ public:
     Hold take(const Deadline& deadline = {}, const std::string& tag = {}) {
         std::unique_lock lock{mutex_};
         const auto free = [&] { return !taken_; };
-        const bool waits = taken_;
-        if (waits && owner_.is_here()) {
+        if (taken_ && owner_.is_here()) {
             misuse({"tag ", in_quotes(tag),
                     ": this thread is inside an operation on it; what that operation calls, such as an "
                     "event sink, must not begin another one"});
@@ -90,14 +85,14 @@ public:
             not_idle({"tag ", in_quotes(tag),
                       ": the timeout expired while another operation on it was running; nothing has changed"});
         }
-        return begin(waits);
+        return begin();
     }
 
     /// Returns the turn if it is free now.
     std::optional<Hold> try_take() {
         const std::lock_guard lock{mutex_};
         if (taken_) return {};
-        return begin(false);
+        return begin();
     }
 
     /// What an operation waits for: the program's own work (or other arenas), or only for its own copies.
@@ -124,11 +119,11 @@ public:
     [[nodiscard]] std::uint64_t ended() const noexcept { return ended_.load(); }
 
 private:
-    Hold begin(bool waited) noexcept {
+    Hold begin() noexcept {
         taken_ = true;
         stage_ = Stage::waits;
         owner_ = ThreadMark::here_if_possible();
-        return {*this, waited};
+        return Hold{*this};
     }
 
     std::mutex mutex_;
@@ -1064,9 +1059,10 @@ private:
     }
     /// Adds active memory for a block of `bytes`. If it had to wait while another thread did that, adds none.
     void grow(std::size_t bytes, std::size_t alignment) {
+        const std::uint64_t seen = growth_.ended();
         const auto growth = growth_.take({}, tag_);
         if (closing_.load() || forked()) refuse_closed(text_of({"allocate ", in_bytes(bytes)}));
-        if (growth.waited()) return; // what another thread has added may suffice
+        if (growth_.ended() != seen) return; // what another thread has added may suffice
         const std::size_t needed = align_up(bytes, granularity_);
         const std::size_t capacity = capacity_.load();
         const std::size_t owned = physical_bytes_.load();
@@ -1565,6 +1561,16 @@ private:
             tell(options_.events, EventKind::fell_back, tag_, device(), {text});
         };
         return live;
+    }
+    /// Waits until the copies of all tickets have ended, and returns their bytes. Throws the error of the first that
+    /// failed, naming the tag.
+    std::size_t wait_for(Vector<Ticket>& tickets, const char* what) const {
+        std::size_t bytes = 0;
+        for (Ticket& ticket : tickets) {
+            check_moved(ticket.wait(), what, ticket.bytes());
+            bytes += ticket.bytes();
+        }
+        return bytes;
     }
     /// Throws the error of a failed transfer, naming the tag.
     void check_moved(const Status& status, const Attempt& attempt, std::size_t bytes) const {

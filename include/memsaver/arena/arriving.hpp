@@ -24,7 +24,7 @@ namespace memsaver::inline v0_3::detail {
 /// allocations. Move-only.
 class ArenaCore::SaveAhead final : public Step {
 public:
-    SaveAhead(ArenaCore& core, Turn::Hold turn) : Step{core, std::move(turn)}, able_{core.own_->saves_once()} {
+    SaveAhead(ArenaCore& core, Turn::Hold turn) : Step{core, std::move(turn)} {
         core.give_up_failed_arrival();
         {
             const std::lock_guard lock{core.mutex_};
@@ -42,18 +42,19 @@ public:
     SaveAhead(SaveAhead&&) noexcept = default;
     ~SaveAhead() {
         if (core_ == nullptr || !enqueued_) return;
-        ticket_ = {}; // nothing would invalidate what it saved, so that may be stale when it is next needed
+        tickets_.clear(); // nothing would invalidate what it saved, so that may be stale when it is next needed
         core_->own_->outdated();
         core_->unsettle();
     }
 
     /// Returns whether saved bytes stay valid until they are invalidated. If not, they must not be saved ahead.
-    [[nodiscard]] bool able() const noexcept { return able_; }
+    [[nodiscard]] bool able() const noexcept { return core_->own_->saves_once(); }
     [[nodiscard]] bool takes() const noexcept { return !ranges_.empty(); }
     /// Starts saving the blocks that are live now. Throws what the policy throws.
     void enqueue() {
         if (ranges_.empty()) return;
-        saving_ = Span{core_->options_.events, core_->tag(), core_->device(), "save"};
+        begin_copying("save");
+        tickets_.reserve(1);
         LiveSet live = core_->live_set(memories_, "saving");
         live.extents = ranges_;
         live.blocks = [core = core_.get(), memories = memories_, ranges = ranges_, last = last_serial_] {
@@ -64,19 +65,17 @@ public:
             return blocks;
         };
         enqueued_ = true;
-        ticket_ = core_->own_->save(live);
+        tickets_.push_back(core_->own_->save(live));
     }
 
 private:
     friend class Arriving;
 
-    bool able_;
     Vector<Memory*> memories_;      // active
     std::vector<Range> ranges_;     // theirs at the beginning, sorted
     std::uint64_t last_serial_ = 0; // of a block at the beginning: later ones are new
-    bool enqueued_ = false;         // and not yet passed to an Arriving
-    Ticket ticket_;
-    Span saving_;
+    bool enqueued_ = false;
+    Vector<Ticket> tickets_;
 };
 
 /// A transfer that continues without the turn. Its states, and who changes them:
@@ -92,72 +91,67 @@ private:
 /// the arena, until it is over, and by the threads that wait for it. May outlive the arena only once it is over.
 class ArenaCore::Arriving {
 public:
-    explicit Arriving(ArenaCore& core) : core_{core} {
-        row_.tag = core.tag();
-        row_.device = core.device();
-        saving_.reserve(1);
-    }
+    explicit Arriving(ArenaCore& core) noexcept : core_{core} {}
 
     // --- callers that hold the turn ---
 
     /// Makes `arriving` continue the step, whose turn is given up.
-    static void begin(const std::shared_ptr<Arriving>& arriving, Resume&& coming) noexcept {
-        arriving->coming_back_ = true;
-        arriving->coming_.emplace(std::move(coming));
-        arriving->coming_->becomes_resident(); // whoever sees it on its way also sees what it does not bring back
-        arriving->core_.set_arriving(arriving);
-        arriving->coming_->go_on_alone();
+    static void begin(const std::shared_ptr<Arriving>& arriving, Resume&& step) noexcept {
+        step.becomes_resident(); // a use need not await the bytes, and sees what it does not bring back
+        arriving->tickets_.swap(step.tickets());
+        arriving->go_on(arriving, arriving->coming_.emplace(std::move(step)));
     }
-    static void begin(const std::shared_ptr<Arriving>& arriving, SaveAhead&& saving) noexcept {
-        saving.enqueued_ = false;
-        arriving->row_.waited = saving.row_.waited;
-        arriving->saving_.push_back(std::move(saving.ticket_)); // capacity was reserved
-        arriving->span_ = std::move(saving.saving_);
-        arriving->core_.set_arriving(arriving);
-        const Turn::Hold given_up{std::move(saving.turn_)};
+    static void begin(const std::shared_ptr<Arriving>& arriving, SaveAhead&& step) noexcept {
+        arriving->tickets_.swap(step.tickets_);
+        arriving->row_ = std::move(step.row_);
+        (void)step.core_.release();
+        arriving->go_on(arriving, step);
     }
     /// Waits for all bytes and commits. Keeps a failure for `end`. Throws NotIdle once the deadline has passed.
     void settle(const Deadline& deadline) {
         if (!in(State::under_way)) return;
         if (deadline) poll_until(deadline);
         std::exception_ptr failure;
+        std::size_t bytes = 0;
         try {
-            named([&] { wait_for_all(); });
+            named([&] { bytes = core_.wait_for(tickets_, coming_ ? "restore bytes" : "save bytes ahead"); });
         } catch (...) {
             failure = std::current_exception();
         }
+        span_.end();
         if (failure) {
-            for (Ticket& ticket : tickets()) { // all transfers must end, even after a failure
+            for (Ticket& ticket : tickets_) { // all transfers must end, even after a failure
                 try {
                     (void)ticket.wait();
                 } catch (...) { // the first failure counts
                 }
             }
-            if (coming_back_) return finish(State::failed, failure);
+            if (coming_) return set(State::failed, failure);
             core_.unsettle(); // copies may still be in flight after a failure
         }
-        if (std::optional<Resume> arrived = take(failure)) row_ = arrived->commit();
-        span_.end();
-        finish(State::over, failure);
+        end_tickets(failure);
+        if (coming_) row_ = coming_->commit();
+        (coming_ ? row_.restored_bytes : row_.saved_bytes) = bytes;
+        set(State::over, failure);
     }
     /// If it has failed: waits for the device and makes the memory paused as before.
     void give_up() noexcept {
         if (!in(State::failed)) return;
-        const std::exception_ptr failure = failure_; // no lock: the turn is held
-        (void)take(failure);
-        finish(State::over, failure);
+        end_tickets(failure_);             // no lock: the turn is held
+        (void)Resume{std::move(*coming_)}; // its end undoes it
+        set(State::over, failure_);
     }
 
     // --- any thread, several at once ---
 
     /// Returns true if bytes are being restored, false if they are being saved.
-    [[nodiscard]] bool brings_back() const noexcept { return coming_back_; }
-    [[nodiscard]] bool can_be_joined() noexcept { return coming_back_ && in(State::under_way); }
+    [[nodiscard]] bool brings_back() const noexcept { return coming_.has_value(); }
+    [[nodiscard]] bool can_be_joined() noexcept { return coming_ && in(State::under_way); }
     [[nodiscard]] bool failed() noexcept { return in(State::failed); }
     /// Returns whether no transfer is in flight any more, successful or not. Never waits.
     [[nodiscard]] bool done() noexcept {
         const std::shared_lock lock{mutex_};
-        for (Ticket& ticket : tickets()) {
+        for (Ticket& ticket : tickets_) {
             bool done = false;
             if (ticket.query(done).ok() && !done) return false;
         }
@@ -197,7 +191,7 @@ public:
     /// Cancels the copies that are not on their streams yet.
     void cancel() noexcept {
         const std::shared_lock lock{mutex_};
-        for (Ticket& ticket : tickets()) ticket.cancel();
+        for (Ticket& ticket : tickets_) ticket.cancel();
     }
 
 private:
@@ -207,7 +201,6 @@ private:
         const std::shared_lock lock{mutex_};
         return state_ == state;
     }
-    [[nodiscard]] Vector<Ticket>& tickets() noexcept { return coming_ ? coming_->tickets() : saving_; }
     /// Calls `act()` and names the tag in its exceptions. Locks, because several threads may get the same exception
     /// object.
     void named(FunctionRef<void()> act) {
@@ -222,8 +215,8 @@ private:
     /// Calls `act(ticket)` for each ticket. Returns false if it is over. Throws the error of the first failure.
     bool each_ticket(const char* what, Range range, FunctionRef<Status(Ticket&)> act) {
         const std::shared_lock lock{mutex_};
-        if (tickets().empty() && failure_) std::rethrow_exception(failure_);
-        for (Ticket& ticket : tickets()) {
+        if (tickets_.empty() && failure_) std::rethrow_exception(failure_);
+        for (Ticket& ticket : tickets_) {
             named([&] {
                 const Status status = act(ticket);
                 if (status.ok()) return;
@@ -234,39 +227,33 @@ private:
         return state_ != State::over;
     }
     void poll_until(const Deadline& deadline) {
-        for (Ticket& ticket : tickets()) (void)ticket.wait_for({}); // its executor may wait for this thread
+        for (Ticket& ticket : tickets_) (void)ticket.wait_for({}); // its executor may wait for this thread
         if (!detail::poll_until(deadline, [&] { return done(); })) {
             not_idle({"tag ", in_quotes(core_.tag()),
                       ": the timeout expired while its bytes were still arriving; nothing has changed"});
         }
     }
-    void wait_for_all() {
-        if (coming_) return coming_->wait();
-        for (Ticket& ticket : saving_) {
-            core_.check_moved(ticket.wait(), "save bytes ahead", ticket.bytes());
-            row_.saved_bytes += ticket.bytes();
-        }
+    void go_on(std::shared_ptr<Arriving> self, Step& step) noexcept {
+        const Turn::Hold given_up{std::move(step.turn_)};
+        span_ = std::move(step.copying_);
+        core_.set_arriving(std::move(self));
     }
     /// Sets the outcome, `failure` or none, and ends the tickets, once no thread uses them any more. All transfers must
-    /// have ended. Returns the resume, to be committed or given up.
-    std::optional<Resume> take(const std::exception_ptr& failure) noexcept {
+    /// have ended.
+    void end_tickets(const std::exception_ptr& failure) noexcept {
         const std::lock_guard lock{mutex_};
         failure_ = failure;
-        saving_.clear();
-        std::optional<Resume> coming{std::move(coming_)};
-        coming_.reset();
-        return coming;
+        tickets_.clear();
     }
-    void finish(State state, const std::exception_ptr& failure) noexcept {
+    void set(State state, const std::exception_ptr& failure) noexcept {
         const std::lock_guard lock{mutex_};
         state_ = state;
         failure_ = failure;
     }
 
     ArenaCore& core_;
-    bool coming_back_ = false; // set before it is shared
-    std::optional<Resume> coming_;
-    Vector<Ticket> saving_;
+    std::optional<Resume> coming_; // set before it is shared, if bytes are being restored
+    Vector<Ticket> tickets_;
     Span span_;
     TagReport row_;
     std::mutex naming_;
@@ -362,8 +349,7 @@ inline bool ArenaCore::try_settle_arriving() noexcept {
     const auto coming = arriving_;
     if (coming == nullptr || coming->failed()) return true;
     if (!coming->done()) return false;
-    coming->settle({});
-    if (!coming->failed()) set_arriving(nullptr);
+    commit_arriving();
     return true;
 }
 

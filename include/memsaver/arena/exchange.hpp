@@ -205,17 +205,6 @@ inline bool create_beside(Vector<ResumeStep>& in, const Handover& handover) {
     return false;
 }
 
-/// Runs `act`, which never throws, for every step; one after the other if host memory for running side by side is
-/// lacking.
-template <class Step, class Act>
-void for_each_device_surely(Vector<Step>& steps, const Act& act) {
-    try {
-        for_each_device(steps, act);
-    } catch (const std::bad_alloc&) { // thrown before anything has run
-        for (Step& step : steps) act(step);
-    }
-}
-
 /// Runs an exchange to its end. `out` have been begun and wait for `order`; `in` have been begun. Copies run in both
 /// directions at once if every save of `out` is entirely on its streams once it has begun; otherwise all is saved
 /// first. If there is no memory now for what `in` needs beyond the pages of `out`, nothing is handed over: `out` is
@@ -236,19 +225,28 @@ inline Report run_exchange(Vector<PauseStep>& out, Vector<ResumeStep>& in, const
     };
     wait_for_steps(out, order, deadline, others);
     Handover handover{out, in};
-    bool handing = create_beside(in, handover);
+    if (!create_beside(in, handover)) {
+        handover.call_off();
+        report = end_release(out, std::move(report), start);
+        try {
+            translated([&] {
+                begin_resume(in);
+                for_each_device(in, [](ResumeStep& step) { step.wait(); });
+            });
+        } catch (...) {
+            with_report(std::current_exception());
+        }
+        end_resume(in, report);
+        return end_report(std::move(report), "release pages", start, {});
+    }
     say(out, Turn::Stage::moves);
     say(in, Turn::Stage::moves);
-    if (handing) for_each_device(in, [](ResumeStep& step) { step.map(); });
+    for_each_device(in, [](ResumeStep& step) { step.map(); });
     const auto saved = [&] { for_each_device(out, [](PauseStep& step) { step.wait(); }); };
     bool writing = false;
     try {
         translated([&] {
             handover.save();
-            if (!handing) {
-                handover.call_off();
-                return saved();
-            }
             // Else a page could be written to whose save might still fail.
             if (!all_in(out, [](PauseStep& step) { return step.ticket().enqueued(); })) saved();
             handover.write();
@@ -271,26 +269,9 @@ inline Report run_exchange(Vector<PauseStep>& out, Vector<ResumeStep>& in, const
         (void)commit_rows(out, report);
         with_report(std::move(failure));
     }
-    for_each_device_surely(out, [](PauseStep& step) { step.release(); });
+    for_each_device(out, [](PauseStep& step) { step.release(); });
     const std::optional<FailedRow> kept = commit_rows(out, report);
-    if (!handing && kept) return end_report(std::move(report), "release pages", start, kept); // `in` needs these pages
-    if (!handing) {
-        try {
-            translated([&] {
-                begin_resume(in);
-                for_each_device(in, [](ResumeStep& step) { step.wait(); });
-            });
-        } catch (...) {
-            with_report(std::current_exception());
-        }
-    }
-    std::mutex mutex;
-    for_each_device_surely(in, [&](ResumeStep& step) {
-        if (step.empty()) return;
-        TagReport row = step.commit();
-        const std::lock_guard lock{mutex};
-        report.add(std::move(row)); // capacity was reserved
-    });
+    end_resume(in, report);
     return end_report(std::move(report), "release pages", start, kept);
 }
 

@@ -26,7 +26,6 @@ struct Extent {
     PageHandle pages{};  ///< valid if it owns them
     bool owns = false;   ///< has pages, mapped or not
     bool mapped = false; ///< some pages are mapped: its own, or in an exchange those of another arena
-    bool kept = false;   ///< while it arrives: had its pages before
     bool fixed = false;  ///< a handle of its own for ever: never joined with its neighbors, never cut
     bool sealed = false; ///< its pages are published: for reading only, and never handed over to another arena
 

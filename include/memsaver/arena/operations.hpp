@@ -46,12 +46,16 @@ protected:
     ~Step() = default;
 
     void note(const Status& status) noexcept { (void)note_first(failure_, status); }
+    void begin_copying(const char* what) { copying_ = Span{core_->options_.events, tag(), core_->device(), what}; }
+
+    friend class Arriving;
 
     Turn::Hold turn_;
     Borrowed core_;
     std::uint64_t fence_;
     TagReport row_;
     Status failure_;
+    Span copying_;
 };
 
 /// One pause, in steps. The constructor begins it; then: wait for the device, `idle`, `enqueue`, `wait`, `release`,
@@ -100,7 +104,7 @@ public:
     /// Starts saving. Throws what the policy throws.
     void enqueue() {
         if (taken_.empty()) return;
-        saving_ = Span{core_->options_.events, core_->tag_, core_->device(), "save"};
+        begin_copying("save");
         if (slot_ != core_->own_) core_->own_->invalidate(); // what it may have saved of these bytes becomes stale
         LiveSet live = core_->live_set(taken_, "saving");
         for (const Leaving& each : extents_) {
@@ -116,7 +120,7 @@ public:
     void wait() {
         core_->check_moved(ticket_.wait(), "save bytes", ticket_.bytes());
         row_.saved_bytes = keeps_ ? ticket_.bytes() : 0; // else the ticket wrote poison
-        saving_.end();
+        copying_.end();
     }
 
     /// Releases the pages, or hands them over. From here on the memory is paused. Failures are recorded and reported by
@@ -223,7 +227,6 @@ private:
     std::vector<Range> ranges_;      // of these, once the saves have begun
     std::size_t scratch_before_ = 0; // scratch bytes at the beginning
     Ticket ticket_;
-    Span saving_;
 };
 
 /// One resume, in steps. The constructor begins it; then: `create`, `map`, `enqueue`, `wait`, `commit`. Destroying it
@@ -278,6 +281,10 @@ public:
     /// Creates all physical memory that the resume needs, or none: then throws OutOfMemory, and may be called again.
     void create() {
         const std::size_t scratch_bytes = wanted_scratch();
+        row_.mapped_bytes = scratch_bytes;
+        for (const Memory* const memory : coming_) {
+            for (const Extent& extent : memory->extents) row_.mapped_bytes += extent.owns ? 0 : extent.bytes;
+        }
         std::size_t beside = needed_bytes(); // of all memories, and scratch
         Status status;
         for (Memory* const memory : coming_) {
@@ -288,22 +295,19 @@ public:
             core_->each_scratch(coming_, [&](DeviceScratch& scratch) {
                 if (status.ok()) status = scratch.take();
             });
-            scratch_bytes_ += scratch_bytes;
         }
         if (status.ok()) return;
         uncreate();
         core_->raise_no_room(status, "allocate memory for a resume", needed_bytes());
     }
-    /// Releases what `create` created.
+    /// Releases what `create` created, and pages that could not be released before.
     void uncreate() noexcept {
         for (Memory* const memory : coming_) {
             for (Extent& extent : memory->extents) {
-                if (!extent.mapped && !extent.kept)
-                    (void)core_->release(extent); // a failure keeps them for the next try
+                if (!extent.mapped) (void)core_->release(extent); // a failure keeps them for the next try
             }
         }
         core_->each_scratch(coming_, [](DeviceScratch& scratch) { (void)scratch.give(); });
-        scratch_bytes_ = 0;
     }
     /// Maps the created pages. Throws the error of a failing driver call.
     void map() {
@@ -317,12 +321,6 @@ public:
 
     /// Sets the ranges to restore first: see LiveSet. Must precede `enqueue`.
     void bring_first(std::vector<Range> ranges) noexcept { first_ = std::move(ranges); }
-    /// Gives up the turn; the resume continues without it, and the program may use the memory. From here on any caller
-    /// of `commit` or of the destructor must hold the turn; `wait` does not need it.
-    void go_on_alone() noexcept {
-        becomes_resident(); // a use need not await the bytes
-        const Turn::Hold given_up{std::move(turn_)};
-    }
     /// Makes the arena's gates wait for what `enqueue` has begun. Waits for bytes that have gates until their copies
     /// are on their streams. Throws the error of a failing call.
     void record_gates() {
@@ -345,7 +343,7 @@ public:
     /// Starts restoring the bytes. Throws what a policy throws. `before_write`: see LiveSet.
     void enqueue(const std::function<Status(Range)>& before_write = {}) {
         if (coming_.empty()) return;
-        restoring_ = Span{core_->options_.events, core_->tag_, core_->device(), "restore"};
+        begin_copying("restore");
         tickets_.reserve(coming_.size());
         for (Memory* const memory : coming_) {
             AnySlot& slot = once_ ? *once_ : *core_->slot_of(*memory);
@@ -364,12 +362,8 @@ public:
 
     /// Waits until every byte has been restored. Throws if a restore failed.
     void wait() {
-        for (; waited_ < tickets_.size(); ++waited_) {
-            Ticket& ticket = tickets_[waited_];
-            core_->check_moved(ticket.wait(), "restore bytes", ticket.bytes());
-            row_.restored_bytes += ticket.bytes();
-        }
-        restoring_.end();
+        row_.restored_bytes = core_->wait_for(tickets_, "restore bytes");
+        copying_.end();
     }
 
     /// Ends the operation: the memory becomes active.
@@ -377,7 +371,6 @@ public:
         becomes_resident();
         ArenaCore& core = *core_.release();
         tickets_.clear();
-        row_.mapped_bytes += scratch_bytes_;
         bool own = false;
         for (std::size_t i = 0; i < coming_.size(); ++i) {
             std::shared_ptr<AnySlot> once;
@@ -467,10 +460,6 @@ private:
             if (memory->state != Memory::State::paused) continue;
             memory->state = Memory::State::arriving;
             coming_.push_back(memory.get());
-            for (Extent& extent : memory->extents) {
-                extent.kept = extent.owns;
-                row_.mapped_bytes += extent.owns ? 0 : extent.bytes;
-            }
         }
     }
     void back_to_paused() noexcept {
@@ -493,14 +482,11 @@ private:
     }
 
     std::shared_ptr<AnySlot> once_;
-    Vector<Memory*> coming_;        // arriving
-    bool enqueued_ = false;         // copies may be in flight, also those of a `restore` that threw
-    bool resident_ = false;         // see `becomes_resident`
-    std::vector<Range> first_;      // ranges to restore first
-    Vector<Ticket> tickets_;        // one for each memory
-    std::size_t waited_ = 0;        // number of tickets waited for
-    std::size_t scratch_bytes_ = 0; // created and not reported yet
-    Span restoring_;
+    Vector<Memory*> coming_;   // arriving
+    bool enqueued_ = false;    // copies may be in flight, also those of a `restore` that threw
+    bool resident_ = false;    // see `becomes_resident`
+    std::vector<Range> first_; // ranges to restore first
+    Vector<Ticket> tickets_;   // one for each memory
 };
 
 /// One trim, in steps. The constructor begins it; then: wait for the device, `idle`, `release`, `commit`.

@@ -31,17 +31,24 @@ namespace memsaver::inline v0_3::detail {
 /// Calls `act(i)` for 0 .. count-1: concurrently for different devices, in order for those whose `driver_of(i)` is of
 /// one device. The first device's calls run on the calling thread, those of each other device on a thread of its own
 /// near that device, or on the calling thread if no thread can be started. If `act` throws, the remaining calls for
-/// that device are skipped. Returns after all have ended, then rethrows the first exception. Throws std::bad_alloc
-/// before anything has run. `driver_of(i)` is not called any more once `act(i)` has been.
+/// that device are skipped. Returns after all have ended, then rethrows the first exception. Without host memory for
+/// this, all are treated as of one device. `driver_of(i)` is not called any more once `act(i)` has been.
 inline void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::size_t)> driver_of,
                           FunctionRef<void(std::size_t)> act) {
     std::vector<int> device_of;
     Vector<std::size_t> firsts;
-    device_of.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        const int device = driver_of(i).device();
-        if (!is_in(device_of, device)) firsts.push_back(i);
-        device_of.push_back(device);
+    Vector<Crew> threads;
+    try {
+        device_of.reserve(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            const int device = driver_of(i).device();
+            if (!is_in(device_of, device)) firsts.push_back(i);
+            device_of.push_back(device);
+        }
+        threads.reserve(firsts.size());
+    } catch (const std::bad_alloc&) {
+        for (std::size_t i = 0; i < count; ++i) act(i);
+        return;
     }
     std::mutex mutex;
     std::exception_ptr failure;
@@ -57,21 +64,18 @@ inline void run_by_device(std::size_t count, FunctionRef<const AnyDriver&(std::s
             }
         }
     };
-    {
-        Vector<Crew> threads; // joined at the end of the scope
-        threads.reserve(firsts.size());
-        for (std::size_t k = 1; k < firsts.size(); ++k) {
-            const std::size_t first = firsts[k];
-            try {
-                threads.emplace_back(CrewOptions{1, {}, driver_of(first).numa_node()}).start(1, [&run, first] {
-                    run(first);
-                });
-            } catch (...) { // no host memory for a thread; nothing of this device has run
+    for (std::size_t k = 1; k < firsts.size(); ++k) {
+        const std::size_t first = firsts[k];
+        try {
+            threads.emplace_back(CrewOptions{1, {}, driver_of(first).numa_node()}).start(1, [&run, first] {
                 run(first);
-            }
+            });
+        } catch (...) { // no host memory for a thread; nothing of this device has run
+            run(first);
         }
-        if (!firsts.empty()) run(firsts.front());
     }
+    if (!firsts.empty()) run(firsts.front());
+    threads.clear(); // joins them
     if (failure) std::rethrow_exception(failure);
 }
 
@@ -310,15 +314,11 @@ inline Report report_of(std::size_t rows) {
     return report;
 }
 
-/// Runs pauses or trims to their end. `others`: devices that `order` may name in addition to those of the steps. If
+/// Runs pauses or trims, whose work has been waited for, to their end; `report` has capacity for a row of each. If
 /// pauses throw before pages are released, nothing has changed.
 template <class Step>
-Report run_release(Vector<Step>& steps, const Order& order, const Deadline& deadline,
-                   const Vector<AnyDriver>& others = {}) {
+Report end_release(Vector<Step>& steps, Report report, std::chrono::steady_clock::time_point start) {
     constexpr bool pauses = std::same_as<Step, PauseStep>;
-    const auto start = std::chrono::steady_clock::now();
-    Report report = report_of(steps.size());
-    wait_for_steps(steps, order, deadline, others);
     say(steps, Turn::Stage::moves);
     if constexpr (pauses) {
         enqueue_all(steps);
@@ -327,6 +327,16 @@ Report run_release(Vector<Step>& steps, const Order& order, const Deadline& dead
     for_each_device(steps, [](Step& step) { step.release(); });
     const std::optional<FailedRow> failed = commit_rows(steps, report);
     return end_report(std::move(report), pauses ? "release pages" : "release unused pages", start, failed);
+}
+
+/// Runs pauses or trims. `others`: devices that `order` may name in addition to those of the steps.
+template <class Step>
+Report run_release(Vector<Step>& steps, const Order& order, const Deadline& deadline,
+                   const Vector<AnyDriver>& others = {}) {
+    const auto start = std::chrono::steady_clock::now();
+    Report report = report_of(steps.size());
+    wait_for_steps(steps, order, deadline, others);
+    return end_release(steps, std::move(report), start);
 }
 
 /// Creates the memory of all steps, or of none if devices are out of memory: the first step that is refused on each has
@@ -452,6 +462,18 @@ inline void begin_resume(Vector<ResumeStep>& steps) {
     enqueue_all(steps);
 }
 
+/// Waits for the bytes of each step, commits it and adds its row; `report` has capacity for a row of each.
+inline void end_resume(Vector<ResumeStep>& steps, Report& report) {
+    std::mutex mutex;
+    for_each_device(steps, [&](ResumeStep& step) {
+        if (step.empty()) return;
+        step.wait();
+        TagReport row = step.commit(); // frees its host memory before the next step needs more
+        const std::lock_guard lock{mutex};
+        report.add(std::move(row));
+    });
+}
+
 /// Runs resumes to their end: all memory is created first, then all is mapped, then all bytes are restored. Bytes
 /// arrive in the order of the steps. Each step is committed when its own bytes have arrived. If it throws, the steps
 /// named in its report are resumed; the others are paused as before.
@@ -459,17 +481,8 @@ inline Report run_resume(Vector<ResumeStep>& steps) {
     const auto start = std::chrono::steady_clock::now();
     Report report = report_of(steps.size());
     begin_resume(steps);
-    std::mutex mutex;
     try {
-        translated([&] { // so that a std::bad_alloc carries the report too
-            for_each_device(steps, [&](ResumeStep& step) {
-                if (step.empty()) return;
-                step.wait();
-                TagReport row = step.commit(); // frees its host memory before the next step needs more
-                const std::lock_guard lock{mutex};
-                report.add(std::move(row));
-            });
-        });
+        translated([&] { end_resume(steps, report); }); // so that a std::bad_alloc carries the report too
     } catch (Error& error) {
         report.elapsed = std::chrono::steady_clock::now() - start;
         error.attach(std::move(report));
