@@ -248,7 +248,6 @@ public:
         still_open();
         Kind kind = order.kind;
         Frees::Place place{driver_};
-        bool marked = false;
         if (kind == Kind::stream) {
             std::size_t bytes = 0;
             bool away = false;
@@ -263,11 +262,10 @@ public:
                 // The default stream cannot be captured. It reports a capture while a stream that synchronizes with it
                 // is captured: a mark in it would break that capture, so the block waits for the whole device.
                 kind = order.stream == StreamRef{} ? Kind::device : Kind::replayed;
-            } else if (order.stream.per_thread()) { // the handle names a different stream in each thread
+            } else if (away || order.stream.per_thread()) { // that handle names a different stream in each thread
                 kind = Kind::device;
-            } else if (!away) {
+            } else {
                 frees_.record(place, order.stream, bytes, address);
-                marked = true;
             }
         }
         std::shared_ptr<Kept> kept;
@@ -290,7 +288,7 @@ public:
         // Of copies of the library's own that may be in flight only a wait for the device tells that they have ended.
         const bool precise = memory->state == Memory::State::active && !unsettled_.load();
         const bool now = paused || (kind == Kind::idle && precise);
-        if (!now && marked && precise) {
+        if (!now && kind == Kind::stream && precise) {
             frees_.after_stream(address, block->bytes, order.stream, place);
         } else if (!now) {
             frees_.after_fence(address, block->bytes);
@@ -299,16 +297,6 @@ public:
         forget(*memory, block->serial);
         memory->blocks.mark_freed(*block);
         if (now) memory->blocks.reclaim(address);
-    }
-    /// `deallocate` for owners that may outlive `close()` and must not throw. Failures go to the event sink.
-    void deallocate_quietly(void* pointer, const FreeOrder& order,
-                            const std::shared_ptr<GraphKeeps>& graph = {}) noexcept {
-        if (closed_.load() || forked()) return;
-        try {
-            deallocate(pointer, order, graph);
-        } catch (const std::exception& error) {
-            emit_ignored(error.what());
-        }
     }
 
     /// Fills `bytes` of a live block of this arena with zeros, in stream order; recorded if `stream` is being captured.
@@ -673,12 +661,7 @@ public:
     void await_copies(const Deadline& deadline);
     /// Returns the turn if it is free and no bytes in flight have to be waited for. Empty after `close` and in a forked
     /// child.
-    std::optional<Turn::Hold> try_turn() {
-        if (closed_.load() || forked()) return {};
-        auto hold = turn_.try_take();
-        if (hold && !try_settle_arriving()) hold.reset();
-        return hold;
-    }
+    std::optional<Turn::Hold> try_turn();
     /// Waits until another thread's operation on this arena ends, if that has only its own copies left, and for bytes
     /// in flight. Returns whether there were any.
     bool wait_for_copies(const Deadline& deadline) noexcept;
@@ -772,7 +755,7 @@ public:
     }
     [[nodiscard]] bool closed() const noexcept { return closed_.load(); }
 
-    std::uint64_t arena_serial = 0; // of a saver's table of tags
+    std::uint64_t arena_serial = 0; // of a saver's table of tags; 0: of none of its tags
 
     /// Set once the tag is dropped or about to be. Used in error messages about a closed arena.
     std::atomic<bool> dropped{false};
@@ -1595,8 +1578,6 @@ private:
     /// Waits for the bytes in flight, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
     /// not wait for bytes that are being restored.
     void commit_arriving(const Deadline& deadline = {}, bool join = false);
-    /// Commits the bytes in flight if that requires no waiting. Returns whether nothing is in flight afterwards.
-    bool try_settle_arriving() noexcept;
     /// Makes memory whose restore failed paused again: waits for the device, then releases the pages.
     void give_up_failed_arrival() noexcept;
     /// As above, and waits for copies of failed operations. Throws DriverError if they cannot be waited for.

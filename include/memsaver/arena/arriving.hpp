@@ -26,18 +26,13 @@ class ArenaCore::SaveAhead final : public Step {
 public:
     SaveAhead(ArenaCore& core, Turn::Hold turn) : Step{core, std::move(turn)} {
         core.give_up_failed_arrival();
-        {
-            const std::lock_guard lock{core.mutex_};
-            for (const auto& memory : core.memories_) {
-                if (memory->state == Memory::State::active && !memory->extents.empty())
-                    memories_.push_back(memory.get());
-            }
-            for (const Memory* const memory : memories_) {
-                for (const Extent& extent : memory->extents) ranges_.push_back(extent.range());
-            }
-            last_serial_ = core.last_serial_;
+        memories_ = core.memories_in(Memory::State::active);
+        const std::lock_guard lock{core.mutex_};
+        for (const Memory* const memory : memories_) {
+            for (const Extent& extent : memory->extents) ranges_.push_back(extent.range());
         }
         sort_by_address(ranges_);
+        last_serial_ = core.last_serial_;
     }
     SaveAhead(SaveAhead&&) noexcept = default;
     ~SaveAhead() {
@@ -345,12 +340,13 @@ inline void ArenaCore::commit_arriving(const Deadline& deadline, bool join) {
     if (!coming->failed()) set_arriving(nullptr);
 }
 
-inline bool ArenaCore::try_settle_arriving() noexcept {
-    const auto coming = arriving_;
-    if (coming == nullptr || coming->failed()) return true;
-    if (!coming->done()) return false;
+inline std::optional<Turn::Hold> ArenaCore::try_turn() {
+    if (closed_.load() || forked()) return {};
+    auto hold = turn_.try_take();
+    if (!hold || arriving_ == nullptr || arriving_->failed()) return hold;
+    if (!arriving_->done()) return {};
     commit_arriving();
-    return true;
+    return hold;
 }
 
 inline void ArenaCore::give_up_failed_arrival() noexcept {

@@ -455,12 +455,9 @@ private:
             core.extents_ += plan.size();
             core.extents_ -= memory->extents.size();
             memory->extents.swap(plan);
-        }
-        for (const auto& memory : core.memories_) {
-            if (memory->state != Memory::State::paused) continue;
-            memory->state = Memory::State::arriving;
             coming_.push_back(memory.get());
         }
+        for (Memory* const memory : coming_) memory->state = Memory::State::arriving;
     }
     void back_to_paused() noexcept {
         ArenaCore& core = *core_;

@@ -145,12 +145,6 @@ private:
     std::chrono::nanoseconds waited_{0};
 };
 
-/// Returns the first driver, for a stream or event that none owns. Throws the error of a query that failed.
-inline const AnyDriver& without_owner(const Vector<AnyDriver>& drivers, const Status& unknown) {
-    check(unknown, "query the owner of a stream or event");
-    return drivers.front();
-}
-
 /// Returns the first of `drivers` and of `others` that owns a stream or an event; if none does, the first of `drivers`,
 /// unless a query failed: then throws its error.
 template <class Mark>
@@ -170,7 +164,8 @@ template <class Mark>
             if (unknown.ok() && status.kind != StatusKind::unsupported) unknown = status; // that driver cannot tell
         }
     }
-    return without_owner(drivers, unknown);
+    check(unknown, "query the owner of a stream or event");
+    return drivers.front();
 }
 
 /// Waits until the work that `order` names has completed, on all devices concurrently. Returns the time for each

@@ -53,16 +53,6 @@ using EventSink = std::function<void(const Event&)>;
 
 namespace detail {
 
-/// Sends an event to the sink, if there is one. Never throws.
-template <class MakeEvent>
-void emit(const EventSink& sink, MakeEvent&& make_event) noexcept {
-    if (!sink) return;
-    try {
-        sink(make_event());
-    } catch (...) { // exceptions of the sink do not concern the caller
-    }
-}
-
 /// Sends an event with this text to the sink, if there is one. Never throws.
 [[gnu::cold]] void tell(const EventSink& sink, EventKind kind, std::string_view tag, int device, Bits text,
                         std::size_t bytes_done = 0, std::size_t bytes_total = 0) noexcept;

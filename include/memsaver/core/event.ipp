@@ -78,10 +78,9 @@ MEMSAVER_INLINE Span::Span(const EventSink& sink, const std::string& tag, int de
     try {
         event_ = {EventKind::began, tag, device, text};
         sink_ = &sink;
-    } catch (...) { // no memory for the text: nothing is reported
-        return;
+        sink(event_);
+    } catch (...) { // no memory for the text: nothing is reported; exceptions of the sink do not concern the caller
     }
-    emit(sink, [&] { return event_; });
 }
 
 MEMSAVER_INLINE Span& Span::operator=(Span&& other) noexcept {
@@ -96,7 +95,10 @@ MEMSAVER_INLINE Span& Span::operator=(Span&& other) noexcept {
 MEMSAVER_INLINE void Span::end() noexcept {
     if (sink_ == nullptr) return;
     event_.kind = EventKind::ended;
-    emit(*std::exchange(sink_, nullptr), [&] { return event_; });
+    try {
+        (*std::exchange(sink_, nullptr))(event_);
+    } catch (...) { // as above
+    }
 }
 
 } // namespace detail

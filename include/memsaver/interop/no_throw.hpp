@@ -18,14 +18,8 @@ namespace memsaver::inline v0_3 {
     try {
         return arena.allocate(bytes, alignment);
     } catch (const std::exception& error) {
-        detail::emit(events, [&] {
-            Event event{EventKind::ignored, "", 0, error.what()};
-            if (arena) {
-                event.tag = arena.tag();
-                event.device = arena.device();
-            }
-            return event;
-        });
+        detail::tell(events, EventKind::ignored, arena ? arena.tag().c_str() : "", arena ? arena.device() : 0,
+                     {error.what()});
     } catch (...) { // a user's policy or driver may throw anything
         detail::tell(events, EventKind::ignored, "", 0, {"an allocation failed for an unknown reason"});
     }

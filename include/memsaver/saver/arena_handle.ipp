@@ -33,16 +33,11 @@ MEMSAVER_INLINE void Arena::deallocate(void* pointer, AlreadyIdle) const {
 }
 
 MEMSAVER_INLINE void Arena::deallocate_quietly(void* pointer) const noexcept {
-    if (arena_ == nullptr || saver_->forked()) return;
-    detail::SaverState& state = saver_->state();
-    detail::PlainMemory* const plain = arena_->contains(pointer) ? nullptr : state.plain_of(*arena_);
-    detail::FreeOrder order;
-    const auto graph = state.adjust_free_order(order, *arena_);
-    if (plain == nullptr) return arena_->deallocate_quietly(pointer, order, graph);
+    if (arena_ == nullptr || saver_->forked() || arena_->closed()) return;
     try {
-        plain->deallocate(*plain, *arena_, pointer, order, graph);
+        if (pointer != nullptr) saver_->state().free(*arena_, pointer, {});
     } catch (const std::exception& error) {
-        detail::tell(saver_->events(), EventKind::ignored, tag(), device(), {error.what()});
+        detail::tell(arena_->options().events, EventKind::ignored, tag(), device(), {error.what()});
     }
 }
 

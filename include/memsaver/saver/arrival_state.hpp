@@ -109,9 +109,7 @@ public:
         return saver_->boundary("report", [&] {
             finish();
             const std::lock_guard lock{mutex_};
-            Report report = event_.report; // hooks may have changed it
-            report.elapsed = elapsed_;
-            return report;
+            return event_.report;
         });
     }
     void end() noexcept {
@@ -181,8 +179,7 @@ private:
             for (const Part& part : parts_) {
                 if (part.arriving && !part.member->arena->closed()) event.report.add(part.arriving->row());
             }
-            elapsed_ = std::chrono::steady_clock::now() - start_;
-            event.report.elapsed = elapsed_;
+            event.report.elapsed = std::chrono::steady_clock::now() - start_;
             event_.report = event.report;
             ended_ = true;
         }
@@ -194,6 +191,7 @@ private:
         if (event.tags.empty()) return;
         saver_->state().run_last_hooks(HookKind::after_resume, event);
         const std::lock_guard lock{mutex_};
+        event.report.elapsed = event_.report.elapsed; // a hook may have changed it
         event_.report = std::move(event.report);
     }
 
@@ -203,7 +201,6 @@ private:
     std::atomic<bool> reported_{false}; // the outcome was reported to the program
     std::mutex mutex_;                  // guards the members below
     bool ended_ = false;
-    std::chrono::nanoseconds elapsed_{0};
     ResumeEvent event_;
 };
 

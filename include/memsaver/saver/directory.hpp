@@ -15,63 +15,19 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// Maps address ranges to arenas, and keeps the arenas alive. Thread-safe. Each reader takes one of several locks,
-/// chosen by thread, so readers rarely contend; adding and removing take all locks.
+/// Maps address ranges, which do not overlap, to arenas, and keeps the arenas alive. Thread-safe. Each reader takes one
+/// of several locks, chosen by thread, so readers rarely contend; adding and removing take all locks.
 class Directory {
+    friend class PlainBlocks; // whose table of blocks this is
+
     struct Entry {
-        Range range;
-        std::shared_ptr<ArenaCore> arena;
+        Range range{};
+        std::shared_ptr<ArenaCore> arena{};
+        bool plain = false; ///< a block of plain memory
+        bool freed = false; ///< which is freed, but replays may touch it, or it could not be freed
     };
     using Entries = std::map<Address, Entry>;
 
-public:
-    /// A preallocated entry, so that host memory is allocated before the addresses exist.
-    using Node = Entries::node_type;
-    [[nodiscard]] static Node node(std::shared_ptr<ArenaCore> arena) {
-        Entries one;
-        one.emplace(Address{0}, Entry{Range{}, std::move(arena)});
-        return one.extract(one.begin());
-    }
-    /// Adds a range, which must not overlap another.
-    void put(Node node, Range range) noexcept {
-        node.key() = range.address;
-        node.mapped().range = range;
-        Node old; // destroyed after the locks are released, because it may destroy an arena
-        const All all{*this};
-        old = entries_.extract(range.address); // stale entry of an arena that no longer exists
-        entries_.insert(std::move(node));
-    }
-    /// Removes and returns the entry that begins at `address`; empty if there is none.
-    Node take(Address address) noexcept {
-        const All all{*this};
-        return entries_.extract(address);
-    }
-
-    /// Strong exception guarantee: may throw bad_alloc.
-    void add(Range range, std::shared_ptr<ArenaCore> arena) { put(node(std::move(arena)), range); }
-    /// Removes all ranges of the arena.
-    void remove(const ArenaCore& arena) noexcept {
-        for (;;) {
-            Node gone; // destroyed after the locks are released
-            const All all{*this};
-            auto entry = entries_.begin();
-            while (entry != entries_.end() && entry->second.arena.get() != &arena) ++entry;
-            if (entry == entries_.end()) return;
-            gone = entries_.extract(entry);
-        }
-    }
-
-    /// Returns the arena whose addresses contain `address`, or null.
-    [[nodiscard]] std::shared_ptr<ArenaCore> find(Address address) const noexcept {
-        Shard& shard = shards_[std::hash<std::thread::id>{}(std::this_thread::get_id()) % shard_count];
-        const std::lock_guard lock{shard.mutex};
-        const auto after = entries_.upper_bound(address);
-        if (after == entries_.begin()) return nullptr;
-        const Entry& entry = std::prev(after)->second;
-        return address < entry.range.end() ? entry.arena : nullptr;
-    }
-
-private:
     static constexpr std::size_t shard_count = 16;
     struct alignas(64) Shard {
         std::mutex mutex;
@@ -91,6 +47,39 @@ private:
         std::array<Shard, shard_count>& shards_;
     };
 
+    /// The lock of this thread's shard, for reading.
+    [[nodiscard]] std::mutex& one() const noexcept {
+        return shards_[std::hash<std::thread::id>{}(std::this_thread::get_id()) % shard_count].mutex;
+    }
+    /// Returns the entry that contains an address, or the end.
+    template <class Map>
+    [[nodiscard]] static auto over(Map& entries, Address address) noexcept {
+        const auto after = entries.upper_bound(address);
+        const auto entry = after == entries.begin() ? after : std::prev(after);
+        return entry != after && address < entry->second.range.end() ? entry : entries.end();
+    }
+
+public:
+    /// Strong exception guarantee: may throw std::bad_alloc.
+    void add(Range range, std::shared_ptr<ArenaCore> arena) {
+        Entry entry{range, std::move(arena)};
+        const All all{*this};
+        std::swap(entries_[range.address], entry); // a stale one, if there is one, is destroyed without the locks
+    }
+    /// Removes all ranges of the arena, which the caller keeps, except plain memory.
+    void remove(const ArenaCore& arena) noexcept {
+        const All all{*this};
+        std::erase_if(entries_,
+                      [&](const auto& each) { return each.second.arena.get() == &arena && !each.second.plain; });
+    }
+    /// Returns the arena whose addresses contain `address`, or null.
+    [[nodiscard]] std::shared_ptr<ArenaCore> find(Address address) const noexcept {
+        const std::lock_guard lock{one()};
+        const auto entry = over(entries_, address);
+        return entry == entries_.end() ? nullptr : entry->second.arena;
+    }
+
+private:
     mutable std::array<Shard, shard_count> shards_;
     Entries entries_; // read under any one lock, changed under all of them
 };

@@ -137,22 +137,13 @@ public:
 
     /// Returns whether any thread runs such a function; costs an atomic load.
     [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
-    /// Returns whether this thread runs such a function.
-    [[nodiscard]] bool here(Kind kind) {
-        const std::lock_guard lock{mutex_};
-        const Entry* entry = entries_;
-        while (entry != nullptr && (entry->thread_ != std::this_thread::get_id() || entry->kind_ != kind))
-            entry = entry->after_;
-        return entry != nullptr;
-    }
-    /// Returns whether this thread runs a hook for one of these tags.
-    [[nodiscard]] bool here_for(const std::vector<std::string>& tags) {
+    /// Returns whether this thread runs such a function; a hook: for one of `tags`, if given.
+    [[nodiscard]] bool here(Kind kind, const std::vector<std::string>* tags = nullptr) {
         const std::lock_guard lock{mutex_};
         for (const Entry* entry = entries_; entry != nullptr; entry = entry->after_) {
-            if (entry->thread_ != std::this_thread::get_id() || entry->kind_ != Kind::hook) continue;
-            for (const std::string& tag : *entry->tags_) {
-                if (is_in(tags, tag)) return true;
-            }
+            if (entry->thread_ != std::this_thread::get_id() || entry->kind_ != kind) continue;
+            if (tags == nullptr || any_in(*tags, [&](const std::string& tag) { return is_in(*entry->tags_, tag); }))
+                return true;
         }
         return false;
     }

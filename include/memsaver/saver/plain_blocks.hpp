@@ -1,8 +1,9 @@
-// Plain memory: a table of blocks.
+// Plain memory: blocks in the saver's directory.
 #pragma once
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/arena/graph_keeps.hpp"
+#include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/driver/attic.hpp"
 #include "memsaver/saver/directory.hpp"
@@ -10,8 +11,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,12 +30,12 @@ public:
                       .load = &call<&PlainBlocks::load>,
                       .fill = &call<&PlainBlocks::fill>,
                       .close = &call<&PlainBlocks::close>},
-          directory_{directory} {}
+          directory_{directory}, blocks_{directory.entries_} {}
     ~PlainBlocks() {
-        while (!blocks_.empty()) {
-            const std::shared_ptr<ArenaCore> arena = blocks_.begin()->second.arena;
+        while (const auto* const any = first_in(blocks_, [](const auto& each) { return each.second.plain; })) {
+            const std::shared_ptr<ArenaCore> arena = any->second.arena;
             if (const Status status = PlainBlocks::close(*arena); !status.ok()) ignore(*arena, status);
-            std::erase_if(blocks_, [&](const auto& entry) { return entry.second.arena == arena; });
+            std::erase_if(blocks_, [&](const auto& each) { return is_of(*arena, each.second); });
         }
     }
 
@@ -52,20 +51,17 @@ public:
                     in_digits(request.alignment)});
         }
         Blocks place; // allocated before the memory, so that none is leaked
-        place[0] = {arena, request.bytes};
-        Directory::Node entry = Directory::node(arena);
+        place[0] = {{}, arena, true};
         Status status = arena->leaves_margin(request.bytes);
         Address address = 0;
         if (status.ok()) status = driver.allocate_plain(request.bytes, address); // may wait, so the lock is not held
         if (!status.ok()) arena->raise_no_room(status, "allocate plain memory", request.bytes);
-        auto node = place.extract(place.begin());
+        Blocks::node_type node = place.extract(place.begin());
         node.key() = address;
+        node.mapped().range = {address, request.bytes};
         {
-            const std::lock_guard lock{mutex_};
-            if (!arena->closed()) {
-                directory_.put(std::move(entry), {address, request.bytes});
-                blocks_.insert(std::move(node));
-            }
+            const Directory::All all{directory_};
+            if (!arena->closed()) blocks_.insert(std::move(node));
         }
         if (!node.empty()) {
             (void)driver.free_plain(address);
@@ -74,11 +70,10 @@ public:
         return reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr): device addresses are numbers
     }
     [[nodiscard]] bool holds(const ArenaCore& arena, const void* pointer, std::size_t bytes) noexcept {
-        const std::lock_guard lock{mutex_};
+        const std::lock_guard lock{directory_.one()};
         const auto block = over(arena, pointer);
         if (block == blocks_.end() || block->second.freed) return false;
-        const std::size_t offset = reinterpret_cast<Address>(pointer) - block->first;
-        return bytes <= block->second.bytes - offset;
+        return bytes <= block->second.range.end() - reinterpret_cast<Address>(pointer);
     }
     void deallocate(ArenaCore& arena, void* pointer, const FreeOrder& order, const std::shared_ptr<GraphKeeps>& graph) {
         const auto address = reinterpret_cast<Address>(pointer);
@@ -92,21 +87,21 @@ public:
             graph->add(kept);
         }
         {
-            const std::lock_guard lock{mutex_};
+            const Directory::All all{directory_};
             const auto block = over(arena, pointer);
             std::string why = "no block starts here; it may have been freed before";
             if (block != blocks_.end() && block->second.freed) {
-                why = "this block of " + format_bytes(block->second.bytes) + " was freed before";
+                why = "this block of " + format_bytes(block->second.range.bytes) + " was freed before";
             } else if (block != blocks_.end() && block->first != address) {
-                why = "the pointer lies inside a block of " + format_bytes(block->second.bytes) + " that starts at " +
-                      format_address(block->first);
+                why = "the pointer lies inside a block of " + format_bytes(block->second.range.bytes) +
+                      " that starts at " + format_address(block->first);
             } else if (block == blocks_.end() && arena.closed()) {
                 why = std::string{"the tag has been "} + arena.end();
             } else if (block != blocks_.end()) {
                 why.clear();
             }
             if (!why.empty()) misuse({"deallocate(", in_hex(address), ") in tag ", in_quotes(arena.tag()), ": ", why});
-            bytes = block->second.bytes;
+            bytes = block->second.range.bytes;
             if (kept != nullptr) kept->block = address;
             block->second.freed = replayed;
             if (!replayed) going = blocks_.extract(block);
@@ -148,14 +143,14 @@ public:
         }
     }
     void fill(const ArenaCore& arena, ArenaUsage& row) noexcept {
-        const std::lock_guard lock{mutex_};
+        const std::lock_guard lock{directory_.one()};
         row.policy = "never paused";
         row.state = arena.closed() ? arena.end() : "plain";
         for (const auto& [address, block] : blocks_) {
-            if (block.arena.get() != &arena) continue;
-            row.mapped_bytes += block.bytes;
+            if (!is_of(arena, block)) continue;
+            row.mapped_bytes += block.range.bytes;
             if (block.freed) continue;
-            row.used_bytes += block.bytes;
+            row.used_bytes += block.range.bytes;
             row.blocks += 1;
         }
         row.peak_mapped_bytes = std::max(row.peak_mapped_bytes, row.mapped_bytes);
@@ -166,9 +161,9 @@ public:
         for (Address from = 0;;) {
             Blocks::node_type going;
             {
-                const std::lock_guard lock{mutex_};
+                const Directory::All all{directory_};
                 auto block = blocks_.lower_bound(from);
-                while (block != blocks_.end() && block->second.arena.get() != &arena) ++block;
+                while (block != blocks_.end() && !is_of(arena, block->second)) ++block;
                 if (block == blocks_.end()) return first;
                 from = block->first + 1;
                 going = blocks_.extract(block);
@@ -186,11 +181,6 @@ private:
         return (static_cast<PlainBlocks&>(plain).*method)(std::forward<Arguments>(arguments)...);
     }
 
-    struct Block {
-        std::shared_ptr<ArenaCore> arena;
-        std::size_t bytes = 0;
-        bool freed = false; ///< but replays may touch it, or it could not be freed
-    };
     /// A block that was freed in a capture: ends with the graph.
     struct Kept {
         Kept(PlainBlocks& of, std::shared_ptr<ArenaCore> in) noexcept : all{of}, arena{std::move(in)} {}
@@ -201,28 +191,24 @@ private:
 
         PlainBlocks& all;
         std::shared_ptr<ArenaCore> arena;
-        Address block = 0; // guarded by the lock
+        Address block = 0; // guarded by the directory's locks
     };
-    using Blocks = std::map<Address, Block>;
+    using Blocks = Directory::Entries;
 
+    [[nodiscard]] static bool is_of(const ArenaCore& arena, const Directory::Entry& entry) noexcept {
+        return entry.plain && entry.arena.get() == &arena;
+    }
     /// Returns the block that contains an address, or the end.
     [[nodiscard]] Blocks::iterator over(const ArenaCore& arena, const void* pointer) noexcept {
-        const auto address = reinterpret_cast<Address>(pointer);
-        const auto after = blocks_.upper_bound(address);
-        if (after == blocks_.begin()) return blocks_.end();
-        const auto block = std::prev(after);
-        const bool inside = address - block->first < block->second.bytes;
-        return inside && block->second.arena.get() == &arena ? block : blocks_.end();
+        const auto block = Directory::over(blocks_, reinterpret_cast<Address>(pointer));
+        return block != blocks_.end() && is_of(arena, block->second) ? block : blocks_.end();
     }
     /// Frees the memory of a block that was taken out before: as soon as it is free, another block may be there. If
     /// that fails, the block is back as it was.
     Status give(Blocks::node_type block) noexcept {
-        const Address address = block.key();
-        Directory::Node entry = directory_.take(address);
-        const Status status = block.mapped().arena->driver().free_plain(address); // waits, so the lock is not held
+        const Status status = block.mapped().arena->driver().free_plain(block.key()); // waits, so the lock is not held
         if (status.ok()) return status;
-        const std::lock_guard lock{mutex_};
-        if (!entry.empty()) directory_.put(std::move(entry), {address, block.mapped().bytes});
+        const Directory::All all{directory_};
         blocks_.insert(std::move(block));
         return status;
     }
@@ -230,9 +216,9 @@ private:
         if (arena.forked()) return;
         Blocks::node_type going;
         {
-            const std::lock_guard lock{mutex_};
+            const Directory::All all{directory_};
             const auto block = blocks_.find(address);
-            if (block == blocks_.end() || block->second.arena.get() != &arena || !block->second.freed)
+            if (block == blocks_.end() || !is_of(arena, block->second) || !block->second.freed)
                 return; // the arena has been closed
             going = blocks_.extract(block);
         }
@@ -251,8 +237,7 @@ private:
     }
 
     Directory& directory_;
-    std::mutex mutex_;
-    Blocks blocks_;
+    Blocks& blocks_;
     Attic spent_; // slots of loads
 };
 

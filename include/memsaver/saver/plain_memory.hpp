@@ -37,15 +37,10 @@ struct PlainMemory {
     void (*fill)(PlainMemory&, const ArenaCore& arena, ArenaUsage& row) noexcept;
     /// Frees all blocks of a closed arena. Returns the first failure; the next call retries the rest.
     Status (*close)(PlainMemory&, const ArenaCore& arena) noexcept;
-
-    struct Delete {
-        void operator()(PlainMemory* plain) const noexcept { plain->destroy(plain); }
-    };
 };
-using PlainMemoryPtr = std::unique_ptr<PlainMemory, PlainMemory::Delete>;
 
-/// `directory` is told of every live block, and must outlive the result.
-using MakePlainMemory = PlainMemoryPtr (*)(Directory& directory);
-[[nodiscard]] PlainMemoryPtr make_plain_memory(Directory& directory);
+/// The caller destroys the result. `directory` has the blocks, and must outlive it.
+using MakePlainMemory = PlainMemory* (*)(Directory& directory);
+[[nodiscard]] PlainMemory* make_plain_memory(Directory& directory);
 
 } // namespace memsaver::inline v0_3::detail

@@ -45,7 +45,7 @@ struct RegistrationEntry {
         if (tags.kind() == Tags::Kind::all) return true;
         if (const std::shared_ptr<RegistrationEntry> first = with.lock(); first != nullptr && first->depends_on(name))
             return true;
-        return std::any_of(tags.names().begin(), tags.names().end(), [&](const std::string& each) {
+        return any_in(tags.names(), [&](const std::string& each) {
             return tags.kind() == Tags::Kind::under ? name.compare(0, each.size(), each) == 0 : name == each;
         });
     }
@@ -127,24 +127,21 @@ public:
         std::unique_lock lock{mutex_};
         going_.reserve(going_.size() + event.tags.size());
         for (const std::string& tag : event.tags) going_.push_back({std::this_thread::get_id(), tag});
+        Vector<Entry*> refusing;
         bool any = false;
-        std::string refused;
-        std::size_t refusing = 0;
         for (const EntryPtr& entry : entries_) {
             if (!entry->registered || !entry->depends_on(event.tags)) continue;
-            any = any || entry->options.on_pause == OnPause::renew;
-            if (entry->options.on_pause != OnPause::refuse) continue;
-            if (refusing++ != 0) continue;
-            const auto asked =
-                std::find_if(event.tags.begin(), event.tags.end(), // its own, or that of the entry it needs
-                             [&](const std::string& tag) { return entry->depends_on(tag); });
-            refused = text_of({"tag ", in_quotes(*asked), " cannot be paused: ", entry->text()});
+            any = true;
+            if (entry->options.on_pause == OnPause::refuse) refusing.push_back(entry.get());
         }
-        if (refusing != 0) {
-            const std::string more =
-                refusing == 1 ? std::string{} : text_of({" and ", in_digits(refusing - 1), " more"});
-            misuse({refused, more, refusing == 1 ? " is registered" : " are registered",
-                    "; end the registration first, or use OnPause::renew"});
+        if (!refusing.empty()) {
+            const Entry& first = *refusing.front();
+            const std::string* const asked = // its own tag, or that of the entry it needs
+                first_in(event.tags, [&](const std::string& tag) { return first.depends_on(tag); });
+            const bool one = refusing.size() == 1;
+            misuse({"tag ", in_quotes(*asked), " cannot be paused: ", first.text(),
+                    one ? "" : text_of({" and ", in_digits(refusing.size() - 1), " more"}),
+                    one ? " is registered" : " are registered", "; end the registration first, or use OnPause::renew"});
         }
         if (!any) return;
         lock.unlock(); // the device's work may wait for other threads; none can register these tags
@@ -317,16 +314,15 @@ MEMSAVER_INLINE void Registration::end() {
 MEMSAVER_INLINE Registrations::Registrations(std::shared_ptr<detail::SaverCore> saver, RegistrationsOptions options) {
     detail::translated([&] {
         book_ = detail::new_shared<detail::RegistrationBook>(std::move(saver), std::move(options));
-        detail::SaverCore& core = *book_->saver();
-        const auto hook = [&](detail::HookKind kind, void (detail::RegistrationBook::*run)(const PauseEvent&)) {
-            return core.add_hook(kind, [book = book_, run](PauseEvent& event) { (*book.*run)(event); });
-        };
         using Book = detail::RegistrationBook;
-        Hook before = hook(detail::HookKind::before_pause, &Book::before_pause);
-        Hook paused = hook(detail::HookKind::after_pause, &Book::after_pause);
-        Hook failed = hook(detail::HookKind::after_failed_pause, &Book::after_failed_pause);
-        Hook resumed = hook(detail::HookKind::after_resume, &Book::after_resume);
-        hooks_ = Hook{Hook{std::move(before), std::move(paused)}, Hook{std::move(failed), std::move(resumed)}};
+        const auto add_hook = [&](detail::HookKind kind, void (Book::*run)(const PauseEvent&)) {
+            Hook hook = book_->saver()->add_hook(kind, [book = book_, run](PauseEvent& event) { (*book.*run)(event); });
+            hooks_ = Hook{std::move(hooks_), std::move(hook)};
+        };
+        add_hook(detail::HookKind::before_pause, &Book::before_pause);
+        add_hook(detail::HookKind::after_pause, &Book::after_pause);
+        add_hook(detail::HookKind::after_failed_pause, &Book::after_failed_pause);
+        add_hook(detail::HookKind::after_resume, &Book::after_resume);
     });
 }
 

@@ -73,9 +73,7 @@ MEMSAVER_INLINE bool evict_for_room(SaverState& state, const OutOfMemory& error,
     return Residency{state}.make_room(error, device, lack);
 }
 
-MEMSAVER_INLINE PlainMemoryPtr make_plain_memory(Directory& directory) {
-    return PlainMemoryPtr{new PlainBlocks{directory}};
-}
+MEMSAVER_INLINE PlainMemory* make_plain_memory(Directory& directory) { return new PlainBlocks{directory}; }
 
 // --- allocation ---
 
@@ -102,7 +100,6 @@ MEMSAVER_INLINE Arena SaverCore::outside() {
     return boundary("outside", [&] {
         std::shared_ptr<ArenaCore> arena = state_->tags_.outside();
         state_->use_plain(&make_plain_memory);
-        state_->outside_.store(arena.get());
         return Arena{shared_from_this(), std::move(arena)};
     });
 }
@@ -163,12 +160,8 @@ MEMSAVER_INLINE void SaverCore::deallocate(void* pointer, FreeOrder order) {
 
 MEMSAVER_INLINE void SaverCore::deallocate(ArenaCore& arena, void* pointer, FreeOrder order) {
     boundary("deallocate", arena, [&] {
-        const auto graph = state_->adjust_free_order(order, arena);
         try {
-            if (pointer == nullptr) return;
-            PlainMemory* const plain = arena.contains(pointer) ? nullptr : state_->plain_of(arena);
-            plain != nullptr ? plain->deallocate(*plain, arena, pointer, order, graph)
-                             : arena.deallocate(pointer, order, graph);
+            if (pointer != nullptr) state_->free(arena, pointer, std::move(order));
         } catch (const Misuse& misuse) {
             const std::shared_ptr<ArenaCore> other = state_->tags_.find(pointer);
             if (other == nullptr || other.get() == &arena) throw;

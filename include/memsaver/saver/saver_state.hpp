@@ -46,6 +46,11 @@ public:
         if (!options_.enabled) use_plain(options_.enabled.plain());
     }
 
+    SaverState& operator=(SaverState&&) = delete;
+    ~SaverState() {
+        if (PlainMemory* const plain = plain_.load()) plain->destroy(plain);
+    }
+
     /// Returns a sink that notes which threads run it.
     [[nodiscard]] EventSink watched(EventSink sink) const {
         if (!sink) return sink;
@@ -60,7 +65,7 @@ public:
     /// Returns what allocates the arena's blocks, or null if the arena does.
     [[nodiscard]] PlainMemory* plain_of(const ArenaCore& arena) noexcept {
         PlainMemory* const plain = plain_.load();
-        return plain != nullptr && (!options_.enabled || &arena == outside_.load()) ? plain : nullptr;
+        return plain != nullptr && (!options_.enabled || arena.arena_serial == 0) ? plain : nullptr;
     }
     /// Returns whether `bytes` at `pointer` lie in live blocks of the arena.
     [[nodiscard]] bool holds(ArenaCore& arena, const void* pointer, std::size_t bytes) {
@@ -79,9 +84,7 @@ public:
     }
     void use_plain(MakePlainMemory make) {
         const std::lock_guard lock{plain_mutex_};
-        if (plain_memory_ != nullptr) return;
-        plain_memory_ = make(tags_.directory());
-        plain_.store(plain_memory_.get());
+        if (plain_ == nullptr) plain_ = make(tags_.directory());
     }
     /// Returns the arena's row, with its plain blocks.
     [[nodiscard]] ArenaUsage usage_of(ArenaCore& arena) {
@@ -263,11 +266,9 @@ public:
         for (const std::size_t i : order) {
             try {
                 (void)turns[i].emplace(members[i]->arena->take_turn(deadline, what, join));
-            } catch (Misuse& error) {
-                if (members[i]->arena->dropped.load()) continue; // dropped in the meantime: nothing to do
-                name_tag(error, members[i]->tag);
-                throw;
             } catch (Error& error) {
+                const bool dropped = members[i]->arena->dropped.load(); // in the meantime: nothing to do
+                if (dropped && dynamic_cast<Misuse*>(&error) != nullptr) continue;
                 name_tag(error, members[i]->tag);
                 throw;
             }
@@ -292,7 +293,9 @@ public:
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
     /// ever.
     void refuse_in_hook(const char* what, const Tags& tags) {
-        if (!running_.here(Running::Kind::hook) || !running_.here_for(tags_.names(tags))) return;
+        if (!running_.here(Running::Kind::hook)) return;
+        const std::vector<std::string> names = tags_.names(tags);
+        if (!running_.here(Running::Kind::hook, &names)) return;
         misuse({what, " of ", quoted_tags(tags), " inside a hook that runs for it is not allowed"});
     }
     /// Throws Misuse if this thread runs a hook, for which other threads may be waiting.
@@ -527,6 +530,13 @@ public:
                 in_digits(arena.device()), ": record an event in it, make a stream of device ",
                 in_digits(arena.device()), " wait for that event, and free after this stream"});
     }
+    /// Frees a block of the arena.
+    void free(ArenaCore& arena, void* pointer, FreeOrder order) {
+        const auto graph = adjust_free_order(order, arena);
+        PlainMemory* const plain = arena.contains(pointer) ? nullptr : plain_of(arena);
+        plain != nullptr ? plain->deallocate(*plain, arena, pointer, order, graph)
+                         : arena.deallocate(pointer, order, graph);
+    }
     /// Returns when the pages of elastic memory released now may be unmapped.
     FreeOrder release_order(const ArenaCore& arena, const Order& order) {
         if (captures_.here()) {
@@ -634,7 +644,11 @@ public:
     }
     /// Reports an event that concerns these tags.
     void tell_of(const std::vector<std::string>& names, EventKind kind, Bits text) const noexcept {
-        emit(options_.events, [&] { return Event{kind, listed(names), driver_.device(), text_of(text)}; });
+        if (!options_.events) return;
+        try {
+            tell(options_.events, kind, listed(names), driver_.device(), text);
+        } catch (const std::bad_alloc&) { // as an exception of the sink
+        }
     }
     static std::string listed(const std::vector<std::string>& names) {
         std::string all;
@@ -654,10 +668,8 @@ public:
     Turn room_turn_; // one thread releases memory at a time, because others cannot find what it holds
     std::atomic<std::uint64_t> room_made_{0};
     TagTable tags_{driver_, options_};
-    std::mutex plain_mutex_; // guards `plain_memory_`
-    PlainMemoryPtr plain_memory_;
-    std::atomic<PlainMemory*> plain_{nullptr}; // the same
-    std::atomic<const ArenaCore*> outside_{nullptr};
+    std::mutex plain_mutex_; // for the first use
+    std::atomic<PlainMemory*> plain_{nullptr};
 };
 
 } // namespace memsaver::inline v0_3::detail
