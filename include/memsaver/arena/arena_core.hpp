@@ -445,8 +445,6 @@ public:
     }
     /// Returns the gate of `bytes` at `pointer`, which may point into a block. See MemorySaver::gate.
     [[nodiscard]] std::shared_ptr<GateMark> gate(const void* pointer, std::size_t bytes);
-    /// If a streamed resume has failed to restore bytes, throws its failure.
-    void require_restored();
 
     // --- queries ---
 
@@ -456,18 +454,7 @@ public:
     }
     /// Throws Misuse, beginning with `what`, if any of the memory is paused or being paused, or the arena is closed. If
     /// bytes are being restored, makes `stream` wait for them; throws Misuse if they could not be restored.
-    void require_resumed(const char* what, StreamRef stream) {
-        require_open(what);
-        if (follow_arriving(stream, what)) return;
-        const std::lock_guard lock{mutex_};
-        bool away = false;
-        bool part = false;
-        for (const auto& memory : memories_) {
-            (memory->state == Memory::State::active ? part : away) |= !memory->extents.empty();
-        }
-        if (!away) return;
-        misuse({what, ": tag ", in_quotes(tag_), part ? " is partly paused" : " is paused", "; resume it first"});
-    }
+    void require_resumed(const char* what, StreamRef stream);
     /// Returns whether a stream belongs to the arena's device. True for the default stream, and if the driver cannot
     /// tell.
     [[nodiscard]] bool owns_stream(StreamRef stream) const {
@@ -1573,7 +1560,6 @@ private:
     // --- bytes in flight: arriving.hpp ---
 
     [[nodiscard]] bool coming_back() noexcept;
-    bool follow_arriving(StreamRef stream, const char* what);
     void cancel_arriving() noexcept;
     /// Waits for the bytes in flight, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
     /// not wait for bytes that are being restored.

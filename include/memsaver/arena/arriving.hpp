@@ -290,9 +290,18 @@ inline bool ArenaCore::finish_arriving() noexcept {
     }
 }
 
-inline bool ArenaCore::follow_arriving(StreamRef stream, const char* what) {
+inline void ArenaCore::require_resumed(const char* what, StreamRef stream) {
+    require_open(what);
     const auto coming = arriving();
-    return coming != nullptr && coming->brings_back() && coming->follow_all(stream, what);
+    if (coming != nullptr && coming->brings_back() && coming->follow_all(stream, what)) return;
+    const std::lock_guard lock{mutex_};
+    bool away = false;
+    bool part = false;
+    for (const auto& memory : memories_) {
+        (memory->state == Memory::State::active ? part : away) |= !memory->extents.empty();
+    }
+    if (!away) return;
+    misuse({what, ": tag ", in_quotes(tag_), part ? " is partly paused" : " is paused", "; resume it first"});
 }
 
 inline void ArenaCore::cancel_arriving() noexcept {
@@ -308,10 +317,6 @@ inline std::shared_ptr<GateMark> ArenaCore::gate(const void* pointer, std::size_
         check(driver_.record(gate->event.get(), gates_.relay()), "record the event of a gate");
     }
     return gate;
-}
-
-inline void ArenaCore::require_restored() {
-    if (const auto coming = arriving(); coming != nullptr && coming->brings_back() && coming->failed()) coming->end();
 }
 
 inline bool ArenaCore::wait_for_copies(const Deadline& deadline) noexcept {

@@ -16,8 +16,8 @@ MEMSAVER_INLINE void Gate::before(StreamRef stream) const {
         if (mark_ == nullptr) return;
         if (detail::being_captured(mark_->driver, stream)) {
             saver_->state().captures_.keep(stream, mark_);
-        } else {
-            arena_->require_restored();
+        } else if (const auto coming = arena_->arriving(); coming != nullptr && coming->failed()) {
+            coming->end(); // throws its failure
         }
         check(mark_->driver.follow_outside(stream, mark_->event.get()), "make a stream wait at a gate");
     });
