@@ -4,12 +4,14 @@
 #include "memsaver/testing/testing.hpp"
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace test {
@@ -19,99 +21,34 @@ using namespace memsaver::detail;
 inline constexpr std::size_t page = 2_MiB;
 inline char some_host_bytes[16] = {};
 
-/// Returns fresh values, accepts everything, counts the calls, and returns `answer` where instructed to.
+/// Returns fresh values, accepts everything, notes arguments, counts the calls, and returns `answer` where instructed
+/// to.
 struct GullibleMachine final : Device {
     struct State {
         std::atomic<std::uint64_t> next{1};
         std::atomic<int> made{0};
         Status answer{};
         std::mutex mutex;
-        std::string heard; ///< the arguments that a CallRecord lacks
+        std::string heard; ///< the arguments
     };
     State state;
 
+private:
+    template <class... P>
+    auto made(Status (Device::*)(P...) noexcept) noexcept {
+        return [this](P... arguments) noexcept {
+            const std::lock_guard lock{state.mutex};
+            (hear<P>(arguments), ...);
+            ++state.made;
+            if (state.answer.ok()) (give<P>(arguments), ...);
+            return state.answer;
+        };
+    }
+
+public:
     [[nodiscard]] int device() const noexcept override { return 3; }
     [[nodiscard]] int numa_node() const noexcept override { return 5; }
     [[nodiscard]] std::string name() const override { return "gullible"; }
-
-    Status granularity(std::size_t& bytes) noexcept override {
-        return made([&] { bytes = page; });
-    }
-    Status memory(DeviceMemory& memory) noexcept override {
-        return made([&] { memory = {1_GiB, 2_GiB}; });
-    }
-    Status reserve(std::size_t, std::size_t alignment, Address& address) noexcept override {
-        hear("aligned", alignment);
-        return made([&] { address = fresh() << 40; });
-    }
-    Status unreserve(Address, std::size_t) noexcept override { return made(); }
-    Status create(std::size_t, PageHandle& handle) noexcept override {
-        return made([&] { handle = {fresh()}; });
-    }
-    Status release(PageHandle) noexcept override { return made(); }
-    Status map(Address, std::size_t, PageHandle) noexcept override { return made(); }
-    Status unmap(Address, std::size_t) noexcept override { return made(); }
-    Status allow_access(Address, std::size_t, Rights) noexcept override { return made(); }
-
-    Status open_stream(StreamRef& stream) noexcept override {
-        return made([&] { stream = reinterpret_cast<HostStream*>(fresh() << 4); });
-    }
-    Status close_stream(StreamRef) noexcept override { return made(); }
-    Status open_event(StreamRef, EventRef& event) noexcept override {
-        return made([&] { event = reinterpret_cast<HostEvent*>(fresh() << 4); });
-    }
-    Status close_event(EventRef) noexcept override { return made(); }
-    Status record(EventRef, StreamRef) noexcept override { return made(); }
-    Status record_device(EventRef) noexcept override { return made(); }
-    Status follow(StreamRef, EventRef) noexcept override { return made(); }
-    Status query(EventRef, bool& passed) noexcept override {
-        return made([&] { passed = true; });
-    }
-    Status wait(EventRef) noexcept override { return made(); }
-    Status drain() noexcept override { return made(); }
-    Status capturing(StreamRef, bool& yes) noexcept override {
-        return made([&] { yes = true; });
-    }
-
-    Status copy_to_host(void*, Address, std::size_t, StreamRef) noexcept override { return made(); }
-    Status copy_to_device(Address, const void*, std::size_t, StreamRef) noexcept override { return made(); }
-    Status fill(Address, unsigned char byte, std::size_t, StreamRef) noexcept override {
-        hear("byte", byte);
-        return made();
-    }
-
-    Status reach_peer(Address, std::size_t) noexcept override { return made(); }
-    Status copy_peer(Address, Address, std::size_t, StreamRef) noexcept override { return made(); }
-    Status copy_many(Direction direction, const CopyPart* parts, std::size_t count, StreamRef) noexcept override {
-        hear("direction", static_cast<std::size_t>(direction));
-        hear("parts", count + parts->bytes);
-        return made();
-    }
-    Status copy_by_kernel(Address, Address, std::size_t, StreamRef) noexcept override { return made(); }
-    Status run_kernel(const KernelRun& run, StreamRef) noexcept override {
-        hear("blocks", run.blocks);
-        return made();
-    }
-    Status allocate_plain(std::size_t, Address& address) noexcept override {
-        return made([&] { address = fresh() << 40; });
-    }
-    Status free_plain(Address) noexcept override { return made(); }
-
-    Status begin_capture(StreamRef, CaptureMode mode) noexcept override {
-        hear("mode", static_cast<std::size_t>(mode));
-        return made();
-    }
-    Status end_capture(StreamRef, GraphRef& graph) noexcept override {
-        return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
-    }
-    Status update_graph(StreamRef, GraphRef& graph) noexcept override {
-        return made([&] { graph.native = reinterpret_cast<void*>(fresh() << 4); });
-    }
-    Status launch(GraphRef, StreamRef) noexcept override { return made(); }
-    Status close_graph(GraphRef) noexcept override { return made(); }
-
-    Status follow_outside(StreamRef, EventRef) noexcept override { return made(); }
-
     Features features() const noexcept override {
         return {.lanes = true,
                 .stream_owners = true,
@@ -128,89 +65,72 @@ struct GullibleMachine final : Device {
                 .takes = true,
                 .asks = true};
     }
-    Status take(std::size_t at_most, PageHandle& handle, std::size_t& got) noexcept override {
-        return made([&] { handle = {fresh()}, got = at_most; });
-    }
-    Status ask_for_room(std::size_t, std::int64_t within) noexcept override {
-        hear("within", static_cast<std::size_t>(within));
-        return made();
-    }
-    Status create_shared(std::size_t, PageHandle& handle) noexcept override {
-        return made([&] { handle = {fresh()}; });
-    }
-    Status export_pages(PageHandle, int& descriptor) noexcept override {
-        return made([&] { descriptor = 7; });
-    }
-    Status import_pages(int descriptor, PageHandle& handle) noexcept override {
-        hear("descriptor", static_cast<std::size_t>(descriptor));
-        return made([&] { handle = {fresh()}; });
-    }
-    Status owns_event(EventRef, bool& yes) noexcept override {
-        return made([&] { yes = true; });
-    }
-    void name_addresses(Address, std::size_t bytes, const char*) noexcept override { hear("name", bytes); }
-    Status lane(Direction direction, StreamRef& stream) noexcept override {
-        return made([&] { stream = reinterpret_cast<HostStream*>(direction == Direction::out ? 0x10 : 0x20); });
-    }
-    Status owns_stream(StreamRef, bool& yes) noexcept override {
-        return made([&] { yes = true; });
-    }
-    Status pool_memory(PoolRef pool, std::size_t& bytes) noexcept override {
-        hear("pool", pool.graphs() ? 1 : 0);
-        return made([&] { bytes = 6_GiB; });
-    }
-    Status trim_pool(PoolRef pool, std::size_t) noexcept override {
-        hear("pool", pool.graphs() ? 1 : 0);
-        return made();
-    }
-    Status map_host(std::size_t, void*& pages) noexcept override {
-        return made([&] { pages = reinterpret_cast<void*>(fresh() << 40); });
-    }
-    Status unmap_host(void*, std::size_t) noexcept override { return made(); }
-    Status populate_host(void*, std::size_t) noexcept override { return made(); }
-    Status pin_host(void*, std::size_t) noexcept override { return made(); }
-    Status unpin_host(void*) noexcept override { return made(); }
-    Status host_available(std::size_t& bytes) noexcept override {
-        return made([&] { bytes = 5_GiB; });
-    }
-    Status open_file(const char* directory, FileRef& file) noexcept override {
-        hear(directory, 0);
-        return made([&] { file = {static_cast<int>(fresh()), true}; });
-    }
-    Status close_file(FileRef) noexcept override { return made(); }
-    Status write_file(FileRef, const void*, std::size_t, std::size_t) noexcept override { return made(); }
-    Status read_file(FileRef, void*, std::size_t, std::size_t) noexcept override { return made(); }
-    Status allocate_file(FileRef, std::size_t, std::size_t) noexcept override { return made(); }
-    Status punch_file(FileRef, std::size_t, std::size_t) noexcept override { return made(); }
-    Status open_source(const char* path, bool direct, FileRef& file) noexcept override {
-        hear(path, direct ? 1 : 0);
-        return made([&] { file = {static_cast<int>(fresh()), direct}; });
-    }
-    Status file_facts(FileRef, FileFacts& facts) noexcept override {
-        return made([&] { facts.bytes = 7_GiB; });
-    }
-    Status file_cached(FileRef, std::size_t, std::size_t, bool& yes) noexcept override {
-        return made([&] { yes = true; });
-    }
+    void name_addresses(Address, std::size_t bytes, const char*) noexcept override { state.heard += text(bytes); }
+    Status owns_event(EventRef event, bool& yes) noexcept override { return made(&Device::owns_event)(event, yes); }
+#define MEMSAVER_MADE(name, parameters, arguments, ...)                                                                \
+    Status name parameters noexcept override { return made(&Device::name) arguments; }
+    MEMSAVER_MACHINE_CALLS(MEMSAVER_MADE, MEMSAVER_MADE)
+    MEMSAVER_SYSTEM_CALLS(MEMSAVER_MADE)
+#undef MEMSAVER_MADE
 
 private:
+    template <class P, class T>
+    static constexpr bool is_result = std::is_lvalue_reference_v<P> && !std::is_const_v<T>;
+
+    static std::string text(const void* pointer) { return text(reinterpret_cast<std::uintptr_t>(pointer)); }
+    static std::string text(const char* path) { return std::string{path} + ' '; }
+    static std::string text(std::uint64_t number) { return std::to_string(number) + ' '; }
+    template <class P, class T>
+    void hear(T& argument) {
+        if constexpr (is_result<P, T>)
+            return;
+        else if constexpr (std::same_as<P, PageHandle>)
+            state.heard += text(argument.value);
+        else if constexpr (std::same_as<P, StreamRef> || std::same_as<P, EventRef>)
+            state.heard += text(argument.native());
+        else if constexpr (std::same_as<P, GraphRef>)
+            state.heard += text(argument.native);
+        else if constexpr (std::same_as<P, PoolRef>)
+            state.heard += argument.graphs() ? "graphs " : text(argument.native());
+        else if constexpr (std::same_as<P, FileRef>)
+            state.heard += text(static_cast<std::uint64_t>(argument.descriptor));
+        else if constexpr (std::same_as<P, const KernelRun&>)
+            state.heard += text(argument.blocks) + text(argument.reads.bytes);
+        else if constexpr (std::same_as<P, const CopyPart*>)
+            state.heard += text(argument->bytes);
+        else if constexpr (std::is_pointer_v<P>)
+            state.heard += text(argument);
+        else
+            state.heard += text(static_cast<std::uint64_t>(argument));
+    }
+    template <class P, class T>
+    void give(T& result) {
+        if constexpr (!is_result<P, T>)
+            return;
+        else if constexpr (std::same_as<T, bool>)
+            result = true;
+        else if constexpr (std::same_as<T, int>)
+            result = static_cast<int>(fresh());
+        else if constexpr (std::same_as<T, std::size_t>) // an address, or so many bytes
+            result = fresh() << 40;
+        else if constexpr (std::same_as<T, void*>)
+            result = reinterpret_cast<void*>(fresh() << 40);
+        else if constexpr (std::same_as<T, StreamRef>)
+            result = reinterpret_cast<HostStream*>(fresh() << 4);
+        else if constexpr (std::same_as<T, EventRef>)
+            result = reinterpret_cast<HostEvent*>(fresh() << 4);
+        else if constexpr (std::same_as<T, GraphRef>)
+            result.native = reinterpret_cast<void*>(fresh() << 4);
+        else if constexpr (std::same_as<T, FileRef>)
+            result = {static_cast<int>(fresh()), true};
+        else if constexpr (std::same_as<T, PageHandle>)
+            result = {fresh()};
+        else if constexpr (std::same_as<T, DeviceMemory>)
+            result = {fresh(), fresh()};
+        else
+            result.bytes = fresh(); // FileFacts
+    }
     std::uint64_t fresh() noexcept { return state.next++; }
-
-    void hear(const char* what, std::size_t value) {
-        const std::lock_guard lock{state.mutex};
-        state.heard += std::string{what} + ' ' + std::to_string(value) + '\n';
-    }
-
-    Status made() noexcept {
-        ++state.made;
-        return state.answer;
-    }
-    template <class Give>
-    Status made(Give give) noexcept {
-        const Status status = made();
-        if (status.ok()) give();
-        return status;
-    }
 };
 
 /// Its handle.
@@ -312,7 +232,7 @@ OneOfEach one_of_each(const D& driver) {
     made(Call::import_pages, driver.import_pages(descriptor, more));
     made(Call::release, driver.release(more));
     made(Call::lane, driver.lane(Direction::in, lane));
-    gave(lane == reinterpret_cast<HostStream*>(0x20) ? 1 : 0);
+    gave(reinterpret_cast<std::size_t>(lane.native()));
     yes = false;
     made(Call::owns_stream, driver.owns_stream(stream, yes));
     gave(yes ? 1 : 0);
