@@ -94,8 +94,7 @@ struct Line {
     const Pages pages{mine, page};
     std::memset(pages.data(), 7, page);
     line.send(pages.exported());
-    say('s');
-    wait_to_be_killed();
+    stay('s');
 }
 
 TEST_CASE("shared machine: all its drivers take from one capacity") {
@@ -211,9 +210,7 @@ TEST_CASE_FIXTURE(Shared, "shared machine: memory of a killed process is free ag
         const Pages pages{mine, 4 * page};
         Address plain = 0;
         (void)mine.allocate_plain(page, plain);
-        say('r');
-        wait_to_be_killed();
-        return 0;
+        stay();
     }};
     REQUIRE(child.next() == 'r');
     CHECK(free_bytes(driver) == 11 * page);
@@ -260,9 +257,7 @@ TEST_CASE_FIXTURE(Shared, "shared machine: a forked child keeps its dead parent'
             (void)!::recv(line.ends[1], &byte, 1, 0); // until the test ends the line
             ::_exit(0);
         }
-        say('f');
-        wait_to_be_killed();
-        return 0;
+        stay('f');
     }};
     REQUIRE(parent.next() == 'f');
     line.close(1);
@@ -279,7 +274,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: a forked child that ends leaves its p
         const HostDriver copy = driver;
         (void)::close(STDOUT_FILENO); // what doctest has not written yet is the parent's to write
         std::exit(0);                 // NOLINT(concurrency-mt-unsafe): with the destructors of what is static
-        return 0;
     }};
     CHECK(child.wait() == 0);
     CHECK(free_bytes(driver) == 15 * page);
@@ -296,7 +290,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: processes that are killed at any mome
                 (void)::close(pages.exported());
                 pages.give_back();
             }
-            return 0;
         }};
         REQUIRE(child.next() == 'r');
         (void)::usleep(static_cast<useconds_t>(round * 50));

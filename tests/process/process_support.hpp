@@ -9,15 +9,18 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <type_traits>
 #include <unistd.h>
 
 namespace process_test {
 
-/// Runs `body` in a forked child, which exits with the returned code; captures its standard error.
+/// Runs `body` in a forked child, which exits with the returned code, or 0; captures its standard error.
 struct Child {
-    explicit Child(const std::function<int()>& body) {
+    template <class F>
+    explicit Child(F body) {
         REQUIRE(::pipe(pipe_) == 0);
         pid_ = ::fork();
         REQUIRE(pid_ >= 0);
@@ -28,7 +31,10 @@ struct Child {
         (void)::dup2(pipe_[1], STDERR_FILENO);
         int code = 125;
         try {
-            code = body();
+            if constexpr (std::is_void_v<std::invoke_result_t<F&>>)
+                body(), code = 0;
+            else
+                code = body();
         } catch (const std::exception& error) {
             (void)!::write(STDERR_FILENO, error.what(), std::string{error.what()}.size());
         }
@@ -75,6 +81,11 @@ struct Child {
         pid_ = 0;
         return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     }
+    /// Returns both, as in "text0".
+    std::string outcome() {
+        const std::string text = rest();
+        return text + std::to_string(wait());
+    }
 
 private:
     int pipe_[2]{};
@@ -87,6 +98,28 @@ inline void say(char byte) { (void)!::write(STDERR_FILENO, &byte, 1); }
 [[noreturn]] inline void wait_to_be_killed() {
     for (;;) (void)::pause();
 }
+
+/// In a child: tells its parent that it has come so far, and lives on.
+[[noreturn]] inline void stay(char byte = 'r') {
+    say(byte);
+    wait_to_be_killed();
+}
+
+/// Another limit of this process (ulimit) for as long as it lives.
+struct Limit {
+    Limit(decltype(RLIMIT_AS) what, std::size_t most) : what_{what} {
+        (void)::getrlimit(what, &before_);
+        rlimit changed = before_;
+        changed.rlim_cur = most;
+        (void)::setrlimit(what, &changed);
+    }
+    Limit(const Limit&) = delete;
+    ~Limit() { (void)::setrlimit(what_, &before_); }
+
+private:
+    decltype(RLIMIT_AS) what_;
+    rlimit before_{};
+};
 
 /// Returns whether `use` is refused as a child's use of its parent's saver.
 inline bool refused(const std::function<void()>& use) {

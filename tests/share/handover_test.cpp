@@ -186,9 +186,7 @@ TEST_CASE("share hand-over: pages that linger, and those that were passed and ar
 TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages do not linger with a leader that is stopped") {
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});
-        say('r');
-        wait_to_be_killed();
-        return 0;
+        stay();
     }};
     REQUIRE(leader.next() == 'r');
     Party a{place, "a", true, 1h};
@@ -298,7 +296,6 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
             if (!takes) std::this_thread::sleep_for(300ms);
             (void)::setrlimit(RLIMIT_NOFILE, &before);
             wait_to_be_killed();
-            return 0;
         };
     };
     SUBCASE("leader") {
@@ -346,9 +343,7 @@ void killed_at_each_call(const char* name, const char* others, const Inside& ins
                 say('r');
                 wait_for_go(place);
                 inside(mine, at);
-                say('h');
-                wait_to_be_killed();
-                return 0;
+                stay('h');
             }};
             REQUIRE(child.next() == 'r');
             if (leads) first.emplace(place, others, at % 2 == 0);
@@ -404,9 +399,7 @@ TEST_CASE("share hand-over: a leader that is killed while pages pass through it 
             say('r');
             wait_for_go(place);
             mine.device->left = at;
-            say('h');
-            wait_to_be_killed();
-            return 0;
+            stay('h');
         }};
         REQUIRE(leader.next() == 'r');
         {

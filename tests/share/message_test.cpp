@@ -96,10 +96,7 @@ private:
 constexpr int rounds = test::sanitized ? 200 : 800;
 
 TEST_CASE_FIXTURE(OnPlace, "share messages: a leader survives noise, and serves its members afterwards") {
-    Child other{[] {
-        wait_to_be_killed();
-        return 0;
-    }};
+    Child other{[] { wait_to_be_killed(); }};
     const std::size_t before = open_descriptors();
     {
         const ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, other.pid(), 0)));

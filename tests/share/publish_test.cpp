@@ -94,9 +94,7 @@ Child publisher_process(const Place& place) {
     return Child{[&] {
         Engine engine{place};
         (void)engine.publish();
-        say('p');
-        wait_to_be_killed();
-        return 0;
+        stay('p');
     }};
 }
 
@@ -105,9 +103,7 @@ Child reader_process(const Place& place) {
     return Child{[&] {
         Reader reader{place};
         const Attached model = reader.attach();
-        say(right(model) ? 'y' : 'n');
-        wait_to_be_killed();
-        return 0;
+        stay(right(model) ? 'y' : 'n');
     }};
 }
 
@@ -448,7 +444,6 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and a
             Engine mine{place};
             (void)mine.publish("mine");
             std::memset(mine.first, 9, 1);
-            return 0;
         }};
         CHECK(writer.wait() != 0);
     }
@@ -782,10 +777,8 @@ TEST_CASE("publish: a process that may not write a file as large as the manifest
         (void)::setrlimit(RLIMIT_FSIZE, &limit);
         std::memset(own.first, 1, 3 * page); // is its own
         (void)own.publish();
-        return 0;
     }};
-    CHECK(publisher.rest() == "y");
-    CHECK(publisher.wait() == 0);
+    CHECK(publisher.outcome() == "y0");
 }
 
 TEST_CASE("publish: a process without descriptors says so, its tag stays its own" * doctest::skip(test::sanitized)) {
@@ -822,16 +815,13 @@ TEST_CASE("publish: a process without descriptors says so, its tag stays its own
         };
     };
     Child publisher{limited([](Engine& own) { (void)own.publish("mine"); })};
-    CHECK(publisher.next() == 'y');
-    CHECK(publisher.wait() == 0);
+    CHECK(publisher.outcome() == "y0");
     Child reader{limited([](Engine& own) { (void)own.share.attach("model", own.saver); })};
-    CHECK(reader.next() == 'y');
-    CHECK(reader.wait() == 0);
+    CHECK(reader.outcome() == "y0");
     Child joining{limited([&](Engine& /*own*/) {
         const Share late{place.device(), {.answer_within = 20ms, .folder = place.folder}};
     })};
-    CHECK(joining.next() == 'y');
-    CHECK(joining.wait() == 0);
+    CHECK(joining.outcome() == "y0");
 }
 
 TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {
@@ -983,10 +973,8 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a forked child has nothing that its parent 
                               process_test::refused([&] { (void)reader.attach(); }) &&
                               process_test::refused([&] { model.verify(); });
             say(none ? 'y' : 'n');
-            return 0;
         }};
-        CHECK(child.next() == 'y');
-        CHECK(child.wait() == 0);
+        CHECK(child.outcome() == "y0");
     }
     CHECK(free_bytes(place) == 64 * page);
 }

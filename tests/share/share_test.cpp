@@ -549,9 +549,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to wai
     Child child{[&] {
         Member own{place, {.name = "victim"}};
         (void)own.arena("all").allocate(60 * page);
-        say('r');
-        wait_to_be_killed();
-        return 0;
+        stay();
     }};
     REQUIRE(child.next() == 'r');
     CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
@@ -569,9 +567,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to wai
 TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member leads, and knows what all hold") {
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});
-        say('l');
-        wait_to_be_killed();
-        return 0;
+        stay('l');
     }};
     REQUIRE(leader.next() == 'l');
     Member a{place, {.name = "one"}};
@@ -608,7 +604,6 @@ TEST_CASE("share: a killed leader's memory is granted when its process has ended
             PageHandle pages;
             say(device.create(60 * page, pages).ok() ? 'r' : 'n');
             wait_to_be_killed();
-            return 0;
         }};
         REQUIRE(old.next() == 'r');
         const detail::ShareFolder folder{"", place.folder};
@@ -650,7 +645,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: leaders that are killed one after the other a
             pollfd polled{listener.get(), POLLIN, 0};
             (void)::poll(&polled, 1, -1);
             (void)::kill(::getpid(), SIGKILL); // before it has answered
-            return 0;
         }));
     for (const auto& each : leaders) REQUIRE(each->next() == 'r');
     CHECK_NOTHROW((void)place.join({.name = "patient"}));
@@ -825,7 +819,6 @@ TEST_CASE("share: a forked child that destroys it waits for no thread of its par
         Child child{[&] {
             ::alarm(30);
             share.reset();
-            return 0;
         }};
         CHECK(child.wait() == 0);
     }
@@ -838,7 +831,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: a share may end after main, with the static o
     Child child{[&] {
         until_exit.emplace(place.join({.name = "static"}));
         std::exit(3);
-        return 0;
     }};
     CHECK(child.wait() == 3);
 }
@@ -850,9 +842,7 @@ TEST_CASE("share: members that are stopped are skipped") {
             Member own{place, {.name = name}};
             (void)fill(own, "idle", 20 * page, 6);
             const Lending lent = own.lend();
-            say('r');
-            wait_to_be_killed();
-            return 0;
+            stay();
         };
     };
     SUBCASE("a leader: others go on alone") {
@@ -899,7 +889,6 @@ TEST_CASE("share: members that are stopped are skipped") {
             say('r');
             own.resume("later", {.room_within = 1h});
             wait_to_be_killed();
-            return 0;
         }};
         REQUIRE(waiter.next() == 'r');
         CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
@@ -936,9 +925,7 @@ TEST_CASE("share: a forked child keeps neither the lock nor the connections of i
             for (int tries = 0; tries < 1000 && std::filesystem::exists(place.folder); ++tries) (void)::usleep(10'000);
             ::_exit(0);
         }
-        say('p');
-        wait_to_be_killed();
-        return 0;
+        stay('p');
     }};
     const int first = parent.next();
     const int second = parent.next();
@@ -976,7 +963,6 @@ TEST_CASE("share: a leader without descriptors goes on; members come when it has
         std::this_thread::sleep_for(300ms);
         (void)::setrlimit(RLIMIT_NOFILE, &before);
         wait_to_be_killed();
-        return 0;
     }};
     REQUIRE(leader.next() == 'l');
     Member saver{place, {.name = "late", .answer_within = 20ms}};
@@ -1008,10 +994,8 @@ TEST_CASE("share: a process that can have no more threads is told so" * doctest:
                   (void)saver.share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
               }}})
             say(contains(text_of<Unavailable>(act), "no more threads") ? 'y' : 'n');
-        return 0;
     }};
-    CHECK(child.rest() == "yyy");
-    CHECK(child.wait() == 0);
+    CHECK(child.outcome() == "yyy0");
 }
 
 TEST_CASE("share: its threads handle none of the process's signals") {
