@@ -414,10 +414,10 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
     CHECK(memory.total_bytes == 2000);
     expect(driver.reserve(8_MiB, 2_MiB, address), "cuMemAddressReserve", "8388608 aligned 2097152");
     CHECK(address == 0x700000000000);
-    expect(driver.unreserve(address, 8_MiB), "cuMemAddressFree", "8388608 at 0x700000000000");
-    expect(driver.map(address, 2_MiB, PageHandle{5}), "cuMemMap", "2097152 at 0x700000000000 from 0 of 5");
-    expect(driver.unmap(address, 4_MiB), "cuMemUnmap", "4194304 at 0x700000000000");
-    expect(driver.release(PageHandle{5}), "cuMemRelease", "5");
+    expect(driver.unreserve(address, 8_MiB), "cuMemAddressFree", "0x700000000000 8388608");
+    expect(driver.map(address, 2_MiB, PageHandle{5}), "cuMemMap", "0x700000000000 2097152 0 0x5 0x0");
+    expect(driver.unmap(address, 4_MiB), "cuMemUnmap", "0x700000000000 4194304");
+    expect(driver.release(PageHandle{5}), "cuMemRelease", "0x5");
     PageHandle pages;
     int descriptor = -1;
     expect(driver.create_shared(2_MiB, pages), "cuMemCreate", "2097152 device 1 handles 1 rdma 0");
@@ -466,13 +466,13 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
     expect(driver.free_plain(address), "cuMemFree", "0x7000");
 
     expect(driver.pin_host(host, 4), "cuMemHostRegister",
-           std::string{host_text} + " 4 flags " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
+           std::string{host_text} + " 4 " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
     expect(driver.unpin_host(host), "cuMemHostUnregister", host_text);
 
     // The capture has the mode given by the caller, whatever the thread's mode was.
-    expect(driver.begin_capture(opened, CaptureMode::relaxed), "cuStreamBeginCapture", "0x100 mode 2");
-    expect(driver.begin_capture(opened, CaptureMode::thread_local_), "cuStreamBeginCapture", "0x100 mode 1");
-    expect(driver.begin_capture(opened, CaptureMode::global), "cuStreamBeginCapture", "0x100 mode 0");
+    expect(driver.begin_capture(opened, CaptureMode::relaxed), "cuStreamBeginCapture", "0x100 2");
+    expect(driver.begin_capture(opened, CaptureMode::thread_local_), "cuStreamBeginCapture", "0x100 1");
+    expect(driver.begin_capture(opened, CaptureMode::global), "cuStreamBeginCapture", "0x100 0");
     expect(driver.end_capture(opened, graph), "cuGraphInstantiateWithFlags", "0x300 0");
     CHECK(graph.native == reinterpret_cast<void*>(0x400));
     expect({}, "cuGraphDestroy", "0x300");
@@ -601,7 +601,7 @@ TEST_CASE_FIXTURE(OnGpu, "CudaDriver: drain frees, or unpins a page if nothing c
     stub.state.fails["cuMemAlloc"] = CUDA_ERROR_OUT_OF_MEMORY;
     CHECK(driver.drain().ok());
     const std::string page = stub.last("cuMemHostUnregister");
-    CHECK(stub.last("cuMemHostRegister") == page + " 4096 flags " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
+    CHECK(stub.last("cuMemHostRegister") == page + " 4096 " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
     CHECK_FALSE(stub.called("cuCtxSynchronize"));
     CHECK_FALSE(stub.called("cuMemFree"));
     stub.state.fails["cuMemHostUnregister"] = CUDA_ERROR_ILLEGAL_ADDRESS;

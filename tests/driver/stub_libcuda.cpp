@@ -67,13 +67,25 @@ CUresult note(const char* name, const std::string& text = {}) {
     return fail == s.fails.end() ? CUDA_SUCCESS : fail->second;
 }
 
+std::string shown(unsigned long long address) { return hex(address); }
+std::string shown(const void* pointer) { return hex(pointer); }
+std::string shown(std::size_t bytes) { return std::to_string(bytes); }
+std::string shown(int number) { return std::to_string(number); }
+std::string shown(unsigned number) { return std::to_string(number); }
+
+template <class... T>
+std::string joined(const T&... values) {
+    std::string text;
+    ((text += (text.empty() ? "" : " ") + shown(values)), ...);
+    return text;
+}
+
 template <class T, class V>
 CUresult give(CUresult result, T* out, V value) {
     if (result == CUDA_SUCCESS) *out = static_cast<T>(value);
     return result;
 }
 
-CUresult init(unsigned) { return note("cuInit"); }
 CUresult error_name(CUresult error, const char** name) {
     switch (error) {
     case CUDA_ERROR_OUT_OF_MEMORY: *name = "CUDA_ERROR_OUT_OF_MEMORY"; return CUDA_SUCCESS;
@@ -131,7 +143,6 @@ CUresult exchange_mode(int* mode) {
     *mode = before;
     return CUDA_SUCCESS;
 }
-CUresult ctx_synchronize() { return note("cuCtxSynchronize"); }
 CUresult ctx_record_event(CUcontext at, CUevent event) {
     return note("cuCtxRecordEvent", std::to_string(device_of(at)) + " " + hex(event));
 }
@@ -154,9 +165,6 @@ CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUd
     const bool plain = at == 0 && flags == 0;
     return give(note("cuMemAddressReserve", text), out, plain ? 0x700000000000ULL : 0ULL);
 }
-CUresult unreserve(CUdeviceptr at, std::size_t bytes) {
-    return note("cuMemAddressFree", std::to_string(bytes) + " at " + hex(at));
-}
 CUresult create(CUpages* out, std::size_t bytes, const cuda::AllocationProp* props, unsigned long long) {
     return give(note("cuMemCreate", std::to_string(bytes) + " " + text_of(*props)), out, 77U);
 }
@@ -167,14 +175,6 @@ CUresult export_pages(void* out, CUpages handle, int type, unsigned long long fl
 CUresult import_pages(CUpages* out, void* from, int type) {
     const std::string text = std::to_string(reinterpret_cast<std::uintptr_t>(from)) + " as " + std::to_string(type);
     return give(note("cuMemImportFromShareableHandle", text), out, 78U);
-}
-CUresult release(CUpages handle) { return note("cuMemRelease", std::to_string(handle)); }
-CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t offset, CUpages handle, unsigned long long) {
-    return note("cuMemMap", std::to_string(bytes) + " at " + hex(at) + " from " + std::to_string(offset) + " of " +
-                                std::to_string(handle));
-}
-CUresult unmap(CUdeviceptr at, std::size_t bytes) {
-    return note("cuMemUnmap", std::to_string(bytes) + " at " + hex(at));
 }
 CUresult set_access(CUdeviceptr at, std::size_t bytes, const cuda::AccessDesc* access, std::size_t count) {
     std::string text = std::to_string(bytes) + " at " + hex(at);
@@ -190,7 +190,6 @@ CUresult set_access(CUdeviceptr at, std::size_t bytes, const cuda::AccessDesc* a
 CUresult alloc(CUdeviceptr* out, std::size_t bytes) {
     return give(note("cuMemAlloc", std::to_string(bytes)), out, 0x7000ULL);
 }
-CUresult free_mem(CUdeviceptr at) { return note("cuMemFree", hex(at)); }
 CUresult ctx_device(CUdevice* device) {
     *device = thread().contexts.empty() ? -1 : device_of(static_cast<CUcontext>(thread().contexts.back()));
     return note("cuCtxGetDevice");
@@ -205,20 +204,12 @@ CUresult pool_attribute(CUmemoryPool pool, int attribute, void* value) {
     if (result == CUDA_SUCCESS) *static_cast<unsigned long long*>(value) = 5000;
     return result;
 }
-CUresult pool_trim(CUmemoryPool pool, std::size_t keep) {
-    return note("cuMemPoolTrimTo", hex(pool) + " " + std::to_string(keep));
-}
 CUresult graph_memory(CUdevice device, int attribute, void* value) {
     const std::string text = std::to_string(device) + " " + std::to_string(attribute);
     const CUresult result = note("cuDeviceGetGraphMemAttribute", text);
     if (result == CUDA_SUCCESS) *static_cast<unsigned long long*>(value) = 6000;
     return result;
 }
-CUresult graph_memory_trim(CUdevice device) { return note("cuDeviceGraphMemTrim", std::to_string(device)); }
-CUresult host_register(void* pages, std::size_t bytes, unsigned flags) {
-    return note("cuMemHostRegister", hex(pages) + " " + std::to_string(bytes) + " flags " + std::to_string(flags));
-}
-CUresult host_unregister(void* pages) { return note("cuMemHostUnregister", hex(pages)); }
 
 // Streams and events are numbers; streams from 0x1000 on belong to device 1.
 CUresult stream_create(CUstream* out, unsigned flags) {
@@ -226,14 +217,10 @@ CUresult stream_create(CUstream* out, unsigned flags) {
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUstream>(std::uintptr_t{0x100} * ++state().streams);
     return result;
 }
-CUresult stream_destroy(CUstream stream) { return note("cuStreamDestroy", hex(stream)); }
 CUresult stream_context(CUstream stream, CUcontext* out) {
     const CUresult result = note("cuStreamGetCtx", hex(stream));
     if (result == CUDA_SUCCESS) *out = context(reinterpret_cast<std::uintptr_t>(stream) >= 0x1000 ? 1 : 0);
     return result;
-}
-CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
-    return note("cuStreamWaitEvent", hex(stream) + " " + hex(event) + " " + std::to_string(flags));
 }
 CUresult stream_capturing(CUstream stream, int* status) {
     return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
@@ -243,20 +230,7 @@ CUresult event_create(CUevent* out, unsigned flags) {
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUevent>(std::uintptr_t{0x200});
     return result;
 }
-CUresult event_destroy(CUevent event) { return note("cuEventDestroy", hex(event)); }
-CUresult event_record(CUevent event, CUstream stream) { return note("cuEventRecord", hex(event) + " " + hex(stream)); }
-CUresult event_query(CUevent event) { return note("cuEventQuery", hex(event)); }
-CUresult event_wait(CUevent event) { return note("cuEventSynchronize", hex(event)); }
 
-CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return note("cuMemcpyDtoHAsync", hex(host) + " " + hex(from) + " " + std::to_string(bytes) + " " + hex(stream));
-}
-CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
-    return note("cuMemcpyHtoDAsync", hex(to) + " " + hex(host) + " " + std::to_string(bytes) + " " + hex(stream));
-}
-CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return note("cuMemcpyDtoDAsync", hex(to) + " " + hex(from) + " " + std::to_string(bytes) + " " + hex(stream));
-}
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
                     cuda::CopyAttributes* attributes, std::size_t* first, std::size_t kinds, CUstream stream) {
     const auto kind = [](const cuda::MemLocation& at) { return std::to_string(at.type) + ":" + std::to_string(at.id); };
@@ -268,20 +242,12 @@ CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std:
         text += ", " + hex(to[i]) + " " + hex(from[i]) + " " + std::to_string(bytes[i]);
     return note("cuMemcpyBatchAsync", text);
 }
-CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
-    return note("cuMemsetD8Async",
-                hex(to) + " " + std::to_string(byte) + " " + std::to_string(bytes) + " " + hex(stream));
-}
 
-CUresult begin_capture(CUstream stream, int mode) {
-    return note("cuStreamBeginCapture", hex(stream) + " mode " + std::to_string(mode));
-}
 CUresult end_capture(CUstream stream, CUgraph* out) {
     const CUresult result = note("cuStreamEndCapture", hex(stream));
     *out = result == CUDA_SUCCESS ? reinterpret_cast<CUgraph>(std::uintptr_t{0x300}) : nullptr;
     return result;
 }
-CUresult graph_destroy(CUgraph graph) { return note("cuGraphDestroy", hex(graph)); }
 CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
     const CUresult result = note("cuGraphInstantiateWithFlags", hex(graph) + " " + std::to_string(flags));
     if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUgraphExec>(std::uintptr_t{0x400});
@@ -290,10 +256,6 @@ CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long f
 CUresult graph_exec_update(CUgraphExec graph, CUgraph recorded, cuda::GraphUpdateResult*) {
     return note("cuGraphExecUpdate", hex(graph) + " " + hex(recorded));
 }
-CUresult graph_launch(CUgraphExec graph, CUstream stream) {
-    return note("cuGraphLaunch", hex(graph) + " " + hex(stream));
-}
-CUresult graph_exec_destroy(CUgraphExec graph) { return note("cuGraphExecDestroy", hex(graph)); }
 
 const auto the_copy = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
 const auto another = reinterpret_cast<CUfunction>(std::uintptr_t{0x920});
@@ -303,13 +265,11 @@ CUresult module_load(CUmodule* module, const void* image) {
     if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(std::uintptr_t{0x900});
     return result;
 }
-CUresult module_unload(CUmodule module) { return note("cuModuleUnload", hex(module)); }
 CUresult module_function(CUfunction* function, CUmodule module, const char* name) {
     const CUresult result = note("cuModuleGetFunction", hex(module) + " " + name);
     if (result == CUDA_SUCCESS) *function = std::string_view{name} == "memsaver_copy" ? the_copy : another;
     return result;
 }
-CUresult function_load(CUfunction function) { return note("cuFuncLoad", hex(function)); }
 CUresult launch_kernel(CUfunction function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                        unsigned, CUstream stream, void** arguments, void**) {
     const auto number = [&](int i) { return *static_cast<const unsigned long long*>(arguments[i]); };
@@ -331,9 +291,22 @@ void* address(F* function) {
     return reinterpret_cast<void*>(function);
 }
 
+struct Name {
+    char text[40]{};
+    consteval Name(const char* from) { // NOLINT(google-explicit-constructor)
+        for (char* to = text; *from != '\0';) *to++ = *from++;
+    }
+};
+
+/// A function that only records its arguments.
+template <Name name, class... P>
+Entry noted(int version) {
+    return {name.text, version, address(+[](P... arguments) { return note(name.text, joined(arguments...)); })};
+}
+
 const Entry* find(const char* name) {
     static const Entry entries[] = {
-        {"cuInit", 2000, address(init)},
+        noted<"cuInit", unsigned>(2000),
         {"cuGetErrorName", 6000, address(error_name)},
         {"cuDeviceGetCount", 2000, address(device_count)},
         {"cuDeviceGet", 2000, address(device_get)},
@@ -345,57 +318,57 @@ const Entry* find(const char* name) {
         {"cuDevicePrimaryCtxRelease", 11000, address(primary_release)},
         {"cuCtxPushCurrent", 4000, address(ctx_push)},
         {"cuCtxPopCurrent", 4000, address(ctx_pop)},
-        {"cuCtxSynchronize", 2000, address(ctx_synchronize)},
+        noted<"cuCtxSynchronize">(2000),
         {"cuCtxRecordEvent", 12050, address(ctx_record_event)},
         {"cuThreadExchangeStreamCaptureMode", 10010, address(exchange_mode)},
         {"cuMemGetAllocationGranularity", 10020, address(granularity)},
         {"cuMemGetInfo", 3020, address(mem_info)},
         {"cuMemAddressReserve", 10020, address(reserve)},
-        {"cuMemAddressFree", 10020, address(unreserve)},
+        noted<"cuMemAddressFree", CUdeviceptr, std::size_t>(10020),
         {"cuMemCreate", 10020, address(create)},
-        {"cuMemRelease", 10020, address(release)},
+        noted<"cuMemRelease", CUpages>(10020),
         {"cuMemExportToShareableHandle", 10020, address(export_pages)},
         {"cuMemImportFromShareableHandle", 10020, address(import_pages)},
-        {"cuMemMap", 10020, address(map)},
-        {"cuMemUnmap", 10020, address(unmap)},
+        noted<"cuMemMap", CUdeviceptr, std::size_t, std::size_t, CUpages, unsigned long long>(10020),
+        noted<"cuMemUnmap", CUdeviceptr, std::size_t>(10020),
         {"cuMemSetAccess", 10020, address(set_access)},
         {"cuMemAlloc", 3020, address(alloc)},
-        {"cuMemFree", 3020, address(free_mem)},
+        noted<"cuMemFree", CUdeviceptr>(3020),
         {"cuCtxGetDevice", 2000, address(ctx_device)},
         {"cuDeviceGetDefaultMemPool", 11020, address(default_pool)},
         {"cuMemPoolGetAttribute", 11020, address(pool_attribute)},
-        {"cuMemPoolTrimTo", 11020, address(pool_trim)},
+        noted<"cuMemPoolTrimTo", CUmemoryPool, std::size_t>(11020),
         {"cuDeviceGetGraphMemAttribute", 11040, address(graph_memory)},
-        {"cuDeviceGraphMemTrim", 11040, address(graph_memory_trim)},
-        {"cuMemHostRegister", 6050, address(host_register)},
-        {"cuMemHostUnregister", 4000, address(host_unregister)},
+        noted<"cuDeviceGraphMemTrim", CUdevice>(11040),
+        noted<"cuMemHostRegister", void*, std::size_t, unsigned>(6050),
+        noted<"cuMemHostUnregister", void*>(4000),
         {"cuStreamCreate", 2000, address(stream_create)},
-        {"cuStreamDestroy", 4000, address(stream_destroy)},
+        noted<"cuStreamDestroy", CUstream>(4000),
         {"cuStreamGetCtx", 9020, address(stream_context)},
-        {"cuStreamWaitEvent", 3020, address(stream_wait_event)},
+        noted<"cuStreamWaitEvent", CUstream, CUevent, unsigned>(3020),
         {"cuStreamIsCapturing", 10000, address(stream_capturing)},
         {"cuEventCreate", 2000, address(event_create)},
-        {"cuEventDestroy", 4000, address(event_destroy)},
-        {"cuEventRecord", 2000, address(event_record)},
-        {"cuEventQuery", 2000, address(event_query)},
-        {"cuEventSynchronize", 2000, address(event_wait)},
-        {"cuMemcpyDtoHAsync", 3020, address(copy_to_host)},
-        {"cuMemcpyHtoDAsync", 3020, address(copy_to_device)},
-        {"cuMemcpyDtoDAsync", 3020, address(copy_on_devices)},
+        noted<"cuEventDestroy", CUevent>(4000),
+        noted<"cuEventRecord", CUevent, CUstream>(2000),
+        noted<"cuEventQuery", CUevent>(2000),
+        noted<"cuEventSynchronize", CUevent>(2000),
+        noted<"cuMemcpyDtoHAsync", void*, CUdeviceptr, std::size_t, CUstream>(3020),
+        noted<"cuMemcpyHtoDAsync", CUdeviceptr, const void*, std::size_t, CUstream>(3020),
+        noted<"cuMemcpyDtoDAsync", CUdeviceptr, CUdeviceptr, std::size_t, CUstream>(3020),
         {"cuMemcpyBatchAsync", 13000, address(copy_batch)},
-        {"cuMemsetD8Async", 3020, address(fill)},
+        noted<"cuMemsetD8Async", CUdeviceptr, unsigned char, std::size_t, CUstream>(3020),
         {"cuModuleLoadData", 2000, address(module_load)},
-        {"cuModuleUnload", 2000, address(module_unload)},
+        noted<"cuModuleUnload", CUmodule>(2000),
         {"cuModuleGetFunction", 2000, address(module_function)},
-        {"cuFuncLoad", 12040, address(function_load)},
+        noted<"cuFuncLoad", CUfunction>(12040),
         {"cuLaunchKernel", 4000, address(launch_kernel)},
-        {"cuStreamBeginCapture", 10010, address(begin_capture)},
+        noted<"cuStreamBeginCapture", CUstream, int>(10010),
         {"cuStreamEndCapture", 10000, address(end_capture)},
-        {"cuGraphDestroy", 10000, address(graph_destroy)},
+        noted<"cuGraphDestroy", CUgraph>(10000),
         {"cuGraphInstantiateWithFlags", 11040, address(graph_instantiate)},
         {"cuGraphExecUpdate", 12000, address(graph_exec_update)},
-        {"cuGraphLaunch", 10000, address(graph_launch)},
-        {"cuGraphExecDestroy", 10000, address(graph_exec_destroy)},
+        noted<"cuGraphLaunch", CUgraphExec, CUstream>(10000),
+        noted<"cuGraphExecDestroy", CUgraphExec>(10000),
     };
     for (const Entry& entry : entries) {
         if (std::strcmp(entry.name, name) == 0) return &entry;

@@ -1,5 +1,6 @@
 // Capturing: where allocations go, what prevents pauses, and the state after a failed capture.
 #include "graph/graph_support.hpp"
+#include "support/each_of.hpp"
 
 namespace graph_capture_test {
 using namespace test;
@@ -41,29 +42,26 @@ TEST_CASE("a captured graph replays after its memory was away, in every mode" * 
     }
 }
 
-TEST_CASE("close inside a capture is refused as a pause is, on this thread and on another, and nothing is closed") {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const OwnStream stream{machine.driver};
-        void* block = nullptr;
-        const auto refused = [&] {
-            const std::string text = text_of<Misuse>([&] { saver.close(); });
-            CHECK(contains(text, "tag \"graph\" is being captured; end the capture first"));
-        };
-        {
-            const Graph graph = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
-                block = saver.allocate(1_MiB);
-                refused();
-                std::thread{refused}.join();
-            });
-            CHECK(saver.owns(block));
-            pause_and_resume(saver, "graph");
-            saver.deallocate(block);
-        }
-        saver.close();
-        CHECK_THROWS_AS((void)saver.arena("graph"), Misuse);
+TEST_CASE_FIXTURE(
+    OnEither, "close inside a capture is refused as a pause is, on this thread and on another, and nothing is closed") {
+    const OwnStream stream{machine.driver};
+    void* block = nullptr;
+    const auto refused = [&] {
+        const std::string text = text_of<Misuse>([&] { saver.close(); });
+        CHECK(contains(text, "tag \"graph\" is being captured; end the capture first"));
+    };
+    {
+        const Graph graph = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
+            block = saver.allocate(1_MiB);
+            refused();
+            std::thread{refused}.join();
+        });
+        CHECK(saver.owns(block));
+        pause_and_resume(saver, "graph");
+        saver.deallocate(block);
     }
+    saver.close();
+    CHECK_THROWS_AS((void)saver.arena("graph"), Misuse);
 }
 
 TEST_CASE_FIXTURE(OnStream, "a graph's tag keeps its policy; naming another one is refused" * on_machines) {

@@ -1,5 +1,6 @@
 // Graphs as used by programs: launching, updating, the memory that they keep, and their end.
 #include "graph/graph_support.hpp"
+#include "support/each_of.hpp"
 
 namespace graph_graph_test {
 using namespace test;
@@ -247,50 +248,45 @@ TEST_CASE("an empty Graph") {
     static_assert(!std::is_copy_constructible_v<Graph> && std::is_nothrow_move_constructible_v<Graph>);
 }
 
-TEST_CASE("a pool of workspaces that ends in a body stays with the graph" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        CAPTURE(enabled);
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const OwnStream stream{machine.driver};
-        const Arena arena = saver.arena("workspace", HostBackup{}, ArenaOptions{.capacity = 64_MiB});
-        void* workspace = nullptr;
-        const auto body = [&](unsigned char byte) {
-            WorkspacePool pool{arena, {.cap = 16_MiB}};
-            (void)pool.get("a", 2_MiB);
-            workspace = pool.get("a", 4_MiB); // grows twice
-            fill_on(machine.driver, workspace, 4_MiB, byte, stream);
-        };
-        Graph graph = capture(saver, "graph", stream, [&] { body(1); });
-        const auto still_its = [&](unsigned char byte) {
-            std::vector<void*> others;
-            for (int i = 0; i < 4; ++i) others.push_back(arena.allocate(4_MiB));
-            CHECK(!has(others, workspace));
-            for (void* const other : others) write_pattern(machine.driver, other, 4_MiB, 2);
-            replay(machine.driver, graph, stream);
-            CHECK(all_are(machine.driver, workspace, 4_MiB, byte));
-            for (void* const other : others) CHECK(has_pattern(machine.driver, other, 4_MiB, 2));
-            free_all(arena, others);
-            CHECK(row_of(saver, "workspace").blocks == 0);
-            CHECK(row_of(saver, "workspace").used_bytes == 0);
-            check_books(saver, machine.driver);
-        };
-        still_its(1);
-        pause_and_resume(saver);
-        still_its(1);
-        graph.update(stream, [&] { body(3); });
-        still_its(3);
-        CHECK_THROWS_AS(graph.update(stream,
-                                     [&] {
-                                         WorkspacePool pool{arena, {.cap = 16_MiB}};
-                                         (void)pool.get("a", 4_MiB);
-                                         throw std::runtime_error{"on purpose"};
-                                     }),
-                        std::runtime_error);
-        still_its(3);
-        graph.reset();
-        (void)saver.trim();
-        CHECK(row_of(saver, "workspace").mapped_bytes == 0);
-    }
+TEST_CASE_FIXTURE(OnEither, "a pool of workspaces that ends in a body stays with the graph" * on_machines) {
+    const OwnStream stream{machine.driver};
+    const Arena arena = saver.arena("workspace", HostBackup{}, ArenaOptions{.capacity = 64_MiB});
+    void* workspace = nullptr;
+    const auto body = [&](unsigned char byte) {
+        WorkspacePool pool{arena, {.cap = 16_MiB}};
+        (void)pool.get("a", 2_MiB);
+        workspace = pool.get("a", 4_MiB); // grows twice
+        fill_on(machine.driver, workspace, 4_MiB, byte, stream);
+    };
+    Graph graph = capture(saver, "graph", stream, [&] { body(1); });
+    const auto still_its = [&](unsigned char byte) {
+        std::vector<void*> others;
+        for (int i = 0; i < 4; ++i) others.push_back(arena.allocate(4_MiB));
+        CHECK(!has(others, workspace));
+        for (void* const other : others) write_pattern(machine.driver, other, 4_MiB, 2);
+        replay(machine.driver, graph, stream);
+        CHECK(all_are(machine.driver, workspace, 4_MiB, byte));
+        for (void* const other : others) CHECK(has_pattern(machine.driver, other, 4_MiB, 2));
+        free_all(arena, others);
+        CHECK(row_of(saver, "workspace").blocks == 0);
+        CHECK(row_of(saver, "workspace").used_bytes == 0);
+        check_books(saver, machine.driver);
+    };
+    still_its(1);
+    pause_and_resume(saver);
+    still_its(1);
+    graph.update(stream, [&] { body(3); });
+    still_its(3);
+    CHECK_THROWS_AS(graph.update(stream,
+                                 [&] {
+                                     WorkspacePool pool{arena, {.cap = 16_MiB}};
+                                     (void)pool.get("a", 4_MiB);
+                                     throw std::runtime_error{"on purpose"};
+                                 }),
+                    std::runtime_error);
+    still_its(3);
+    graph.reset();
+    (void)saver.trim();
+    CHECK(row_of(saver, "workspace").mapped_bytes == 0);
 }
 } // namespace graph_graph_test

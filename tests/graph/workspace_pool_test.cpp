@@ -1,5 +1,5 @@
 // WorkspacePool: names share bytes, grow in place, and have the same addresses after a resume.
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace graph_workspace_pool_test {
 using namespace test;
@@ -284,31 +284,27 @@ TEST_CASE("a pool may outlive its saver, and `close`" * on_machines) {
     }
 }
 
-TEST_CASE("switched off, and on plain memory, it works the same and is never paused" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const Arena plain = enabled ? saver.outside().arena() : saver.arena("workspace");
-        WorkspacePool workspaces{plain, {.cap = 32_MiB}};
-        void* const a = workspaces.get("a", 3_MiB);
-        write_pattern(machine.driver, a, 3_MiB, 1);
-        CHECK(workspaces.get("a", 20_MiB) == a);
-        CHECK(workspaces.get("b", 7_MiB) == a);
-        CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
-        CHECK(machine.driver.handle_bytes() == 20_MiB);
-        check_books(saver, machine.driver);
-        if (!enabled) (void)saver.arena("other").allocate(1_MiB);
-        (void)saver.pause();
-        CHECK(machine.driver.handle_bytes() == 20_MiB);
-        CHECK(workspaces.get("a", 24_MiB, {.reuse = Reuse::zeroed}) == a);
-        CHECK(machine.driver.drain().ok());
-        CHECK(all_are(machine.driver, a, 24_MiB, 0));
-        (void)saver.resume();
-        CHECK_THROWS_AS((void)workspaces.get("a", 33_MiB), Misuse);
-        CHECK_THROWS_AS(plain.deallocate(a), Misuse);
-        CHECK(workspaces.stats().saved_bytes() == 7_MiB);
-        if (!enabled) CHECK(row_of(saver, "workspace").state == "plain");
-    }
+TEST_CASE_FIXTURE(OnEither, "switched off, and on plain memory, it works the same and is never paused" * on_machines) {
+    const Arena plain = enabled ? saver.outside().arena() : saver.arena("workspace");
+    WorkspacePool workspaces{plain, {.cap = 32_MiB}};
+    void* const a = workspaces.get("a", 3_MiB);
+    write_pattern(machine.driver, a, 3_MiB, 1);
+    CHECK(workspaces.get("a", 20_MiB) == a);
+    CHECK(workspaces.get("b", 7_MiB) == a);
+    CHECK(has_pattern(machine.driver, a, 3_MiB, 1));
+    CHECK(machine.driver.handle_bytes() == 20_MiB);
+    check_books(saver, machine.driver);
+    if (!enabled) (void)saver.arena("other").allocate(1_MiB);
+    (void)saver.pause();
+    CHECK(machine.driver.handle_bytes() == 20_MiB);
+    CHECK(workspaces.get("a", 24_MiB, {.reuse = Reuse::zeroed}) == a);
+    CHECK(machine.driver.drain().ok());
+    CHECK(all_are(machine.driver, a, 24_MiB, 0));
+    (void)saver.resume();
+    CHECK_THROWS_AS((void)workspaces.get("a", 33_MiB), Misuse);
+    CHECK_THROWS_AS(plain.deallocate(a), Misuse);
+    CHECK(workspaces.stats().saved_bytes() == 7_MiB);
+    if (!enabled) CHECK(row_of(saver, "workspace").state == "plain");
 }
 
 TEST_CASE_FIXTURE(OnSaver, "lent memory serves names that fit, until the pool lets it go" * on_machines) {
@@ -362,44 +358,34 @@ TEST_CASE_FIXTURE(OnSaver, "if a place can grow only once, a new name that needs
     CHECK(workspaces.stats().places == 2);
 }
 
-TEST_CASE("lent memory is handed out no more once its tag has been dropped" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        WorkspacePool workspaces{saver.arena("workspace"), {.cap = 8_MiB}};
-        const Arena graph = saver.arena("graph");
-        void* const block = graph.allocate(8_MiB);
-        workspaces.lend(graph, std::shared_ptr<void>{block, [](void*) {}}, 8_MiB);
-        CHECK(workspaces.get("a", 1_MiB) == block);
-        saver.drop("graph");
-        CHECK(contains(text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB); }), "lent"));
-        CHECK(saver.owns(workspaces.get("b", 1_MiB))); // the pool's own memory
-    }
+TEST_CASE_FIXTURE(OnEither, "lent memory is handed out no more once its tag has been dropped" * on_machines) {
+    WorkspacePool workspaces{saver.arena("workspace"), {.cap = 8_MiB}};
+    const Arena graph = saver.arena("graph");
+    void* const block = graph.allocate(8_MiB);
+    workspaces.lend(graph, std::shared_ptr<void>{block, [](void*) {}}, 8_MiB);
+    CHECK(workspaces.get("a", 1_MiB) == block);
+    saver.drop("graph");
+    CHECK(contains(text_of<Misuse>([&] { (void)workspaces.get("a", 1_MiB); }), "lent"));
+    CHECK(saver.owns(workspaces.get("b", 1_MiB))); // the pool's own memory
 }
 
-TEST_CASE("memory that is lent must be a part of a live block, or all of it" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const Arena graph = saver.arena("graph", Discard{}, ArenaOptions{.capacity = 128_MiB});
-        WorkspacePool workspaces{graph, {.cap = 16_MiB}};
-        void* const block = graph.allocate(8_MiB);
-        const auto lend = [&](void* memory, std::size_t bytes) {
-            workspaces.lend(graph, {memory, [](void*) {}}, bytes);
-        };
-        CHECK_THROWS_AS(lend(block, 8_MiB + 4_KiB), Misuse);
-        CHECK_THROWS_AS(lend(at(block, 4_MiB), 8_MiB), Misuse);
-        CHECK_THROWS_AS(lend(block, ~std::size_t{0}), Misuse);
-        lend(at(block, 2_MiB), 4_MiB);
-        CHECK(workspaces.get("a", 1_MiB, {.cap = 4_MiB}) == at(block, 2_MiB));
-        // A workspace that has grown consists of several blocks.
-        void* const grown = workspaces.get("b", 8_MiB);
-        CHECK(workspaces.get("b", 16_MiB) == grown);
-        CHECK_NOTHROW(lend(grown, 16_MiB));
-        CHECK_THROWS_AS(lend(grown, 17_MiB), Misuse);
-        graph.deallocate(block);
-        CHECK_THROWS_AS(lend(block, 8_MiB), Misuse);
-    }
+TEST_CASE_FIXTURE(OnEither, "memory that is lent must be a part of a live block, or all of it" * on_machines) {
+    const Arena graph = saver.arena("graph", Discard{}, ArenaOptions{.capacity = 128_MiB});
+    WorkspacePool workspaces{graph, {.cap = 16_MiB}};
+    void* const block = graph.allocate(8_MiB);
+    const auto lend = [&](void* memory, std::size_t bytes) { workspaces.lend(graph, {memory, [](void*) {}}, bytes); };
+    CHECK_THROWS_AS(lend(block, 8_MiB + 4_KiB), Misuse);
+    CHECK_THROWS_AS(lend(at(block, 4_MiB), 8_MiB), Misuse);
+    CHECK_THROWS_AS(lend(block, ~std::size_t{0}), Misuse);
+    lend(at(block, 2_MiB), 4_MiB);
+    CHECK(workspaces.get("a", 1_MiB, {.cap = 4_MiB}) == at(block, 2_MiB));
+    // A workspace that has grown consists of several blocks.
+    void* const grown = workspaces.get("b", 8_MiB);
+    CHECK(workspaces.get("b", 16_MiB) == grown);
+    CHECK_NOTHROW(lend(grown, 16_MiB));
+    CHECK_THROWS_AS(lend(grown, 17_MiB), Misuse);
+    graph.deallocate(block);
+    CHECK_THROWS_AS(lend(block, 8_MiB), Misuse);
 }
 
 TEST_CASE_FIXTURE(OnTwo, "a pool used from a second device is refused, and named") {

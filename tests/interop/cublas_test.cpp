@@ -2,7 +2,7 @@
 // real one.
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/interop/cublas.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 
 namespace interop_cublas_test {
 using namespace test;
@@ -43,35 +43,31 @@ using Guard = BasicCublasWorkspace<FakeApi>;
 
 void* used_by(FakeBlas* handle) { return handle->workspace; } // a cuBLAS call
 
-TEST_CASE("cuBLAS works in the tag's memory, whoever sets its stream") {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        const Arena arena = saver.arena("workspace");
-        FakeBlas blas;
-        {
-            Guard guard{&blas, arena, 4_MiB};
-            CHECK(blas.workspace == guard.workspace());
-            CHECK(blas.bytes == 4_MiB);
-            CHECK(arena.usage().used_bytes == 4_MiB);
-            CHECK(saver.owns(guard.workspace()));
-            guard.set_stream(7);
-            CHECK(blas.stream == 7);
-            CHECK(blas.workspace == guard.workspace());
-            CHECK(FakeApi::set_stream(&blas, 8) == 0); // from a library that the program uses
-            CHECK(blas.workspace == nullptr);
-            CHECK(used_by(guard) == guard.workspace());
-            CHECK(guard.handle() == &blas);
-            void* const before = guard.workspace();
-            pause_and_resume(saver);
-            CHECK(used_by(guard) == before);
-            const Guard moved{std::move(guard)};
-            CHECK(used_by(moved) == before);
-        }
-        CHECK(blas.workspace == nullptr); // its own again
-        CHECK(blas.stream == 8);
-        CHECK(arena.usage().used_bytes == 0);
+TEST_CASE_FIXTURE(OnEither, "cuBLAS works in the tag's memory, whoever sets its stream") {
+    const Arena arena = saver.arena("workspace");
+    FakeBlas blas;
+    {
+        Guard guard{&blas, arena, 4_MiB};
+        CHECK(blas.workspace == guard.workspace());
+        CHECK(blas.bytes == 4_MiB);
+        CHECK(arena.usage().used_bytes == 4_MiB);
+        CHECK(saver.owns(guard.workspace()));
+        guard.set_stream(7);
+        CHECK(blas.stream == 7);
+        CHECK(blas.workspace == guard.workspace());
+        CHECK(FakeApi::set_stream(&blas, 8) == 0); // from a library that the program uses
+        CHECK(blas.workspace == nullptr);
+        CHECK(used_by(guard) == guard.workspace());
+        CHECK(guard.handle() == &blas);
+        void* const before = guard.workspace();
+        pause_and_resume(saver);
+        CHECK(used_by(guard) == before);
+        const Guard moved{std::move(guard)};
+        CHECK(used_by(moved) == before);
     }
+    CHECK(blas.workspace == nullptr); // its own again
+    CHECK(blas.stream == 8);
+    CHECK(arena.usage().used_bytes == 0);
 }
 
 TEST_CASE_FIXTURE(OnHostSaver, "a region, and a workspace of a pool, serve as well") {

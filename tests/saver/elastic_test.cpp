@@ -1,7 +1,7 @@
 // Elastic memory: commits and releases anywhere in one range, and their interaction with all other operations.
 #include "graph/graph_support.hpp"
 #include "memsaver/backup/verified.hpp"
-#include "support/machines.hpp"
+#include "support/each_of.hpp"
 #include "support/manual_backup.hpp"
 
 namespace saver_elastic_test {
@@ -605,72 +605,66 @@ TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked
     CHECK(no_room == 1);
 }
 
-TEST_CASE("elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        int asked = 0;
-        const Arena arena = enabled ? saver.outside().arena() : saver.arena("kv");
-        const auto ask = [&](std::size_t) -> std::size_t {
-            asked += 1;
-            return 0;
-        };
-        Elastic kv = arena.elastic(1_GiB, {.granularity = step, .on_reclaim = ask});
-        kv.commit(1, 5 * step - 1);
-        CHECK(machine.driver.handle_bytes() == 5 * step);
-        for (std::size_t n = 0; n < 5; ++n) fill(machine.driver, kv, n, 1);
-        (void)saver.pause();
-        kv.release(step, step);
-        kv.release(2 * step, step, already_idle);
-        kv.release(3 * step, step, after(nullptr));
-        CHECK(kv.committed_bytes() == 2 * step);
-        CHECK(arena.usage().used_bytes == 2 * step);
-        CHECK_THROWS_AS(kv.release(step, step), Misuse);
-        CHECK_THROWS_AS(kv.commit(1_GiB, 1), Misuse);
-        CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
-        for (const std::size_t n : Steps{0, 4}) CHECK(whole(machine.driver, kv, n, 1));
-        const std::vector<char> nines(step, 9); // calls for memory that is paused change it where it is
-        arena.write_backup(kv.data(), nines.data(), step);
-        CHECK(all_are(machine.driver, kv.data(), step, 9));
-        CHECK_THROWS_AS(arena.write_backup(kv.data(), nullptr, step), Misuse);
-        CHECK_NOTHROW(saver.invalidate(kv.data(), step));
-        CHECK_NOTHROW((void)saver.gate(kv.data(), step));
-        CHECK_THROWS_AS(saver.invalidate(static_cast<char*>(kv.data()) + step, step), Misuse); // released
-        kv.resize(8 * step);
-        CHECK(kv.committed_bytes() == 5 * step);
-        kv.resize(0);
-        CHECK(saver.reclaim(0).bytes() + kv.committed_bytes() == 0);
-        CHECK(asked == 0);
-        const std::size_t released = machine.driver.handle_bytes(); // and not given back yet
-        CHECK(saver.reclaim(1_GiB).bytes() == (enabled ? released : 0));
-        CHECK(asked == (enabled ? 1 : 0));
-        kv.commit(0, step);
-        saver.close();
-        CHECK_THROWS_AS(kv.commit(0, step), Misuse);
-    }
+TEST_CASE_FIXTURE(OnEither,
+                  "elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
+    int asked = 0;
+    const Arena arena = enabled ? saver.outside().arena() : saver.arena("kv");
+    const auto ask = [&](std::size_t) -> std::size_t {
+        asked += 1;
+        return 0;
+    };
+    Elastic kv = arena.elastic(1_GiB, {.granularity = step, .on_reclaim = ask});
+    kv.commit(1, 5 * step - 1);
+    CHECK(machine.driver.handle_bytes() == 5 * step);
+    for (std::size_t n = 0; n < 5; ++n) fill(machine.driver, kv, n, 1);
+    (void)saver.pause();
+    kv.release(step, step);
+    kv.release(2 * step, step, already_idle);
+    kv.release(3 * step, step, after(nullptr));
+    CHECK(kv.committed_bytes() == 2 * step);
+    CHECK(arena.usage().used_bytes == 2 * step);
+    CHECK_THROWS_AS(kv.release(step, step), Misuse);
+    CHECK_THROWS_AS(kv.commit(1_GiB, 1), Misuse);
+    CHECK_THROWS_AS(arena.deallocate(kv.data()), Misuse);
+    for (const std::size_t n : Steps{0, 4}) CHECK(whole(machine.driver, kv, n, 1));
+    const std::vector<char> nines(step, 9); // calls for memory that is paused change it where it is
+    arena.write_backup(kv.data(), nines.data(), step);
+    CHECK(all_are(machine.driver, kv.data(), step, 9));
+    CHECK_THROWS_AS(arena.write_backup(kv.data(), nullptr, step), Misuse);
+    CHECK_NOTHROW(saver.invalidate(kv.data(), step));
+    CHECK_NOTHROW((void)saver.gate(kv.data(), step));
+    CHECK_THROWS_AS(saver.invalidate(static_cast<char*>(kv.data()) + step, step), Misuse); // released
+    kv.resize(8 * step);
+    CHECK(kv.committed_bytes() == 5 * step);
+    kv.resize(0);
+    CHECK(saver.reclaim(0).bytes() + kv.committed_bytes() == 0);
+    CHECK(asked == 0);
+    const std::size_t released = machine.driver.handle_bytes(); // and not given back yet
+    CHECK(saver.reclaim(1_GiB).bytes() == (enabled ? released : 0));
+    CHECK(asked == (enabled ? 1 : 0));
+    kv.commit(0, step);
+    saver.close();
+    CHECK_THROWS_AS(kv.commit(0, step), Misuse);
 }
 
-TEST_CASE("elastic: memory outside of tags that was released goes back, by a trim and for whoever needs it") {
-    for (const bool enabled : {true, false}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver, {.enabled = enabled}};
-        Elastic kv = saver.outside().arena().elastic(1_GiB, steps);
-        kv.commit(0, 256_MiB);
-        kv.release(0, 256_MiB);
-        const std::size_t released = saver.trim().released_bytes;
-        CHECK(machine.driver.handle_bytes() == 0);
-        if (enabled) CHECK(released == 256_MiB);
-        kv.commit(0, 256_MiB);
-        kv.release(0, 256_MiB);
-        const Buffer<char> needs{saver.arena("weights"), 384_MiB};
-        CHECK(machine.driver.handle_bytes() == (enabled ? 384_MiB : 0));
-        kv.commit(0, step);
-        kv.release(0, step);
-        CHECK(saver.trim().released_bytes == (enabled ? step : 0));
-        kv.commit(0, step);
-        kv.release(0, step);
-        if (enabled) CHECK(saver.reclaim(step).unused_bytes == step);
-    }
+TEST_CASE_FIXTURE(OnEither,
+                  "elastic: memory outside of tags that was released goes back, by a trim and for whoever needs it") {
+    Elastic kv = saver.outside().arena().elastic(1_GiB, steps);
+    kv.commit(0, 256_MiB);
+    kv.release(0, 256_MiB);
+    const std::size_t released = saver.trim().released_bytes;
+    CHECK(machine.driver.handle_bytes() == 0);
+    if (enabled) CHECK(released == 256_MiB);
+    kv.commit(0, 256_MiB);
+    kv.release(0, 256_MiB);
+    const Buffer<char> needs{saver.arena("weights"), 384_MiB};
+    CHECK(machine.driver.handle_bytes() == (enabled ? 384_MiB : 0));
+    kv.commit(0, step);
+    kv.release(0, step);
+    CHECK(saver.trim().released_bytes == (enabled ? step : 0));
+    kv.commit(0, step);
+    kv.release(0, step);
+    if (enabled) CHECK(saver.reclaim(step).unused_bytes == step);
 }
 
 TEST_CASE("elastic: an owner that ends its range when it is asked has given its bytes") {

@@ -284,17 +284,14 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
     const auto poor = [&](bool takes) {
         return [&place, takes] {
             Party mine{place, "poor"};
-            rlimit limit{};
-            (void)::getrlimit(RLIMIT_NOFILE, &limit);
-            const rlimit before = limit;
-            limit.rlim_cur = 0;
             say('r');
             wait_for_go(place);
-            (void)::setrlimit(RLIMIT_NOFILE, &limit);
-            const bool room = !takes || mine.share.driver().ask_for_room(big, 0).ok();
-            say(room && mine.device->imported == 0 ? 'y' : 'n');
-            if (!takes) std::this_thread::sleep_for(300ms);
-            (void)::setrlimit(RLIMIT_NOFILE, &before);
+            {
+                const Limit none{RLIMIT_NOFILE, 0};
+                const bool room = !takes || mine.share.driver().ask_for_room(big, 0).ok();
+                say(room && mine.device->imported == 0 ? 'y' : 'n');
+                if (!takes) std::this_thread::sleep_for(300ms);
+            }
             wait_to_be_killed();
         };
     };

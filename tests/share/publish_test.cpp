@@ -768,13 +768,10 @@ TEST_CASE("publish: a process that may not write a file as large as the manifest
     const Place place;
     Child publisher{[&] {
         Engine own{place};
-        rlimit limit{};
-        (void)::getrlimit(RLIMIT_FSIZE, &limit);
-        const rlim_t before = std::exchange(limit.rlim_cur, 500);
-        (void)::setrlimit(RLIMIT_FSIZE, &limit);
-        say(contains(text_of<Error>([&] { (void)own.publish(); }), "RLIMIT_FSIZE") ? 'y' : 'n');
-        limit.rlim_cur = before;
-        (void)::setrlimit(RLIMIT_FSIZE, &limit);
+        {
+            const Limit small{RLIMIT_FSIZE, 500};
+            say(contains(text_of<Error>([&] { (void)own.publish(); }), "RLIMIT_FSIZE") ? 'y' : 'n');
+        }
         std::memset(own.first, 1, 3 * page); // is its own
         (void)own.publish();
     }};
@@ -786,19 +783,15 @@ TEST_CASE("publish: a process without descriptors says so, its tag stays its own
     Engine engine{place};
     (void)engine.publish();
     const auto limited = [&](auto act) {
-        return [&place, act] {
+        Child child{[&] {
             Engine own{place};
-            rlimit limit{};
-            (void)::getrlimit(RLIMIT_NOFILE, &limit);
-            const rlimit before = limit;
             const int next = ::dup(0);
             (void)::close(next);
             int failures = 0;
-            for (int more = 0;; ++more) { // each point at which there are no more
-                limit.rlim_cur = static_cast<rlim_t>(next + more);
-                (void)::setrlimit(RLIMIT_NOFILE, &limit);
-                bool good = false;
+            bool good = false;
+            for (int more = 0; !good; ++more) { // each point at which there are no more
                 try {
+                    const Limit few{RLIMIT_NOFILE, static_cast<std::size_t>(next + more)};
                     act(own);
                     good = true;
                 } catch (const Error& error) {
@@ -806,22 +799,17 @@ TEST_CASE("publish: a process without descriptors says so, its tag stays its own
                     for (const char* const wrong : {"not published", "withdrawn", "another process"})
                         if (contains(error.what(), wrong)) failures = -1000;
                 }
-                (void)::setrlimit(RLIMIT_NOFILE, &before);
                 std::memset(own.first, 1, good ? 0 : 3 * page);
-                if (good) break;
             }
             say(failures > 3 ? 'y' : 'n');
-            return 0;
-        };
+        }};
+        CHECK(child.outcome() == "y0");
     };
-    Child publisher{limited([](Engine& own) { (void)own.publish("mine"); })};
-    CHECK(publisher.outcome() == "y0");
-    Child reader{limited([](Engine& own) { (void)own.share.attach("model", own.saver); })};
-    CHECK(reader.outcome() == "y0");
-    Child joining{limited([&](Engine& /*own*/) {
+    limited([](Engine& own) { (void)own.publish("mine"); });
+    limited([](Engine& own) { (void)own.share.attach("model", own.saver); });
+    limited([&](Engine& /*own*/) {
         const Share late{place.device(), {.answer_within = 20ms, .folder = place.folder}};
-    })};
-    CHECK(joining.outcome() == "y0");
+    });
 }
 
 TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will be published, until it is withdrawn") {

@@ -24,6 +24,11 @@ void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) 
     return block;
 }
 
+/// Publishes a tag with one block of a page.
+std::uint64_t publish(const Share& share, MemorySaver<>& saver, void* block) {
+    return share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+}
+
 /// Plain memory is always the same block. `freed` runs when it can be had again, before the call that frees it returns.
 struct OneBlock final : DeviceAround {
     using DeviceAround::DeviceAround;
@@ -405,7 +410,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder that is full or read-only is refused
         void* const block = saver.arena("weights").allocate(page);
         for (int i = 0; std::ofstream{place.folder + '/' + std::to_string(i)}; ++i) {
         }
-        const auto publish = [&] { (void)share->publish("model", saver, "weights", {.names = {{"w", block, page}}}); };
+        const auto publish = [&] { (void)publish(*share, saver, block); };
         const auto join = [&] { const Share late{place.device(), {.answer_within = 50ms, .folder = place.folder}}; };
         std::string said = text_of<Unavailable>(publish);
         std::memset(block, 1, page); // still its own
@@ -463,10 +468,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: members whose folder is removed go on, and th
     void* const block = saver.arena("weights").allocate(page);
     std::filesystem::remove_all(place.folder);
     CHECK(saver.share.members().size() == 2);
-    CHECK(contains(text_of<Unavailable>([&] {
-                       (void)saver.share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
-                   }),
-                   "ENOENT"));
+    CHECK(contains(text_of<Unavailable>([&] { (void)publish(saver.share, saver, block); }), "ENOENT"));
     one.reset();
     std::memset(block, 1, page);
     (void)saver.arena("alone").allocate(60 * page); // nobody leads any more
@@ -486,7 +488,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: handles that were moved from, assigned and gi
     Lending second;
     first = std::move(second); // ends it, although `second` lives
     CHECK(!moved.members().at(0).lends);
-    (void)moved.publish("model", saver, "weights", {.names = {{"w", block, page}}});
+    (void)publish(moved, saver, block);
     Attached model = moved.attach("model", saver);
     const Attached other = std::move(model);
     CHECK(model.tag() == other.tag()); // NOLINT(bugprone-use-after-move)
@@ -699,7 +701,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked while pages are export
     const Share share{AnyDriver{machine}, {.folder = place.folder}};
     MemorySaver<> saver{share.driver()};
     void* const block = saver.arena("weights").allocate(page);
-    std::thread publishing{[&] { (void)share.publish("model", saver, "weights", {.names = {{"w", block, page}}}); }};
+    std::thread publishing{[&] { (void)publish(share, saver, block); }};
     CHECK(soon([&] { return machine->exported.load(); }));
     Child child{[] { return has_pages_twice() ? 1 : 0; }};
     CHECK(child.wait() == 0);
@@ -724,7 +726,7 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
         std::optional<Share> share = place.join({.name = "a"});
         std::optional<MemorySaver<>> saver{share->driver()};
         void* const block = fill(*saver, "weights", page, 1);
-        (void)share->publish("model", *saver, "weights", {.names = {{"w", block, page}}});
+        (void)publish(*share, *saver, block);
         const Lending lending = share->lend(*saver);
         if (::close_range(STDERR_FILENO + 1, ~0U, 0) != 0) return 2;
         std::vector<int> own;
@@ -759,7 +761,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: it has no eventfd, which it could not tell fr
     const std::size_t before = eventfds();
     Member member{place, {}};
     void* const block = fill(member, "weights", page, 1);
-    (void)member.share.publish("model", member, "weights", {.names = {{"w", block, page}}});
+    (void)publish(member.share, member, block);
     CHECK(eventfds() == before);
 }
 
@@ -954,14 +956,11 @@ TEST_CASE("share: a leader without descriptors goes on; members come when it has
     const Place place;
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});
-        rlimit limit{};
-        (void)::getrlimit(RLIMIT_NOFILE, &limit);
-        const rlimit before = limit;
-        limit.rlim_cur = 0;
-        (void)::setrlimit(RLIMIT_NOFILE, &limit);
-        say('l');
-        std::this_thread::sleep_for(300ms);
-        (void)::setrlimit(RLIMIT_NOFILE, &before);
+        {
+            const Limit none{RLIMIT_NOFILE, 0};
+            say('l');
+            std::this_thread::sleep_for(300ms);
+        }
         wait_to_be_killed();
     }};
     REQUIRE(leader.next() == 'l');
@@ -978,22 +977,19 @@ TEST_CASE("share: a process that can have no more threads is told so" * doctest:
         void* const block = saver.arena("weights").allocate(page);
         std::size_t pages = 0;
         std::ifstream{"/proc/self/statm"} >> pages;
-        rlimit limit{};
-        (void)::getrlimit(RLIMIT_AS, &limit);
         std::string room(2_MiB, '\0'); // for all but stacks
-        limit.rlim_cur = static_cast<rlim_t>(pages) * 4096 + 4_MiB;
-        (void)::setrlimit(RLIMIT_AS, &limit);
+        const Limit no_stacks{RLIMIT_AS, pages * 4096 + 4_MiB};
         try {
             for (;;) std::thread{[] { wait_to_be_killed(); }}.detach();
         } catch (const std::system_error&) {
         }
         std::string{}.swap(room);
-        for (const std::function<void()>& act :
-             {std::function<void()>{[&] { (void)place.join({}); }}, std::function<void()>{[&] { (void)saver.lend(); }},
-              std::function<void()>{[&] {
-                  (void)saver.share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
-              }}})
+        const auto none_left = [](auto act) {
             say(contains(text_of<Unavailable>(act), "no more threads") ? 'y' : 'n');
+        };
+        none_left([&] { (void)place.join({}); });
+        none_left([&] { (void)saver.lend(); });
+        none_left([&] { (void)publish(saver.share, saver, block); });
     }};
     CHECK(child.outcome() == "yyy0");
 }
