@@ -150,62 +150,57 @@ TEST_CASE_FIXTURE(OnStream, "the bytes of blocks that a graph keeps are saved to
     CHECK(saver.resume().mapped_bytes == 0);
 }
 
-TEST_CASE("updating: the graph does what the new body does, in the same tag" * on_machines) {
-    for (const CaptureMode mode : capture_modes) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        const OwnStream stream{machine.driver};
-        const Arena arena = saver.arena("graph", Zero{}, {.capacity = 16_MiB});
-        void* const block = arena.allocate(1_MiB);
-        void* scratch = nullptr;
-        const auto body = [&](unsigned char byte, int times) {
-            return [&, byte, times] {
-                scratch = saver.allocate(1_MiB);
-                for (int i = 0; i < times; ++i) fill_on(machine.driver, block, 1_MiB, byte, stream);
-                fill_on(machine.driver, scratch, 1_MiB, byte, stream);
-                saver.deallocate(scratch);
-            };
+TEST_CASE_FIXTURE(OnMode, "updating: the graph does what the new body does, in the same tag" * on_machines) {
+    const Arena arena = saver.arena("graph", Zero{}, {.capacity = 16_MiB});
+    void* const block = arena.allocate(1_MiB);
+    void* scratch = nullptr;
+    const auto body = [&](unsigned char byte, int times) {
+        return [&, byte, times] {
+            scratch = saver.allocate(1_MiB);
+            for (int i = 0; i < times; ++i) fill_on(machine.driver, block, 1_MiB, byte, stream);
+            fill_on(machine.driver, scratch, 1_MiB, byte, stream);
+            saver.deallocate(scratch);
         };
-        Graph graph = capture(saver, "graph", stream, {.mode = mode}, body(1, 1));
-        replay(machine.driver, graph, stream);
-        CHECK(all_are(machine.driver, block, 1_MiB, 1));
-        const GraphRef executable = graph.native();
-        const void* const first = scratch;
+    };
+    Graph graph = capture(saver, "graph", stream, {.mode = mode}, body(1, 1));
+    replay(machine.driver, graph, stream);
+    CHECK(all_are(machine.driver, block, 1_MiB, 1));
+    const GraphRef executable = graph.native();
+    const void* const first = scratch;
 
-        graph.update(stream, body(2, 1)); // the same shape
-        if (on_cuda()) {
-            WARN(graph.native() == executable); // drivers may replace it in an in-place update
-        } else {
-            CHECK(graph.native() == executable);
-        }
-        replay(machine.driver, graph, stream);
-        CHECK(all_are(machine.driver, block, 1_MiB, 2));
-        CHECK(scratch != first);
-        const void* const second = scratch;
-
-        graph.update(stream, body(3, 4)); // another shape
-        CHECK(machine.driver.outstanding().graphs == 1);
-        replay(machine.driver, graph, stream);
-        CHECK(all_are(machine.driver, block, 1_MiB, 3));
-
-        const auto broken = [&] {
-            body(9, 4)();
-            throw std::runtime_error{"in the body"};
-        };
-        CHECK_THROWS_AS(graph.update(stream, broken), std::runtime_error);
-        CHECK(!stream.capturing());
-        pause_and_resume(saver);
-        replay(machine.driver, graph, stream);
-        CHECK(all_are(machine.driver, block, 1_MiB, 3)); // unchanged
-
-        // Memory freed by earlier captures is the arena's again; that of the last one is not.
-        graph.update(stream, body(4, 4));
-        const void* const last = scratch;
-        const std::vector<void*> rest = all_of(arena, 1_MiB);
-        CHECK((has(rest, first) || first == last));
-        CHECK((has(rest, second) || second == last));
-        CHECK(!has(rest, last));
+    graph.update(stream, body(2, 1)); // the same shape
+    if (on_cuda()) {
+        WARN(graph.native() == executable); // drivers may replace it in an in-place update
+    } else {
+        CHECK(graph.native() == executable);
     }
+    replay(machine.driver, graph, stream);
+    CHECK(all_are(machine.driver, block, 1_MiB, 2));
+    CHECK(scratch != first);
+    const void* const second = scratch;
+
+    graph.update(stream, body(3, 4)); // another shape
+    CHECK(machine.driver.outstanding().graphs == 1);
+    replay(machine.driver, graph, stream);
+    CHECK(all_are(machine.driver, block, 1_MiB, 3));
+
+    const auto broken = [&] {
+        body(9, 4)();
+        throw std::runtime_error{"in the body"};
+    };
+    CHECK_THROWS_AS(graph.update(stream, broken), std::runtime_error);
+    CHECK(!stream.capturing());
+    pause_and_resume(saver);
+    replay(machine.driver, graph, stream);
+    CHECK(all_are(machine.driver, block, 1_MiB, 3)); // unchanged
+
+    // Memory freed by earlier captures is the arena's again; that of the last one is not.
+    graph.update(stream, body(4, 4));
+    const void* const last = scratch;
+    const std::vector<void*> rest = all_of(arena, 1_MiB);
+    CHECK((has(rest, first) || first == last));
+    CHECK((has(rest, second) || second == last));
+    CHECK(!has(rest, last));
 }
 
 TEST_CASE_FIXTURE(OnMachine, "a graph outlives close, and its saver" * on_machines) {

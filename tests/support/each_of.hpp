@@ -23,4 +23,10 @@ struct OnEither : OnMachine {
     const bool enabled = each_of(std::vector<bool>{true, false}, [](bool on) { return on ? "on" : "off"; });
     MemorySaver<MachineDriver> saver{machine.driver, {.enabled = enabled}};
 };
+
+/// A stream that a case captures, once in each mode.
+struct OnMode : OnStream {
+    const CaptureMode mode = each_of(std::vector{CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed},
+                                     [](CaptureMode each) { return std::to_string(static_cast<int>(each)); });
+};
 } // namespace test
