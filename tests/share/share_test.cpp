@@ -410,9 +410,9 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder that is full or read-only is refused
         void* const block = saver.arena("weights").allocate(page);
         for (int i = 0; std::ofstream{place.folder + '/' + std::to_string(i)}; ++i) {
         }
-        const auto publish = [&] { (void)publish(*share, saver, block); };
+        const auto publishes = [&] { (void)publish(*share, saver, block); };
         const auto join = [&] { const Share late{place.device(), {.answer_within = 50ms, .folder = place.folder}}; };
-        std::string said = text_of<Unavailable>(publish);
+        std::string said = text_of<Unavailable>(publishes);
         std::memset(block, 1, page); // still its own
         join();                      // there is a leader
         saver.drop("weights");
