@@ -84,16 +84,18 @@ def nanoseconds_of(seconds: float | None) -> int:
     return math.ceil(seconds * 1e9)
 
 
-def int32_of(number: int, what: str) -> int:
+def int32_of(number: int, text: str) -> int:
     if not -(2**31) <= number < 2**31:
-        raise Misuse(f"{what} {number} is out of range")
+        raise Misuse(text.format(number))
     return number
+
+
+def priority_of(number: int) -> int:
+    return int32_of(number, "priority {} is out of range")
 
 
 def device_of(number: int) -> int:
-    if not -(2**31) <= number < 2**31:
-        raise Misuse(f"there is no device {number}")
-    return number
+    return int32_of(number, "there is no device {}")
 
 
 def device_options_of(

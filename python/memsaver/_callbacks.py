@@ -53,6 +53,13 @@ class Handle:
         self._inside: list[None] = []  # one element per call in progress; a list needs no lock
         self._ended = False
 
+    @classmethod
+    def made(cls, end: str, function: Callable[..., int], *arguments: Any) -> Handle:
+        """Returns the handle that a C function writes to its last argument."""
+        handle = cls(end)
+        call(function, *arguments, handle.out)
+        return handle
+
     def end(self) -> None:
         """Ends the handle early. While calls with it are in progress, on any thread, the last of them ends it. Later
         calls get a null handle. Idempotent.
@@ -222,10 +229,16 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
         del error, raised  # an exception refers to this frame: the saver would stay alive until garbage collection
 
 
+def told(kind: Any, function: Callable[..., int], *arguments: Any) -> Any:
+    """Returns what a C function writes to its last argument, which is of this kind."""
+    to = kind()
+    call(function, *arguments, ctypes.byref(to), report=to if kind is _abi.Report else None)
+    return to
+
+
 def text_from(function: Callable[..., int], *arguments: Any) -> str:
     """Returns the text that a C function writes to its last argument, and frees it."""
-    made = ctypes.c_void_p()
-    call(function, *arguments, ctypes.byref(made))
+    made = told(ctypes.c_void_p, function, *arguments)
     assert made.value is not None
     try:
         return text(ctypes.string_at(made.value))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi, _callbacks
 from memsaver._arguments import Events, Stream, Streams, event_of, pause_options_of, pointer_of, stream_of
-from memsaver._callbacks import Callback, Handle, Scope, call
+from memsaver._callbacks import Callback, Handle, Scope, call, told
 from memsaver._library import bytes_of, library, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
@@ -46,11 +46,9 @@ class Arrival(Scope):
         Does not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse`
         for bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
         """
-        part = _part(pointer, bytes)
-        if part is None:
-            call(library().memsaver_arrival_before, self._handle, stream_of(stream))
-        else:
-            call(library().memsaver_arrival_before_range, self._handle, stream_of(stream), *part)
+        part, loaded = _part(pointer, bytes), library()
+        before = loaded.memsaver_arrival_before_range if part else loaded.memsaver_arrival_before
+        call(before, self._handle, stream_of(stream), *part)
 
     def wait(self, pointer: int | None = None, bytes: int | None = None) -> None:
         """Waits until `bytes` at `pointer` have arrived; without these, until all have, and then runs the hooks that
@@ -59,23 +57,17 @@ class Arrival(Scope):
         If bytes could not be copied, every call raises that error. The backup is then intact, and the next pause or
         resume continues the operation.
         """
-        part = _part(pointer, bytes)
-        if part is None:
-            call(library().memsaver_arrival_wait, self._handle, None)
-        else:
-            call(library().memsaver_arrival_wait_range, self._handle, *part)
+        part, loaded = _part(pointer, bytes), library()
+        wait = loaded.memsaver_arrival_wait_range if part else loaded.memsaver_arrival_wait
+        call(wait, self._handle, *(part or [None]))
 
     def report(self) -> Report:
         """Waits for all bytes and returns the report. Raises as `wait()`."""
-        report = _abi.Report()
-        call(library().memsaver_arrival_wait, self._handle, byref(report), report=report)
-        return filled(Report, report)
+        return filled(Report, told(_abi.Report, library().memsaver_arrival_wait, self._handle))
 
     def done(self) -> bool:
         """Returns whether no copies are in flight any more, successful or not. Does not wait."""
-        done = c_bool()
-        call(library().memsaver_arrival_done, self._handle, byref(done))
-        return done.value
+        return bool(told(c_bool, library().memsaver_arrival_done, self._handle).value)
 
 
 _in_flight: weakref.WeakSet[Arrival] = weakref.WeakSet()
@@ -93,9 +85,9 @@ def _before_exit() -> None:
                 time.sleep(0.001)
 
 
-def _part(pointer: int | None, bytes: int | None) -> tuple[int, int] | None:
+def _part(pointer: int | None, bytes: int | None) -> tuple[int, ...]:
     if pointer is None and bytes is None:
-        return None
+        return ()
     if pointer is None or bytes is None:
         raise Misuse("pass both pointer and bytes for a part, or neither for all bytes")
     return pointer_of(pointer), bytes_of(bytes, "a size")
@@ -166,9 +158,8 @@ class Elastic(Scope):
         self._callback = None if on_reclaim is None else Callback(on_reclaim)  # must live as long as this object
         if self._callback is not None:
             options.on_reclaim, options.on_reclaim_context = _callbacks.on_reclaim, self._callback.context
-        self._handle = Handle("memsaver_end_elastic")
-        size = bytes_of(bytes, "a size")
-        call(library().memsaver_make_elastic, arena._handle, size, byref(options), self._handle.out)
+        make, size = library().memsaver_make_elastic, bytes_of(bytes, "a size")
+        self._handle = Handle.made("memsaver_end_elastic", make, arena._handle, size, byref(options))
         info = self._info()
         #: The first address.
         self.data = info.data or 0
@@ -177,10 +168,8 @@ class Elastic(Scope):
         #: Bytes of one step.
         self.granularity = info.granularity
 
-    def _info(self) -> _abi.ElasticInfo:
-        info = _abi.ElasticInfo()
-        call(library().memsaver_get_elastic_info, self._handle, byref(info))
-        return info
+    def _info(self) -> Any:
+        return told(_abi.ElasticInfo, library().memsaver_get_elastic_info, self._handle)
 
     @property
     def committed_bytes(self) -> int:

@@ -21,16 +21,16 @@ from memsaver._arguments import (
     device_of,
     device_options_of,
     free_order_of,
-    int32_of,
     names_of,
     nanoseconds_of,
     pause_options_of,
     pointer_of,
+    priority_of,
     resume_options_of,
     stream_of,
     waiting,
 )
-from memsaver._callbacks import Callback, Handle, Scope, call, text_from
+from memsaver._callbacks import Callback, Handle, Scope, call, text_from, told
 from memsaver._library import bytes_of, library, raw, text
 from memsaver._memory import Buffer, DType, Shape, View
 from memsaver._residency import Arrival, Elastic, Gate, Use
@@ -237,8 +237,7 @@ class Saver(Scope):
 
     def info(self) -> Info:
         """Returns the saver's driver and device."""
-        found = _abi.Info()
-        call(library().memsaver_get_info, self._handle, byref(found))
+        found = told(_abi.Info, library().memsaver_get_info, self._handle)
         return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA, name=text(found.name))
 
     def set_margin(self, bytes: int) -> None:
@@ -281,11 +280,10 @@ class Saver(Scope):
             margin=bytes_of(margin, "margin"),
             device=_abi.ANY_DEVICE if device is None else device_of(device),
             evictable=evictable,
-            priority=int32_of(priority, "priority"),
+            priority=priority_of(priority),
         )
-        handle = Handle("memsaver_release_arena")
-        call(library().memsaver_get_arena, self._handle, raw(tag, "a tag"), byref(options), handle.out)
-        return Arena(self, tag, handle)
+        get, name = library().memsaver_get_arena, raw(tag, "a tag")
+        return Arena(self, tag, Handle.made("memsaver_release_arena", get, self._handle, name, byref(options)))
 
     def drop(self, tags: TagList) -> None:
         """Waits for the device, then releases the blocks, pages, addresses and backups of tags.
@@ -533,9 +531,7 @@ class Saver(Scope):
             first_count=len(wanted),
             resuming=ctypes.pointer(resume_options_of(policy, room_within)),
         )
-        handle = Handle("memsaver_end_arrival")
-        call(library().memsaver_resume_async, self._handle, *names_of(tags), byref(options), handle.out)
-        return Arrival(self, handle)
+        return self._arriving(library().memsaver_resume_async, tags, options)
 
     def save(
         self,
@@ -555,19 +551,18 @@ class Saver(Scope):
         Raises `Misuse` for a named tag whose policy saves at every pause, or keeps no bytes.
         """
         options = pause_options_of(streams, events, idle, timeout)
-        handle = Handle("memsaver_end_arrival")
-        call(library().memsaver_save, self._handle, *names_of(tags), byref(options), handle.out)
-        return Arrival(self, handle)
+        return self._arriving(library().memsaver_save, tags, options)
+
+    def _arriving(self, function: Any, tags: TagList, options: Any) -> Arrival:
+        return Arrival(self, Handle.made("memsaver_end_arrival", function, self._handle, *names_of(tags), byref(options)))
 
     def gate(self, pointer: int, bytes: int) -> Gate:
         """Creates a gate for `bytes` at `pointer` (which may point into a block), for streams and captured graphs.
 
         Raises `Misuse` if the range is not in one live block.
         """
-        handle = Handle("memsaver_release_gate")
-        size = bytes_of(bytes, "a size")
-        call(library().memsaver_get_gate, self._handle, pointer_of(pointer), size, handle.out)
-        return Gate(self, handle)
+        where = pointer_of(pointer), bytes_of(bytes, "a size")
+        return Gate(self, Handle.made("memsaver_release_gate", library().memsaver_get_gate, self._handle, *where))
 
     # --- More tags than memory ---
 
@@ -602,9 +597,8 @@ class Saver(Scope):
         """
         others = {"room_within_ns": nanoseconds_of(room_within), "await_bytes": await_bytes}
         options = waiting(_abi.UseOptions, streams, events, idle, timeout, **others)
-        handle = Handle("memsaver_end_use")
-        call(library().memsaver_begin_use, self._handle, *names_of(tags), byref(options), handle.out)
-        return Use(self, handle)
+        begin = library().memsaver_begin_use
+        return Use(self, Handle.made("memsaver_end_use", begin, self._handle, *names_of(tags), byref(options)))
 
     def reclaim(
         self,
@@ -639,7 +633,7 @@ class Saver(Scope):
 
     def set_priority(self, tags: TagList, priority: int) -> None:
         """Sets the priority of tags; tags of the lowest priority are paused first."""
-        call(library().memsaver_set_priority, self._handle, *names_of(tags), int32_of(priority, "priority"))
+        call(library().memsaver_set_priority, self._handle, *names_of(tags), priority_of(priority))
 
     # --- Around pauses ---
 
@@ -658,16 +652,12 @@ class Saver(Scope):
         return self._operate(library().memsaver_trim, pause_options_of(streams, events, idle, timeout), tags)
 
     def _operate(self, function: Any, options: Any, *lists: TagList) -> Report:
-        report = _abi.Report()
         names = [part for tags in lists for part in names_of(tags)]
-        call(function, self._handle, *names, byref(options), byref(report), report=report)
-        return filled(Report, report)
+        return filled(Report, told(_abi.Report, function, self._handle, *names, byref(options)))
 
     def bytes_to_resume(self, tags: TagList = None) -> int:
         """Returns the physical bytes that resuming tags would take now."""
-        count = c_size_t()
-        call(library().memsaver_bytes_to_resume, self._handle, *names_of(tags), byref(count))
-        return count.value
+        return int(told(c_size_t, library().memsaver_bytes_to_resume, self._handle, *names_of(tags)).value)
 
     def prepare(self, tags: TagList = None) -> None:
         """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks.
@@ -743,9 +733,7 @@ class Saver(Scope):
 
     def totals(self, tags: TagList = None) -> Totals:
         """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
-        sums = _abi.Usage()
-        call(library().memsaver_get_usage, self._handle, *names_of(tags), byref(sums))
-        return filled(Totals, sums)
+        return filled(Totals, told(_abi.Usage, library().memsaver_get_usage, self._handle, *names_of(tags)))
 
 
 class Arena:
@@ -801,9 +789,7 @@ class Arena:
 
     def usage(self) -> Totals:
         """Returns this arena's usage, even after the saver was closed. `Misuse` if the tag was dropped."""
-        sums = _abi.Usage()
-        call(library().memsaver_get_arena_usage, self._handle, byref(sums))
-        return filled(Totals, sums)
+        return filled(Totals, told(_abi.Usage, library().memsaver_get_arena_usage, self._handle))
 
 
 def gpu_available(device: int = 0) -> bool:

@@ -9,8 +9,8 @@ from ctypes import byref, c_bool, c_char_p, c_size_t, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi
-from memsaver._arguments import device_options_of, int32_of, nanoseconds_of, pointer_of
-from memsaver._callbacks import Handle, Scope, call, text_from
+from memsaver._arguments import device_options_of, nanoseconds_of, pointer_of, priority_of
+from memsaver._callbacks import Handle, Scope, call, text_from, told
 from memsaver._library import bytes_of, library, raw, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
@@ -69,11 +69,10 @@ class Share(Scope):
         Raises `Unavailable` if the folder cannot be used, the members use another version, or host memory has no
         `host_machine`; `Misuse` for invalid options.
         """
-        self._handle = Handle("memsaver_leave_share")
         self._lendings: list[Lending] = []
         options = _abi.ShareOptions(
             name=raw(name, "a name"),
-            priority=int32_of(priority, "priority"),
+            priority=priority_of(priority),
             floor=bytes_of(floor, "floor"),
             ceiling=bytes_of(ceiling, "ceiling"),
             trusted=trusted,
@@ -82,7 +81,7 @@ class Share(Scope):
             folder=None if folder is None else raw(os.fsdecode(folder), "a folder"),
         )
         where = device_options_of(device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library)
-        call(library().memsaver_join_share, byref(where), byref(options), self._handle.out)
+        self._handle = Handle.made("memsaver_leave_share", library().memsaver_join_share, byref(where), byref(options))
 
     def close(self) -> None:
         """Ends what the share lends, and the membership unless savers of the share exist. Later calls are `Misuse`.
@@ -103,9 +102,7 @@ class Share(Scope):
 
         Ends with `end()` of the result, its `with` block, or the share.
         """
-        handle = Handle("memsaver_end_lending")
-        call(library().memsaver_lend, self._handle, saver._handle, handle.out)
-        lending = Lending(handle)
+        lending = Lending(Handle.made("memsaver_end_lending", library().memsaver_lend, self._handle, saver._handle))
         self._lendings.append(lending)
         return lending
 
@@ -141,10 +138,8 @@ class Share(Scope):
             count=count,
         )
         saver._tell_leavers(lambda each: each == tag)
-        made = c_uint64()
         names = raw(name, "a name"), saver._handle, raw(tag, "a tag")
-        call(library().memsaver_publish, self._handle, *names, byref(options), byref(made))
-        return made.value
+        return int(told(c_uint64, library().memsaver_publish, self._handle, *names, byref(options)).value)
 
     def withdraw(self, name: str) -> None:
         """Ends a publication, in all its versions, for late readers; its pages are freed with the last process that has
@@ -164,9 +159,8 @@ class Share(Scope):
         options = _abi.AttachOptions(version=raw(version, "a version"))
         if hash is not None:
             options.hash = ctypes.pointer(c_uint64(bytes_of(hash, "a hash")))
-        handle = Handle("memsaver_release_attached")
-        call(library().memsaver_attach, self._handle, raw(name, "a name"), saver._handle, byref(options), handle.out)
-        return Attached(saver, handle)
+        what = raw(name, "a name"), saver._handle, byref(options)
+        return Attached(saver, Handle.made("memsaver_release_attached", library().memsaver_attach, self._handle, *what))
 
 
 class Lending(Scope):
@@ -192,8 +186,7 @@ class Attached:
     def __init__(self, saver: Saver, handle: Handle) -> None:
         self.saver = saver
         self._handle = handle
-        info = _abi.AttachedInfo()
-        call(library().memsaver_get_attached_info, handle, byref(info))
+        info = told(_abi.AttachedInfo, library().memsaver_get_attached_info, handle)
         #: The publication's name, and its version: "llama-70b@2026-11".
         self.tag = text(info.tag)
         #: As `Share.publish()` returned it.
@@ -213,12 +206,9 @@ class Attached:
     def keys(self) -> list[str]:
         """Returns the names of the ranges, in order."""
         names: list[str] = []
-        name = c_char_p()
-        while True:
-            call(library().memsaver_attached_name, self._handle, len(names), byref(name))
-            if name.value is None:
-                return names
-            names.append(text(name.value))
+        while (name := told(c_char_p, library().memsaver_attached_name, self._handle, len(names)).value) is not None:
+            names.append(text(name))
+        return names
 
     def view(self, name: str, shape: Shape | None = None, dtype: DType = "|u1") -> View:
         """Returns a range as an array; without a shape, all of it in one dimension. `Misuse` if there is no such name,
@@ -226,8 +216,7 @@ class Attached:
 
         Only copied ranges may be written. NumPy refuses to write others; on a GPU it is an illegal access.
         """
-        range = _abi.AttachedRange()
-        call(library().memsaver_attached_at, self._handle, raw(name, "a name"), byref(range))
+        range = told(_abi.AttachedRange, library().memsaver_attached_at, self._handle, raw(name, "a name"))
         if shape is None:
             shape, rest = divmod(range.bytes, View(-1, 1, dtype, False).bytes)
             if rest:

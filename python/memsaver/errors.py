@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+# By result of the C interface. Unknown results of newer libraries become Error.
+BY_RESULT: dict[int, type[Error]] = {}
+
+
 class Error(Exception):
     """The base class of all memsaver exceptions."""
 
@@ -44,11 +48,16 @@ class Error(Exception):
     #: What a pause, resume or trim had done before it failed; None for other calls.
     report: Report | None = None
 
+    def __init_subclass__(cls, of: int | None = None) -> None:
+        """`of`: the result that the class stands for."""
+        if of is not None:
+            BY_RESULT[of] = cls
+
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else type(self).__name__
 
 
-class OutOfMemory(Error, MemoryError):
+class OutOfMemory(Error, MemoryError, of=_abi.OUT_OF_MEMORY):
     """The device is out of memory. Nothing changed; the same call succeeds once enough memory is free."""
 
     #: Device memory that the call needed, in bytes.
@@ -57,70 +66,52 @@ class OutOfMemory(Error, MemoryError):
     free_bytes: int = 0
 
 
-class OutOfHostMemory(Error, MemoryError):
+class OutOfHostMemory(Error, MemoryError, of=_abi.OUT_OF_HOST_MEMORY):
     """The host is out of memory. What was to be paused is still active, what was to be resumed is still paused."""
 
 
-class OutOfAddresses(Error, MemoryError):
+class OutOfAddresses(Error, MemoryError, of=_abi.OUT_OF_ADDRESSES):
     """The process is out of addresses, or at its limit of mappings (`ulimit -v`, `vm.max_map_count`). Nothing changed.
 
     Device memory may be free: pausing other tags does not help.
     """
 
 
-class Misuse(Error, ValueError):
+class Misuse(Error, ValueError, of=_abi.MISUSE):
     """Invalid arguments, or a call in the wrong state. The text gives details."""
 
 
-class NotIdle(Error, TimeoutError):
+class NotIdle(Error, TimeoutError, of=_abi.NOT_IDLE):
     """The device was still busy, or a tag still in use, at the timeout. Nothing changed."""
 
 
-class DeviceLost(Error, RuntimeError):
+class DeviceLost(Error, RuntimeError, of=_abi.DEVICE_LOST):
     """The device or its context is lost. Backups stay readable and closing works."""
 
 
-class DriverError(Error, RuntimeError):
+class DriverError(Error, RuntimeError, of=_abi.DRIVER_ERROR):
     """A driver call failed for another reason."""
 
 
-class Unavailable(Error, RuntimeError):
+class Unavailable(Error, RuntimeError, of=_abi.UNAVAILABLE):
     """There is no usable device, driver or library, or the machine or the library lacks a requested feature."""
 
 
-class BackupDamaged(Error, RuntimeError):
+class BackupDamaged(Error, RuntimeError, of=_abi.BACKUP_DAMAGED):
     """A backup does not match its checksum (`verified=True`). The memory is still paused."""
 
 
-class SourceChanged(Error, RuntimeError):
+class SourceChanged(Error, RuntimeError, of=_abi.SOURCE_CHANGED):
     """A file that bytes were loaded from has changed. Paused memory stays paused until the original file is back."""
 
 
-class PublicationDamaged(Error, RuntimeError):
+class PublicationDamaged(Error, RuntimeError, of=_abi.PUBLICATION_DAMAGED):
     """Bytes of a publication are not those that were published: somebody wrote them."""
 
 
-class HookFailed(Error, RuntimeError):
+class HookFailed(Error, RuntimeError, of=_abi.HOOK_FAILED):
     """A hook not written in Python refused. Exceptions of Python hooks are raised unchanged."""
 
 
-class InternalError(Error, RuntimeError):
+class InternalError(Error, RuntimeError, of=_abi.INTERNAL):
     """An error that the library does not know."""
-
-
-# By result of the C interface. Unknown results of newer libraries become Error.
-BY_RESULT: dict[int, type[Error]] = {
-    _abi.OUT_OF_MEMORY: OutOfMemory,
-    _abi.OUT_OF_HOST_MEMORY: OutOfHostMemory,
-    _abi.MISUSE: Misuse,
-    _abi.NOT_IDLE: NotIdle,
-    _abi.DEVICE_LOST: DeviceLost,
-    _abi.DRIVER_ERROR: DriverError,
-    _abi.UNAVAILABLE: Unavailable,
-    _abi.BACKUP_DAMAGED: BackupDamaged,
-    _abi.HOOK_FAILED: HookFailed,
-    _abi.INTERNAL: InternalError,
-    _abi.SOURCE_CHANGED: SourceChanged,
-    _abi.OUT_OF_ADDRESSES: OutOfAddresses,
-    _abi.PUBLICATION_DAMAGED: PublicationDamaged,
-}
