@@ -496,6 +496,14 @@ memsaver_result on(const char* function, Handle* handle, Act&& act) noexcept {
     return guarded([&] { call(act, object_of(handle, function), function); });
 }
 
+/// Returns what `test(object)` returns; false after a failure.
+template <class Test>
+bool holds(const char* function, memsaver_saver* saver, Test&& test) noexcept {
+    bool yes = false;
+    (void)on(function, saver, [&](auto& of) { yes = test(of); });
+    return yes;
+}
+
 /// Sets `out` to the pointer that `make(function)` returns; to null before that.
 template <class T, class Make>
 memsaver_result making(const char* function, T** out, Make&& make) noexcept {
@@ -665,16 +673,20 @@ memsaver_result add_hook(const char* self, memsaver_saver* saver, std::int32_t m
 
 // --- Regions ---
 
-void push(memsaver_saver& handle, Arena arena) {
-    OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(std::move(arena))}; // opens the region
-    const std::lock_guard lock{handle.mutex};
-    const auto own = handle.regions.try_emplace(std::this_thread::get_id()).first;
-    try {
-        own->second.push_back(std::move(open));
-    } catch (...) {
-        if (own->second.empty()) handle.regions.erase(own); // `pop` expects one
-        throw;
-    }
+/// Opens a region of the arena that `make(object, function)` returns.
+template <class Make>
+memsaver_result push(const char* function, memsaver_saver* saver, Make&& make) noexcept {
+    return on(function, saver, [&](auto& of) {
+        OpenRegion open{detail::ThreadMark::here(), std::make_unique<Region>(make(of, function))};
+        const std::lock_guard lock{saver->mutex};
+        const auto own = saver->regions.try_emplace(std::this_thread::get_id()).first;
+        try {
+            own->second.push_back(std::move(open));
+        } catch (...) {
+            if (own->second.empty()) saver->regions.erase(own); // `pop` expects one
+            throw;
+        }
+    });
 }
 
 void pop(memsaver_saver& handle) {
@@ -951,18 +963,11 @@ memsaver_result memsaver_arena_deallocate_idle(memsaver_arena* arena, void* poin
 }
 
 bool memsaver_owns(memsaver_saver* saver, const void* pointer) noexcept {
-    bool owns = false;
-    (void)guarded(__func__, [&](const char* function) { owns = given(saver, function).object.owns(pointer); });
-    return owns;
+    return holds(__func__, saver, [&](auto& of) { return of.owns(pointer); });
 }
 
 bool memsaver_is_paused(memsaver_saver* saver, const void* pointer, size_t bytes) noexcept {
-    bool paused = false;
-    (void)guarded(__func__, [&](const char* function) {
-        const MemorySaver<>& of = given(saver, function).object;
-        paused = bytes != 0 && of.core()->any_paused(pointer, bytes);
-    });
-    return paused;
+    return holds(__func__, saver, [&](auto& of) { return bytes != 0 && of.core()->any_paused(pointer, bytes); });
 }
 
 memsaver_result memsaver_read_backup(memsaver_saver* saver, const void* pointer, size_t bytes, void* to) noexcept {
@@ -982,30 +987,24 @@ memsaver_result memsaver_write_backup(memsaver_saver* saver, void* pointer, cons
 // --- Regions ---
 
 memsaver_result memsaver_push_region(memsaver_saver* saver, const char* tag) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function);
-        push(handle, handle.object.arena(not_null(tag, function, "the tag")));
-    });
+    return push(__func__, saver,
+                [&](auto& of, const char* function) { return of.arena(not_null(tag, function, "the tag")); });
 }
 
 memsaver_result memsaver_push_arena(memsaver_saver* saver, memsaver_arena* arena) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function);
-        const Arena& pushed = given(arena, function).object;
-        if (&pushed.saver() != handle.object.core().get()) {
+    return push(__func__, saver, [&](auto& of, const char* function) {
+        const Arena& pushed = object_of(arena, function);
+        if (&pushed.saver() != of.core().get()) {
             throw detail::about_tag(pushed.tag(), Misuse{"memsaver_push_arena: tag \"" + pushed.tag() +
                                                          "\": the arena belongs to another saver"});
         }
         pushed.base().require_open(function);
-        push(handle, pushed);
+        return pushed;
     });
 }
 
 memsaver_result memsaver_push_outside(memsaver_saver* saver) noexcept {
-    return guarded(__func__, [&](const char* function) {
-        memsaver_saver& handle = given(saver, function);
-        push(handle, handle.object.core()->outside());
-    });
+    return push(__func__, saver, [](auto& of, const char*) { return of.core()->outside(); });
 }
 
 memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {

@@ -27,6 +27,8 @@
 // - Streams are cudaStream_t or CUstream, passed as void*. Null is the device's default stream.
 // - In a forked child every call is MEMSAVER_MISUSE, except that destroying and releasing handles is a no-op.
 
+#define MEMSAVER_INIT(type, ...)                                                                                       \
+    { sizeof(type), __VA_ARGS__ }
 #if defined(__GNUC__) || defined(__clang__)
 #define MEMSAVER_API __attribute__((visibility("default")))
 #else
@@ -91,8 +93,7 @@ typedef struct memsaver_error {
     size_t free_bytes;       ///< and device memory that was free after the failure
 } memsaver_error;
 
-#define MEMSAVER_ERROR_INIT                                                                                            \
-    { sizeof(memsaver_error), MEMSAVER_OK, 0, "", "", 0, 0 }
+#define MEMSAVER_ERROR_INIT MEMSAVER_INIT(memsaver_error, MEMSAVER_OK, 0, "", "", 0, 0)
 
 /// Returns the details of this thread's last failure. Changes them only if this call itself fails.
 MEMSAVER_API memsaver_result memsaver_get_last_error(memsaver_error* error) MEMSAVER_NOEXCEPT;
@@ -182,10 +183,8 @@ typedef struct memsaver_policy {
 } memsaver_policy;
 
 #define MEMSAVER_POLICY_INIT                                                                                           \
-    {                                                                                                                  \
-        sizeof(memsaver_policy), MEMSAVER_DISCARD, -1, MEMSAVER_EVERY_PAUSE, MEMSAVER_PINNED, true, false, false, 0,   \
-            0, NULL, false                                                                                             \
-    }
+    MEMSAVER_INIT(memsaver_policy, MEMSAVER_DISCARD, -1, MEMSAVER_EVERY_PAUSE, MEMSAVER_PINNED, true, false, false, 0, \
+                  0, NULL, false)
 
 // --- Savers ---
 
@@ -293,10 +292,8 @@ typedef struct memsaver_options {
 } memsaver_options;
 
 #define MEMSAVER_OPTIONS_INIT                                                                                          \
-    {                                                                                                                  \
-        sizeof(memsaver_options), MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0, NULL,  \
-            0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, false, NULL, NULL                              \
-    }
+    MEMSAVER_INIT(memsaver_options, MEMSAVER_DRIVER_DEFAULT, 0, true, false, MEMSAVER_EXPORT_NONE, 0, NULL, 0, 0,      \
+                  NULL, 0, NULL, NULL, NULL, NULL, NULL, MEMSAVER_NEW_TAGS_ALLOWED, false, NULL, NULL)
 
 /// Returns MEMSAVER_OK if a saver can be created with MEMSAVER_DRIVER_CUDA on this device, else MEMSAVER_UNAVAILABLE
 /// with the reason in memsaver_last_error(). Creates no context.
@@ -327,8 +324,7 @@ typedef struct memsaver_info {
     char name[128]; ///< "NVIDIA H200 (CUDA device 0)"; truncated if longer
 } memsaver_info;
 
-#define MEMSAVER_INFO_INIT                                                                                             \
-    { sizeof(memsaver_info), 0, 0, false, 0, 0, 0, "" }
+#define MEMSAVER_INFO_INIT MEMSAVER_INIT(memsaver_info, 0, 0, false, 0, 0, 0, "")
 
 MEMSAVER_API memsaver_result memsaver_get_info(memsaver_saver* saver, memsaver_info* info) MEMSAVER_NOEXCEPT;
 
@@ -354,8 +350,7 @@ typedef struct memsaver_arena_options {
     int32_t priority; ///< tags of the lowest priority are paused first, the least recently used one first among equals
 } memsaver_arena_options;
 
-#define MEMSAVER_ARENA_OPTIONS_INIT                                                                                    \
-    { sizeof(memsaver_arena_options), NULL, 0, 0, 0, -1, false, 0 }
+#define MEMSAVER_ARENA_OPTIONS_INIT MEMSAVER_INIT(memsaver_arena_options, NULL, 0, 0, 0, -1, false, 0)
 
 /// Makes a tag if it does not exist. MEMSAVER_MISUSE if the tag exists with another policy.
 MEMSAVER_API memsaver_result memsaver_make_tag(memsaver_saver* saver, const char* tag,
@@ -466,8 +461,7 @@ typedef struct memsaver_report {
     int64_t waited_ns;     ///< waiting for devices before the operation: the maximum over all tags
 } memsaver_report;
 
-#define MEMSAVER_REPORT_INIT                                                                                           \
-    { sizeof(memsaver_report), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define MEMSAVER_REPORT_INIT MEMSAVER_INIT(memsaver_report, 0, 0, 0, 0, 0, 0, 0, 0)
 
 /// What a pause, a trim or an exchange waits for.
 typedef enum memsaver_order {
@@ -495,7 +489,7 @@ typedef struct memsaver_pause_options {
 } memsaver_pause_options;
 
 #define MEMSAVER_PAUSE_OPTIONS_INIT                                                                                    \
-    { sizeof(memsaver_pause_options), MEMSAVER_AFTER_DEVICE, NULL, 0, NULL, 0, -1, NULL }
+    MEMSAVER_INIT(memsaver_pause_options, MEMSAVER_AFTER_DEVICE, NULL, 0, NULL, 0, -1, NULL)
 
 /// Releases the physical pages of these tags to the device and keeps their addresses. Waits first, as the options say;
 /// the program must stop submitting work that touches the memory. Memory that is already paused stays paused. Each
@@ -518,8 +512,7 @@ typedef struct memsaver_resume_options {
     int64_t room_within_ns;
 } memsaver_resume_options;
 
-#define MEMSAVER_RESUME_OPTIONS_INIT                                                                                   \
-    { sizeof(memsaver_resume_options), NULL, -1 }
+#define MEMSAVER_RESUME_OPTIONS_INIT MEMSAVER_INIT(memsaver_resume_options, NULL, -1)
 
 /// Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list. Memory
 /// for all tags is created before any is mapped: if it does not suffice for all of them, the call is
@@ -537,8 +530,7 @@ typedef struct memsaver_exchange_options {
     const memsaver_resume_options* resuming; ///< for the tags of `in`. Null: all defaults
 } memsaver_exchange_options;
 
-#define MEMSAVER_EXCHANGE_OPTIONS_INIT                                                                                 \
-    { sizeof(memsaver_exchange_options), NULL, NULL }
+#define MEMSAVER_EXCHANGE_OPTIONS_INIT MEMSAVER_INIT(memsaver_exchange_options, NULL, NULL)
 
 /// Pauses the tags of `out` and resumes those of `in`. Pages are handed over from tag to tag, as whole handles, without
 /// being released, and bytes are saved and restored at the same time. Only the pages that `in` needs beyond those of
@@ -608,8 +600,7 @@ typedef struct memsaver_resume_async_options {
     const memsaver_resume_options* resuming; ///< null: all defaults
 } memsaver_resume_async_options;
 
-#define MEMSAVER_RESUME_ASYNC_OPTIONS_INIT                                                                             \
-    { sizeof(memsaver_resume_async_options), NULL, NULL, 0, NULL }
+#define MEMSAVER_RESUME_ASYNC_OPTIONS_INIT MEMSAVER_INIT(memsaver_resume_async_options, NULL, NULL, 0, NULL)
 
 /// Resumes tags like memsaver_resume(), but does not wait for the bytes: on return all memory is mapped and the copies
 /// are in flight. Until a block's bytes have arrived, only work on a stream passed to memsaver_arrival_before() may
@@ -682,7 +673,7 @@ typedef struct memsaver_use_options {
 } memsaver_use_options;
 
 #define MEMSAVER_USE_OPTIONS_INIT                                                                                      \
-    { sizeof(memsaver_use_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1, true }
+    MEMSAVER_INIT(memsaver_use_options, MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1, true)
 
 /// Resumes these tags where necessary and keeps them resident until memsaver_end_use() and until the work marked by
 /// memsaver_use_until() has completed. If the device lacks memory, idle tags are paused, lowest priority first and
@@ -728,7 +719,7 @@ typedef struct memsaver_reclaim_options {
 } memsaver_reclaim_options;
 
 #define MEMSAVER_RECLAIM_OPTIONS_INIT                                                                                  \
-    { sizeof(memsaver_reclaim_options), MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1 }
+    MEMSAVER_INIT(memsaver_reclaim_options, MEMSAVER_ALREADY_IDLE, NULL, 0, NULL, 0, -1, -1)
 
 /// The result of a reclaim, in bytes of physical memory.
 typedef struct memsaver_reclaimed {
@@ -740,8 +731,7 @@ typedef struct memsaver_reclaimed {
     size_t saved_bytes;   ///< copied to backups by these pauses
 } memsaver_reclaimed;
 
-#define MEMSAVER_RECLAIMED_INIT                                                                                        \
-    { sizeof(memsaver_reclaimed), 0, 0, 0, 0, 0 }
+#define MEMSAVER_RECLAIMED_INIT MEMSAVER_INIT(memsaver_reclaimed, 0, 0, 0, 0, 0)
 
 /// Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of elastic
 /// ranges release, then idle tags, in the order in which a use would pause them. Never waits for a use. Releasing less
@@ -768,8 +758,7 @@ typedef struct memsaver_elastic_options {
     void* on_reclaim_context;
 } memsaver_elastic_options;
 
-#define MEMSAVER_ELASTIC_OPTIONS_INIT                                                                                  \
-    { sizeof(memsaver_elastic_options), 0, NULL, NULL }
+#define MEMSAVER_ELASTIC_OPTIONS_INIT MEMSAVER_INIT(memsaver_elastic_options, 0, NULL, NULL)
 
 /// Reserves `bytes` of an arena's addresses, without memory. The range may exceed the device's memory. Each step with
 /// memory is a block of the tag: it is paused, resumed, saved and counted with it.
@@ -806,8 +795,7 @@ typedef struct memsaver_elastic_info {
     size_t committed_bytes; ///< bytes with memory, paused or not; after a close or drop, those of before
 } memsaver_elastic_info;
 
-#define MEMSAVER_ELASTIC_INFO_INIT                                                                                     \
-    { sizeof(memsaver_elastic_info), NULL, 0, 0, 0 }
+#define MEMSAVER_ELASTIC_INFO_INIT MEMSAVER_INIT(memsaver_elastic_info, NULL, 0, 0, 0)
 
 MEMSAVER_API memsaver_result memsaver_get_elastic_info(memsaver_elastic* elastic,
                                                        memsaver_elastic_info* info) MEMSAVER_NOEXCEPT;
@@ -870,8 +858,7 @@ typedef struct memsaver_usage {
     size_t elastic_bytes;     ///< of the used bytes, those committed in elastic ranges
 } memsaver_usage;
 
-#define MEMSAVER_USAGE_INIT                                                                                            \
-    { sizeof(memsaver_usage), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define MEMSAVER_USAGE_INIT MEMSAVER_INIT(memsaver_usage, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 /// Returns the sums over these tags on all their devices. MEMSAVER_MISUSE for an unknown name. Every tag (null names)
 /// includes plain memory.
@@ -915,8 +902,7 @@ typedef struct memsaver_share_options {
     int64_t linger_ns;
 } memsaver_share_options;
 
-#define MEMSAVER_SHARE_OPTIONS_INIT                                                                                    \
-    { sizeof(memsaver_share_options), NULL, 0, 0, 0, false, 500000000, NULL, 0 }
+#define MEMSAVER_SHARE_OPTIONS_INIT MEMSAVER_INIT(memsaver_share_options, NULL, 0, 0, 0, false, 500000000, NULL, 0)
 
 /// Joins the share of a device. `device` selects it as for memsaver_create(), by its `driver`, `device`, `rdma`,
 /// `peers`, `cuda_library` and the fields for host memory. Set `share` in the same options to create savers that take
@@ -954,8 +940,7 @@ typedef struct memsaver_publish_options {
     size_t count;
 } memsaver_publish_options;
 
-#define MEMSAVER_PUBLISH_OPTIONS_INIT                                                                                  \
-    { sizeof(memsaver_publish_options), NULL, NULL, NULL, NULL, NULL, 0 }
+#define MEMSAVER_PUBLISH_OPTIONS_INIT MEMSAVER_INIT(memsaver_publish_options, NULL, NULL, NULL, NULL, NULL, 0)
 
 /// Publishes a tag of a saver of the share: other processes may map it for reading. Every live block of the tag must
 /// have a name in it. Waits for the device. Afterwards the tag's pages are read-only here too, except for handles in
@@ -978,8 +963,7 @@ typedef struct memsaver_attach_options {
     const uint64_t* hash; ///< refuses a publication of other bytes; null: takes any
 } memsaver_attach_options;
 
-#define MEMSAVER_ATTACH_OPTIONS_INIT                                                                                   \
-    { sizeof(memsaver_attach_options), NULL, NULL }
+#define MEMSAVER_ATTACH_OPTIONS_INIT MEMSAVER_INIT(memsaver_attach_options, NULL, NULL)
 
 /// Maps a publication as a new tag of a saver of the share, which is paused, resumed and dropped like any other, and
 /// which lives on when the handle is released. This process keeps the publication from now on.
@@ -999,8 +983,7 @@ typedef struct memsaver_attached_info {
     uint64_t hash;   ///< as memsaver_publish() returned it
 } memsaver_attached_info;
 
-#define MEMSAVER_ATTACHED_INFO_INIT                                                                                    \
-    { sizeof(memsaver_attached_info), NULL, 0 }
+#define MEMSAVER_ATTACHED_INFO_INIT MEMSAVER_INIT(memsaver_attached_info, NULL, 0)
 
 MEMSAVER_API memsaver_result memsaver_get_attached_info(memsaver_attached* attached,
                                                         memsaver_attached_info* info) MEMSAVER_NOEXCEPT;
@@ -1013,8 +996,7 @@ typedef struct memsaver_attached_range {
     size_t bytes;
 } memsaver_attached_range;
 
-#define MEMSAVER_ATTACHED_RANGE_INIT                                                                                   \
-    { sizeof(memsaver_attached_range), NULL, NULL, 0 }
+#define MEMSAVER_ATTACHED_RANGE_INIT MEMSAVER_INIT(memsaver_attached_range, NULL, NULL, 0)
 
 /// Finds a range by its name. MEMSAVER_MISUSE if there is none.
 MEMSAVER_API memsaver_result memsaver_attached_at(memsaver_attached* attached, const char* name,
