@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Checks structural rules of the source tree. Reports violations and exits with 1 if there are any.
 
-    check_tree.py [--root DIR]       check
-    check_tree.py --write-compiled   write impl.hpp, <layer>/impl.hpp and the files of memsaver::compiled
+    check_tree.py [--root DIR]
 
 Each rule is a function below, which says what it wants. A definition in an .ipp file that lacks MEMSAVER_INLINE is found
 by bench/weight.py: a line that only includes the library compiles to no code.
@@ -13,9 +12,9 @@ import sys
 from pathlib import Path
 
 # A layer may include the ones before it. This is the single definition; include/memsaver/README.md explains it.
-LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "share", "interop", "c", "testing"]
+LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "share", "interop", "testing"]
 # Layers that may include only some of the layers before them.
-KNOWS = {"host": {"core", "driver"}, "share": {"core", "driver", "heap", "backup", "arena", "saver"}, "c": set(LAYERS) - {"interop", "testing"}}
+KNOWS = {"host": {"core", "driver"}, "share": {"core", "driver", "heap", "backup", "arena", "saver"}}
 # Layers whose headers users include one by one: their door, if they have one, need not include everything.
 NO_DOOR_NEEDED = {"interop"}
 # Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers.
@@ -29,8 +28,6 @@ MACROS_OFF, MACROS_ON = "core/macros_off.hpp", "core/macros_on.hpp"
 INCLUDED_BY_PROGRAMS = {"memsaver.hpp", IMPL, "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp", "share/share.hpp"}
 # Shared by adapters, which are otherwise independent of each other.
 INTEROP_SHARED = "interop/no_throw.hpp"
-# A C header includes nothing else, and declares exactly what the shared library exports.
-C_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
 # Headers excluded from the umbrella, because each costs 50 ms or more per unit: only definitions, and their
 # dependencies, include them.
 UMBRELLA = "memsaver.hpp"
@@ -152,7 +149,8 @@ def header_of(definitions):
 
 
 def check_definition_files(tree):
-    """x.hpp includes x.ipp at its end, unless the definitions are compiled elsewhere; x.ipp includes x.hpp."""
+    """x.hpp includes x.ipp at its end, unless the definitions are compiled elsewhere: by its layer's impl.hpp, which
+    includes x.ipp too; x.ipp includes x.hpp."""
     for name in tree.definitions:
         header = header_of(name)
         if header not in tree.headers:
@@ -164,6 +162,9 @@ def check_definition_files(tree):
             yield f"{header}: must end with {end}, under #ifndef MEMSAVER_COMPILED"
         if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
             yield f"{name}: does not include {header}"
+        impl = IMPL_OF.format(name.split("/")[0])
+        if f'\n{end}\n' not in tree.files.get(impl, ""):
+            yield f"{impl}: does not include {name}"
     for name in tree.files:
         for line, own, target, _ in tree.includes_of(name):
             if own and target.endswith(".ipp") and name not in (header_of(target), IMPL_OF.format(target.split("/")[0])):
@@ -180,48 +181,6 @@ def check_umbrella_is_quick(tree):
                 yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
             elif target in PRICED_HEADERS and name not in PRICED_HEADERS[target]:
                 yield f"{name}:{line}: <{target}> has its price (PRICED_HEADERS); include it in an .ipp file, or do without"
-
-
-def compiled_files(tree):
-    """Returns {path: contents} of the files that bring all definitions: impl.hpp, and for each layer that defines
-    something its own impl.hpp and a file of memsaver::compiled."""
-    written, files, layers = "Written by\n// cmake/checks/check_tree.py --write-compiled.\n", {}, []
-    for layer in LAYERS:
-        members = [name for name in tree.definitions if name.startswith(layer + "/")]
-        door, impl = f"{layer}/{layer}.hpp", IMPL_OF.format(layer)
-        if members:
-            layers.append(impl)
-            files[f"include/memsaver/{impl}"] = "\n".join(
-                [f"// The definitions of {layer}/, for one file of a program: see memsaver/{IMPL}. {written}#pragma once", "",
-                 *([f'#include "memsaver/{door}"', ""] if door in tree.headers else []),
-                 *(f'#include "memsaver/{name}"' for name in members), ""])
-            files[f"cmake/compiled/{layer}.cpp"] = f'#include "memsaver/{impl}"\n'
-    macros = [f'#include "memsaver/{name}"\n' for name in (MACROS_OFF, MACROS_ON) if name in tree.headers] or ["", ""]
-    files[f"include/memsaver/{IMPL}"] = "\n".join([
-        "// All definitions of the library, for exactly one source file of a program; the others only declare, and compile in",
-        "// about a second. All of them are compiled with -DMEMSAVER_COMPILED, and none links memsaver::compiled. In a program",
-        "// whose other files are header-only this file does no harm. " + written + "#pragma once", "",
-        "#ifndef MEMSAVER_COMPILED",
-        "#ifdef MEMSAVER_INLINE",
-        '#error "include memsaver/impl.hpp before the other headers of memsaver, or compile with -DMEMSAVER_COMPILED"',
-        "#endif", "#define MEMSAVER_COMPILED", "#endif", "",
-        '#include "memsaver/core/form.hpp"', "", "#ifdef MEMSAVER_USABLE", macros[0],
-        f'#include "memsaver/{UMBRELLA}"', "", *(f'#include "memsaver/{impl}"' for impl in sorted(layers)), "", macros[1] + "#endif", ""])
-    return files
-
-
-def written_now(root):
-    """Returns {path: contents} of the files that compiled_files describes, as they are."""
-    found = [*(root / "cmake" / "compiled").glob("*.cpp"), *(root / "include" / "memsaver").glob("impl.hpp"),
-             *(root / "include" / "memsaver").glob("*/impl.hpp")]
-    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in found}
-
-
-def check_compiled(tree):
-    wanted, found = compiled_files(tree), written_now(tree.root)
-    for name in sorted({*wanted, *found}):
-        if found.get(name) != wanted.get(name):
-            yield f"{name}: out of date; run check_tree.py --write-compiled"
 
 
 def check_form(tree):
@@ -293,15 +252,6 @@ def check_tests(tree):
             yield f"{path.relative_to(tree.root)}: test cases must be in a file named *_test.cpp"
         elif path.suffix == ".cpp" and not re.search(rf"^namespace {name} {{", code[: first.start()], re.MULTILINE):
             yield f"{path.relative_to(tree.root)}: its test cases must be in the namespace {name}"
-
-
-def check_c_interface(tree):
-    for name in tree.files:
-        if not name.endswith(".h"):
-            continue
-        for line, _, target, _ in tree.includes_of(name):
-            if target not in C_HEADERS:
-                yield f"{name}:{line}: <{target}>: a header for C may include only {', '.join(sorted(C_HEADERS))}"
 
 
 OPTIONS_PAGE = "docs/options.md"
@@ -387,17 +337,7 @@ def violations(root):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
-    parser.add_argument("--write-compiled", action="store_true")
-    arguments = parser.parse_args()
-    cmake = arguments.root / "cmake"
-    if arguments.write_compiled:
-        (cmake / "compiled").mkdir(exist_ok=True)
-        for name in written_now(arguments.root):
-            (arguments.root / name).unlink()
-        for name, text in compiled_files(Tree(arguments.root)).items():
-            (arguments.root / name).write_text(text, encoding="utf-8")
-        return 0
-    found = violations(arguments.root)
+    found = violations(parser.parse_args().root)
     for message in found:
         print(message)
     print(f"{len(found)} violations of {len(RULES)} rules" if found else f"{len(RULES)} rules hold")

@@ -1,7 +1,6 @@
 // All definitions of the library, for exactly one source file of a program; the others only declare, and compile in
 // about a second. All of them are compiled with -DMEMSAVER_COMPILED, and none links memsaver::compiled. In a program
-// whose other files are header-only this file does no harm. Written by
-// cmake/checks/check_tree.py --write-compiled.
+// whose other files are header-only this file does no harm.
 #pragma once
 
 #ifndef MEMSAVER_COMPILED

@@ -1,5 +1,4 @@
-// The definitions of host/, for one file of a program: see memsaver/impl.hpp. Written by
-// cmake/checks/check_tree.py --write-compiled.
+// The definitions of host/, for one file of a program: see memsaver/impl.hpp.
 #pragma once
 
 #include "memsaver/host/host.hpp"

@@ -1,5 +1,4 @@
-// The definitions of interop/, for one file of a program: see memsaver/impl.hpp. Written by
-// cmake/checks/check_tree.py --write-compiled.
+// The definitions of interop/, for one file of a program: see memsaver/impl.hpp.
 #pragma once
 
 #include "memsaver/interop/cuda_pools.ipp"
