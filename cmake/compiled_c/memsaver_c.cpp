@@ -373,7 +373,7 @@ Policy with_common(Policy policy, const memsaver_policy& from) {
 
 std::optional<AnyPolicy> policy_of(const memsaver_policy* in) {
     if (in == nullptr) return {};
-    const memsaver_policy from = read(in, MEMSAVER_POLICY_INIT, "memsaver_policy");
+    const auto from = read(in, MEMSAVER_POLICY_INIT, "memsaver_policy");
     switch (enumerator(from.kind, 5, "memsaver_policy.kind")) {
     case MEMSAVER_DISCARD: {
         if (from.poison < -1 || from.poison > 255) {
@@ -745,7 +745,7 @@ std::optional<AnyDriver> driver_for(const memsaver_saver& handle, std::int32_t d
 Arena arena_of(memsaver_saver* saver, const char* tag, const memsaver_arena_options* options, const char* function) {
     memsaver_saver& handle = given(saver, function);
     const char* name = not_null(tag, function, "the tag");
-    const memsaver_arena_options from = read(options, MEMSAVER_ARENA_OPTIONS_INIT, "memsaver_arena_options");
+    const auto from = read(options, MEMSAVER_ARENA_OPTIONS_INIT, "memsaver_arena_options");
     ArenaOptions wanted;
     wanted.capacity = from.capacity;
     wanted.reserve = from.reserve;
@@ -825,7 +825,7 @@ int memsaver_gpu_count() noexcept {
 
 memsaver_result memsaver_create(const memsaver_options* options, memsaver_saver** saver) noexcept {
     return making(__func__, saver, [&](const char* function) {
-        const memsaver_options from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
+        const auto from = read(options, MEMSAVER_OPTIONS_INIT, "memsaver_options");
         SaverOptions wanted;
         wanted.enabled = from.enabled;
         wanted.margin = from.margin;
@@ -1016,7 +1016,7 @@ memsaver_result memsaver_pop_region(memsaver_saver* saver) noexcept {
 namespace {
 
 ResumeOptions resume_options_of(const memsaver_resume_options* options) {
-    const memsaver_resume_options from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
+    const auto from = read(options, MEMSAVER_RESUME_OPTIONS_INIT, "memsaver_resume_options");
     ResumeOptions wanted;
     wanted.bytes = policy_of(from.bytes);
     wanted.room_within = duration_of(from.room_within_ns);
@@ -1047,8 +1047,7 @@ memsaver_result memsaver_exchange(memsaver_saver* saver, const char* const* out_
                                   const char* const* in_names, size_t in_count,
                                   const memsaver_exchange_options* options, memsaver_report* report) noexcept {
     return operate(__func__, saver, report, [&](auto& of, const char* function) {
-        const memsaver_exchange_options from =
-            read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
+        const auto from = read(options, MEMSAVER_EXCHANGE_OPTIONS_INIT, "memsaver_exchange_options");
         const memsaver_pause_options pausing = pause_options(from.pausing);
         const ResumeOptions resuming = resume_options_of(from.resuming);
         auto wanted = waiting<ExchangeOptions>(pausing, function);
@@ -1104,8 +1103,7 @@ memsaver_result memsaver_resume_async(memsaver_saver* saver, const char* const* 
                                       const memsaver_resume_async_options* options,
                                       memsaver_arrival** arrival) noexcept {
     return making(__func__, saver, arrival, [&](auto& of, const char* function) {
-        const memsaver_resume_async_options from =
-            read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
+        const auto from = read(options, MEMSAVER_RESUME_ASYNC_OPTIONS_INIT, "memsaver_resume_async_options");
         ResumeAsyncOptions wanted;
         if (from.first_count != 0) {
             (void)not_null(from.first, function, "the list of first pointers");
@@ -1174,7 +1172,7 @@ void memsaver_release_gate(memsaver_gate* gate) noexcept { end(gate); }
 memsaver_result memsaver_begin_use(memsaver_saver* saver, const char* const* names, size_t count,
                                    const memsaver_use_options* options, memsaver_use** use) noexcept {
     return making(__func__, saver, use, [&](auto& of, const char* function) {
-        const memsaver_use_options from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
+        const auto from = read(options, MEMSAVER_USE_OPTIONS_INIT, "memsaver_use_options");
         auto wanted = waiting<UseOptions>(from, function);
         wanted.room_within = duration_of(from.room_within_ns);
         wanted.await_bytes = from.await_bytes;
@@ -1223,7 +1221,7 @@ memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const mems
                                  memsaver_reclaimed* reclaimed, char** text) noexcept {
     if (text != nullptr) *text = nullptr;
     return on(__func__, saver, [&](auto& of, const char* function) {
-        const memsaver_reclaim_options from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
+        const auto from = read(options, MEMSAVER_RECLAIM_OPTIONS_INIT, "memsaver_reclaim_options");
         const Out<memsaver_reclaimed> out{reclaimed, "memsaver_reclaimed"};
         auto wanted = waiting<ReclaimOptions>(from, function);
         if (from.device != -1) wanted.device = from.device;
@@ -1242,7 +1240,7 @@ memsaver_result memsaver_reclaim(memsaver_saver* saver, size_t bytes, const mems
 memsaver_result memsaver_make_elastic(memsaver_arena* arena, size_t bytes, const memsaver_elastic_options* options,
                                       memsaver_elastic** elastic) noexcept {
     return making(__func__, arena, elastic, [&](auto& of) {
-        const memsaver_elastic_options from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
+        const auto from = read(options, MEMSAVER_ELASTIC_OPTIONS_INIT, "memsaver_elastic_options");
         ElasticOptions wanted;
         if (from.granularity != 0) wanted.granularity = from.granularity;
         if (from.on_reclaim != nullptr) {
@@ -1333,7 +1331,7 @@ memsaver_result memsaver_join_share(const memsaver_options* device, const memsav
                                     memsaver_share** share) noexcept {
     return making(__func__, share, [&](const char* function) {
         const memsaver_options on = read(device, MEMSAVER_OPTIONS_INIT, "memsaver_options");
-        const memsaver_share_options from = read(options, MEMSAVER_SHARE_OPTIONS_INIT, "memsaver_share_options");
+        const auto from = read(options, MEMSAVER_SHARE_OPTIONS_INIT, "memsaver_share_options");
         if (on.share != nullptr) throw Misuse{std::string{function} + ": the device's options have a share already"};
         ShareOptions wanted;
         wanted.name = text_of(from.name);
