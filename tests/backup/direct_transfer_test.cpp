@@ -34,7 +34,7 @@ struct Setup {
         return sum;
     }
     detail::UniquePtr<Transfer> make(PieceObserver* observer = nullptr, CrewOptions crew = {.threads = 2}) const {
-        return direct_transfer(driver, Direction::out, pieces(), std::move(crew), observer, {});
+        return direct_transfer({driver, Direction::out, crew, observer, {}, {}}, pieces());
     }
     Faulty driver;
     PlainBytes memory;

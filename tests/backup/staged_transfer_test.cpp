@@ -54,7 +54,7 @@ struct Setup {
         return cut_into_pieces(std::move(units), ring->buffer_bytes(), [](const Unit&, const Unit&) { return false; });
     }
     detail::UniquePtr<Transfer> make(Direction direction, CrewOptions crew) const {
-        return staged_transfer(driver, direction, pieces(), shelf, ring, std::move(crew), nullptr, {});
+        return staged_transfer({driver, direction, crew, nullptr, {}, {}}, pieces(), shelf, ring);
     }
     Status move(Direction direction) const {
         auto transfer = make(direction, {.threads = 2});

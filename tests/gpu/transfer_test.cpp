@@ -138,7 +138,7 @@ TEST_CASE("Direct transfer: a stream follows a range") {
     for (Piece& piece : pieces) piece.pages = region;
     REQUIRE(pieces.size() >= 2);
     const auto make = [&](Direction direction) {
-        return direct_transfer(books.driver, direction, pieces, CrewOptions{.threads = 2}, nullptr, ProgressSink{});
+        return direct_transfer({books.driver, direction, {.threads = 2}, nullptr, {}, {}}, pieces);
     };
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, true, make);
 }
@@ -153,8 +153,7 @@ TEST_CASE("Staged transfer: a stream follows a range") {
     const detail::Vector<Piece> pieces = cut(memory.address(), 0, bytes, ring->buffer_bytes());
     REQUIRE(pieces.size() == 4);
     const auto make = [&](Direction direction) {
-        return staged_transfer(books.driver, direction, pieces, shelf, ring, CrewOptions{.threads = 1}, nullptr,
-                               ProgressSink{});
+        return staged_transfer({books.driver, direction, {.threads = 1}, nullptr, {}, {}}, pieces, shelf, ring);
     };
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, false, make);
 }

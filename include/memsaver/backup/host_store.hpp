@@ -180,9 +180,8 @@ private:
     UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                               const std::vector<Range>& first) override {
         if (!pinned_) return through_ring(direction, std::move(units), live, first);
-        auto work =
-            direct_transfer(driver_, direction, reached(std::move(units), HostCells::cell_bytes, first), options_.crew,
-                            options_.observer.get(), live.progress, this, live.before_write, options_.kernel_copies);
+        auto work = direct_transfer(moving(direction, live), reached(std::move(units), HostCells::cell_bytes, first),
+                                    this, options_.kernel_copies);
         work->start();
         return work;
     }

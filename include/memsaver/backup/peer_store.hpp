@@ -149,8 +149,8 @@ private:
 
     UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
                               const std::vector<Range>& first) override {
-        auto work = direct_transfer(driver_, direction, reached(std::move(units), piece_bytes, first), options_.crew,
-                                    nullptr, live.progress, nullptr, live.before_write, {}, true);
+        auto work =
+            direct_transfer(moving(direction, live), reached(std::move(units), piece_bytes, first), nullptr, {}, true);
         work->start();
         return work;
     }

@@ -189,8 +189,8 @@ private:
             for (Piece& piece : inside_->reached(std::move(kept), HostCells::cell_bytes))
                 pieces.push_back(std::move(piece));
         }
-        auto work = staged_transfer(driver_, Direction::in, std::move(pieces), *reader, shared_ring(), options_.crew,
-                                    nullptr, live.progress, error_prefix_, live.before_write);
+        auto work =
+            staged_transfer(moving(Direction::in, live), std::move(pieces), *reader, shared_ring(), error_prefix_);
         work->accompany(std::move(reader));
         work->start();
         return work;

@@ -320,12 +320,14 @@ protected:
         const Vector<Piece> pieces = cut(std::move(units), shape_.buffer_bytes);
         if (!pieces.empty()) shared_ring()->prepare(pieces.size(), most_bytes(pieces, alignment()), error_prefix_);
     }
+    [[nodiscard]] Moving moving(Direction direction, const LiveSet& live) const noexcept {
+        return {driver_, direction, options_.crew, options_.observer.get(), live.progress, live.before_write};
+    }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
     UniquePtr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,
                                      const std::vector<Range>& first) {
-        auto work =
-            staged_transfer(driver_, direction, cut(std::move(units), shape_.buffer_bytes, first), *this, shared_ring(),
-                            options_.crew, options_.observer.get(), live.progress, error_prefix_, live.before_write);
+        auto work = staged_transfer(moving(direction, live), cut(std::move(units), shape_.buffer_bytes, first), *this,
+                                    shared_ring(), error_prefix_);
         work->start();
         return work;
     }

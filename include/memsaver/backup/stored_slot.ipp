@@ -187,8 +187,8 @@ MEMSAVER_INLINE void compare_with(const ByteStore& store, const AnyDriver& drive
                                   Vector<Piece> pieces, std::shared_ptr<Ring> ring, const CrewOptions& crew,
                                   const std::string& tag) {
     const ComparingStore comparing{store};
-    const auto transfer = staged_transfer(driver, Direction::out, std::move(pieces), comparing, std::move(ring), crew,
-                                          nullptr, {}, of_tag(tag));
+    const auto transfer = staged_transfer({driver, Direction::out, crew, nullptr, {}, {}}, std::move(pieces), comparing,
+                                          std::move(ring), of_tag(tag));
     transfer->start();
     check(transfer->wait(), "compare bytes");
     if (comparing.differs()) misuse({difference_text(units, comparing.first_difference(), tag)});

@@ -165,8 +165,7 @@ public:
     }
     /// After a failure: waits until nothing is in flight. If that fails too, marks the pages of a piece as unsettled.
     void drain(std::size_t i) noexcept {
-        const Status drained = driver_.drain();
-        if (!drained.ok() && drained.kind != StatusKind::gone) pieces_[i].pages->unsettle();
+        if (!drained(driver_).ok()) pieces_[i].pages->unsettle();
     }
 
 private:
@@ -230,11 +229,20 @@ private:
     Crew crew_; // last: joined before the other members are destroyed
 };
 
+/// How a transfer moves its pieces, whichever way.
+struct Moving {
+    const AnyDriver& driver;
+    Direction direction;
+    const CrewOptions& crew;
+    PieceObserver* observer; ///< null: none
+    const ProgressSink& progress;
+    const std::function<Status(Range)>& before_write; ///< LiveSet::before_write
+};
+
 class LaneWay : public Transfer::Way {
 protected:
-    LaneWay(const AnyDriver& driver, Direction direction, bool to_peer, PieceObserver* observer,
-            const std::function<Status(Range)>& before_write)
-        : lane_{driver, direction, to_peer}, observer_{observer}, before_write_{before_write} {}
+    LaneWay(const Moving& how, bool to_peer)
+        : lane_{how.driver, how.direction, to_peer}, observer_{how.observer}, before_write_{how.before_write} {}
 
     [[nodiscard]] bool out() const noexcept { return lane_.direction() == Direction::out; }
     /// Shows a piece to the observer. `data`: where the byte at location `origin` is.
@@ -261,10 +269,8 @@ private:
 
 class DirectWay final : public LaneWay {
 public:
-    DirectWay(const AnyDriver& driver, Direction direction, bool to_peer, PieceObserver* observer, ByteStore* store,
-              const std::function<Status(Range)>& before_write, const KernelCopyOptions& kernel_copies)
-        : LaneWay{driver, direction, to_peer, observer, before_write}, store_{store}, kernel_copies_{kernel_copies},
-          may_probe_{!before_write} {}
+    DirectWay(const Moving& how, ByteStore* store, const KernelCopyOptions& kernel_copies, bool to_peer)
+        : LaneWay{how, to_peer}, store_{store}, kernel_copies_{kernel_copies}, may_probe_{!how.before_write} {}
 
     std::size_t start(Transfer& transfer) override {
         bool ready = observer_ == nullptr; // an observer needs threads
@@ -376,14 +382,11 @@ private:
 ///
 /// `kernel_copies`: when copies use a kernel. `store`: learns of host pages that cannot be pinned, may be null.
 /// `to_peer`: see CopyLane.
-inline UniquePtr<Transfer> direct_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
-                                           const CrewOptions& crew, PieceObserver* observer,
-                                           const ProgressSink& progress, ByteStore* store = nullptr,
-                                           const std::function<Status(Range)>& before_write = {},
+inline UniquePtr<Transfer> direct_transfer(const Moving& how, Vector<Piece> pieces, ByteStore* store = nullptr,
                                            const KernelCopyOptions& kernel_copies = {}, bool to_peer = false) {
-    const bool shown = observer != nullptr && direction == Direction::out;
-    auto way = UniquePtr<DirectWay>::make(driver, direction, to_peer, observer, store, before_write, kernel_copies);
-    return UniquePtr<Transfer>::make(driver, std::move(pieces), crew, progress, std::move(way), shown);
+    const bool shown = how.observer != nullptr && how.direction == Direction::out;
+    auto way = UniquePtr<DirectWay>::make(how, store, kernel_copies, to_peer);
+    return UniquePtr<Transfer>::make(how.driver, std::move(pieces), how.crew, how.progress, std::move(way), shown);
 }
 
 /// Returns the most bytes that one of these pieces needs in a buffer, in steps, so that a slightly larger one fits too.
@@ -398,11 +401,9 @@ inline std::size_t most_bytes(const Vector<Piece>& pieces, std::size_t alignment
 
 class StagedWay final : public LaneWay {
 public:
-    StagedWay(const AnyDriver& driver, Direction direction, std::size_t most, const ByteStore& store,
-              std::shared_ptr<Ring> ring, PieceObserver* observer, const std::string& whose,
-              const std::function<Status(Range)>& before_write)
-        : LaneWay{driver, direction, false, observer, before_write}, store_{&store}, ring_{std::move(ring)},
-          error_prefix_{whose}, most_bytes_{most} {}
+    StagedWay(const Moving& how, std::size_t most, const ByteStore& store, std::shared_ptr<Ring> ring,
+              const std::string& whose)
+        : LaneWay{how, false}, store_{&store}, ring_{std::move(ring)}, error_prefix_{whose}, most_bytes_{most} {}
 
     std::size_t start(Transfer& transfer) override {
         if (!out()) ring_->settle(error_prefix_); // here: the crew must not wait for the device
@@ -495,8 +496,7 @@ private:
     /// After a failure: waits until nothing is in flight, because the buffer may be reused. If that fails too, marks
     /// the buffer or the piece's pages as unsettled.
     void drain(InFlight& moving, const Piece& piece) const noexcept {
-        const Status drained = lane_.driver().drain();
-        if (drained.ok() || drained.kind == StatusKind::gone) return;
+        if (drained(lane_.driver()).ok()) return;
         piece.pages != nullptr ? piece.pages->unsettle() : moving.buffer->unsettle();
     }
     void check_of(const Piece& piece, const Status& status, const Attempt& attempt) const {
@@ -532,14 +532,10 @@ private:
 
 /// A transfer through a few pinned buffers, of pieces that lie in cells of `ring->buffer_bytes()`. Copies into the
 /// device reach pieces that have pages directly. The store must outlive it. `whose` is for error messages.
-inline UniquePtr<Transfer> staged_transfer(const AnyDriver& driver, Direction direction, Vector<Piece> pieces,
-                                           const ByteStore& store, std::shared_ptr<Ring> ring, const CrewOptions& crew,
-                                           PieceObserver* observer, const ProgressSink& progress,
-                                           const std::string& whose = {},
-                                           const std::function<Status(Range)>& before_write = {}) {
-    auto way = UniquePtr<StagedWay>::make(driver, direction, most_bytes(pieces, store.alignment()), store,
-                                          std::move(ring), observer, whose, before_write);
-    return UniquePtr<Transfer>::make(driver, std::move(pieces), crew, progress, std::move(way));
+inline UniquePtr<Transfer> staged_transfer(const Moving& how, Vector<Piece> pieces, const ByteStore& store,
+                                           std::shared_ptr<Ring> ring, const std::string& whose = {}) {
+    auto way = UniquePtr<StagedWay>::make(how, most_bytes(pieces, store.alignment()), store, std::move(ring), whose);
+    return UniquePtr<Transfer>::make(how.driver, std::move(pieces), how.crew, how.progress, std::move(way));
 }
 
 } // namespace memsaver::inline v0_3::detail
