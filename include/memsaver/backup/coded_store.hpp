@@ -379,8 +379,7 @@ private:
         if (status.ok() && !damaged) status = driver_.copy_to_host(to, plain.address, record.bytes, stream.get());
         if (status.ok()) status = pass(driver_, place);
         if (!status.ok()) {
-            const Status drained = driver_.drain();
-            if (!drained.ok() && drained.kind != StatusKind::gone) scratch_->unsettle();
+            if (!drained(driver_).ok()) scratch_->unsettle();
         }
         if (damaged) raise_damaged(record.device, record.bytes);
         check_of(status, "decompress bytes", record.bytes);
@@ -515,8 +514,7 @@ public:
     }
     /// After a failure: waits until nothing is in flight. If that fails, marks the memory in use as unsettled.
     void drain() noexcept {
-        const Status drained = store_.driver_.drain();
-        if (drained.ok() || drained.kind == StatusKind::gone) return;
+        if (drained(store_.driver_).ok()) return;
         store_.unsettled_ = true;
         store_.scratch_->unsettle();
         if (buffer_ != nullptr) buffer_->unsettle();
@@ -695,12 +693,8 @@ private:
             if (status.kind != StatusKind::unsupported) return store_.check_of(status, "copy bytes", bytes_of(units));
             status = {};
         }
-        for (std::size_t i = 0; i < parts.size() && status.ok(); ++i) {
-            // NOLINTNEXTLINE(performance-no-int-to-ptr): a host address
-            auto* const host = reinterpret_cast<std::byte*>(out ? parts[i].to : parts[i].from);
-            status = out ? driver.copy_to_host(host, parts[i].from, parts[i].bytes, stream_.get())
-                         : driver.copy_to_device(parts[i].to, host, parts[i].bytes, stream_.get());
-        }
+        for (std::size_t i = 0; i < parts.size() && status.ok(); ++i)
+            status = detail::copy(driver, way_.direction_, parts[i], stream_.get());
         store_.check_of(status, "copy bytes", bytes_of(units));
     }
     void may_write(const StoredChunk& cargo) const {

@@ -122,15 +122,14 @@ private:
     static constexpr std::chrono::milliseconds look_again{500};
 
     Status copy(Address device, std::byte* host, std::size_t bytes, StreamRef stream) const noexcept {
-        const bool out = direction_ == Direction::out;
-        const auto other = reinterpret_cast<Address>(host);
-        if (to_peer_) return driver_.copy_peer(out ? other : device, out ? device : other, bytes, stream);
+        CopyPart part{device, reinterpret_cast<Address>(host), bytes};
+        if (direction_ == Direction::out) std::swap(part.to, part.from);
+        if (to_peer_) return driver_.copy_peer(part.to, part.from, bytes, stream);
         if (kernel_stream_.owns()) {
-            const Status status = driver_.copy_by_kernel(out ? other : device, out ? device : other, bytes, stream);
+            const Status status = driver_.copy_by_kernel(part.to, part.from, bytes, stream);
             if (status.kind != StatusKind::unsupported) return status;
         }
-        return out ? driver_.copy_to_host(host, device, bytes, stream)
-                   : driver_.copy_to_device(device, host, bytes, stream);
+        return detail::copy(driver_, direction_, part, stream);
     }
     void switch_to_kernel() noexcept { (void)kernel_stream_.open(driver_); } // on failure: the engine
 

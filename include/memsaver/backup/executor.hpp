@@ -1,8 +1,6 @@
 // Lets the program supply the threads for the library's work.
 #pragma once
 
-#include "memsaver/core/form.hpp"
-
 #include <functional>
 
 namespace memsaver::inline v0_3 {

@@ -20,8 +20,7 @@ MEMSAVER_INLINE std::string FileBackup::describe() const {
 
 MEMSAVER_INLINE FileBackup FileBackup::normalized() const {
     detail::require_sense("FileBackup", refresh, retain, check);
-    detail::require_threads("FileBackup", threads);
-    detail::require_ring("FileBackup", ring_bytes);
+    detail::require_crew("FileBackup", threads, ring_bytes);
     FileBackup kept = *this;
     kept.directory = detail::absolute_path(directory);
     return kept;

@@ -57,8 +57,7 @@ MEMSAVER_INLINE std::string FileSource::describe() const {
 }
 
 MEMSAVER_INLINE FileSource FileSource::normalized() const {
-    detail::require_threads("FileSource", threads);
-    detail::require_ring("FileSource", ring_bytes);
+    detail::require_crew("FileSource", threads, ring_bytes);
     return *this;
 }
 

@@ -25,8 +25,7 @@ MEMSAVER_INLINE std::string HostBackup::describe() const {
 MEMSAVER_INLINE HostBackup HostBackup::normalized() const {
     detail::require_enumerator("HostBackup::storage", storage, 2);
     detail::require_sense("HostBackup", refresh, retain, check);
-    detail::require_threads("HostBackup", threads);
-    detail::require_ring("HostBackup", ring_bytes);
+    detail::require_crew("HostBackup", threads, ring_bytes);
     if (kernel_copies.after && *kernel_copies.after < std::chrono::nanoseconds{}) {
         detail::misuse({"KernelCopyOptions::after is ", detail::in_digits(kernel_copies.after->count()),
                         " ns; valid: 0, for no copies by a kernel, or more"});

@@ -256,16 +256,13 @@ private:
         /// that other workers have enqueued, a piece for each of them.
         Status move(Direction direction) const noexcept {
             const AnyDriver& driver = codec_.driver_;
-            const Address device = place_.work.address;
-            const bool in = direction == Direction::in;
+            CopyPart part{place_.work.address, reinterpret_cast<Address>(host_), bytes(chunks_)};
+            if (direction == Direction::out) std::swap(part.to, part.from);
             if (place_.rows != nullptr && codec_.rows_by_kernel_) {
-                const auto here = reinterpret_cast<Address>(host_);
-                const Status status =
-                    driver.copy_by_kernel(in ? device : here, in ? here : device, bytes(chunks_), place_.stream);
+                const Status status = driver.copy_by_kernel(part.to, part.from, part.bytes, place_.stream);
                 if (status.kind != StatusKind::unsupported) return status;
             }
-            return in ? driver.copy_to_device(device, host_, bytes(chunks_), place_.stream)
-                      : driver.copy_to_host(host_, device, bytes(chunks_), place_.stream);
+            return copy(driver, direction, part, place_.stream);
         }
 
         const NvcompCodec& codec_;

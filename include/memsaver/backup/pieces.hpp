@@ -1,7 +1,6 @@
 // Cuts the bytes of a transfer into pieces. Pure arithmetic.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"

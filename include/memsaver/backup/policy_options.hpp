@@ -22,11 +22,9 @@ inline constexpr std::size_t least_ring_bytes = 1_MiB; ///< a ring has at least 
 inline constexpr std::size_t most_ring_bytes = 1024_GiB;
 
 /// `policy`: its name, such as "HostBackup".
-inline void require_threads(const char* policy, unsigned threads) {
+inline void require_crew(const char* policy, unsigned threads, std::size_t bytes) {
     if (threads < 1 || threads > most_threads)
         misuse({policy, "::threads is ", in_digits(threads), "; valid: 1 to ", in_digits(most_threads)});
-}
-inline void require_ring(const char* policy, std::size_t bytes) {
     if (bytes < least_ring_bytes || bytes > most_ring_bytes)
         misuse({policy, "::ring_bytes is ", in_bytes(bytes), "; valid: ", in_bytes(least_ring_bytes), " to ",
                 in_bytes(most_ring_bytes)});

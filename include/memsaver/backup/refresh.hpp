@@ -1,7 +1,6 @@
 // When bytes are saved, and for how long they are kept.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/vector.hpp"
 
 #include <concepts>

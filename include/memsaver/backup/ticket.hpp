@@ -1,7 +1,6 @@
 // A ticket: a handle to bytes in flight. Knows nothing about what moves them.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/status.hpp"

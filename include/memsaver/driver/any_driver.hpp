@@ -79,6 +79,14 @@ private:
 
 namespace detail {
 
+/// Enqueues one copy between the device and host memory.
+inline Status copy(const AnyDriver& driver, Direction direction, const CopyPart& part, StreamRef stream) noexcept {
+    const bool out = direction == Direction::out;
+    auto* const host = reinterpret_cast<void*>(out ? part.to : part.from); // NOLINT(performance-no-int-to-ptr)
+    return out ? driver.copy_to_host(host, part.from, part.bytes, stream)
+               : driver.copy_to_device(part.to, host, part.bytes, stream);
+}
+
 /// Returns whether the stream is being captured. Throws the exception for a failing driver call; the text names the
 /// stream and the device. Such a stream usually belongs to another device or is closed.
 [[nodiscard]] inline bool being_captured(const AnyDriver& driver, StreamRef stream) {

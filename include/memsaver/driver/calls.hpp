@@ -1,7 +1,6 @@
 // The calls of a Device, and a record of one call. Knows nothing about the meaning of the calls.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/status.hpp"

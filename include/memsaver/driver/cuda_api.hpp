@@ -2,7 +2,6 @@
 // against nothing. Knows how to find and name the calls, not how they are used.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/status.hpp"
 #include "memsaver/core/text.hpp"
 #include "memsaver/driver/cuda_abi.hpp"

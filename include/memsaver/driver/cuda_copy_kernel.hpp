@@ -2,7 +2,6 @@
 // that it finds, so that users need no nvcc.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/driver/device.hpp"
 
 namespace memsaver::inline v0_3::detail {

@@ -1,8 +1,6 @@
 // Entry points of libraries that are loaded at run time. Knows nothing about what they do.
 #pragma once
 
-#include "memsaver/core/form.hpp"
-
 #include <dlfcn.h>
 
 namespace memsaver::inline v0_3::detail {

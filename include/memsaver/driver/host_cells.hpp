@@ -25,15 +25,20 @@
 
 namespace memsaver::inline v0_3::detail {
 
-/// Waits for all of the device's work and clears `unsettled`, if it is set. A lost device counts as idle. On failure
-/// the memory must be neither released nor reused. `Flag` is a bool or an atomic bool.
+/// Waits for all of the device's work. A lost device counts as idle.
+inline Status drained(const AnyDriver& driver) noexcept {
+    const Status status = driver.drain();
+    return status.kind == StatusKind::gone ? Status{} : status;
+}
+
+/// As `drained`, if `unsettled` is set, which it clears. On failure the memory must be neither released nor reused.
+/// `Flag` is a bool or an atomic bool.
 template <class Flag>
 Status settle(const AnyDriver& driver, Flag& unsettled) noexcept {
     if (!unsettled) return {};
-    const Status drained = driver.drain();
-    if (!drained.ok() && drained.kind != StatusKind::gone) return drained;
-    unsettled = false;
-    return {};
+    const Status status = drained(driver);
+    if (status.ok()) unsettled = false;
+    return status;
 }
 
 class HostCells;

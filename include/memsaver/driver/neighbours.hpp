@@ -1,7 +1,6 @@
 // What all users of copies of one driver share: how busy the machine's lanes are.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 
 #include <atomic>

@@ -1,7 +1,6 @@
 // Host pages and files of drivers that run on this host system.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/lists.hpp"

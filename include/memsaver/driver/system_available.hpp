@@ -1,7 +1,6 @@
 // How much host memory this process may still allocate.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/driver/system_limits.hpp"
 
 #include <algorithm>

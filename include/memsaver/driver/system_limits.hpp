@@ -2,7 +2,6 @@
 // that far. Knows nothing about what asks.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/status.hpp"
 
 #include <fcntl.h>

@@ -2,7 +2,6 @@
 // is handled as usual. Independent of pages and tags.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 
 #include <pthread.h>

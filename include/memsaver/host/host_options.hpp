@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 

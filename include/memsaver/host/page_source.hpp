@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/handles.hpp"
 #include "memsaver/core/sizes.hpp"
 #include "memsaver/core/status.hpp"
@@ -17,7 +16,6 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <map>
 

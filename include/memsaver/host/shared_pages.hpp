@@ -3,8 +3,6 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/form.hpp"
-#include "memsaver/core/sizes.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/driver/system_limits.hpp"
 #include "memsaver/host/page_source.hpp"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/form.hpp"
 #include "memsaver/driver/system.hpp"
 #include "memsaver/share/message.hpp"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system.hpp"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/pointers.hpp"
 #include "memsaver/core/vector.hpp"

@@ -1,7 +1,6 @@
 // What members of a share say to each other: messages of one size over a local socket, and the descriptors of a share.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/function_ref.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"

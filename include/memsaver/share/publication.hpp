@@ -4,7 +4,6 @@
 
 #include "memsaver/arena/arena.hpp"
 #include "memsaver/core/error.hpp"
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/any_driver.hpp"

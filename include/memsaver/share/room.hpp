@@ -2,7 +2,6 @@
 // sockets, threads or drivers.
 #pragma once
 
-#include "memsaver/core/form.hpp"
 #include "memsaver/core/lists.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/share/message.hpp"

@@ -21,7 +21,6 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace memsaver::inline v0_3 {
