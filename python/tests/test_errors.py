@@ -56,7 +56,7 @@ def test_savers_that_cannot_be() -> None:
     )
     fails(memsaver.Misuse, "new_tags", Saver, "host", new_tags="never")
     fails(memsaver.Misuse, "", Saver, "host", host_granularity=3)
-    fails(memsaver.Misuse, "", Saver, 1 << 40)
+    fails(memsaver.Misuse, "there is no device", Saver, 1 << 40)
 
 
 def test_closed(saver: Saver) -> None:

@@ -135,6 +135,7 @@ def test_bytes_arrive(saver: Saver) -> None:
     saver.resume_async("a", policy=Discard(poison=9)).wait()
     assert (array == 9).all()
     fails(Misuse, "pass both pointer and bytes", coming.wait, pointer)
+    fails(Misuse, "not in live blocks", coming.wait, id(saver), 1)
     fails(Misuse, "not in live blocks", saver.resume_async, "a", first=[(id(saver), 1)])
     saver.pause("a")
     saver.resume_async("a")  # dropped: waits
