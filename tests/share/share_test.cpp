@@ -566,37 +566,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to wai
     CHECK(come_to(saver.share, 1));
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: when the leader is killed another member leads, and knows what all hold") {
-    Child leader{[&] {
-        const Share mine = place.join({.name = "leader"});
-        stay('l');
-    }};
-    REQUIRE(leader.next() == 'l');
-    Member a{place, {.name = "one"}};
-    Member b{place, {.name = "two"}};
-    void* const block = fill(a, "weights", 40 * page, 5);
-    const Lending lent = a.lend();
-    CHECK(b.share.members().size() == 3);
-    leader.kill_now();
-    CHECK(soon([&] { // from one, once it and the new leader have found each other
-        try {
-            (void)b.arena("cache").allocate(40 * page);
-            return true;
-        } catch (const OutOfMemory&) {
-            return false;
-        }
-    }));
-    CHECK(come_to(b.share, 2));
-    CHECK(soon([&] {
-        for (const ShareMember& each : b.share.members())
-            if (each.name == "two") return each.held_bytes >= 40 * page;
-        return false;
-    }));
-    b.pause();
-    a.resume("weights");
-    CHECK(all_are(block, 5, 40 * page));
-}
-
 // bench/waits measures how soon.
 TEST_CASE("share: a killed leader's memory is granted when its process has ended" * doctest::skip(test::sanitized)) {
     for (int round = 0; round < 3; ++round) {
