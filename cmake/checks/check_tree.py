@@ -116,6 +116,14 @@ def check_layers(tree):
                 yield f"{name}:{line}: {layer}/ may not include {to}/"
 
 
+def check_c_header(tree):
+    """What C includes needs nothing but its own types."""
+    for name in tree.files:
+        for line, _, target, _ in tree.includes_of(name) if name.endswith(".h") else ():
+            if target not in ("stdbool.h", "stddef.h", "stdint.h"):
+                yield f"{name}:{line}: <{target}>: a header for C may include only <stdbool.h>, <stddef.h>, <stdint.h>"
+
+
 def check_doors(tree):
     """Each layer has a door: a header with its name that includes the whole layer."""
     for layer in LAYERS:

@@ -74,6 +74,7 @@ PLANTED = [
     ("driver/gone.hpp does not exist", {"driver/gone.ipp": header()}),
     ("does not include driver/driver.hpp", {"driver/driver.ipp": header()}),
     ("driver/impl.hpp: does not include driver/driver.ipp", {"driver/impl.hpp": header()}),
+    ("a header for C may include only", {"c.h": header("<stdio.h>")}),
     ("only driver/driver.hpp may include", {"memsaver.hpp": header('"memsaver/driver/driver.ipp"')}),
     ("first line", {"memsaver.hpp": "#pragma once\n"}),
     ("pragma once", {"memsaver.hpp": "// A header.\n"}),
