@@ -263,9 +263,10 @@ private:
         });
     }
     void hook() {
-        const auto run = [this, tag = any_tag()](auto&) {
-            ++shared_.hooks_run;
-            saver_.deallocate(saver_.arena(tag).allocate(300), already_idle);
+        // Not `this`: another thread may be running the hook when the worker ends.
+        const auto run = [&shared = shared_, tag = any_tag()](auto&) {
+            ++shared.hooks_run;
+            shared.saver.deallocate(shared.saver.arena(tag).allocate(300), already_idle);
         };
         switch (any(4)) {
         case 0: hook_ = saver_.before_pause(run); break;
