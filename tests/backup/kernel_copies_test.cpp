@@ -6,8 +6,6 @@
 namespace backup_kernel_copies_test {
 using namespace test;
 
-/// Long enough for the rest of a test, and short enough to wait for.
-constexpr auto standstill = 300ms;
 /// Soon, but late enough for an unobstructed copy on a busy machine.
 constexpr KernelCopyOptions patient{.after = 20s, .slower = 0, .least_bytes = 1};
 constexpr KernelCopyOptions soon{.after = 1ms, .slower = 0, .least_bytes = 4_MiB};
@@ -28,6 +26,16 @@ struct World {
     }
     [[nodiscard]] std::uint64_t kernels() const { return driver.calls(Call::copy_by_kernel) - before; }
     [[nodiscard]] bool whole(std::uint64_t seed = 1) const { return has_pattern(driver, block, size, seed); }
+    /// Holds the copy engine until this call is made.
+    [[nodiscard]] HeldLane stall(Direction direction, Call until = Call::copy_by_kernel) const {
+        const HostDriver host = host_of(driver);
+        StreamRef lane;
+        REQUIRE(host.lane(direction, lane).ok());
+        driver.on_call([=](const CallRecord& made) {
+            if (made.call == until) (void)host.let_go(lane);
+        });
+        return HeldLane{host, direction};
+    }
     void check_clean() {
         saver.close();
         CHECK(driver.violations().empty());
@@ -118,16 +126,19 @@ TEST_CASE("kernel copies: a restore and a save use a kernel while the copy engin
     (void)world.saver.pause("weights");
     // Zero, unless the machine is so busy that a millisecond was too short.
     const std::uint64_t before = world.kernels();
-    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
     const auto begin = std::chrono::steady_clock::now();
-    Arrival arrival = world.saver.resume_async("weights", {});
+    REQUIRE(host_of(world.driver).stall_copies(200ms).ok());
+    Arrival arrival = [&] {
+        const HeldLane lane{world.driver, Direction::in};
+        return world.saver.resume_async("weights", {});
+    }();
     CHECK(world.kernels() > before);
     arrival.wait(); // also waits for the bytes that were sent ahead, which are late
-    CHECK(std::chrono::steady_clock::now() - begin >= standstill / 2);
+    CHECK(std::chrono::steady_clock::now() - begin >= 200ms);
     CHECK(world.whole());
     write_pattern(world.driver, world.block, world.size, 2);
     const std::uint64_t inwards = world.kernels();
-    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
+    const HeldLane lane = world.stall(Direction::out);
     (void)world.saver.pause("weights");
     CHECK(world.kernels() > inwards);
     (void)world.saver.resume("weights");
@@ -148,37 +159,36 @@ TEST_CASE("kernel copies: the kernel is loaded with the first save or ahead of i
         (void)saver.pause("weights");
         const std::uint64_t before = driver.calls(Call::copy_by_kernel);
         CHECK(before >= 1);
-        REQUIRE(host_of(driver).stall_copies(2 * standstill).ok());
-        const auto begin = std::chrono::steady_clock::now();
+        const HeldLane lane{driver, Direction::in};
         const Arrival arrival = saver.resume_async("weights", {});
-        CHECK(std::chrono::steady_clock::now() - begin < standstill);
         CHECK(driver.calls(Call::copy_by_kernel) > before);
+        lane.let_go();
         arrival.wait();
         CHECK(has_pattern(driver, block, 8_MiB, 1));
     }
 }
 
+/// A mark that is the number n passes after n ms.
+struct Paced final : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status query(EventRef mark, bool& passed) noexcept override {
+        passed = std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds{address_of(mark.native())};
+        return {};
+    }
+    const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+};
+
 TEST_CASE("kernel copies: an engine that also clears memory is told from one that only copies") {
-    for (const auto second : {20ms, 800ms}) {
-        const bool stalled = second == 800ms;
-        CAPTURE(stalled);
-        const HostDriver driver{16_MiB};
-        detail::CopyLane lane{AnyDriver{driver}, Direction::in};
-        OwnedStream stream;
-        REQUIRE(stream.open(AnyDriver{driver}).ok());
-        std::vector<OwnedEvent> marks(4);
+    for (const std::uintptr_t second : {std::uintptr_t{40}, std::uintptr_t{820}}) {
+        CAPTURE(second);
+        const AnyDriver driver{std::make_shared<Paced>(HostDriver{16_MiB})};
+        detail::CopyLane lane{driver, Direction::in};
         std::vector<detail::CopyLane::Sent> sent;
-        for (std::size_t i = 0; i < marks.size(); ++i) { // like copies of this size that take this long
-            const auto takes = i == 1 ? second : 20ms;
-            REQUIRE(driver.enqueue(stream.get(), [takes] { std::this_thread::sleep_for(takes); }).ok());
-            REQUIRE(marks[i].open(AnyDriver{driver}, stream.get()).ok());
-            REQUIRE(driver.record(marks[i].get(), stream.get()).ok());
-            sent.push_back({marks[i].get(), 16_MiB});
-        }
+        for (const std::uintptr_t over : {std::uintptr_t{20}, second, second + 20, second + 40})
+            sent.push_back({reinterpret_cast<HostEvent*>(over), 16_MiB});
         REQUIRE(lane.to_be_watched());
-        REQUIRE(lane.watch(sent, {.after = 10s, .slower = 3}).ok());
-        CHECK(driver.neighbours()->lane(Direction::in).stalled == stalled);
-        CHECK(driver.drain().ok());
+        REQUIRE(lane.watch(sent, {.after = 10s, .slower = 1.3}).ok());
+        CHECK(driver.neighbours()->lane(Direction::in).stalled == (second == 820));
     }
 }
 
@@ -190,7 +200,7 @@ TEST_CASE("kernel copies: the engines are used again once they are free") {
     {
         World other{soon};
         (void)other.saver.pause("weights");
-        REQUIRE(host_of(other.driver).stall_copies(50ms).ok());
+        const HeldLane lane = other.stall(Direction::in);
         (void)other.saver.resume("weights");
         const std::uint64_t late = other.kernels();
         CHECK(late >= 1);
@@ -230,7 +240,7 @@ TEST_CASE("kernel copies: a transfer behind another one adopts its result") {
     write_pattern(world.driver, more, 8_MiB, 5);
     pause_and_resume(world.saver, "more");
     (void)world.saver.pause({"weights", "more"});
-    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
+    const HeldLane lane = world.stall(Direction::in);
     const std::uint64_t queries = world.driver.calls(Call::query);
     (void)world.saver.resume({"weights", "more"});
     CHECK(world.kernels() >= 2);
@@ -248,7 +258,7 @@ TEST_CASE("kernel copies: a finished transfer that nobody waited for does not de
     const Arrival kept = world.saver.resume_async("more", {});
     while (!kept.done()) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(600ms);
-    REQUIRE(host_of(world.driver).stall_copies(standstill).ok());
+    const HeldLane lane = world.stall(Direction::in);
     const std::uint64_t before = world.kernels();
     (void)world.saver.resume("weights");
     CHECK(world.kernels() > before);
@@ -262,7 +272,7 @@ TEST_CASE("kernel copies: a machine whose kernel cannot be loaded uses the engin
     World world{soon};
     (void)world.saver.pause("weights");
     world.driver.fail({.call = Call::copy_by_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
-    REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
+    const HeldLane lane = world.stall(Direction::in);
     (void)world.saver.resume("weights");
     CHECK(world.kernels() >= 1); // called, and returned `unsupported`
     CHECK(world.whole());
@@ -275,7 +285,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and is restored w
         CAPTURE(call_name(call));
         World world{soon};
         (void)world.saver.pause("weights");
-        REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
+        const HeldLane lane = world.stall(Direction::in, call);
         world.driver.fail({.call = call});
         CHECK_THROWS_AS((void)world.saver.resume("weights"), Error);
         world.driver.heal();
@@ -287,7 +297,7 @@ TEST_CASE("kernel copies: whatever fails, the tag stays paused and is restored w
     World world{soon}; // without a stream for the kernels, the copies use the engines
     (void)world.saver.pause("weights");
     world.before = world.driver.calls(Call::copy_by_kernel);
-    REQUIRE(host_of(world.driver).stall_copies(50ms).ok());
+    const HeldLane lane = world.stall(Direction::in, Call::open_stream);
     world.driver.fail({.call = Call::open_stream});
     (void)world.saver.resume("weights");
     CHECK(world.kernels() == 0);
