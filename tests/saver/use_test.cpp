@@ -614,12 +614,14 @@ TEST_CASE_FIXTURE(OnHost, "use: bytes that are on their way are waited for, no l
     for (const bool streamed : {true, false}) {
         CAPTURE(streamed);
         saver.pause("weights");
-        REQUIRE(host_of(machine.driver).stall_copies(300ms).ok());
+        REQUIRE(host_of(machine.driver).stall_copies(100ms).ok());
+        const HeldLane lane{machine.driver, Direction::in};
         std::optional<Doing> resumes;
         if (!streamed) resumes.emplace([&] { saver.resume("weights"); });
         const Arrival coming = streamed ? saver.resume_async("weights") : Arrival{};
         while (row_of(saver, "weights").mapped_bytes == 0) std::this_thread::yield();
         CHECK_THROWS_AS((void)saver.use("weights", {.room_within = 1ms}), NotIdle);
+        lane.let_go();
         CHECK_NOTHROW((void)saver.use("weights", {.room_within = 1h, .timeout = 1h}));
         if (resumes) resumes->join();
     }

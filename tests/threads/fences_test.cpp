@@ -15,17 +15,14 @@ TEST_CASE("threads that want memory while one waits for it all go on, also if th
         for (void* const block : blocks) arena.deallocate(block);
         const auto take = [&] { (void)arena.allocate(8_MiB); };
         if (fails) machine.driver.fail({.call = Call::drain});
-        std::optional<Threads> others;
-        {
-            Stuck first{machine.driver, Call::drain, take};
-            others.emplace(4, [&](std::size_t) { take(); });
-            if (fails) {
-                CHECK_THROWS_AS(first.go_on(), DriverError);
-            } else {
-                first.go_on();
-            }
+        Stuck first{machine.driver, Call::drain, take}; // ends last: its observer sees all calls
+        Threads others{4, [&](std::size_t) { take(); }};
+        if (fails) {
+            CHECK_THROWS_AS(first.go_on(), DriverError);
+        } else {
+            first.go_on();
         }
-        CHECK_NOTHROW(others->join());
+        CHECK_NOTHROW(others.join());
         CHECK(machine.driver.calls(Call::drain) <= 5);
         CHECK(arena.usage().blocks == (fails ? 4 : 5));
     }
