@@ -69,7 +69,7 @@ class Share(Scope):
         Raises `Unavailable` if the folder cannot be used, the members use another version, or host memory has no
         `host_machine`; `Misuse` for invalid options.
         """
-        self._lendings: list[Lending] = []
+        self._lendings: set[Lending] = set()
         options = _abi.ShareOptions(
             name=raw(name, "a name"),
             priority=priority_of(priority),
@@ -87,7 +87,7 @@ class Share(Scope):
         """Ends what the share lends, and the membership unless savers of the share exist. Later calls are `Misuse`.
         Idempotent.
         """
-        for lending in self._lendings:
+        for lending in tuple(self._lendings):
             lending.end()
         self._handle.end()
 
@@ -103,7 +103,8 @@ class Share(Scope):
         Ends with `end()` of the result, its `with` block, or the share.
         """
         lending = Lending(Handle.made("memsaver_end_lending", library().memsaver_lend, self._handle, saver._handle))
-        self._lendings.append(lending)
+        self._lendings.difference_update([each for each in tuple(self._lendings) if not each._handle._as_parameter_])
+        self._lendings.add(lending)
         return lending
 
     def publish(

@@ -112,6 +112,8 @@ def test_a_lending_lives_with_its_share(place: Place) -> None:
     with share.lend(saver) as lending:
         gc.collect()
     lending.end()
+    with share.lend(saver):
+        assert len(share._lendings) == 2  # what has ended is not kept
     assert share.members()[0].lends
     share.close()
     other = place.share('an "other"\n')
