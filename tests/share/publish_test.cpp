@@ -629,6 +629,13 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal frees the pages once the last 
     CHECK(free_bytes(place) == 64 * page);
 }
 
+TEST_CASE_FIXTURE(WithModel, "publish: a reader whose saver is closed has no pages any more") {
+    engine.share.withdraw("model");
+    engine.saver.close();
+    reader.saver.close();
+    CHECK(free_bytes(place) == 64 * page);
+}
+
 TEST_CASE_FIXTURE(Published, "publish: what is withdrawn while a reader attaches is not published again by it") {
     const auto machine = std::make_shared<Watched>(place.device());
     Reader reader{place, AnyDriver{machine}};

@@ -33,8 +33,14 @@ public:
         handles_.reserve(parts_.size());
     }
     ~PublishedDevice() override {
-        if (fork_.forked()) return; // they are the parent's
-        for (const PageHandle each : handles_) (void)device_.release(each);
+        if (!fork_.forked()) (void)close(); // else they are the parent's
+    }
+    /// Lets go of the pages: nothing maps them any more. Returns the first failure; the next call does the rest.
+    Status close() noexcept {
+        for (; !handles_.empty(); handles_.pop_back())
+            if (const Status status = device_.release(handles_.back()); !status.ok()) return status;
+        kept_.reset();
+        return {};
     }
 
     [[nodiscard]] std::size_t shared_bytes() const noexcept { return bytes_; }
@@ -135,7 +141,7 @@ private:
 
     const ForkCheck fork_;
     const AnyDriver device_;
-    const Keeper::Kept kept_;
+    Keeper::Kept kept_; // null after `close`
     const Vector<std::size_t> parts_;
     std::size_t bytes_ = 0;
     std::atomic<Address> address_{0}; // of the shared block, once it was mapped
@@ -147,7 +153,7 @@ private:
 /// Keeps the copies as HostBackup does. The shared bytes come back with their pages.
 class PublishedSlot : private StoredSlot {
 public:
-    PublishedSlot(std::shared_ptr<const PublishedDevice> device, const AnyDriver& driver)
+    PublishedSlot(std::shared_ptr<PublishedDevice> device, const AnyDriver& driver)
         : StoredSlot{HostBackup{.threads = 1}.open(driver)}, device_{std::move(device)} {}
 
     void prepare(const LiveSet& live) {
@@ -162,8 +168,12 @@ public:
         const LiveSet copies = of_copies(live);
         return copies.extents.empty() ? Ticket{} : StoredSlot::restore(copies);
     }
+    Status close() noexcept {
+        const Status pages = device_->close();
+        const Status copies = StoredSlot::close();
+        return pages.ok() ? copies : pages;
+    }
     using StoredSlot::backed_up_bytes;
-    using StoredSlot::close;
     using StoredSlot::forget;
     using StoredSlot::invalidate;
     using StoredSlot::resumed;
@@ -183,11 +193,11 @@ private:
         return copies;
     }
 
-    std::shared_ptr<const PublishedDevice> device_;
+    std::shared_ptr<PublishedDevice> device_;
 };
 
 struct PublishedPolicy {
-    std::shared_ptr<const PublishedDevice> device;
+    std::shared_ptr<PublishedDevice> device;
 
     [[nodiscard]] std::string_view name() const noexcept { return "published"; }
     [[nodiscard]] PublishedSlot open(const AnyDriver& driver) const { return {device, driver}; }
