@@ -75,13 +75,9 @@ public:
         errno = status.ok() || status.code == EACCES ? EAGAIN : status.code; // removed: as if somebody had it
         return file;
     }
-    /// The leader's socket, for who has its lock. Invalid, with errno, if it cannot be made.
-    [[nodiscard]] ShareFd listen() const { return listen("leader"); }
-    /// A connection to the leader; invalid if there is none.
-    [[nodiscard]] ShareFd connect() const { return connect("leader"); }
-
-    /// A socket of this name, in place of any that was there. Nobody sees it before it can be connected to.
-    [[nodiscard]] ShareFd listen(const char* name) const {
+    /// A socket of this name, by default the leader's, for who has its lock; in place of any that was there. Nobody
+    /// sees it before it can be connected to. Invalid, with errno, if it cannot be made.
+    [[nodiscard]] ShareFd listen(const char* name = "leader") const {
         ShareFd made = new_socket();
         if (!made) return {};
         const std::string early = "." + std::to_string(::getpid()) + name;
@@ -98,7 +94,7 @@ public:
         return {};
     }
     /// Invalid, with errno, if nobody is there: ECONNREFUSED if the process of the socket has ended.
-    [[nodiscard]] ShareFd connect(const char* name) const {
+    [[nodiscard]] ShareFd connect(const char* name = "leader") const {
         ShareFd made = new_socket();
         const sockaddr_un address = address_in_folder(folder_.get(), name);
         if (made && ::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
