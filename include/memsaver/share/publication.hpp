@@ -213,7 +213,8 @@ private:
             if (each.access != PublishAccess::copied || each.bytes == 0) continue;
             auto holder = arena_.saver().holder("publish", each.data, each.bytes);
             if (!(holder->driver() == core().driver()))
-                misuse({"publish: ", in_quotes(each.name), " is on another device than tag ", in_quotes(core().tag())});
+                misuse({"publish: ", in_quotes(each.name), " is attached, or on another device than tag ",
+                        in_quotes(core().tag())});
             if (holder.get() != &core() && !is_in(others, holder)) others.push_back(std::move(holder));
         }
         for (;;) {
