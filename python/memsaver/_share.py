@@ -251,7 +251,7 @@ class Attached:
 def _place_of(name: str, value: Any) -> tuple[int, int]:
     """Returns the address and the number of bytes of an array, a tensor, or such a pair."""
     if isinstance(value, View):
-        return value.pointer, value.bytes
+        return value._address(), value.bytes
     if hasattr(value, "data_ptr"):
         if not value.is_contiguous():
             raise Misuse(f"{name!r} is not contiguous: publish a contiguous copy in memory of the saver")
