@@ -297,6 +297,16 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the version that was published last is a
     CHECK(reader.attach().tag() == "model@2");
 }
 
+TEST_CASE_FIXTURE(OnPlace, "publish: the version whose publication ends last is attached, whichever began first") {
+    const auto machine = std::make_shared<Watched>(place.device());
+    Engine slow{place, AnyDriver{machine}};
+    Engine quick{place};
+    machine->at_copy = [&] { (void)quick.publish("quick"); };
+    (void)slow.publish("slow");
+    Reader reader{place};
+    CHECK(reader.attach().tag() == "model@slow");
+}
+
 TEST_CASE_FIXTURE(WithEngine, "publish: names in any alphabet are found, and those of no bytes too") {
     PublishOptions options = engine.options();
     for (const char* const name : {"\xc3\xa9t\xc3\xa9", "zeta", "\xe5\xb1\x82", "a"})

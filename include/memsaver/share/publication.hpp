@@ -305,7 +305,6 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
     const ShareFd lock = folder.lock(xxh64(full.data(), full.size()));
     if (!lock) misuse({"publish: another process is publishing ", in_quotes(full)});
     keeper.open();
-    facts.made = std::chrono::nanoseconds{std::chrono::system_clock::now().time_since_epoch()}.count();
     for (const PublicationFacts& each : keeper.list()) {
         if (each.name != facts.name) continue;
         if (each.version == facts.version)
@@ -318,6 +317,8 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
         Publishing publishing{driver, arena, options.names};
         publishing.plan(options.names);
         publishing.make(options.names, publication);
+        const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+        facts.made = std::max<std::int64_t>(facts.made, now.count());
         facts.id = random_number();
         kept = std::make_shared<const Publication>(std::move(publication));
         keeper.keep(kept, true);
