@@ -271,6 +271,13 @@ TEST_CASE_FIXTURE(OnSaver, "a hook may own another of the same moment, which end
     CHECK(runs == 1);
 }
 
+TEST_CASE_FIXTURE(OnSaver, "a resume in the middle of which the saver is closed is Misuse" * on_machines) {
+    (void)saver.arena("a").allocate(2_MiB);
+    saver.pause();
+    const Hook closes = saver.before_resume([&](ResumeEvent&) { Doing{[&] { saver.close(); }}.join(); });
+    CHECK_THROWS_AS(saver.resume(), Misuse);
+}
+
 TEST_CASE_FIXTURE(OnMachine, "tags that are made while hooks run are left to the next operation" * on_machines) {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     void* const first = saver.arena("first").allocate(1_MiB);

@@ -61,6 +61,12 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: a pause of registered memory is refus
     saver.resume();
 }
 
+TEST_CASE_FIXTURE(Nets, "registrations: a function may not use: whoever moves tags may wait for it" * on_machines) {
+    const Buffer<char> mine{saver.arena("net"), 2_MiB};
+    const auto uses = [&] { (void)saver.use("net"); };
+    CHECK_THROWS_AS((void)nets.add(mine.data(), 256, {.on_register = uses, .on_deregister = [] {}}), Misuse);
+}
+
 TEST_CASE_FIXTURE(OnSaver, "registrations: renewed in order, with the memory in place each time" * on_machines) {
     Card card;
     Registrations nets{saver, {.barrier = [&](const PauseEvent& event) {

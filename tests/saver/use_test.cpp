@@ -161,6 +161,20 @@ TEST_CASE("use: memory that nobody holds is taken before other uses are waited f
     cache = {};
 }
 
+TEST_CASE("use: its deadline has passed, however much others allocate and free meanwhile") {
+    World world{{"a", "b", "c", "d"}};
+    auto& saver = *world.saver;
+    const Use held = saver.use({"a", "b", "c"});
+    const Arena noise = saver.arena("noise");
+    int most = 1000;
+    world.driver.on_call([&](const CallRecord& made) {
+        if (made.call == Call::memory && most-- > 0) noise.deallocate(noise.allocate(64_KiB), already_idle);
+    });
+    Doing{[&] { CHECK_THROWS_AS((void)saver.use("d", {.room_within = 0s}), OutOfMemory); }}.join();
+    world.driver.on_call({});
+    CHECK(most > 0);
+}
+
 TEST_CASE("use: on_no_room is asked before others' uses are too little") {
     void* extra = nullptr;
     int asked = 0;

@@ -583,10 +583,10 @@ public:
         const std::lock_guard lock{mutex_};
         return !held().foreign;
     }
-    /// Returns whether a resume would have nothing to do.
+    /// Returns whether a resume would have nothing to do. False after `close`: it would be refused.
     [[nodiscard]] bool nothing_paused() noexcept {
         const std::lock_guard lock{mutex_};
-        return all_active() && attic_.empty() && spent_.empty();
+        return !closed_.load() && all_active() && attic_.empty() && spent_.empty();
     }
     /// Returns how many pauses have released pages.
     [[nodiscard]] std::uint64_t pauses() const noexcept { return pauses_.load(); }

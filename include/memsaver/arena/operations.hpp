@@ -550,9 +550,8 @@ private:
                 return true;
             });
         }
-        erase_in(core.memories_, [](const auto& memory) {
-            return memory->state == Memory::State::active && memory->extents.empty() && memory->blocks.empty();
-        });
+        erase_in(core.memories_,
+                 [](const auto& memory) { return memory->state == Memory::State::active && memory->extents.empty(); });
         return unused;
     }
 };

@@ -327,8 +327,6 @@ public:
         }
     }
 
-    /// Returns whether there are neither blocks nor free ranges.
-    [[nodiscard]] bool empty() const noexcept { return nodes_.size() == spare_.size(); }
     [[nodiscard]] std::size_t live_bytes() const noexcept { return live_bytes_; } ///< as requested
     [[nodiscard]] std::size_t live_blocks() const noexcept { return live_blocks_; }
 

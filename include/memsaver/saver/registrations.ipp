@@ -223,6 +223,8 @@ private:
         };
         entry.called = true;
         const Calling calling{*this, entry};
+        const std::vector<std::string> any;
+        const Running::Entry mark{saver_->state().running_, Running::Kind::hook, &any}; // whoever pauses wants the lock
         try {
             function();
         } catch (Error& error) {
@@ -258,7 +260,7 @@ private:
         TagTable::Members members = saver_->state().tags_.members(tags);
         if (tags.kind() != Tags::Kind::named) { // those that hold nothing do not count
             erase_in(members, [](const auto& member) {
-                return member->arena->idle_for_pause() && member->arena->nothing_paused();
+                return member->arena->idle_for_pause() && (member->arena->closed() || member->arena->nothing_paused());
             });
         }
         return members.empty() ||

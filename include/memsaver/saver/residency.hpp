@@ -216,7 +216,7 @@ private:
     /// deadline asks the program, or throws OutOfMemory.
     void await_others(Residents::Waiter& waiter, const Tags& in, ResidentList others, SaverState::Tried& tries) {
         waiter.stop_moving();
-        if (make_room_anew(in)) return;
+        if (make_room_anew(in, tries)) return;
         if (!over(tries.until)) return waiter.await_change(std::move(others), tries.until);
         OutOfMemory error = no_room(in, late);
         if (!state_.ask_for_room(error, error.device(), state_.away(in), tries.asked)) throw error;
@@ -375,13 +375,11 @@ private:
         if (first) std::rethrow_exception(first);
         return moved;
     }
-    /// Releases unused memory, waiting for the device if necessary; if there is none, asks the owners of elastic
-    /// memory, once. Returns whether anything was released.
-    bool make_room_anew(const Tags& in) {
+    /// Makes room without the help of the program; if there is none, asks the owners of elastic memory, once. Returns
+    /// whether there may be room now: not for ever, however much others allocate and free meanwhile.
+    bool make_room_anew(const Tags& in, SaverState::Tried& tries) {
         bool any = false;
-        for (const Shortage& there : shortages(in)) {
-            any = state_.make_room(there.device, true, state_.room_made_.load()) || any;
-        }
+        for (const Shortage& there : shortages(in)) any = state_.relieve(there.device, tries) || any;
         if (any || std::exchange(elastic_asked_, true)) return any;
         for (const Shortage& there : shortages(in)) {
             any = state_.ask_elastic(there.device, in.names(), there.bytes) != 0 || any;
