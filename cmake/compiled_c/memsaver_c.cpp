@@ -29,7 +29,6 @@
 #include <new>
 #include <optional>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -127,14 +126,8 @@ namespace {
 // --- Failures ---
 
 /// Thrown when a hook of the program returned a nonzero value.
-class HookFailed : public std::runtime_error {
-public:
-    HookFailed(const std::string& what, Report report)
-        : std::runtime_error{what}, report_{std::make_shared<Report>(std::move(report))} {}
-    [[nodiscard]] const Report& report() const noexcept { return *report_; }
-
-private:
-    std::shared_ptr<const Report> report_; // shared, because copying an exception must not throw
+class HookFailed : public detail::RuntimeError {
+    using RuntimeError::RuntimeError;
 };
 
 /// A thread's last failure. Writing it allocates nothing; it needs no destructor.
@@ -192,6 +185,7 @@ memsaver_result failed_with(const Error& error) noexcept {
                                    : is<Unavailable>(error)        ? MEMSAVER_UNAVAILABLE
                                    : is<SourceChanged>(error)      ? MEMSAVER_SOURCE_CHANGED
                                    : is<PublicationDamaged>(error) ? MEMSAVER_PUBLICATION_DAMAGED
+                                   : is<HookFailed>(error)         ? MEMSAVER_HOOK_FAILED
                                                                    : MEMSAVER_INTERNAL;
     failed(result, error.what(), &error);
     if (room != nullptr) {
@@ -224,22 +218,16 @@ void end(T* handle) noexcept {
 template <class Act>
 memsaver_result reporting(Report& report, Act&& act) noexcept {
     const Uncancelled whole;
-    const auto keep = [&](const Report& from) noexcept {
-        try {
-            report = from;
-        } catch (const std::bad_alloc&) { // the report is lost, but not the result
-        }
-    };
     try {
         act();
         return MEMSAVER_OK;
     } catch (const Error& error) {
         const memsaver_result result = failed_with(error);
-        keep(error.report());
+        try {
+            report = error.report();
+        } catch (const std::bad_alloc&) { // the report is lost, but not the result
+        }
         return result;
-    } catch (const HookFailed& hook) {
-        keep(hook.report());
-        return failed(MEMSAVER_HOOK_FAILED, hook.what());
     } catch (const std::bad_alloc&) {
         return failed(MEMSAVER_OUT_OF_HOST_MEMORY, "out of host memory for the library's own data structures");
     } catch (const std::exception& other) {
@@ -642,10 +630,8 @@ std::function<void(What&)> hook_of(std::int32_t moment, HookCall call) {
         for (const std::string& tag : event.tags) names.push_back(tag.c_str());
         const memsaver_report report = report_of(event.report);
         const memsaver_hook_event told{sizeof told, moment, names.data(), names.size(), &report};
-        if (const int answer = call(told); answer != 0) {
-            throw HookFailed{std::string{"a hook that runs "} + moments[moment] + " returned " + std::to_string(answer),
-                             event.report};
-        }
+        if (const int answer = call(told); answer != 0)
+            throw HookFailed{std::string{"a hook that runs "} + moments[moment] + " returned " + std::to_string(answer)};
     };
 }
 
