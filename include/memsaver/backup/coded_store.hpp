@@ -114,7 +114,7 @@ public:
             std::memset(plain, 0, stride(chunk.bytes));
             if (last - first != chunk.bytes) {
                 decode_to(plain, packed, old);
-                if (options_.observer && !old.coded)
+                if (options_.observer && !old.coded())
                     options_.observer->restoring({chunk.device, old.location, old.stored}, plain);
             }
             std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
@@ -181,9 +181,10 @@ private:
         std::size_t bytes = 0;      ///< uncoded size
         std::size_t stored = 0;
         std::uint32_t sum = 0; ///< checksum of a coded chunk
-        bool coded = false;
-        bool whole = false; ///< the bytes have been stored
-        Address device = 0; ///< where they were then
+        bool whole = false;    ///< the bytes have been stored
+        Address device = 0;    ///< where they were then
+
+        [[nodiscard]] bool coded() const noexcept { return stored < bytes; }
     };
     using Records = std::map<std::uint64_t, Record>; // by name
 
@@ -304,15 +305,9 @@ private:
         return records_.erase(record);
     }
     void count(const Record& record, bool more) noexcept {
-        const std::size_t taken = record.stored;
-        const std::size_t area = record.coded ? area_of(record.bytes) : 0;
-        if (more) {
-            kept_bytes_ += taken;
-            coded_area_ += area;
-        } else {
-            kept_bytes_ -= taken;
-            coded_area_ -= area;
-        }
+        const std::size_t area = record.coded() ? area_of(record.bytes) : 0;
+        kept_bytes_ += more ? record.stored : 0 - record.stored;
+        coded_area_ += more ? area : 0 - area;
         scratch_->want(align_up(plan(coded_area_).bytes(), granularity_));
     }
 
@@ -347,7 +342,7 @@ private:
             const std::shared_lock steady{inside_mutex_};
             check_of(inside_->get(space, record.location, stride(record.stored)), reading_, record.stored);
         }
-        if (!record.coded) return static_cast<void>(std::memcpy(to, space, record.bytes));
+        if (!record.coded()) return static_cast<void>(std::memcpy(to, space, record.bytes));
         bool wrong = false;
         const Status here = coding_.codec->decode_here({space, record.stored}, record.sum, {to, record.bytes}, wrong);
         if (wrong) raise_damaged(record.device, record.bytes);
@@ -505,9 +500,9 @@ public:
         Address at = part_.address + store_.work_bytes_;
         for (const Unit& chunk : chunks) {
             const Record record = store_.record_of(chunk);
-            const std::size_t bytes = record.coded ? store_.stride(record.stored) : record.bytes;
-            cargo.push_back({chunk, record, record.coded ? at : chunk.device, bytes});
-            if (record.coded) at += bytes;
+            const std::size_t bytes = record.coded() ? store_.stride(record.stored) : record.bytes;
+            cargo.push_back({chunk, record, record.coded() ? at : chunk.device, bytes});
+            if (record.coded()) at += bytes;
         }
         get(cargo);
         decode(cargo);
@@ -568,7 +563,7 @@ private:
         for (std::size_t i = 0; i < tried.size(); ++i) {
             if (coded[i].bytes == 0 || store_.stride(coded[i].bytes) >= store_.stride(plain[i].bytes)) continue;
             StoredChunk& one = cargo[tried[i]];
-            one = {one.chunk, {0, plain[i].bytes, coded[i].bytes, sums[i], true}, coded[i].address, coded[i].bytes};
+            one = {one.chunk, {0, plain[i].bytes, coded[i].bytes, sums[i]}, coded[i].address, coded[i].bytes};
         }
         return cargo;
     }
@@ -623,7 +618,7 @@ private:
             }
             for (const StoredChunk& one : row.chunks) {
                 if (observer != nullptr) observer->restoring(Row::unit(one), row.at(one));
-                if (!one.record.coded) may_write(one);
+                if (!one.record.coded()) may_write(one);
             }
             copy(row);
             if (!row.direct) pass();
@@ -634,7 +629,7 @@ private:
         std::vector<Range> plain;
         Vector<std::uint32_t> expected;
         for (const StoredChunk& one : cargo) {
-            if (!one.record.coded) continue;
+            if (!one.record.coded()) continue;
             coded.push_back({one.at, one.record.stored});
             plain.push_back({one.chunk.device, one.chunk.bytes});
             expected.push_back(one.record.sum);

@@ -104,7 +104,7 @@ inline std::string full_name(const PublicationFacts& facts) {
 class Publishing {
 public:
     Publishing(const AnyDriver& driver, Arena arena, const std::vector<PublishedRange>& names)
-        : driver_{driver}, arena_{std::move(arena)}, turns_{turns_for(names)}, contents_{core().seal()} {}
+        : driver_{driver}, arena_{std::move(arena)}, names_{names}, turns_{turns()}, contents_{core().seal()} {}
     Publishing& operator=(Publishing&&) = delete;
     ~Publishing() {
         if (done_) return;
@@ -119,9 +119,9 @@ public:
     }
 
     /// Finds the named ranges, and refuses what cannot be read by others.
-    void plan(const std::vector<PublishedRange>& names) {
+    void plan() {
         Vector<char> named(contents_.blocks.size());
-        for (const PublishedRange& each : names) {
+        for (const PublishedRange& each : names_) {
             ManifestRow row;
             put_text(row.name, each.name, "the name");
             const Range range{as_address(each.data), each.bytes};
@@ -161,7 +161,7 @@ public:
     }
 
     /// Makes the pages what readers will see, and the descriptors.
-    void make(const std::vector<PublishedRange>& names, Publication& publication) {
+    void make(Publication& publication) {
         check(driver_.drain(), "wait for the device");
         Staging staging{driver_, manifest_.copied};
         zero_free_space(staging);
@@ -169,24 +169,30 @@ public:
         for (const Extent& each : contents_.extents) {
             manifest_.parts.push_back(each.bytes);
             publication.facts.bytes += each.bytes;
-            add_export(publication, each.pages);
+            Status status;
+            publication.descriptors.push_back(ShareFd::exported([&] {
+                int descriptor = -1;
+                status = driver_.export_pages(each.pages, descriptor);
+                return status.ok() ? descriptor : -1;
+            }));
+            check(status, "export pages");
         }
         Vector<std::byte> copies(manifest_.copied);
-        for (std::size_t i = 0; i < names.size(); ++i) {
+        for (std::size_t i = 0; i < names_.size(); ++i) {
             ManifestRow& row = manifest_.rows[i];
             if (row.copied == 0) continue;
-            staging.read(copies.data() + row.offset, {as_address(names[i].data), row.bytes});
+            staging.read(copies.data() + row.offset, {as_address(names_[i].data), row.bytes});
             row.hash = hash_of(copies.data() + row.offset, row.bytes);
         }
         read_only_.reserve(contents_.extents.size());
         for (const Extent& each : contents_.extents) {
-            if (each.sealed || is_written(each, names)) continue;
+            if (each.sealed || is_written(each)) continue;
             read_only_.push_back(each.range());
             check(driver_.allow_access(each.address, each.bytes, Rights::read), "make pages read-only", each.bytes,
                   each.address);
         }
         std::vector<Range> ranges;
-        for (const PublishedRange& each : names) {
+        for (const PublishedRange& each : names_) {
             if (each.access == PublishAccess::shared) ranges.push_back({as_address(each.data), each.bytes});
         }
         const Vector<std::uint64_t> hashes = hashes_of(driver_, ranges);
@@ -207,9 +213,9 @@ private:
     [[nodiscard]] ArenaCore& core() const { return arena_.base(); }
 
     /// The turns of the tag and of those in which copied ranges lie: none of them is paused meanwhile.
-    [[nodiscard]] Vector<Turn::Hold> turns_for(const std::vector<PublishedRange>& names) const {
+    [[nodiscard]] Vector<Turn::Hold> turns() const {
         Vector<std::shared_ptr<ArenaCore>> others;
-        for (const PublishedRange& each : names) {
+        for (const PublishedRange& each : names_) {
             if (each.access != PublishAccess::copied || each.bytes == 0) continue;
             auto holder = arena_.saver().holder("publish", each.data, each.bytes);
             if (!(holder->driver() == core().driver()))
@@ -250,8 +256,8 @@ private:
         return before;
     }
     /// Whether ranges in it are copied for readers, and so may still be written here.
-    [[nodiscard]] static bool is_written(const Extent& extent, const std::vector<PublishedRange>& names) {
-        return any_in(names, [&](const PublishedRange& each) {
+    [[nodiscard]] bool is_written(const Extent& extent) const {
+        return any_in(names_, [&](const PublishedRange& each) {
             return each.access == PublishAccess::copied && each.bytes != 0 &&
                    overlap(extent.range(), {as_address(each.data), each.bytes});
         });
@@ -270,18 +276,10 @@ private:
             if (at < each.end()) staging.zero({at, each.end() - at});
         }
     }
-    void add_export(Publication& publication, PageHandle pages) const {
-        Status status;
-        publication.descriptors.push_back(ShareFd::exported([&] {
-            int descriptor = -1;
-            status = driver_.export_pages(pages, descriptor);
-            return status.ok() ? descriptor : -1;
-        }));
-        check(status, "export pages");
-    }
 
     const AnyDriver& driver_;
     Arena arena_;
+    const std::vector<PublishedRange>& names_;
     Vector<Turn::Hold> turns_;
     ArenaCore::Contents contents_;
     Manifest manifest_;
@@ -315,8 +313,8 @@ inline std::uint64_t publish_tag(SaverCore& saver, const AnyDriver& driver, cons
     Keeper::Kept kept;
     {
         Publishing publishing{driver, arena, options.names};
-        publishing.plan(options.names);
-        publishing.make(options.names, publication);
+        publishing.plan();
+        publishing.make(publication);
         const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
         facts.made = std::max<std::int64_t>(facts.made, now.count());
         facts.id = random_number();
