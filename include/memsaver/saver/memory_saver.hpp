@@ -19,8 +19,6 @@
 
 namespace memsaver::inline v0_3 {
 
-class Share; // share/share.hpp
-
 /// Allocates device memory under tags, and pauses and resumes it by tag. Every method is thread-safe. Move-only; using
 /// a moved-from saver throws Misuse. Objects made from a saver (arenas, regions, buffers, hooks) may outlive it. The
 /// memory is freed when the last of them is destroyed, or by `close()`.
@@ -368,7 +366,6 @@ public:
 private:
     template <class>
     friend class MemorySaver;
-    friend class Share;
 
     MemorySaver(const AnyDriver& driver, std::shared_ptr<detail::SaverCore> core) noexcept
         : driver_{driver}, core_{std::move(core)} {}

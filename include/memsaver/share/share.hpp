@@ -181,9 +181,8 @@ public:
     /// and Unavailable if the process can have no more threads.
     template <class D>
     Lending lend(MemorySaver<D>& saver) const {
-        (void)saver.used(); // not moved from
         require_own(saver.driver(), "lend");
-        const std::weak_ptr<detail::SaverCore> weak = saver.core_;
+        const std::weak_ptr<detail::SaverCore> weak = saver.core();
         return detail::translated([&] {
             const std::uint64_t number = member_->start_lending(
                 [weak](std::size_t bytes, std::size_t at_most) {
