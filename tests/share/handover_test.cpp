@@ -34,7 +34,8 @@ struct Watched final : DeviceAround {
 struct Party {
     Party(const Place& place, const char* name, bool trusted = true, std::chrono::milliseconds linger = {})
         : device{std::make_shared<Watched>(place.device())},
-          share{AnyDriver{device}, {.name = name, .trusted = trusted, .linger = linger, .folder = place.folder}},
+          share{AnyDriver{device},
+                {.name = name, .trusted = trusted, .linger = linger, .answer_within = 1s, .folder = place.folder}},
           saver{share.driver()}, lending{share.lend(saver)} {}
 
     void* fill(const char* tag, std::size_t bytes, int value) {

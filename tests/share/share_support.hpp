@@ -43,10 +43,11 @@ struct Place {
 
     [[nodiscard]] HostDriver device() const { return HostDriver{64 * page, {.machine = machine, .granularity = page}}; }
     /// Members may take longer to answer than by default: machines that run tests are busy.
-    [[nodiscard]] Share join(ShareOptions options) const {
+    [[nodiscard]] Share join(ShareOptions options) const { return join(std::move(options), device()); }
+    [[nodiscard]] Share join(ShareOptions options, const AnyDriver& device) const {
         options.folder = folder;
         if (options.answer_within == ShareOptions{}.answer_within) options.answer_within = 3s;
-        return Share{device(), options};
+        return Share{device, options};
     }
 
     std::string folder;
