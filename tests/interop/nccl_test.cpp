@@ -283,7 +283,7 @@ TEST_CASE_FIXTURE(OnWeights, "nccl: a communicator in error is named, and nothin
 }
 
 TEST_CASE_FIXTURE(OnWeights, "nccl: nonblocking communicators are waited for until the timeout") {
-    NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
+    NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::seconds{1}}};
     stub->polls = 5;
     saver.pause();
     CHECK(stub->polls == 0);
