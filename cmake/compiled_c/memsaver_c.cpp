@@ -631,7 +631,8 @@ std::function<void(What&)> hook_of(std::int32_t moment, HookCall call) {
         const memsaver_report report = report_of(event.report);
         const memsaver_hook_event told{sizeof told, moment, names.data(), names.size(), &report};
         if (const int answer = call(told); answer != 0)
-            throw HookFailed{std::string{"a hook that runs "} + moments[moment] + " returned " + std::to_string(answer)};
+            throw HookFailed{std::string{"a hook that runs "} + moments[moment] + " returned " +
+                             std::to_string(answer)};
     };
 }
 
