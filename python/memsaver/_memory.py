@@ -118,22 +118,13 @@ class Buffer(View, Scope):
 
     _at_end = "free"
 
-    def __init__(
-        self,
-        like: View,
-        pointer: int,
-        owns: Callable[[int], bool],
-        free: Callable[..., None],
-        last: Callable[[Any, int], int],
-        handle: _callbacks.Handle,
-    ) -> None:
-        """`owns(pointer)`: whether there is such a block. `free(pointer, ...)` reports failures to its caller;
-        `last(handle, pointer)` ignores them.
+    def __init__(self, like: View, pointer: int, owner: Any, last: Callable[[Any, int], int]) -> None:
+        """`owner`: a saver or an arena; its `_owns(pointer)` says whether there is such a block, and its `free()` reports
+        failures to its caller. `last(handle, pointer)` frees too, and ignores them.
         """
         super().__init__(pointer, like.shape, like.typestr, like.on_gpu, like._paused)
-        self._owns = owns
-        self._free = free
-        self._last = last, handle, pointer
+        self._owner = owner
+        self._last = last, owner._handle, pointer
         self._own()
 
     def _own(self) -> None:
@@ -144,7 +135,7 @@ class Buffer(View, Scope):
     def _address(self) -> int:
         if not self._finalizer.alive:
             raise Misuse("the buffer has been freed")
-        if self.bytes and not self._owns(self.pointer):
+        if self.bytes and not self._owner._owns(self.pointer):
             raise Misuse("the buffer has no memory any more: its tag was dropped, its saver closed, or its block freed")
         return self.pointer
 
@@ -157,7 +148,7 @@ class Buffer(View, Scope):
         if self._finalizer.detach() is None:
             return
         try:
-            self._free(self.pointer, stream=after, idle=idle)
+            self._owner.free(self.pointer, stream=after, idle=idle)
         except Error as error:
             if not isinstance(error, Misuse):  # after a Misuse the address may already belong to another block
                 self._own()

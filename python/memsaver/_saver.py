@@ -374,7 +374,7 @@ class Saver(Scope):
         if arena is not None:
             return arena._buffer(like, alignment, stream)
         pointer = self.allocate(like.bytes, tag, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self.owns, self.free, library().memsaver_deallocate, self._handle)
+        return Buffer(like, pointer, self, library().memsaver_deallocate)
 
     def view(self, pointer: int, shape: Shape, dtype: DType = "|u1") -> View:
         """Returns memory at `pointer` as an array, by default of bytes. Owns nothing, and does not check whether it is
@@ -385,6 +385,8 @@ class Saver(Scope):
     def owns(self, pointer: int) -> bool:
         """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included."""
         return bool(library().memsaver_owns(self._handle, pointer_of(pointer)))
+
+    _owns = owns
 
     def is_paused(self, pointer: int, bytes: int = 1) -> bool:
         """Returns whether any of `bytes` at `pointer`, which may point into a block, are paused or being paused. False for
@@ -762,7 +764,7 @@ class Arena:
 
     def _buffer(self, like: View, alignment: int, stream: Stream) -> Buffer:
         pointer = self.allocate(like.bytes, alignment=alignment, stream=stream)
-        return Buffer(like, pointer, self._owns, self.free, library().memsaver_arena_deallocate, self._handle)
+        return Buffer(like, pointer, self, library().memsaver_arena_deallocate)
 
     def _owns(self, pointer: int) -> bool:
         """Returns whether `pointer`, which was in a block of this arena, still is in a block, and not another tag's."""
