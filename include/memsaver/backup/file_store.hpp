@@ -83,7 +83,7 @@ public:
                 options_.observer->restoring(part, data + (part.location - from_page));
             }
             std::memcpy(data + (begin - from_page), from + (begin - first), end - begin);
-            if (options_.observer && !is_in(half_changed_, part.location)) half_changed_.push_back(part.location);
+            if (checked) half_changed_.push_back(part.location);
             check_of(put(data, from_page, span), "write a backup file", bytes);
             if (options_.observer) options_.observer->saved(part, data + (part.location - from_page));
             forget_half_changed(part.location, 1);

@@ -16,12 +16,12 @@ class HostCodec final : public Codec {
 public:
     explicit HostCodec(AnyDriver driver) : driver_{std::move(driver)} {}
 
-    inline Status measure(std::size_t bytes, std::size_t /*chunks*/, Sizes& sizes) const noexcept override {
+    Status measure(std::size_t bytes, std::size_t /*chunks*/, Sizes& sizes) const noexcept override {
         sizes = {bytes + (bytes / 512 + 1) * 8, 0};
         return {};
     }
-    inline Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded,
-                         std::span<std::uint32_t> sums) const noexcept override {
+    Status encode(const Place& place, std::span<const Range> plain, std::span<Range> coded,
+                  std::span<std::uint32_t> sums) const noexcept override {
         if (const Status status = pass(driver_, place); !status.ok()) return status;
         for (std::size_t i = 0; i < plain.size(); ++i) {
             coded[i].bytes = encode(here(plain[i].address), plain[i].bytes / 8, here(coded[i].address)) * 8;
@@ -29,8 +29,8 @@ public:
         }
         return {};
     }
-    inline Status decode(const Place& place, std::span<const Range> coded, std::span<const std::uint32_t> expected,
-                         std::span<std::uint32_t> sums, std::span<const Range> plain) const noexcept override {
+    Status decode(const Place& place, std::span<const Range> coded, std::span<const std::uint32_t> expected,
+                  std::span<std::uint32_t> sums, std::span<const Range> plain) const noexcept override {
         if (const Status status = pass(driver_, place); !status.ok()) return status;
         for (std::size_t i = 0; i < coded.size(); ++i) sums[i] = checksum(here(coded[i].address), coded[i].bytes);
         if (!std::equal(sums.begin(), sums.end(), expected.begin())) return {};
@@ -39,8 +39,8 @@ public:
             status = decode(here(coded[i].address), coded[i].bytes, here(plain[i].address), plain[i].bytes);
         return status;
     }
-    inline Status decode_here(std::span<const std::byte> coded, std::uint32_t sum, std::span<std::byte> plain,
-                              bool& damaged) const noexcept override {
+    Status decode_here(std::span<const std::byte> coded, std::uint32_t sum, std::span<std::byte> plain,
+                       bool& damaged) const noexcept override {
         const auto* const words = reinterpret_cast<const std::uint64_t*>(coded.data());
         damaged = checksum(words, coded.size()) != sum;
         if (damaged) return {};
