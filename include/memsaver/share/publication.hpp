@@ -186,8 +186,8 @@ public:
         }
         read_only_.reserve(contents_.extents.size());
         for (const Extent& each : contents_.extents) {
-            if (each.sealed || is_written(each)) continue;
-            read_only_.push_back(each.range());
+            if (is_written(each)) continue;
+            if (!each.sealed) read_only_.push_back(each.range()); // else only copies for an earlier version left it so
             check(driver_.allow_access(each.address, each.bytes, Rights::read), "make pages read-only", each.bytes,
                   each.address);
         }
