@@ -252,6 +252,10 @@ TEST_CASE_FIXTURE(OnTold, "compressed: on a full device bytes are saved uncompre
     CHECK(row_of(saver, "packed").backed_up_bytes < 6_MiB);
     (void)saver.resume("packed");
     CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 1));
+    (void)saver.trim("packed");
+    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
+    (void)saver.pause("packed");
+    CHECK(saver.bytes_to_resume("packed") == 8_MiB); // no room for what was coded before
 }
 
 TEST_CASE("compressed: a resume that has room for its pages alone is out of memory, and changes nothing") {
