@@ -1066,6 +1066,16 @@ TEST_CASE_FIXTURE(OnPlace, "publish: each driver call fails, and the tag is its 
                   Failure{.lasting = lasting}, [&] { return Fixture{place}; },
                   [](Fixture& f) { (void)f.engine.publish(); }, verify) > 20);
     }
+    struct Again : Fixture {
+        explicit Again(const Place& place) : Fixture{place} { (void)engine.publish("1"); }
+    };
+    const auto read_only = [](Again& f, const SweepPoint& point) {
+        INFO(point.text());
+        const char nine = 9;
+        CHECK_FALSE(f.engine.share.driver().copy_to_device(detail::as_address(f.engine.first), &nine, 1, {}).ok());
+    };
+    (void)sweep(
+        Failure{}, [&] { return Again{place}; }, [](Again& f) { (void)f.engine.publish("2"); }, read_only);
     CHECK(free_bytes(place) == 64 * page);
 }
 
