@@ -415,4 +415,24 @@ TEST_CASE("evictions: a victim whose backup finds no room is passed by, and othe
     CHECK_THROWS_AS((void)saver.reclaim(16_MiB), OutOfHostMemory);
     CHECK(saver.arena("a").usage().state == "active");
 }
+
+TEST_CASE("evictions: after a victim without host memory a use does not wait for the device, and its memory is found") {
+    CHECK(within_seconds(30, [] {
+        const FaultyDriver driver{HostDriver{64_MiB}};
+        MemorySaver saver{driver, {.evict_for_allocations = true}};
+        (void)saver.arena("in", Discard{}).allocate(16_MiB);
+        (void)saver.pause("in");
+        void* const block = saver.arena("a", HostBackup{}).allocate(24_MiB);
+        (void)saver.arena("b", Discard{}).allocate(32_MiB);
+        for (const char* const tag : {"a", "b"}) const Use use = saver.use(tag);
+        driver.fail({.call = Call::map_host, .lasting = Lasting::onwards, .kind = StatusKind::out_of_host_memory});
+        {
+            const HeldStream held{driver};
+            (void)saver.use("in", {.room_within = 1s});
+        }
+        saver.deallocate(block, already_idle);
+        (void)saver.pause("b");
+        return saver.use("in") && saver.arena("new").allocate(40_MiB) != nullptr;
+    }));
+}
 } // namespace saver_evictions_test

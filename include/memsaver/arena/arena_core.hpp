@@ -663,8 +663,8 @@ public:
     /// Sets the bytes in flight that continue without the turn, or null. Requires the turn.
     void set_arriving(std::shared_ptr<Arriving> arriving) noexcept;
 
-    /// Releases unused memory, if no operation is in progress. With `wait`, after `wait_for_frees`. Returns the bytes
-    /// released.
+    /// Releases unused memory, if no operation is in progress; of an arena with copies of a failed one in flight, only
+    /// if it may `wait` for the device. Returns the bytes released.
     std::size_t release_unused(bool wait) noexcept;
     /// Makes all unused memory of the arena reusable and releases free extents, waiting for the device and for another
     /// thread's copies if necessary: called with no lock or turn held. Returns whether anything changed.
@@ -1150,7 +1150,7 @@ private:
             frees_.fence(lock);
             if (gentle && freed) return true; // the freed memory may be enough; keep the pages
         }
-        if (release_unused(false) != 0) return true;
+        if (release_unused(true) != 0) return true;
         if (waits == 0 || !wait_for_copies({})) return any;
         waits -= 1; // that operation may have held the missing memory
         return true;

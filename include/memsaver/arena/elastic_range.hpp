@@ -146,7 +146,10 @@ public:
     /// Returns the physical bytes of the whole arena.
     [[nodiscard]] std::size_t physical_bytes() const noexcept { return core_.mapped_bytes(); }
     /// Releases unused memory of the arena; waits for the device if necessary.
-    void collect() noexcept { (void)core_.release_unused(true); }
+    void collect() noexcept {
+        core_.wait_for_frees();
+        (void)core_.release_unused(true);
+    }
 
     /// Sets how the destructor frees the memory; by default, after all device work submitted until then.
     void end_as(FreeOrder order) noexcept { order_ = std::move(order); }

@@ -563,15 +563,14 @@ using TrimStep = ArenaCore::Trim;
 inline std::size_t ArenaCore::release_unused(bool wait) noexcept {
     try {
         if (idle_for_pause()) return 0;
-        if (wait) wait_for_frees();
         auto turn = try_turn();
-        if (!turn) return 0;
+        if (!turn || (unsettled_.load() && !wait)) return 0;
         now(Turn::Stage::moves); // a trim waits for nobody
         Trim step{*this, std::move(*turn)};
         step.release();
         Status ignored;
         return step.commit(ignored).released_bytes;
-    } catch (const std::exception&) {
+    } catch (...) {
         return 0; // what could not be released stays; the arena's own operations report why
     }
 }

@@ -80,10 +80,11 @@ MEMSAVER_INLINE Report OwnedArena::resume(const ResumeOptions& options) {
                 steps.emplace_back(arena, arena.take_turn({}, "resume"), options.bytes);
                 return run_resume(steps);
             } catch (const OutOfMemory&) {
-                if (relief.again([&](bool wait) { return arena.release_unused(wait) != 0; },
-                                 [&] { return arena.wait_for_copies(patience.until()); })) {
-                    continue;
-                }
+                const auto release = [&](bool wait) {
+                    if (wait) arena.wait_for_frees();
+                    return arena.release_unused(wait) != 0;
+                };
+                if (relief.again(release, [&] { return arena.wait_for_copies(patience.until()); })) continue;
                 if (patience.over()) throw;
             }
             patience.sleep();

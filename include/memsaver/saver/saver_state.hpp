@@ -197,7 +197,7 @@ public:
         }
         const auto turn = room_turn_.take();
         std::size_t released = wait ? tags_.retry_ends(device) : 0;
-        for (const auto& member : members) released += member->arena->release_unused(false);
+        for (const auto& member : members) released += member->arena->release_unused(wait);
         return released;
     }
     /// Asks the program to make room, after `asked` earlier requests; returns whether it did. `tags`: the tags that
@@ -293,7 +293,6 @@ public:
     /// Throws Misuse if this thread runs a hook for one of these tags: an operation on them would run it again, for
     /// ever.
     void refuse_in_hook(const char* what, const Tags& tags) {
-        if (!running_.here(Running::Kind::hook)) return;
         const std::vector<std::string> names = tags_.names(tags);
         if (!running_.here(Running::Kind::hook, &names)) return;
         misuse({what, " of ", quoted_tags(tags), " inside a hook that runs for it is not allowed"});
@@ -306,7 +305,10 @@ public:
     /// For a saver that is switched off, whose memory is never paused: tries again to give back what could not be.
     void release_leftovers(const Tags& tags) {
         // Only elastic ranges and workspaces have pages.
-        for (const auto& member : tags_.members(tags, true)) (void)member->arena->release_unused(true);
+        for (const auto& member : tags_.members(tags, true)) {
+            member->arena->wait_for_frees();
+            (void)member->arena->release_unused(true);
+        }
     }
     /// Adds an owner of an elastic range, to be asked for room until the result ends.
     Hook add_owner(const std::shared_ptr<const Arena>& arena, ArenaCore& base,
