@@ -328,7 +328,7 @@ inline bool ArenaCore::wait_for_copies(const Deadline& deadline) noexcept {
         now(Turn::Stage::moves);
         commit_arriving(deadline);
         return true;
-    } catch (const std::exception&) { // the deadline
+    } catch (...) { // the deadline
         return false;
     }
 }

@@ -222,11 +222,11 @@ public:
                 const std::size_t before = member->arena->mapped_bytes();
                 try {
                     end(member, [] {});
-                } catch (const std::exception&) { // the next call tries again
+                } catch (...) { // the next call tries again
                 }
                 released += before - std::min(before, member->arena->mapped_bytes());
             }
-        } catch (const std::exception&) { // likewise
+        } catch (...) { // likewise
         }
         return released;
     }
