@@ -641,22 +641,6 @@ TEST_CASE_FIXTURE(OnHost, "use: bytes that are on their way are waited for, no l
     }
 }
 
-TEST_CASE("use: the device, which a restore that failed before needs, is waited for no longer than the deadline") {
-    CHECK(within_seconds(30, [] {
-        const FaultyDriver driver{HostDriver{64_MiB}};
-        MemorySaver saver{driver};
-        (void)saver.arena("a", HostBackup{.threads = 1}).allocate(4_MiB);
-        (void)saver.pause("a");
-        driver.fail({.call = Call::copy_to_device});
-        driver.fail({.call = Call::copy_many});
-        (void)text_of<DriverError>([&] { saver.resume_async("a").wait(); });
-        const HeldStream held{driver};
-        const std::string late = text_of<NotIdle>([&] { (void)saver.use("a", {.room_within = 10ms}); });
-        held.finish();
-        return contains(late, "was busy") && saver.use("a");
-    }));
-}
-
 TEST_CASE("use: a tag that is used between its before-pause hook and its eviction has the hook again") {
     MemorySaver saver{HostDriver{64_MiB}, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> wanted{saver.arena("wanted"), 40_MiB};

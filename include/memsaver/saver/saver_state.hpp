@@ -390,7 +390,6 @@ public:
     Report resume_now(Members members, const ResumeOptions& options, const Deadline& deadline = {}) {
         erase_in(members, [](const auto& member) { return member->arena->nothing_paused(); });
         Turns turns = take_turns(members, deadline, "resume");
-        await_copies(members, turns, deadline);
         Vector<ResumeStep> steps;
         begin_steps(steps, members, turns, 0, members.size(), options.bytes);
         return run_resume(steps);

@@ -35,7 +35,7 @@ public:
     ~PublishedDevice() override {
         if (!fork_.forked()) (void)close(); // else they are the parent's
     }
-    /// Lets go of the pages: nothing maps them any more. Returns the first failure; the next call does the rest.
+    /// Lets go of the pages: they go once they are unmapped. Returns the first failure; the next call does the rest.
     Status close() noexcept {
         for (; !handles_.empty(); handles_.pop_back())
             if (const Status status = device_.release(handles_.back()); !status.ok()) return status;
