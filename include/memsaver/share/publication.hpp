@@ -186,8 +186,8 @@ public:
         }
         read_only_.reserve(contents_.extents.size());
         for (const Extent& each : contents_.extents) {
-            if (is_written(each)) continue;
-            if (!each.sealed) read_only_.push_back(each.range()); // else only copies for an earlier version left it so
+            if (each.sealed || is_written(each)) continue;
+            read_only_.push_back(each.range());
             check(driver_.allow_access(each.address, each.bytes, Rights::read), "make pages read-only", each.bytes,
                   each.address);
         }
@@ -207,6 +207,12 @@ public:
     void done(const Keeper::Kept& kept) noexcept {
         core().set_published(kept);
         done_ = true;
+        // What copies for an earlier version left writable: last, because nothing would undo it.
+        for (const Extent& each : contents_.extents) {
+            if (!each.sealed || is_written(each)) continue;
+            const Status status = driver_.allow_access(each.address, each.bytes, Rights::read);
+            if (!status.ok()) arena_.saver().ignore(core(), status, "make pages read-only");
+        }
     }
 
 private:
