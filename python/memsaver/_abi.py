@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-SIZE_MAX = UNDER = ctypes.c_size_t(-1).value
+UNDER = ctypes.c_size_t(-1).value
 ANY_DEVICE = -1
 
 _SCALARS: dict[str, Any] = {
@@ -31,7 +31,17 @@ _SCALARS: dict[str, Any] = {
 }
 STRUCTURES: dict[str, type[Sized]] = {}
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+CHECKED: dict[str, list[tuple[int, str, Any]]] = {}  # of a function: the numbers, addresses and texts among its arguments
 _callbacks: dict[str, Any] = {}
+
+
+def _limits(kind: Any) -> tuple[int, int]:
+    lowest = min(0, kind(1 << (8 * ctypes.sizeof(kind) - 1)).value)
+    return lowest, kind(lowest - 1).value
+
+
+#: The lowest and the highest number of each type, of which ctypes would truncate others.
+LIMITS = {kind: _limits(kind) for kind in (ctypes.c_void_p, *_SCALARS.values()) if kind not in (None, ctypes.c_bool)}
 
 
 class Sized(ctypes.Structure):
@@ -107,6 +117,8 @@ def _read(code: str) -> None:
         else:
             arguments = [] if found["arguments"] == "void" else _split(found["arguments"].split(","))
             FUNCTIONS[found["function"]] = (_type_of(found["result"]), tuple(kind for _, kind in arguments))
+            simple = [(i, name, kind) for i, (name, kind) in enumerate(arguments) if kind in (*LIMITS, ctypes.c_char_p)]
+            CHECKED[found["function"]] = [each for each in simple if each[0] or each[2] is not ctypes.c_void_p]
     for enumerator, number in re.findall(r"\bMEMSAVER_(\w+) = (\d+)\b", code):
         globals()[enumerator] = int(number)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from memsaver import _abi
-from memsaver._library import bytes_of, raw
+from memsaver._library import checked, raw, structure
 from memsaver.errors import Misuse
 from memsaver.policies import Policy, policy_of
 
@@ -43,7 +43,7 @@ def names_of(tags: TagList) -> tuple[Any, int]:
 def native_of(handle: Any, attributes: Sequence[str], what: str) -> int:
     """Returns the driver handle of a stream or event object of another library."""
     if isinstance(handle, int):
-        return pointer_of(handle, f"{'an' if what == 'event' else 'a'} {what}")
+        return int(checked(what, c_void_p, handle))
     if what == "stream" and hasattr(handle, "__cuda_stream__"):
         return int(handle.__cuda_stream__()[1])
     for attribute in attributes:
@@ -70,10 +70,6 @@ def event_of(event: Any) -> int:
     return native_of(event, ("cuda_event", "ptr", "handle"), "event")
 
 
-def pointer_of(pointer: int, what: str = "a pointer") -> int:
-    return bytes_of(pointer, what)
-
-
 def nanoseconds_of(seconds: float | None) -> int:
     if seconds is None:
         return -1
@@ -84,20 +80,6 @@ def nanoseconds_of(seconds: float | None) -> int:
     return math.ceil(seconds * 1e9)
 
 
-def int32_of(number: int, text: str) -> int:
-    if not -(2**31) <= number < 2**31:
-        raise Misuse(text.format(number))
-    return number
-
-
-def priority_of(number: int) -> int:
-    return int32_of(number, "priority {} is out of range")
-
-
-def device_of(number: int) -> int:
-    return int32_of(number, "there is no device {}")
-
-
 def device_options_of(
     device: int | str | None,
     host_capacity: int,
@@ -106,20 +88,23 @@ def device_options_of(
     rdma: bool,
     peers: Sequence[int],
     cuda_library: str | os.PathLike[str] | None,
+    **others: Any,
 ) -> _abi.Options:
-    """The options that select a device; the others are 0."""
+    """The options that select a device, and others."""
     if device is not None and device != "host" and not isinstance(device, int):
         raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
-    return _abi.Options(
+    return structure(
+        _abi.Options,
         driver=_abi.DRIVER_DEFAULT if device is None else _abi.DRIVER_HOST if device == "host" else _abi.DRIVER_CUDA,
-        device=device_of(device if isinstance(device, int) else 0),
+        device=device if isinstance(device, int) else 0,
         rdma=rdma,
-        host_capacity=bytes_of(host_capacity, "host_capacity"),
-        host_granularity=bytes_of(host_granularity, "host_granularity"),
-        host_machine=None if host_machine is None else raw(host_machine, "host_machine"),
-        peers=(c_int * len(peers))(*map(device_of, peers)),
+        host_capacity=host_capacity,
+        host_granularity=host_granularity,
+        host_machine=host_machine,
+        peers=(c_int * len(peers))(*(checked("peers", c_int, peer) for peer in peers)),
         peer_count=len(peers),
-        cuda_library=None if cuda_library is None else raw(os.fsdecode(cuda_library), "cuda_library"),
+        cuda_library=None if cuda_library is None else os.fsdecode(cuda_library),
+        **others,
     )
 
 
@@ -131,7 +116,7 @@ def waiting(kind: Any, streams: Streams, events: Events, idle: bool, timeout: fl
     """Returns options of an operation that waits for the streams and events, if there are any; otherwise for nothing if
     `idle`, or all work of the devices.
     """
-    options = kind(timeout_ns=nanoseconds_of(timeout), **others)
+    options = structure(kind, timeout_ns=nanoseconds_of(timeout), **others)
     if streams is not None or events is not None:
         to_wait_for = [stream_of(stream) for stream in streams or ()]
         to_pass = [event_of(event) for event in events or ()]
@@ -152,4 +137,4 @@ def pause_options_of(
 
 
 def resume_options_of(policy: Policy | None, room_within: float | None) -> _abi.ResumeOptions:
-    return _abi.ResumeOptions(bytes=policy_of(policy), room_within_ns=nanoseconds_of(room_within))
+    return structure(_abi.ResumeOptions, bytes=policy_of(policy), room_within_ns=nanoseconds_of(room_within))

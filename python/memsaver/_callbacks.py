@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi
-from memsaver._library import last_error, library, text
+from memsaver._library import checked, last_error, library, text
 from memsaver.errors import Misuse
 from memsaver.events import Event, EventKind, HookEvent, Moment, NoRoom
 from memsaver.reports import Report, filled
@@ -46,7 +46,7 @@ class Handle:
     """
 
     def __init__(self, end: str, hooks: dict[int, ctypes.c_void_p] | None = None) -> None:
-        """`end`: the name of the function that ends it. `hooks` are removed first."""
+        """`end`: the function that ends it, without `memsaver_`. `hooks` are removed first."""
         self._as_parameter_ = ctypes.c_void_p()
         self._finalizer = weakref.finalize(self, when_possible, _end, end, self._as_parameter_, hooks)
         self._finalizer.atexit = False  # the process's end releases everything; other threads may still be working
@@ -54,7 +54,7 @@ class Handle:
         self._ended = False
 
     @classmethod
-    def made(cls, end: str, function: Callable[..., int], *arguments: Any) -> Handle:
+    def made(cls, end: str, function: str, *arguments: Any) -> Handle:
         """Returns the handle that a C function writes to its last argument."""
         handle = cls(end)
         call(function, *arguments, handle.out)
@@ -109,7 +109,8 @@ class Handle:
 def _end(name: str, handle: ctypes.c_void_p, hooks: dict[int, ctypes.c_void_p] | None) -> None:
     while hooks:
         library().memsaver_remove_hook(hooks.popitem()[1])
-    getattr(library(), name)(handle)
+    if handle:
+        getattr(library(), f"memsaver_{name}")(handle)
 
 
 class Callback:
@@ -178,8 +179,14 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | None = None) -> None:
-    """Calls a C function. Raises the first exception of a callback during the call, else the library's error."""
+def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
+    """Calls `memsaver_<name>`. Raises `Misuse` for numbers that its arguments cannot hold, the first exception of a
+    callback during the call, else the library's error.
+    """
+    name = f"memsaver_{name}"
+    function, passed = getattr(library(), name), [*arguments]
+    for i, of, kind in _abi.CHECKED[name]:
+        passed[i] = checked(of, kind, passed[i])
     raised: list[BaseException] = []
     error = None
     inside: list[Handle] = []
@@ -195,7 +202,7 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
                 inside.append(argument)
         _thread.calls.append(raised)
         _thread.closed = closed + 1
-        code = function(*arguments)
+        code = function(*passed)
         if code:
             error = last_error(code)
     finally:
@@ -229,16 +236,16 @@ def call(function: Callable[..., int], *arguments: Any, report: _abi.Report | No
         del error, raised  # an exception refers to this frame: the saver would stay alive until garbage collection
 
 
-def told(kind: Any, function: Callable[..., int], *arguments: Any) -> Any:
-    """Returns what a C function writes to its last argument, which is of this kind."""
-    to = kind()
-    call(function, *arguments, ctypes.byref(to), report=to if kind is _abi.Report else None)
+def told(name: str, *arguments: Any) -> Any:
+    """Returns what a C function writes to its last argument."""
+    to = _abi.FUNCTIONS[f"memsaver_{name}"][1][-1]._type_()
+    call(name, *arguments, ctypes.byref(to), report=to if isinstance(to, _abi.Report) else None)
     return to
 
 
-def text_from(function: Callable[..., int], *arguments: Any) -> str:
+def text_from(name: str, *arguments: Any) -> str:
     """Returns the text that a C function writes to its last argument, and frees it."""
-    made = told(ctypes.c_void_p, function, *arguments)
+    made = told(name, *arguments)
     assert made.value is not None
     try:
         return text(ctypes.string_at(made.value))

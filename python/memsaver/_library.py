@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from memsaver import _abi, errors
 
@@ -99,6 +100,7 @@ def text(raw: bytes | None) -> str:
 
 
 def raw(name: str, what: str) -> bytes:
+    """Encodes text for the library."""
     if not isinstance(name, str):
         raise TypeError(f"{what} must be a str, not {type(name).__name__}")
     encoded = name.encode("utf-8", "surrogateescape")
@@ -122,9 +124,21 @@ def last_error(code: int) -> errors.Error:
     return error
 
 
-def bytes_of(value: int, what: str) -> int:
-    """Checks that a number fits in size_t, because ctypes would truncate it."""
-    number = operator.index(value)
-    if not 0 <= number <= _abi.SIZE_MAX:
-        raise errors.Misuse(f"{what} cannot be {number}")
-    return number
+def checked(name: str, kind: Any, value: Any) -> Any:
+    """Returns a value for an argument or a field of this name and type of the C interface."""
+    limits = _abi.LIMITS.get(kind)
+    if limits is not None and (kind is not ctypes.c_void_p or hasattr(value, "__index__")):
+        value = operator.index(value)
+        if not limits[0] <= value <= limits[1]:
+            raise errors.Misuse(f"{name} cannot be {value}")
+    elif kind is ctypes.c_char_p and value is not None:
+        value = raw(value, name)
+    return value
+
+
+def structure(kind: Any, /, **fields: Any) -> Any:
+    """Returns a structure of the C interface. Omitted fields are 0 or null, not the defaults of the macro."""
+    kinds = dict(kind._fields_)
+    for name, value in fields.items():
+        fields[name] = ctypes.pointer(value) if isinstance(value, _abi.Sized) else checked(name, kinds[name], value)
+    return kind(**fields)

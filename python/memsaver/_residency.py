@@ -8,13 +8,13 @@ import ctypes
 import time
 import weakref
 from collections.abc import Callable
-from ctypes import byref, c_bool, c_char_p, c_size_t
+from ctypes import byref, c_char_p, c_size_t
 from typing import TYPE_CHECKING, Any
 
 from memsaver import _abi, _callbacks
-from memsaver._arguments import Events, Stream, Streams, event_of, pause_options_of, pointer_of, stream_of
+from memsaver._arguments import Events, Stream, Streams, event_of, pause_options_of, stream_of
 from memsaver._callbacks import Callback, Handle, Scope, call, told
-from memsaver._library import bytes_of, library, text
+from memsaver._library import checked, structure, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Error, Misuse
 from memsaver.reports import Report, filled
@@ -46,9 +46,8 @@ class Arrival(Scope):
         Does not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse`
         for bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
         """
-        part, loaded = _part(pointer, bytes), library()
-        before = loaded.memsaver_arrival_before_range if part else loaded.memsaver_arrival_before
-        call(before, self._handle, stream_of(stream), *part)
+        part = _part(pointer, bytes)
+        call("arrival_before_range" if part else "arrival_before", self._handle, stream_of(stream), *part)
 
     def wait(self, pointer: int | None = None, bytes: int | None = None) -> None:
         """Waits until `bytes` at `pointer` have arrived; without these, until all have, and then runs the hooks that
@@ -57,17 +56,16 @@ class Arrival(Scope):
         If bytes could not be copied, every call raises that error. The backup is then intact, and the next pause or
         resume continues the operation.
         """
-        part, loaded = _part(pointer, bytes), library()
-        wait = loaded.memsaver_arrival_wait_range if part else loaded.memsaver_arrival_wait
-        call(wait, self._handle, *(part or [None]))
+        part = _part(pointer, bytes)
+        call("arrival_wait_range" if part else "arrival_wait", self._handle, *(part or [None]))
 
     def report(self) -> Report:
         """Waits for all bytes and returns the report. Raises as `wait()`."""
-        return filled(Report, told(_abi.Report, library().memsaver_arrival_wait, self._handle))
+        return filled(Report, told("arrival_wait", self._handle))
 
     def done(self) -> bool:
         """Returns whether no copies are in flight any more, successful or not. Does not wait."""
-        return bool(told(c_bool, library().memsaver_arrival_done, self._handle).value)
+        return bool(told("arrival_done", self._handle).value)
 
 
 _in_flight: weakref.WeakSet[Arrival] = weakref.WeakSet()
@@ -90,7 +88,7 @@ def _part(pointer: int | None, bytes: int | None) -> tuple[int, ...]:
         return ()
     if pointer is None or bytes is None:
         raise Misuse("pass both pointer and bytes for a part, or neither for all bytes")
-    return pointer_of(pointer), bytes_of(bytes, "a size")
+    return pointer, bytes
 
 
 class Gate:
@@ -107,7 +105,7 @@ class Gate:
         """Makes work submitted to `stream` from now on wait for the bytes. In a capture the wait becomes part of the
         graph: each launch waits for the bytes in flight at that time.
         """
-        call(library().memsaver_gate_before, self._handle, stream_of(stream))
+        call("gate_before", self._handle, stream_of(stream))
 
 
 class Use(Scope):
@@ -121,7 +119,7 @@ class Use(Scope):
         self.saver = saver
         self._handle = handle
         lost, count = ctypes.POINTER(c_char_p)(), c_size_t()
-        call(library().memsaver_use_lost, handle, byref(lost), byref(count))
+        call("use_lost", handle, byref(lost), byref(count))
         #: The tags of the use whose bytes were discarded since they were last used, and which must be filled again.
         self.lost: tuple[str, ...] = tuple(text(lost[i]) for i in range(count.value))
 
@@ -135,9 +133,9 @@ class Use(Scope):
         if (stream is None) == (event is None):
             raise Misuse("pass either a stream or an event to wait for")
         if event is None:
-            call(library().memsaver_use_until, self._handle, stream_of(stream))
+            call("use_until", self._handle, stream_of(stream))
         else:
-            call(library().memsaver_use_until_event, self._handle, event_of(event))
+            call("use_until_event", self._handle, event_of(event))
 
     def end(self) -> None:
         """Ends the use now, or with the end of a method that is running on another thread. Idempotent."""
@@ -154,12 +152,11 @@ class Elastic(Scope):
 
     def __init__(self, arena: Arena, bytes: int, granularity: int, on_reclaim: Callable[[int], object] | None) -> None:
         self.arena = arena
-        options = _abi.ElasticOptions(granularity=bytes_of(granularity, "granularity"))
+        options = structure(_abi.ElasticOptions, granularity=granularity)
         self._callback = None if on_reclaim is None else Callback(on_reclaim)  # must live as long as this object
         if self._callback is not None:
             options.on_reclaim, options.on_reclaim_context = _callbacks.on_reclaim, self._callback.context
-        make, size = library().memsaver_make_elastic, bytes_of(bytes, "a size")
-        self._handle = Handle.made("memsaver_end_elastic", make, arena._handle, size, byref(options))
+        self._handle = Handle.made("end_elastic", "make_elastic", arena._handle, bytes, options)
         info = self._info()
         #: The first address.
         self.data = info.data or 0
@@ -169,7 +166,7 @@ class Elastic(Scope):
         self.granularity = info.granularity
 
     def _info(self) -> Any:
-        return told(_abi.ElasticInfo, library().memsaver_get_elastic_info, self._handle)
+        return told("get_elastic_info", self._handle)
 
     @property
     def committed_bytes(self) -> int:
@@ -182,7 +179,7 @@ class Elastic(Scope):
 
         All or nothing. Raises `Misuse` (beyond the range, any of it paused), and what `Saver.allocate()` raises.
         """
-        call(library().memsaver_elastic_commit, self._handle, bytes_of(offset, "an offset"), bytes_of(bytes, "a size"))
+        call("elastic_commit", self._handle, offset, bytes)
 
     def release(
         self, offset: int, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False
@@ -193,9 +190,7 @@ class Elastic(Scope):
         Pages are released once all work submitted to the device so far has completed; or the work submitted to
         `streams` and `events`; or, with idle=True, at once. Raises `Misuse` for steps without memory.
         """
-        options = pause_options_of(streams, events, idle)
-        sizes = bytes_of(offset, "an offset"), bytes_of(bytes, "a size")
-        call(library().memsaver_elastic_release, self._handle, *sizes, byref(options))
+        call("elastic_release", self._handle, offset, bytes, pause_options_of(streams, events, idle))
 
     def resize(self, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False) -> None:
         """Commits or releases memory at the end of the range; 0 releases everything.
@@ -204,12 +199,11 @@ class Elastic(Scope):
         that step included; otherwise releases everything behind it. Steps that were released before the last step with
         memory stay released.
         """
-        options = pause_options_of(streams, events, idle)
-        call(library().memsaver_elastic_resize, self._handle, bytes_of(bytes, "a size"), byref(options))
+        call("elastic_resize", self._handle, bytes, pause_options_of(streams, events, idle))
 
     def view(self, shape: Shape, dtype: DType = "|u1", *, offset: int = 0) -> View:
         """Returns memory at `offset` as an array. Owns nothing and checks nothing."""
-        return self.arena.saver.view(self.data + bytes_of(offset, "an offset"), shape, dtype)
+        return self.arena.saver.view(self.data + checked("offset", c_size_t, offset), shape, dtype)
 
     def end(self) -> None:
         """Frees the whole range like `Saver.free()`. Idempotent.

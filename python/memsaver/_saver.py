@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import byref, c_size_t, c_void_p
+from ctypes import c_size_t, c_void_p
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi, _callbacks
@@ -18,20 +18,17 @@ from memsaver._arguments import (
     Streams,
     TagList,
     Under,
-    device_of,
     device_options_of,
     free_order_of,
     names_of,
     nanoseconds_of,
     pause_options_of,
-    pointer_of,
-    priority_of,
     resume_options_of,
     stream_of,
     waiting,
 )
 from memsaver._callbacks import Callback, Handle, Scope, call, text_from, told
-from memsaver._library import bytes_of, library, raw, text
+from memsaver._library import checked, library, raw, structure, text
 from memsaver._memory import Buffer, DType, Shape, View
 from memsaver._residency import Arrival, Elastic, Gate, Use
 from memsaver.errors import Error, Misuse
@@ -53,25 +50,22 @@ _NEW_TAGS = {"allowed": _abi.NEW_TAGS_ALLOWED, "with_policy": _abi.NEW_TAGS_WITH
 
 def _allocate(prefix: str, stream: Stream, handle: Handle, *arguments: Any) -> int:
     """Calls `<prefix>allocate`, or with a stream `<prefix>allocate_on`."""
-    loaded, pointer = library(), c_void_p()
+    pointer = c_void_p()
+    on, after = ("", ()) if stream is None else ("_on", (stream_of(stream),))
     try:
-        if stream is None:
-            call(getattr(loaded, f"{prefix}allocate"), handle, *arguments, byref(pointer))
-        else:
-            call(getattr(loaded, f"{prefix}allocate_on"), handle, *arguments, stream_of(stream), byref(pointer))
+        call(f"{prefix}allocate{on}", handle, *arguments, *after, ctypes.byref(pointer))
     except BaseException:
         if pointer:  # that of a signal handler: nobody gets the block
-            getattr(loaded, f"{prefix}deallocate_idle")(handle, pointer)
+            getattr(library(), f"memsaver_{prefix}deallocate_idle")(handle, pointer)
         raise
     return pointer.value or 0
 
 
 def _deallocate(prefix: str, handle: Handle, pointer: int, stream: Stream, idle: bool) -> None:
-    address, after = pointer_of(pointer), free_order_of(stream, idle)
-    if after is not None:
-        call(getattr(library(), f"{prefix}deallocate_on"), handle, address, after)
+    if (after := free_order_of(stream, idle)) is not None:
+        call(f"{prefix}deallocate_on", handle, pointer, after)
     else:
-        call(getattr(library(), f"{prefix}deallocate_idle" if idle else f"{prefix}deallocate"), handle, address)
+        call(f"{prefix}deallocate_idle" if idle else f"{prefix}deallocate", handle, pointer)
 
 
 class Region:
@@ -98,7 +92,7 @@ class Region:
             raise Misuse("a region must end on the thread that opened it, and before the regions around it")
         regions.pop()
         if not self._saver.closed:  # closing has ended its regions
-            call(library().memsaver_pop_region, self._saver._handle)
+            call("pop_region", self._saver._handle)
 
 
 class _OpenRegions(threading.local):
@@ -195,27 +189,27 @@ class Saver(Scope):
         self._leavers: list[Callable[[Saver, Callable[[str], bool]], object]] = []
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
-        loaded = library()
         exported = one_of(export, _EXPORTS, "export")
-        made_by = one_of(new_tags, _NEW_TAGS, "new_tags")
         where = device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library
         if share is not None and (device is not None or any(where[1:]) or exported):
             raise Misuse("with a share, its device is the saver's: do not select one")
-        options = device_options_of(*where)
-        options.enabled = enabled
-        options.export_handles = exported
-        options.margin = bytes_of(margin, "margin")
-        options.new_tags = made_by
-        options.evict_for_allocations = evict_for_allocations
-        options.default_policy = policy_of(default_policy)
+        options = device_options_of(
+            *where,
+            enabled=enabled,
+            export_handles=exported,
+            margin=margin,
+            new_tags=one_of(new_tags, _NEW_TAGS, "new_tags"),
+            evict_for_allocations=evict_for_allocations,
+            default_policy=policy_of(default_policy),
+        )
         if on_no_room is not None:
             options.on_no_room, options.on_no_room_context = _callbacks.on_no_room, self._context_of(on_no_room)
         if on_event is not None:
             options.on_event, options.on_event_context = _callbacks.on_event, self._context_of(on_event)
-        self._handle = Handle("memsaver_destroy", self._hooks)
+        self._handle = Handle("destroy", self._hooks)
         self._share = share  # with what it lends
         with contextlib.nullcontext() if share is None else share._handle.held("the share was closed") as options.share:
-            call(loaded.memsaver_create, byref(options), self._handle.out)
+            call("create", options, self._handle.out)
         self._on_gpu = self.info().on_gpu
 
     def _context_of(self, function: Callable[[Any], object]) -> int:
@@ -232,19 +226,19 @@ class Saver(Scope):
         again.
         """
         self._tell_leavers(lambda tag: True)
-        call(library().memsaver_close, self._handle)
+        call("close", self._handle)
         self.closed = True
 
     def info(self) -> Info:
         """Returns the saver's driver and device."""
-        found = told(_abi.Info, library().memsaver_get_info, self._handle)
+        found = told("get_info", self._handle)
         return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA, name=text(found.name))
 
     def set_margin(self, bytes: int) -> None:
         """Sets the bytes of each device's memory to leave free from now on. Does not affect tags with a margin of their
         own.
         """
-        call(library().memsaver_set_margin, self._handle, bytes_of(bytes, "a margin"))
+        call("set_margin", self._handle, bytes)
 
     # --- Tags ---
 
@@ -273,17 +267,11 @@ class Saver(Scope):
             use ever named it. Work outside of its uses must then not touch it.
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
-        options = _abi.ArenaOptions(
-            policy=policy_of(policy),
-            capacity=bytes_of(capacity, "capacity"),
-            reserve=bytes_of(reserve, "reserve"),
-            margin=bytes_of(margin, "margin"),
-            device=_abi.ANY_DEVICE if device is None else device_of(device),
-            evictable=evictable,
-            priority=priority_of(priority),
-        )
-        get, name = library().memsaver_get_arena, raw(tag, "a tag")
-        return Arena(self, tag, Handle.made("memsaver_release_arena", get, self._handle, name, byref(options)))
+        on = _abi.ANY_DEVICE if device is None else device
+        sizes = {"capacity": capacity, "reserve": reserve, "margin": margin}
+        others = {"device": on, "evictable": evictable, "priority": priority}
+        options = structure(_abi.ArenaOptions, policy=policy_of(policy), **sizes, **others)
+        return Arena(self, tag, Handle.made("release_arena", "get_arena", self._handle, tag, options))
 
     def drop(self, tags: TagList) -> None:
         """Waits for the device, then releases the blocks, pages, addresses and backups of tags.
@@ -296,7 +284,7 @@ class Saver(Scope):
         else:
             known = {text(names[i]) for i in range(count)}
             self._tell_leavers(lambda tag: names is None or tag in known)
-        call(library().memsaver_drop, self._handle, names, count)
+        call("drop", self._handle, names, count)
 
     def _tell_leavers(self, ends: Callable[[str], bool]) -> None:
         for leave in self._leavers:
@@ -306,13 +294,13 @@ class Saver(Scope):
         """Sets the maximum bytes that allocations may make the tags hold on each device, from now on. Mapped memory
         stays.
         """
-        call(library().memsaver_set_capacity, self._handle, *names_of(tags), bytes_of(bytes, "a capacity"))
+        call("set_capacity", self._handle, *names_of(tags), bytes)
 
     def set_retain(self, tags: TagList, retain: bool) -> None:
         """Sets whether the tags' backups keep their host memory or disk space after a resume for the next pause. Takes
         effect at the next resume. `Misuse` for a named tag whose policy keeps no bytes.
         """
-        call(library().memsaver_set_retain, self._handle, *names_of(tags), retain)
+        call("set_retain", self._handle, *names_of(tags), retain)
 
     def region(self, tag: str | Arena) -> Region:
         """Returns a region: inside `with saver.region("weights"):`, this thread's allocations without a tag use that
@@ -323,14 +311,14 @@ class Saver(Scope):
 
         def push() -> Arena:
             arena = tag if isinstance(tag, Arena) else self.arena(tag)
-            call(library().memsaver_push_arena, self._handle, arena._handle)
+            call("push_arena", self._handle, arena._handle)
             return arena
 
         return Region(self, push)
 
     def outside(self) -> Region:
         """Returns a region of plain memory, which is never paused."""
-        return Region(self, lambda: call(library().memsaver_push_outside, self._handle))
+        return Region(self, lambda: call("push_outside", self._handle))
 
     # --- Blocks ---
 
@@ -345,9 +333,7 @@ class Saver(Scope):
         Returns the address; 0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a
         region.
         """
-        name = None if tag is None else raw(tag, "a tag")
-        sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
-        return _allocate("memsaver_", stream, self._handle, name, *sizes)
+        return _allocate("", stream, self._handle, tag, bytes, alignment)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
         """Frees a block of any tag, paused or active, on any thread. 0 is a no-op.
@@ -359,7 +345,7 @@ class Saver(Scope):
 
         Raises `Misuse` if `pointer` is not a live block.
         """
-        _deallocate("memsaver_", self._handle, pointer, stream, idle)
+        _deallocate("", self._handle, pointer, stream, idle)
 
     def buffer(
         self, shape: Shape, dtype: DType = "|u1", tag: str | None = None, *, alignment: int = 0, stream: Stream = None
@@ -380,11 +366,11 @@ class Saver(Scope):
         """Returns memory at `pointer` as an array, by default of bytes. Owns nothing, and does not check whether it is
         memory of this saver.
         """
-        return View(pointer_of(pointer), shape, dtype, self._on_gpu, self.is_paused)
+        return View(checked("pointer", c_void_p, pointer), shape, dtype, self._on_gpu, self.is_paused)
 
     def owns(self, pointer: int) -> bool:
         """Returns whether `pointer` points to or into a live block of this saver, paused or not, plain memory included."""
-        return bool(library().memsaver_owns(self._handle, pointer_of(pointer)))
+        return bool(library().memsaver_owns(self._handle, checked("pointer", c_void_p, pointer)))
 
     _owns = owns
 
@@ -392,7 +378,8 @@ class Saver(Scope):
         """Returns whether any of `bytes` at `pointer`, which may point into a block, are paused or being paused. False for
         bytes that `resume_async()` is restoring, and for memory that is not live blocks.
         """
-        return bool(library().memsaver_is_paused(self._handle, pointer_of(pointer), bytes_of(bytes, "a size")))
+        where = checked("pointer", c_void_p, pointer), checked("bytes", c_size_t, bytes)
+        return bool(library().memsaver_is_paused(self._handle, *where))
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
         """Returns the backup of `bytes` at `pointer` (which may point into a block), while the tag is paused and for as
@@ -400,9 +387,8 @@ class Saver(Scope):
 
         Raises `Misuse`, with the reason, if there is no backup.
         """
-        to = bytearray(bytes_of(bytes, "a size"))
-        at = (ctypes.c_char * len(to)).from_buffer(to)
-        call(library().memsaver_read_backup, self._handle, pointer_of(pointer), len(to), at)
+        to = bytearray(checked("bytes", c_size_t, bytes))
+        call("read_backup", self._handle, pointer, len(to), (ctypes.c_char * len(to)).from_buffer(to))
         return to
 
     def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
@@ -426,7 +412,7 @@ class Saver(Scope):
             new: Any = data
         else:
             new = view.tobytes() if view.readonly else (ctypes.c_char * view.nbytes).from_buffer(view)
-        call(library().memsaver_write_backup, self._handle, pointer_of(pointer), new, view.nbytes)
+        call("write_backup", self._handle, pointer, new, view.nbytes)
 
     # --- Pause and resume ---
 
@@ -454,8 +440,7 @@ class Saver(Scope):
         Raises `Misuse` (an unknown tag), `NotIdle`, `OutOfHostMemory`, and exceptions of hooks. The error's `report`
         describes what was done before; calling again continues the operation.
         """
-        options = pause_options_of(streams, events, idle, timeout, policy)
-        return self._operate(library().memsaver_pause, options, tags)
+        return self._operate("pause", pause_options_of(streams, events, idle, timeout, policy), tags)
 
     def resume(self, tags: TagList = None, *, policy: Policy | None = None, room_within: float | None = None) -> Report:
         """Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list.
@@ -470,7 +455,7 @@ class Saver(Scope):
 
         Also raises what `pause()` raises, and `BackupDamaged`.
         """
-        return self._operate(library().memsaver_resume, resume_options_of(policy, room_within), tags)
+        return self._operate("resume", resume_options_of(policy, room_within), tags)
 
     def exchange(
         self,
@@ -501,11 +486,9 @@ class Saver(Scope):
         After any other failure `in_` is paused with its backup intact. Memory of `out` that the error's `report` counts
         as handed over or released is paused and saved; the rest is active. Calling again continues the operation.
         """
-        options = _abi.ExchangeOptions(
-            pausing=ctypes.pointer(pause_options_of(streams, events, idle, timeout, policy_out)),
-            resuming=ctypes.pointer(resume_options_of(policy_in, room_within)),
-        )
-        return self._operate(library().memsaver_exchange, options, out, in_)
+        pausing = pause_options_of(streams, events, idle, timeout, policy_out)
+        resuming = resume_options_of(policy_in, room_within)
+        return self._operate("exchange", structure(_abi.ExchangeOptions, pausing=pausing, resuming=resuming), out, in_)
 
     def resume_async(
         self,
@@ -526,14 +509,15 @@ class Saver(Scope):
 
         Raises what `resume()` raises, and `Misuse` for ranges of `first` that are not in live blocks of the tags.
         """
-        wanted = [(pointer_of(pointer), bytes_of(count, "a size")) for pointer, count in first]
-        options = _abi.ResumeAsyncOptions(
+        wanted = [(checked("pointer", c_void_p, pointer), checked("bytes", c_size_t, count)) for pointer, count in first]
+        options = structure(
+            _abi.ResumeAsyncOptions,
             first=(c_void_p * len(wanted))(*(pointer for pointer, _ in wanted)),
             first_bytes=(c_size_t * len(wanted))(*(count for _, count in wanted)),
             first_count=len(wanted),
-            resuming=ctypes.pointer(resume_options_of(policy, room_within)),
+            resuming=resume_options_of(policy, room_within),
         )
-        return self._arriving(library().memsaver_resume_async, tags, options)
+        return self._arriving("resume_async", tags, options)
 
     def save(
         self,
@@ -552,19 +536,17 @@ class Saver(Scope):
 
         Raises `Misuse` for a named tag whose policy saves at every pause, or keeps no bytes.
         """
-        options = pause_options_of(streams, events, idle, timeout)
-        return self._arriving(library().memsaver_save, tags, options)
+        return self._arriving("save", tags, pause_options_of(streams, events, idle, timeout))
 
-    def _arriving(self, function: Any, tags: TagList, options: Any) -> Arrival:
-        return Arrival(self, Handle.made("memsaver_end_arrival", function, self._handle, *names_of(tags), byref(options)))
+    def _arriving(self, begin: str, tags: TagList, options: Any) -> Arrival:
+        return Arrival(self, Handle.made("end_arrival", begin, self._handle, *names_of(tags), options))
 
     def gate(self, pointer: int, bytes: int) -> Gate:
         """Creates a gate for `bytes` at `pointer` (which may point into a block), for streams and captured graphs.
 
         Raises `Misuse` if the range is not in one live block.
         """
-        where = pointer_of(pointer), bytes_of(bytes, "a size")
-        return Gate(self, Handle.made("memsaver_release_gate", library().memsaver_get_gate, self._handle, *where))
+        return Gate(self, Handle.made("release_gate", "get_gate", self._handle, pointer, bytes))
 
     # --- More tags than memory ---
 
@@ -599,8 +581,7 @@ class Saver(Scope):
         """
         others = {"room_within_ns": nanoseconds_of(room_within), "await_bytes": await_bytes}
         options = waiting(_abi.UseOptions, streams, events, idle, timeout, **others)
-        begin = library().memsaver_begin_use
-        return Use(self, Handle.made("memsaver_end_use", begin, self._handle, *names_of(tags), byref(options)))
+        return Use(self, Handle.made("end_use", "begin_use", self._handle, *names_of(tags), options))
 
     def reclaim(
         self,
@@ -621,21 +602,19 @@ class Saver(Scope):
         timeout: seconds to wait for work that uses marked, before skipping the tag.
         device: the number of another GPU; None: the saver's device.
         """
-        on = _abi.ANY_DEVICE if device is None else device_of(device)
+        on = _abi.ANY_DEVICE if device is None else device
         options, got = waiting(_abi.ReclaimOptions, streams, events, idle, timeout, device=on), _abi.Reclaimed()
-        wanted = bytes_of(bytes, "a size")
-        line = text_from(library().memsaver_reclaim, self._handle, wanted, byref(options), byref(got))
-        return filled(Reclaimed, got, text=line)
+        return filled(Reclaimed, got, text=text_from("reclaim", self._handle, bytes, options, got))
 
     def set_evictable(self, tags: TagList, evictable: bool) -> None:
         """Sets whether `use()` of other tags and `reclaim()` may pause these tags while they are not in use. Naming a
         tag in a use makes it evictable; False reverts that until the next use.
         """
-        call(library().memsaver_set_evictable, self._handle, *names_of(tags), evictable)
+        call("set_evictable", self._handle, *names_of(tags), evictable)
 
     def set_priority(self, tags: TagList, priority: int) -> None:
         """Sets the priority of tags; tags of the lowest priority are paused first."""
-        call(library().memsaver_set_priority, self._handle, *names_of(tags), priority_of(priority))
+        call("set_priority", self._handle, *names_of(tags), priority)
 
     # --- Around pauses ---
 
@@ -651,35 +630,35 @@ class Saver(Scope):
         """Releases pages that hold no live block. Waits like `pause()`, so that blocks freed before the call count as
         free.
         """
-        return self._operate(library().memsaver_trim, pause_options_of(streams, events, idle, timeout), tags)
+        return self._operate("trim", pause_options_of(streams, events, idle, timeout), tags)
 
-    def _operate(self, function: Any, options: Any, *lists: TagList) -> Report:
+    def _operate(self, operation: str, options: Any, *lists: TagList) -> Report:
         names = [part for tags in lists for part in names_of(tags)]
-        return filled(Report, told(_abi.Report, function, self._handle, *names, byref(options)))
+        return filled(Report, told(operation, self._handle, *names, options))
 
     def bytes_to_resume(self, tags: TagList = None) -> int:
         """Returns the physical bytes that resuming tags would take now."""
-        return int(told(c_size_t, library().memsaver_bytes_to_resume, self._handle, *names_of(tags)).value)
+        return int(told("bytes_to_resume", self._handle, *names_of(tags)).value)
 
     def prepare(self, tags: TagList = None) -> None:
         """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks.
 
         Raises `Misuse` for a named tag whose policy keeps no bytes, and `OutOfHostMemory`.
         """
-        call(library().memsaver_prepare, self._handle, *names_of(tags))
+        call("prepare", self._handle, *names_of(tags))
 
     def invalidate(self, tags: TagList = None) -> None:
         """Marks bytes that a policy may have saved as changed: the next pause saves them again.
 
         Raises `Misuse` for a named tag whose policy keeps no bytes.
         """
-        call(library().memsaver_invalidate, self._handle, *names_of(tags))
+        call("invalidate", self._handle, *names_of(tags))
 
     def invalidate_range(self, pointer: int, bytes: int) -> None:
         """Marks `bytes` at `pointer` (which may point into a block) as changed. With `FileSource` these bytes no longer
         come from a file, and pauses save them. Other policies invalidate the whole tag.
         """
-        call(library().memsaver_invalidate_range, self._handle, pointer_of(pointer), bytes_of(bytes, "a size"))
+        call("invalidate_range", self._handle, pointer, bytes)
 
     def load(self, pointer: int, bytes: int, path: str | os.PathLike[str], offset: int = 0) -> None:
         """Fills `bytes` at `pointer` (which may point into a block), in a tag with `FileSource`, from a file starting
@@ -691,14 +670,13 @@ class Saver(Scope):
         Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened or
         read, and `SourceChanged`. If the file could not be opened, nothing has changed.
         """
-        sizes = bytes_of(bytes, "a size"), raw(os.fsdecode(path), "a path"), bytes_of(offset, "an offset")
-        call(library().memsaver_load, self._handle, pointer_of(pointer), *sizes)
+        call("load", self._handle, pointer, bytes, os.fsdecode(path), offset)
 
     def forget_backup(self, tags: TagList = None) -> None:
         """Discards the backups of paused memory and releases their storage. A resume then maps memory with undefined
         bytes.
         """
-        call(library().memsaver_forget_backup, self._handle, *names_of(tags))
+        call("forget_backup", self._handle, *names_of(tags))
 
     # --- Hooks ---
 
@@ -715,11 +693,9 @@ class Saver(Scope):
         """
         if not isinstance(moment, Moment):
             raise TypeError(f"moment must be a Moment, not {moment!r}")
-        context = self._context_of(function)
-        handle = c_void_p()
+        context, handle = self._context_of(function), c_void_p()
         try:
-            add = library().memsaver_add_answering_hook
-            call(add, self._handle, moment.value, _callbacks.on_hook, context, byref(handle))
+            call("add_answering_hook", self._handle, moment.value, _callbacks.on_hook, context, ctypes.byref(handle))
         except BaseException:
             del self._callbacks[context]
             library().memsaver_remove_hook(handle)  # that of a signal handler
@@ -731,11 +707,11 @@ class Saver(Scope):
 
     def usage(self) -> Usage:
         """Returns the memory usage: a row for each tag on each device, plain memory included, and one for each device."""
-        return usage_of(text_from(library().memsaver_get_usage_json, self._handle))
+        return usage_of(text_from("get_usage_json", self._handle))
 
     def totals(self, tags: TagList = None) -> Totals:
         """Returns the sums of some tags' usage on all their devices. Every tag (None) includes plain memory."""
-        return filled(Totals, told(_abi.Usage, library().memsaver_get_usage, self._handle, *names_of(tags)))
+        return filled(Totals, told("get_usage", self._handle, *names_of(tags)))
 
 
 class Arena:
@@ -751,12 +727,11 @@ class Arena:
 
     def allocate(self, bytes: int, *, alignment: int = 0, stream: Stream = None) -> int:
         """Allocates from this arena; see `Saver.allocate()`."""
-        sizes = bytes_of(bytes, "a size"), bytes_of(alignment, "an alignment")
-        return _allocate("memsaver_arena_", stream, self._handle, *sizes)
+        return _allocate("arena_", stream, self._handle, bytes, alignment)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
         """Frees a block of this arena; see `Saver.free()`."""
-        _deallocate("memsaver_arena_", self._handle, pointer, stream, idle)
+        _deallocate("arena_", self._handle, pointer, stream, idle)
 
     def buffer(self, shape: Shape, dtype: DType = "|u1", *, alignment: int = 0, stream: Stream = None) -> Buffer:
         """Allocates an array from this arena; see `Saver.buffer()`."""
@@ -791,13 +766,13 @@ class Arena:
 
     def usage(self) -> Totals:
         """Returns this arena's usage, even after the saver was closed. `Misuse` if the tag was dropped."""
-        return filled(Totals, told(_abi.Usage, library().memsaver_get_arena_usage, self._handle))
+        return filled(Totals, told("get_arena_usage", self._handle))
 
 
 def gpu_available(device: int = 0) -> bool:
     """Returns whether `Saver(device)` can be created for that GPU. Creates no context."""
     with contextlib.suppress(Error):
-        call(library().memsaver_gpu_available, device_of(device))
+        call("gpu_available", device)
         return True
     return False
 

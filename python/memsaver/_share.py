@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ctypes import byref, c_bool, c_char_p, c_size_t, c_uint64, c_void_p
+from ctypes import c_bool, c_char_p, c_size_t, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi
-from memsaver._arguments import device_options_of, nanoseconds_of, pointer_of, priority_of
+from memsaver._arguments import device_options_of, nanoseconds_of
 from memsaver._callbacks import Handle, Scope, call, text_from, told
-from memsaver._library import bytes_of, library, raw, text
+from memsaver._library import checked, raw, structure, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
 from memsaver.reports import Member, members_of
@@ -70,18 +70,19 @@ class Share(Scope):
         `host_machine`; `Misuse` for invalid options.
         """
         self._lendings: set[Lending] = set()
-        options = _abi.ShareOptions(
-            name=raw(name, "a name"),
-            priority=priority_of(priority),
-            floor=bytes_of(floor, "floor"),
-            ceiling=bytes_of(ceiling, "ceiling"),
+        options = structure(
+            _abi.ShareOptions,
+            name=name,
+            priority=priority,
+            floor=floor,
+            ceiling=ceiling,
             trusted=trusted,
             linger_ns=nanoseconds_of(linger),
             answer_within_ns=nanoseconds_of(answer_within),
-            folder=None if folder is None else raw(os.fsdecode(folder), "a folder"),
+            folder=None if folder is None else os.fsdecode(folder),
         )
         where = device_options_of(device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library)
-        self._handle = Handle.made("memsaver_leave_share", library().memsaver_join_share, byref(where), byref(options))
+        self._handle = Handle.made("leave_share", "join_share", where, options)
 
     def close(self) -> None:
         """Ends what the share lends, and the membership unless savers of the share exist. Later calls are `Misuse`.
@@ -93,7 +94,7 @@ class Share(Scope):
 
     def members(self) -> list[Member]:
         """Returns the members, this process too."""
-        return members_of(text_from(library().memsaver_get_members_json, self._handle))
+        return members_of(text_from("get_members_json", self._handle))
 
     def lend(self, saver: Saver) -> Lending:
         """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it:
@@ -102,7 +103,7 @@ class Share(Scope):
 
         Ends with `end()` of the result, its `with` block, or the share.
         """
-        lending = Lending(Handle.made("memsaver_end_lending", library().memsaver_lend, self._handle, saver._handle))
+        lending = Lending(Handle.made("end_lending", "lend", self._handle, saver._handle))
         self._lendings.difference_update([each for each in tuple(self._lendings) if not each._handle._as_parameter_])
         self._lendings.add(lending)
         return lending
@@ -130,8 +131,9 @@ class Share(Scope):
             raise Misuse(f"copied: there is no range {sorted(missing)[0]!r}")
         count = len(ranges)
         places = [_place_of(each, value) for each, value in ranges.items()]
-        options = _abi.PublishOptions(
-            version=raw(version, "a version"),
+        options = structure(
+            _abi.PublishOptions,
+            version=version,
             names=(c_char_p * count)(*(raw(each, "a name") for each in ranges)),
             data=(c_void_p * count)(*(pointer for pointer, _ in places)),
             bytes=(c_size_t * count)(*(size for _, size in places)),
@@ -139,14 +141,13 @@ class Share(Scope):
             count=count,
         )
         saver._tell_leavers(lambda each: each == tag)
-        names = raw(name, "a name"), saver._handle, raw(tag, "a tag")
-        return int(told(c_uint64, library().memsaver_publish, self._handle, *names, byref(options)).value)
+        return int(told("publish", self._handle, name, saver._handle, tag, options).value)
 
     def withdraw(self, name: str) -> None:
         """Ends a publication, in all its versions, for late readers; its pages are freed with the last process that has
         it. `Unavailable` if there is none.
         """
-        call(library().memsaver_withdraw, self._handle, raw(name, "a name"))
+        call("withdraw", self._handle, name)
 
     def attach(self, name: str, saver: Saver, *, version: str = "", hash: int | None = None) -> Attached:
         """Maps a publication as a new tag of a saver of this share. This process keeps the publication from now on.
@@ -157,11 +158,9 @@ class Share(Scope):
         Raises `Unavailable` if it is not published, or only in other versions or with another hash: the text says what
         is; `Misuse` if the saver has such a tag.
         """
-        options = _abi.AttachOptions(version=raw(version, "a version"))
-        if hash is not None:
-            options.hash = ctypes.pointer(c_uint64(bytes_of(hash, "a hash")))
-        what = raw(name, "a name"), saver._handle, byref(options)
-        return Attached(saver, Handle.made("memsaver_release_attached", library().memsaver_attach, self._handle, *what))
+        wanted = None if hash is None else ctypes.pointer(c_uint64(checked("hash", c_uint64, hash)))
+        options = structure(_abi.AttachOptions, version=version, hash=wanted)
+        return Attached(saver, Handle.made("release_attached", "attach", self._handle, name, saver._handle, options))
 
 
 class Lending(Scope):
@@ -187,7 +186,7 @@ class Attached:
     def __init__(self, saver: Saver, handle: Handle) -> None:
         self.saver = saver
         self._handle = handle
-        info = told(_abi.AttachedInfo, library().memsaver_get_attached_info, handle)
+        info = told("get_attached_info", handle)
         #: The publication's name, and its version: "llama-70b@2026-11".
         self.tag = text(info.tag)
         #: As `Share.publish()` returned it.
@@ -207,7 +206,7 @@ class Attached:
     def keys(self) -> list[str]:
         """Returns the names of the ranges, in order."""
         names: list[str] = []
-        while (name := told(c_char_p, library().memsaver_attached_name, self._handle, len(names)).value) is not None:
+        while (name := told("attached_name", self._handle, len(names)).value) is not None:
             names.append(text(name))
         return names
 
@@ -217,7 +216,7 @@ class Attached:
 
         Only copied ranges may be written. NumPy refuses to write others; on a GPU it is an illegal access.
         """
-        range = told(_abi.AttachedRange, library().memsaver_attached_at, self._handle, raw(name, "a name"))
+        range = told("attached_at", self._handle, name)
         if shape is None:
             shape, rest = divmod(range.bytes, View(-1, 1, dtype, False).bytes)
             if rest:
@@ -241,7 +240,7 @@ class Attached:
         """Reads the shared ranges again. Raises `PublicationDamaged` with the name of one that is not what was
         published, or `Misuse` if the tag is paused or was dropped.
         """
-        call(library().memsaver_attached_verify, self._handle)
+        call("attached_verify", self._handle)
 
     def drop(self) -> None:
         """Drops the tag; its arrays must not be used any more."""
@@ -260,4 +259,4 @@ def _place_of(name: str, value: Any) -> tuple[int, int]:
         raise TypeError(
             f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {type(value).__name__}"
         )
-    return pointer_of(value[0]), bytes_of(value[1], "a size")
+    return checked("pointer", c_size_t, value[0]), checked("bytes", c_size_t, value[1])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 from memsaver import _abi
-from memsaver._library import bytes_of, raw
+from memsaver._library import structure
 from memsaver.errors import Misuse
 
 __all__ = ["Discard", "FileBackup", "FileSource", "HostBackup", "Policy", "Zero"]
@@ -81,8 +80,17 @@ class FileSource:
 
 Policy: TypeAlias = Discard | Zero | HostBackup | FileBackup | FileSource
 
-_REFRESH = {"every_pause": _abi.EVERY_PAUSE, "once": _abi.ONCE}
-_STORAGE = {"pinned": _abi.PINNED, "pageable": _abi.PAGEABLE}
+_KINDS: dict[type[Any], int] = {
+    Discard: _abi.DISCARD,
+    Zero: _abi.ZERO,
+    HostBackup: _abi.HOST_BACKUP,
+    FileBackup: _abi.FILE_BACKUP,
+    FileSource: _abi.FILE_SOURCE,
+}
+_CHOICES = {
+    "refresh": {"every_pause": _abi.EVERY_PAUSE, "once": _abi.ONCE},
+    "storage": {"pinned": _abi.PINNED, "pageable": _abi.PAGEABLE},
+}
 
 
 def one_of(value: str, choices: dict[str, int], what: str) -> int:
@@ -91,41 +99,24 @@ def one_of(value: str, choices: dict[str, int], what: str) -> int:
     return choices[value]
 
 
-def policy_of(policy: Policy | None) -> Any:
-    """Returns a pointer to a policy of the C interface; None for none."""
-    return None if policy is None else ctypes.pointer(_to_c(policy))
-
-
-def _to_c(policy: Policy) -> _abi.Policy:
-    if isinstance(policy, Discard):
-        poison = -1 if policy.poison is None else policy.poison.__index__()
-        if policy.poison is not None and not 0 <= poison <= 255:
-            raise Misuse(f"poison must be 0 to 255, not {poison}")
-        return _abi.Policy(kind=_abi.DISCARD, poison=poison, retain=True)
-    if isinstance(policy, Zero):
-        return _abi.Policy(kind=_abi.ZERO, poison=-1, retain=True)
-    if not isinstance(policy, HostBackup | FileBackup | FileSource):
+def policy_of(policy: Policy | None) -> _abi.Policy | None:
+    """Returns a policy of the C interface, whose fields have the same names."""
+    if policy is None:
+        return None
+    kind = next((kind for kind in _KINDS if isinstance(policy, kind)), None)
+    if kind is None:
         raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
-    if not 0 <= policy.threads < 1 << 32:
-        raise Misuse(f"threads cannot be {policy.threads}")
-    ring_bytes = bytes_of(policy.ring_bytes, "ring_bytes")
-    if isinstance(policy, FileSource):
-        return _abi.Policy(
-            kind=_abi.FILE_SOURCE, poison=-1, retain=policy.retain, threads=policy.threads, ring_bytes=ring_bytes
-        )
-    to = _abi.Policy(
-        kind=_abi.HOST_BACKUP,
-        poison=-1,
-        refresh=one_of(policy.refresh, _REFRESH, "refresh"),
-        retain=policy.retain,
-        check=policy.check,
-        verified=policy.verified,
-        compressed=policy.compressed,
-        threads=policy.threads,
-        ring_bytes=ring_bytes,
-    )
-    if isinstance(policy, HostBackup):
-        to.storage = one_of(policy.storage, _STORAGE, "storage")
-    else:
-        to.kind, to.directory = _abi.FILE_BACKUP, raw(os.fsdecode(policy.directory), "a directory")
-    return to
+    if isinstance(policy, Discard) and policy.poison is not None and not 0 <= policy.poison <= 255:
+        raise Misuse(f"poison must be 0 to 255, not {policy.poison}")
+    given = {each.name: getattr(policy, each.name) for each in fields(kind)}
+    values: dict[str, Any] = {
+        "poison": -1,
+        "retain": True,
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    for name, choices in _CHOICES.items():
+        if name in values:
+            values[name] = one_of(values[name], choices, name)
+    if kind is FileBackup:
+        values["directory"] = os.fsdecode(values["directory"])
+    return structure(_abi.Policy, kind=_KINDS[kind], **values)

@@ -123,10 +123,10 @@ def _ended(arena: Handle) -> bool:
     pointer = c_void_p()
     with contextlib.suppress(OutOfMemory):
         try:
-            call(library().memsaver_arena_allocate, arena, 1, 0, byref(pointer))
+            call("arena_allocate", arena, 1, 0, byref(pointer))
         except Misuse:
             return True
-        call(library().memsaver_arena_deallocate_idle, arena, pointer)
+        call("arena_deallocate_idle", arena, pointer)
     return False
 
 
@@ -159,7 +159,7 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
     if around is not None:
         around.leave()
     try:
-        call(library().memsaver_torch_push, pools.arena)
+        call("torch_push", pools.arena)
         try:
             mine.enter()
             _open.regions.append(mine)
@@ -170,7 +170,7 @@ def region(saver: Saver, tag: str, *, device: int | None = None) -> Iterator[Non
                 _open.regions.pop()
                 mine.leave()
         finally:
-            call(library().memsaver_torch_pop)
+            call("torch_pop")
     finally:
         if around is not None:
             around.enter()

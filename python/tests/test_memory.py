@@ -62,7 +62,7 @@ def test_streams(saver: Saver, stream: Any) -> None:
 
 def test_what_is_no_stream(saver: Saver) -> None:
     fails(TypeError, "stream must be an address", saver.allocate, 1, "a", stream="0")
-    fails(memsaver.Misuse, "a stream cannot be", saver.allocate, 1, "a", stream=1 << 64)  # ctypes: the default one
+    fails(memsaver.Misuse, "stream cannot be", saver.allocate, 1, "a", stream=1 << 64)  # ctypes: the default one
     pointer = saver.allocate(1, "a")
     fails(memsaver.Misuse, "stream= or idle=True", saver.free, pointer, stream=0, idle=True)
 

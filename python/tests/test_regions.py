@@ -51,7 +51,7 @@ def test_a_region_ends_where_it_began(saver: Saver) -> None:
 
 
 def test_what_is_no_tag_or_policy(saver: Saver) -> None:
-    fails(TypeError, "a tag must be a str", saver.region, b"a")
+    fails(TypeError, "tag must be a str", saver.region, b"a")
     fails(memsaver.Misuse, "null character", saver.region, "a\0b")
     fails(TypeError, "a policy must be", saver.arena, "a", "host")
     fails(memsaver.Misuse, "null character", saver.arena, "a", memsaver.FileBackup(directory="/tmp\0b"))

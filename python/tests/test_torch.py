@@ -86,9 +86,8 @@ class PyTorch(types.ModuleType):
     @staticmethod
     def pluggable(path: str, allocate: str, free: str) -> Any:
         library = ctypes.CDLL(path)
+        _abi.declare(library)
         functions = getattr(library, allocate), getattr(library, free)
-        for function in functions:
-            function.restype, function.argtypes = _abi.FUNCTIONS[function.__name__]
         return types.SimpleNamespace(allocator=lambda: functions)
 
     def make_pool(self, allocator: Any) -> Pool:
