@@ -30,7 +30,7 @@ _SCALARS: dict[str, Any] = {
     "memsaver_result": ctypes.c_int,
 }
 STRUCTURES: dict[str, type[Sized]] = {}
-FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+FUNCTIONS: dict[str, tuple[Any, dict[str, Any]]] = {}  # the types of the result and of the arguments
 CHECKED: dict[str, list[tuple[int, str, Any]]] = {}  # of a function: the numbers, addresses and texts among its arguments
 _callbacks: dict[str, Any] = {}
 
@@ -115,10 +115,10 @@ def _read(code: str) -> None:
             made = ctypes.CFUNCTYPE(_type_of(found["answer"]), *passed)
             _callbacks["memsaver_" + found["callback"]] = globals()[name] = made
         else:
-            arguments = [] if found["arguments"] == "void" else _split(found["arguments"].split(","))
-            FUNCTIONS[found["function"]] = (_type_of(found["result"]), tuple(kind for _, kind in arguments))
-            simple = [(i, name, kind) for i, (name, kind) in enumerate(arguments) if kind in (*LIMITS, ctypes.c_char_p)]
-            CHECKED[found["function"]] = [each for each in simple if each[0] or each[2] is not ctypes.c_void_p]
+            arguments = {} if found["arguments"] == "void" else dict(_split(found["arguments"].split(",")))
+            FUNCTIONS[found["function"]] = _type_of(found["result"]), arguments
+            numbered = ((i, each, kind) for i, (each, kind) in enumerate(arguments.items()))
+            CHECKED[found["function"]] = [each for each in numbered if each[2] in LIMITS or each[2] is ctypes.c_char_p]
     for enumerator, number in re.findall(r"\bMEMSAVER_(\w+) = (\d+)\b", code):
         globals()[enumerator] = int(number)
 
@@ -135,4 +135,4 @@ def declare(library: ctypes.CDLL) -> None:
     """Declares the types of a loaded library's functions. Raises AttributeError if one is missing."""
     for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype, function.argtypes = result, [*arguments.values()]

@@ -238,7 +238,7 @@ def call(name: str, *arguments: Any, report: _abi.Report | None = None) -> None:
 
 def told(name: str, *arguments: Any) -> Any:
     """Returns what a C function writes to its last argument."""
-    to = _abi.FUNCTIONS[f"memsaver_{name}"][1][-1]._type_()
+    to = [*_abi.FUNCTIONS[f"memsaver_{name}"][1].values()][-1]._type_()
     call(name, *arguments, ctypes.byref(to), report=to if isinstance(to, _abi.Report) else None)
     return to
 

