@@ -41,20 +41,17 @@ class Arrival(Scope):
             _in_flight.add(self)
 
     def before(self, stream: Stream, pointer: int | None = None, bytes: int | None = None) -> None:
-        """Makes work submitted to `stream` from now on wait for `bytes` at `pointer`; without these, for all bytes.
-
-        Does not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse`
-        for bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
+        """Makes work submitted to `stream` from now on wait for `bytes` at `pointer`; without these, for all bytes. Does
+        not wait itself, except for bytes that cannot be copied directly (files, pageable memory). Raises `Misuse` for
+        bytes that are not in live blocks of the tags, and for a stream that is being captured: use a gate.
         """
         part = _part(pointer, bytes)
         call("arrival_before_range" if part else "arrival_before", self._handle, stream_of(stream), *part)
 
     def wait(self, pointer: int | None = None, bytes: int | None = None) -> None:
         """Waits until `bytes` at `pointer` have arrived; without these, until all have, and then runs the hooks that
-        run after a resume.
-
-        If bytes could not be copied, every call raises that error. The backup is then intact, and the next pause or
-        resume continues the operation.
+        run after a resume. If bytes could not be copied, every call raises that error; the backup is intact, and the next
+        pause or resume continues the operation.
         """
         part = _part(pointer, bytes)
         call("arrival_wait_range" if part else "arrival_wait", self._handle, *(part or [None]))
@@ -125,10 +122,8 @@ class Use(Scope):
 
     def until(self, stream: Stream = None, *, event: Any = None) -> None:
         """Keeps the tags resident until `stream` has completed all work submitted to it before this call, or until the
-        recorded `event` has completed.
-
-        Does not wait; may be called several times. Raises `Misuse` for a stream that is being captured, and after the
-        end.
+        recorded `event` has completed. Does not wait; may be called several times. Raises `Misuse` for a stream that is
+        being captured, and after the end.
         """
         if (stream is None) == (event is None):
             raise Misuse("pass either a stream or an event to wait for")
@@ -174,10 +169,8 @@ class Elastic(Scope):
         return int(self._info().committed_bytes)
 
     def commit(self, offset: int, bytes: int) -> None:
-        """Commits memory for `bytes` at `offset`, rounded outward to whole steps. Steps that have memory keep it and
-        their bytes.
-
-        All or nothing. Raises `Misuse` (beyond the range, any of it paused), and what `Saver.allocate()` raises.
+        """Commits memory for `bytes` at `offset`, rounded outward to whole steps, all or nothing. Steps that have memory
+        keep it and their bytes. Raises `Misuse` (beyond the range, any of it paused), and what `Saver.allocate()` raises.
         """
         call("elastic_commit", self._handle, offset, bytes)
 

@@ -152,35 +152,29 @@ class Saver(Scope):
         on_no_room: Callable[[NoRoom], object] | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> None:
-        """Creates a saver.
+        """Creates a saver. Raises `Unavailable`, and `Misuse` for invalid options or an invalid device number.
 
         device: a GPU's number; "host" for host memory; None for GPU 0 if it is usable, else host memory.
         share: takes the memory as a member of this share, on the share's device, which must not be given again.
-        host_capacity: for host memory, the total capacity in bytes (0: half of the physical memory, at most 8 GiB).
-            Physical memory is used only as it is touched.
-        host_granularity: for host memory, the page granularity in bytes, a power of two (0: 2 MiB).
-        host_machine: for host memory: a name of at most 64 characters without "/". Savers and shares with this name, in
-            any process of this user, are on one device, with one capacity and granularity.
+        host_capacity: bytes of host memory, used only as they are touched (0: half of the physical memory, at most 8 GiB).
+        host_granularity: bytes of a page of host memory, a power of two (0: 2 MiB).
+        host_machine: savers and shares with this name (at most 64 characters without "/"), in any process of this user,
+            are on one device of host memory, with one capacity and granularity.
         enabled: False: plain allocations; pause and resume check their tags and do nothing else.
-        default_policy: the policy of tags that do not name one. None: `Discard()`, with a warning event at the first
-            pause.
+        default_policy: of tags that name none. None: `Discard()`, with a warning event at the first pause.
         new_tags: "with_policy": only `arena` with a policy makes a tag; any other use of an unknown name is `Misuse`,
-            because the name may be mistyped. "allowed": every use makes one.
-        evict_for_allocations: True: allocations and resumes make room as `use` does: they pause idle tags that were
-            used before or made evictable, by priority and age, before `on_no_room` is called. Hooks run on the calling
-            thread.
+            because the name may be mistyped.
+        evict_for_allocations: True: allocations and resumes make room as `use` does, before `on_no_room` is called:
+            they pause idle tags that were used before or made evictable. Hooks run on the calling thread.
         margin: bytes of each device's memory that allocations and resumes leave free.
-        rdma, export, peers: for GPU pages: whether other devices can access them directly; the handle type for
-            exporting them to other processes; the numbers of other GPUs that may use them.
+        rdma, export, peers: GPU pages that other devices can access directly; the handle type for exporting them to
+            other processes; the numbers of other GPUs that may use them.
         cuda_library: the driver library's name or path.
-        on_no_room: called with a `NoRoom` before `OutOfMemory` is raised, on the thread that needs the memory. It may
-            free, pause and drop. It returns whether it released anything, in which case the call is retried, and it
-            is asked again while there is still no room, up to 100 times for one call. Its exceptions are raised to
-            the caller, unless the call succeeds anyway.
-        on_event: called on any thread with each `Event`. It must not call the saver. Its exceptions go to
+        on_no_room: called with a `NoRoom` before `OutOfMemory` is raised, on the thread that needs the memory. May free,
+            pause and drop. Returns whether it released anything: then the call is retried, and it is asked again, up to
+            100 times. Its exceptions are raised to the caller, unless the call succeeds anyway.
+        on_event: called on any thread with each `Event`. Must not call the saver. Its exceptions go to
             `sys.unraisablehook`.
-
-        Raises `Unavailable`, and `Misuse` for invalid options or an invalid device number.
         """
         self.closed = False
         self._open = _OpenRegions()
@@ -220,10 +214,8 @@ class Saver(Scope):
     # --- The saver ---
 
     def close(self) -> None:
-        """Waits for the device, then releases every tag, block and backup, and ends open regions.
-
-        Afterwards every use is `Misuse`. On failure, still tries the rest, then raises the first error; may be called
-        again.
+        """Waits for the device, releases every tag, block and backup, and ends open regions. Afterwards every use is
+        `Misuse`. On failure, still tries the rest, then raises the first error; may be called again.
         """
         self._tell_leavers(lambda tag: True)
         call("close", self._handle)
@@ -235,9 +227,7 @@ class Saver(Scope):
         return filled(Info, found, on_gpu=found.driver == _abi.DRIVER_CUDA, name=text(found.name))
 
     def set_margin(self, bytes: int) -> None:
-        """Sets the bytes of each device's memory to leave free from now on. Does not affect tags with a margin of their
-        own.
-        """
+        """Sets the bytes of each device's memory to leave free from now on, for tags without a margin of their own."""
         call("set_margin", self._handle, bytes)
 
     # --- Tags ---
@@ -254,15 +244,11 @@ class Saver(Scope):
         evictable: bool = False,
         priority: int = 0,
     ) -> Arena:
-        """Makes a tag if it does not exist, and returns its memory on a device. For an existing tag, the arguments
-        given must match the tag.
+        """Makes a tag if it does not exist, and returns its memory on a device. Arguments must match an existing tag.
 
-        policy: the tag's policy; None: the saver's default.
-        capacity: the maximum bytes that allocations may make the tag hold; 0: limited only by the device. Paused memory
-            does not count.
+        policy, margin, device: None or 0: the saver's.
+        capacity: the maximum bytes that allocations may make the tag hold, paused memory excluded; 0: no limit.
         reserve: bytes of memory to allocate immediately, in as few handles as possible. May raise `OutOfMemory`.
-        margin: bytes of device memory that its allocations and resumes leave free; 0: the saver's margin.
-        device: the number of another GPU; None: the saver's device.
         evictable: whether `use()` of other tags and `reclaim()` may pause the tag while it is not in use, even if no
             use ever named it. Work outside of its uses must then not touch it.
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
@@ -274,9 +260,8 @@ class Saver(Scope):
         return Arena(self, tag, Handle.made("release_arena", "get_arena", self._handle, tag, options))
 
     def drop(self, tags: TagList) -> None:
-        """Waits for the device, then releases the blocks, pages, addresses and backups of tags.
-
-        The names become unknown. Using their arenas is `Misuse`.
+        """Waits for the device, then releases the blocks, pages, addresses and backups of tags. The names become unknown;
+        using their arenas is `Misuse`.
         """
         names, count = names_of(tags)
         if count == _abi.UNDER:
@@ -291,9 +276,7 @@ class Saver(Scope):
             leave(self, ends)
 
     def set_capacity(self, tags: TagList, bytes: int) -> None:
-        """Sets the maximum bytes that allocations may make the tags hold on each device, from now on. Mapped memory
-        stays.
-        """
+        """Sets the maximum bytes that allocations may make the tags hold on each device. Mapped memory stays."""
         call("set_capacity", self._handle, *names_of(tags), bytes)
 
     def set_retain(self, tags: TagList, retain: bool) -> None:
@@ -303,9 +286,7 @@ class Saver(Scope):
         call("set_retain", self._handle, *names_of(tags), retain)
 
     def region(self, tag: str | Arena) -> Region:
-        """Returns a region: inside `with saver.region("weights"):`, this thread's allocations without a tag use that
-        tag, which is made if it does not exist. An arena must be one of this saver.
-        """
+        """Returns a region of a tag, which is made if it does not exist, or of an arena of this saver."""
         if not isinstance(tag, Arena):
             raw(tag, "a tag")
 
@@ -323,36 +304,28 @@ class Saver(Scope):
     # --- Blocks ---
 
     def allocate(self, bytes: int, tag: str | None = None, *, alignment: int = 0, stream: Stream = None) -> int:
-        """Allocates `bytes` of memory from the tag, or from this thread's innermost region. The content is undefined.
+        """Allocates `bytes` from the tag, or from this thread's innermost region, with undefined content. Returns the
+        address; 0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a region.
 
         alignment: a power of two; 0: 256.
-        stream: None: the memory is usable on every stream at once. Otherwise it is for work on that stream: a block of
-            about the same size that was freed with the stream is reused at once, without waiting, and other streams
-            must be ordered after it.
-
-        Returns the address; 0 for 0 bytes. Raises `OutOfMemory`, `OutOfHostMemory`, and `Misuse`, for example without a
-        region.
+        stream: None: usable on every stream at once. Otherwise for work on that stream: a block of about the same size
+            that was freed with the stream is reused at once, and other streams must be ordered after it.
         """
         return _allocate("", stream, self._handle, tag, bytes, alignment)
 
     def free(self, pointer: int, *, stream: Stream = None, idle: bool = False) -> None:
-        """Frees a block of any tag, paused or active, on any thread. 0 is a no-op.
+        """Frees a block of any tag, paused or active, on any thread. 0 is a no-op. `Misuse` if it is not a live block.
 
         By default as safe as cudaFree: the block is not reused until all work submitted to the device before this call
-        has completed. Does not wait, except for plain memory. stream: the block is reused once that stream has
-        completed all work submitted to it before this call. idle=True: the block is reused at once, because no work
-        touches it any more.
-
-        Raises `Misuse` if `pointer` is not a live block.
+        has completed; with a stream, the work submitted to it; with idle=True, at once, because no work touches the
+        block any more. Does not wait, except for plain memory.
         """
         _deallocate("", self._handle, pointer, stream, idle)
 
     def buffer(
         self, shape: Shape, dtype: DType = "|u1", tag: str | None = None, *, alignment: int = 0, stream: Stream = None
     ) -> Buffer:
-        """Allocates a block and returns it as an array that owns it; the content is undefined. Arguments and errors as
-        for `allocate()`.
-        """
+        """Allocates a block like `allocate()`, and returns it as an array that owns it."""
         like = View(-1, shape, dtype, self._on_gpu, self.is_paused)
         # Through its arena: once the tag is dropped, the address may be that of another tag's block.
         regions = self._open.regions
@@ -363,9 +336,7 @@ class Saver(Scope):
         return Buffer(like, pointer, self, library().memsaver_deallocate)
 
     def view(self, pointer: int, shape: Shape, dtype: DType = "|u1") -> View:
-        """Returns memory at `pointer` as an array, by default of bytes. Owns nothing, and does not check whether it is
-        memory of this saver.
-        """
+        """Returns memory at `pointer` as an array. Owns nothing, and does not check that it is memory of this saver."""
         return View(checked("pointer", c_void_p, pointer), shape, dtype, self._on_gpu, self.is_paused)
 
     def owns(self, pointer: int) -> bool:
@@ -383,26 +354,21 @@ class Saver(Scope):
 
     def read_backup(self, pointer: int, bytes: int) -> bytearray:
         """Returns the backup of `bytes` at `pointer` (which may point into a block), while the tag is paused and for as
-        long as its policy keeps them.
-
-        Raises `Misuse`, with the reason, if there is no backup.
+        long as its policy keeps them. `Misuse`, with the reason, if there is none.
         """
         to = bytearray(checked("bytes", c_size_t, bytes))
         call("read_backup", self._handle, pointer, len(to), (ctypes.c_char * len(to)).from_buffer(to))
         return to
 
     def write_backup(self, pointer: int, data: ReadableBuffer) -> None:
-        """Replaces the backup of paused memory at `pointer` (which may point into a block) by `data`.
+        """Replaces the backup of paused memory at `pointer` (which may point into a block) by the bytes of `data`: any
+        object with a contiguous buffer in host memory. A read-only buffer other than bytes is copied first.
 
         The next resume restores the new bytes; with `refresh="once"` they count as saved. Waits for an operation in
         progress on the tag.
 
-        data: bytes, or any object with a contiguous buffer in host memory, such as a NumPy array; all of its bytes are
-            written, whatever their type. A read-only buffer other than bytes is copied first.
-
         Raises `Misuse` if the memory is active or has no backup. If a file cannot be written, some of the bytes may
-        already be new; calling again continues. On a saver with `enabled=False`, whose memory is never paused, writes
-        to the memory itself.
+        already be new; calling again continues. With `enabled=False`, writes to the memory itself.
         """
         view = memoryview(data)
         if not view.c_contiguous:
@@ -446,14 +412,13 @@ class Saver(Scope):
         """Maps new pages at the same addresses and restores the bytes that the policies kept, in the order of the list.
         On return every stream sees them.
 
-        Raises `OutOfMemory` if memory does not suffice for all tags, and nothing changes.
-
-        policy: a policy for the bytes that applies to this resume only, and that keeps no bytes; for example when new
-            weights will be written anyway. The backup is then stale.
+        policy: one that keeps no bytes, for this resume only, for example when new weights will be written anyway. The
+            backup is then stale.
         room_within: seconds to retry while the device is out of memory, so that others can free some. None: do not
             retry; math.inf: for ever.
 
-        Also raises what `pause()` raises, and `BackupDamaged`.
+        Raises `OutOfMemory` if memory does not suffice for all tags, and nothing changes; what `pause()` raises; and
+        `BackupDamaged`.
         """
         return self._operate("resume", resume_options_of(policy, room_within), tags)
 
@@ -470,16 +435,14 @@ class Saver(Scope):
         policy_in: Policy | None = None,
         room_within: float | None = None,
     ) -> Report:
-        """Pauses the tags of `out` and resumes those of `in_`.
+        """Pauses the tags of `out` (streams, events, idle, timeout, policy_out: as for `pause()`) and resumes those of
+        `in_` (policy_in, room_within: as for `resume()`).
 
         Pages are handed over from tag to tag, as whole handles, without being released, and bytes are saved and
-        restored at the same time. Only the pages that `in_` needs beyond those of `out` are taken from the device; only
-        surplus pages of `out` are released. Waits, runs hooks and fails like a pause of `out` followed by a resume of
-        `in_`. Tags of `out` that are paused and tags of `in_` that are active stay as they are. Until the call returns,
-        no memory of either list may be touched; afterwards every stream sees the bytes of `in_`.
-
-        streams, events, idle, timeout, policy_out: for the tags of `out`, as for `pause()`.
-        policy_in, room_within: for the tags of `in_`, as for `resume()`.
+        restored at the same time; the device gives only what `in_` needs beyond that, and gets the surplus. Waits, runs
+        hooks and fails like a pause of `out` followed by a resume of `in_`. Tags of `out` that are paused and tags of
+        `in_` that are active stay as they are. Until the call returns, no memory of either list may be touched;
+        afterwards every stream sees the bytes of `in_`.
 
         Raises what `resume()` raises, and `Misuse` for a tag in both lists. If the device lacks memory for the
         additional pages, raises `OutOfMemory` and nothing changes, unless others took the pages that `out` released.
@@ -499,15 +462,10 @@ class Saver(Scope):
         room_within: float | None = None,
     ) -> Arrival:
         """Resumes tags like `resume()`, but does not wait for the bytes: on return all memory is mapped and the copies
-        are in flight.
+        are in flight, those of the ranges (pointer, bytes) of `first` first.
 
         Until a block's bytes have arrived, only work on a stream passed to `Arrival.before()` may touch it; after
-        `Arrival.wait()` any work may.
-
-        first: (pointer, bytes) of the ranges to restore first, in this order.
-        policy, room_within: as for `resume()`.
-
-        Raises what `resume()` raises, and `Misuse` for ranges of `first` that are not in live blocks of the tags.
+        `Arrival.wait()` any work may. `Misuse` for ranges of `first` that are not in live blocks of the tags.
         """
         wanted = [(checked("pointer", c_void_p, pointer), checked("bytes", c_size_t, count)) for pointer, count in first]
         options = structure(
@@ -529,12 +487,10 @@ class Saver(Scope):
         timeout: float | None = None,
     ) -> Arrival:
         """Saves the bytes that a pause would save, ahead of it and during the program's work, for policies with
-        refresh="once".
+        refresh="once"; `Misuse` for a named tag with another.
 
         Waits like `pause()` for the work that wrote the bytes; the memory stays active. If the program writes to the
         memory afterwards, it must call `invalidate()`.
-
-        Raises `Misuse` for a named tag whose policy saves at every pause, or keeps no bytes.
         """
         return self._arriving("save", tags, pause_options_of(streams, events, idle, timeout))
 
@@ -543,8 +499,7 @@ class Saver(Scope):
 
     def gate(self, pointer: int, bytes: int) -> Gate:
         """Creates a gate for `bytes` at `pointer` (which may point into a block), for streams and captured graphs.
-
-        Raises `Misuse` if the range is not in one live block.
+        `Misuse` if the range is not in one live block.
         """
         return Gate(self, Handle.made("release_gate", "get_gate", self._handle, pointer, bytes))
 
@@ -627,9 +582,7 @@ class Saver(Scope):
         idle: bool = False,
         timeout: float | None = None,
     ) -> Report:
-        """Releases pages that hold no live block. Waits like `pause()`, so that blocks freed before the call count as
-        free.
-        """
+        """Releases pages that hold no live block. Waits like `pause()`: blocks freed before the call count as free."""
         return self._operate("trim", pause_options_of(streams, events, idle, timeout), tags)
 
     def _operate(self, operation: str, options: Any, *lists: TagList) -> Report:
@@ -641,16 +594,14 @@ class Saver(Scope):
         return int(told("bytes_to_resume", self._handle, *names_of(tags)).value)
 
     def prepare(self, tags: TagList = None) -> None:
-        """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks.
-
-        Raises `Misuse` for a named tag whose policy keeps no bytes, and `OutOfHostMemory`.
+        """Allocates, ahead of the first pause, the host memory or disk space needed to save the live blocks. Raises
+        `Misuse` for a named tag whose policy keeps no bytes, and `OutOfHostMemory`.
         """
         call("prepare", self._handle, *names_of(tags))
 
     def invalidate(self, tags: TagList = None) -> None:
-        """Marks bytes that a policy may have saved as changed: the next pause saves them again.
-
-        Raises `Misuse` for a named tag whose policy keeps no bytes.
+        """Marks bytes that a policy may have saved as changed: the next pause saves them again. `Misuse` for a named tag
+        whose policy keeps no bytes.
         """
         call("invalidate", self._handle, *names_of(tags))
 
@@ -662,27 +613,23 @@ class Saver(Scope):
 
     def load(self, pointer: int, bytes: int, path: str | os.PathLike[str], offset: int = 0) -> None:
         """Fills `bytes` at `pointer` (which may point into a block), in a tag with `FileSource`, from a file starting
-        at `offset`, now and at every later resume. A pause does not save these bytes. On return every stream sees
-        them.
+        at `offset`, now and, by the same path, at every later resume. A pause does not save these bytes. Does not wait
+        for work that still uses the old bytes. On return every stream sees the new ones.
 
-        Does not wait for work that still uses the old bytes. The path is used again unchanged.
-
-        Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened or
-        read, and `SourceChanged`. If the file could not be opened, nothing has changed.
+        Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened (then
+        nothing has changed) or read, and `SourceChanged`.
         """
         call("load", self._handle, pointer, bytes, os.fsdecode(path), offset)
 
     def forget_backup(self, tags: TagList = None) -> None:
-        """Discards the backups of paused memory and releases their storage. A resume then maps memory with undefined
-        bytes.
-        """
+        """Discards the backups of paused memory and their storage. A resume then maps memory with undefined bytes."""
         call("forget_backup", self._handle, *names_of(tags))
 
     # --- Hooks ---
 
     def add_hook(self, moment: Moment, function: Callable[[HookEvent], object]) -> Hook:
-        """Adds a hook: runs `function` at a moment, on the thread that pauses or resumes. Hooks of one moment run in
-        the order in which they were added.
+        """Runs `function` at a moment, on the thread that pauses or resumes. Hooks of one moment run in the order in
+        which they were added.
 
         A hook may allocate and free, and pause or resume other tags than those it runs for, but not use, reclaim or
         close. Its exceptions are raised to the caller of the pause or resume. An exception before the operation refuses
