@@ -8,7 +8,6 @@ import functools
 import inspect
 import math
 import os
-import re
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,31 +98,17 @@ def on(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> Everything:
     return everything
 
 
-#: Methods whose parameters arrive one by one; the others are in CALLS.
+#: Methods whose parameters arrive one by one, with the function of C if it has another name. The others are in CALLS.
 METHODS = {
-    "saver": "set_margin arena drop set_capacity set_retain allocate owns is_paused pause resume exchange resume_async save "
-    "gate use reclaim set_evictable set_priority trim bytes_to_resume prepare invalidate invalidate_range load "
-    "forget_backup totals usage info close",
-    "arena": "allocate elastic usage",
-    "elastic": "commit release resize",
-    "gate": "before",
-    "arrival": "done report",
-    "share": "members lend publish withdraw attach",
-    "": "Saver Share",
-}
-FUNCTIONS = {
-    "saver.arena": "get_arena",
-    "saver.gate": "get_gate",
-    "saver.use": "begin_use",
-    "saver.totals": "get_usage",
-    "saver.usage": "get_usage_json",
-    "saver.info": "get_info",
-    "arena.elastic": "make_elastic",
-    "arena.usage": "get_arena_usage",
-    "arrival.report": "arrival_wait",
-    "share.members": "get_members_json",
-    "Saver": "create",
-    "Share": "join_share",
+    "saver": "set_margin arena=get_arena drop set_capacity set_retain allocate owns is_paused pause resume exchange "
+    "resume_async save gate=get_gate use=begin_use reclaim set_evictable set_priority trim bytes_to_resume prepare "
+    "invalidate invalidate_range load forget_backup totals=get_usage usage=get_usage_json info=get_info close",
+    "arena": "allocate=arena_allocate elastic=make_elastic usage=get_arena_usage",
+    "elastic": "commit=elastic_commit release=elastic_release resize=elastic_resize",
+    "gate": "before=gate_before",
+    "arrival": "done=arrival_done report=arrival_wait",
+    "share": "members=get_members_json lend publish withdraw attach",
+    "": "Saver=create Share=join_share",
 }
 ZERO = plain(_abi.Policy(kind=_abi.ZERO, poison=-1, retain=True))
 #: Values of parameters, and what arrives of them, where `example` knows no better.
@@ -188,15 +173,16 @@ def not_0(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-@pytest.mark.parametrize("method", [f"{of}.{name}".strip(".") for of, names in METHODS.items() for name in names.split()])
-def test_each_parameter_arrives(on: Everything, method: str) -> None:
-    of, _, name = method.rpartition(".")
+@pytest.mark.parametrize(("of", "named"), [(of, named) for of, names in METHODS.items() for named in names.split()])
+def test_each_parameter_arrives(on: Everything, of: str, named: str) -> None:
+    name, _, function = named.partition("=")
+    method = f"{of}.{name}".strip(".")
     use = getattr(getattr(on, of) if of else memsaver, name)
     parameters = enumerate(inspect.signature(use).parameters.values(), 5)
     examples = {each.name: (each, *example(on, method, number, each)) for number, each in parameters}
     needed = {each: value for each, (about, value, _) in examples.items() if about.default is about.empty}
     base = on.arriving(use, **needed)
-    wanted: dict[str, Any] = {"function": FUNCTIONS.get(method, re.sub(r"^(saver|share)\.", "", method).replace(".", "_"))}
+    wanted: dict[str, Any] = {"function": function or name}
     wanted |= {each: value for each, value in DEFAULTS.items() if each in base} | DEFAULTS_OF.get(method, {})
     for each in needed:
         wanted |= examples[each][2]
@@ -240,11 +226,9 @@ def test_calls(on: Everything, call: tuple[Any, ...]) -> None:
     assert tuple(on.arriving(call[0], on).values()) == call[1:]
 
 
-def test_orders_and_devices(on: Everything) -> None:
-    assert on.arriving(on.saver.pause, streams=[])["order"] == _abi.AFTER_STREAMS
-    assert on.arriving(on.saver.pause, events=[])["order"] == _abi.AFTER_STREAMS
-    for kind in (Saver, Share):
-        assert on.arriving(kind, "host")["driver"] == _abi.DRIVER_HOST
+@pytest.mark.parametrize("kind", [Saver, Share])
+def test_host_memory(on: Everything, kind: Callable[..., object]) -> None:
+    assert on.arriving(kind, "host")["driver"] == _abi.DRIVER_HOST
 
 
 FILE: dict[str, Any] = {
@@ -277,31 +261,29 @@ def test_policies(on: Everything, policy: memsaver.Policy, wanted: dict[str, Any
     assert not_0(on.arriving(on.saver.pause, policy=policy)["bytes"]) == not_0(wanted)
 
 
-STREAMS: list[Any] = [
-    7,
-    types.SimpleNamespace(cuda_stream=7),  # PyTorch
-    types.SimpleNamespace(ptr=7),  # CuPy
-    types.SimpleNamespace(handle=ctypes.c_void_p(7)),  # Numba
-    types.SimpleNamespace(__cuda_stream__=lambda: (0, 7), handle=8),  # the protocol
+def an(attribute: str, value: object) -> Any:
+    """Returns an object of another library."""
+    return types.SimpleNamespace(**{attribute: value})
+
+
+CONVERTED: list[tuple[str, Any, str, Any]] = [
+    ("streams", [7, an("cuda_stream", 7), an("ptr", 7)], "streams", [7, 7, 7]),  # PyTorch, CuPy
+    ("streams", [an("handle", ctypes.c_void_p(7)), an("handle", ctypes.c_void_p())], "streams", [7, None]),  # Numba
+    ("streams", [an("__cuda_stream__", lambda: (0, 7))], "streams", [7]),  # the protocol
+    ("streams", [], "order", _abi.AFTER_STREAMS),
+    ("events", [7, an("cuda_event", 7), an("handle", ctypes.c_void_p(7))], "events", [7, 7, 7]),
+    ("events", [], "order", _abi.AFTER_STREAMS),
+    ("timeout", None, "timeout_ns", -1),
+    ("timeout", 1e-10, "timeout_ns", 1),
+    ("timeout", 2.0**62 / 1e9, "timeout_ns", 2**62),
+    ("timeout", 1e300, "timeout_ns", 2**63 - 1),
+    ("timeout", math.inf, "timeout_ns", 2**63 - 1),
 ]
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-def test_streams(on: Everything, stream: Any) -> None:
-    assert on.arriving(on.saver.free, 9, stream=stream)["stream"] == 7
-
-
-@pytest.mark.parametrize("event", [7, types.SimpleNamespace(cuda_event=7), types.SimpleNamespace(handle=ctypes.c_void_p(7))])
-def test_events(on: Everything, event: Any) -> None:
-    assert on.arriving(on.saver.pause, events=[event])["events"] == [7]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "nanoseconds"),
-    [(None, -1), (1e-10, 1), (2.0**62 / 1e9, 2**62), (1e300, 2**63 - 1), (math.inf, 2**63 - 1)],
-)
-def test_times(on: Everything, seconds: float | None, nanoseconds: int) -> None:
-    assert on.arriving(on.saver.pause, timeout=seconds)["timeout_ns"] == nanoseconds
+@pytest.mark.parametrize(("parameter", "value", "field", "wanted"), CONVERTED)
+def test_conversions(on: Everything, parameter: str, value: Any, field: str, wanted: object) -> None:
+    assert on.arriving(on.saver.pause, **{parameter: value})[field] == wanted
 
 
 REFUSED: list[tuple[type[Exception], str, Callable[[Any], object]]] = [
