@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from ctypes import c_char_p, c_int, c_void_p
+from ctypes import c_char_p, c_void_p
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -101,31 +101,25 @@ def device_options_of(
         host_capacity=host_capacity,
         host_granularity=host_granularity,
         host_machine=host_machine,
-        peers=(c_int * len(peers))(*(checked("peers", c_int, peer) for peer in peers)),
+        peers=list(peers),
         peer_count=len(peers),
         cuda_library=None if cuda_library is None else os.fsdecode(cuda_library),
         **others,
     )
 
 
-def addresses_of(handles: list[int]) -> Any:
-    return (c_void_p * len(handles))(*handles)
-
-
 def waiting(kind: Any, streams: Streams, events: Events, idle: bool, timeout: float | None, **others: Any) -> Any:
     """Returns options of an operation that waits for the streams and events, if there are any; otherwise for nothing if
     `idle`, or all work of the devices.
     """
-    options = structure(kind, timeout_ns=nanoseconds_of(timeout), **others)
     if streams is not None or events is not None:
         to_wait_for = [stream_of(stream) for stream in streams or ()]
         to_pass = [event_of(event) for event in events or ()]
-        options.order = _abi.AFTER_STREAMS
-        options.streams, options.stream_count = addresses_of(to_wait_for), len(to_wait_for)
-        options.events, options.event_count = addresses_of(to_pass), len(to_pass)
+        others |= {"order": _abi.AFTER_STREAMS, "streams": to_wait_for, "stream_count": len(to_wait_for)}
+        others |= {"events": to_pass, "event_count": len(to_pass)}
     elif idle:
-        options.order = _abi.ALREADY_IDLE
-    return options
+        others["order"] = _abi.ALREADY_IDLE
+    return structure(kind, timeout_ns=nanoseconds_of(timeout), **others)
 
 
 def pause_options_of(

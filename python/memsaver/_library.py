@@ -133,11 +133,15 @@ def checked(name: str, kind: Any, value: Any) -> Any:
             raise errors.Misuse(f"{name} cannot be {value}")
     elif kind is ctypes.c_char_p and value is not None:
         value = raw(value, name)
+    elif isinstance(value, list):
+        value = (kind._type_ * len(value))(*(checked(name, kind._type_, each) for each in value))
     return value
 
 
 def structure(kind: Any, /, **fields: Any) -> Any:
-    """Returns a structure of the C interface. Omitted fields are 0 or null, not the defaults of the macro."""
+    """Returns a structure of the C interface, with arrays for lists. Omitted fields are 0 or null, not the defaults of the
+    macro.
+    """
     kinds = dict(kind._fields_)
     for name, value in fields.items():
         fields[name] = ctypes.pointer(value) if isinstance(value, _abi.Sized) else checked(name, kinds[name], value)

@@ -467,11 +467,11 @@ class Saver(Scope):
         Until a block's bytes have arrived, only work on a stream passed to `Arrival.before()` may touch it; after
         `Arrival.wait()` any work may. `Misuse` for ranges of `first` that are not in live blocks of the tags.
         """
-        wanted = [(checked("pointer", c_void_p, pointer), checked("bytes", c_size_t, count)) for pointer, count in first]
+        wanted = list(first)
         options = structure(
             _abi.ResumeAsyncOptions,
-            first=(c_void_p * len(wanted))(*(pointer for pointer, _ in wanted)),
-            first_bytes=(c_size_t * len(wanted))(*(count for _, count in wanted)),
+            first=[pointer for pointer, _ in wanted],
+            first_bytes=[count for _, count in wanted],
             first_count=len(wanted),
             resuming=resume_options_of(policy, room_within),
         )

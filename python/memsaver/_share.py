@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ctypes import c_bool, c_char_p, c_size_t, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, Literal
 
 from memsaver import _abi
 from memsaver._arguments import device_options_of, nanoseconds_of
 from memsaver._callbacks import Handle, Scope, call, text_from, told
-from memsaver._library import checked, raw, structure, text
+from memsaver._library import structure, text
 from memsaver._memory import DType, Shape, View
 from memsaver.errors import Misuse
 from memsaver.reports import Member, members_of
@@ -129,16 +127,15 @@ class Share(Scope):
         copies = {copied} if isinstance(copied, str) else set(copied)
         if missing := copies - ranges.keys():
             raise Misuse(f"copied: there is no range {sorted(missing)[0]!r}")
-        count = len(ranges)
         places = [_place_of(each, value) for each, value in ranges.items()]
         options = structure(
             _abi.PublishOptions,
             version=version,
-            names=(c_char_p * count)(*(raw(each, "a name") for each in ranges)),
-            data=(c_void_p * count)(*(pointer for pointer, _ in places)),
-            bytes=(c_size_t * count)(*(size for _, size in places)),
-            copied=(c_bool * count)(*(each in copies for each in ranges)),
-            count=count,
+            names=list(ranges),
+            data=[pointer for pointer, _ in places],
+            bytes=[size for _, size in places],
+            copied=[each in copies for each in ranges],
+            count=len(ranges),
         )
         saver._tell_leavers(lambda each: each == tag)
         return int(told("publish", self._handle, name, saver._handle, tag, options).value)
@@ -158,8 +155,7 @@ class Share(Scope):
         Raises `Unavailable` if it is not published, or only in other versions or with another hash: the text says what
         is; `Misuse` if the saver has such a tag.
         """
-        wanted = None if hash is None else ctypes.pointer(c_uint64(checked("hash", c_uint64, hash)))
-        options = structure(_abi.AttachOptions, version=version, hash=wanted)
+        options = structure(_abi.AttachOptions, version=version, hash=None if hash is None else [hash])
         return Attached(saver, Handle.made("release_attached", "attach", self._handle, name, saver._handle, options))
 
 
@@ -259,4 +255,4 @@ def _place_of(name: str, value: Any) -> tuple[int, int]:
         raise TypeError(
             f"{name!r} must be an array of a saver, a tensor, or an address and a size, not {type(value).__name__}"
         )
-    return checked("pointer", c_size_t, value[0]), checked("bytes", c_size_t, value[1])
+    return value[0], value[1]

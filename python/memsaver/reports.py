@@ -171,12 +171,12 @@ class Usage:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        lines = [("tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up")]
+        lines: list[tuple[str, ...]] = [
+            ("tag", "device", "policy", "state", "reserved", "mapped", "peak", "used", "backed up")
+        ]
         for row in self.arenas:
             sizes = (row.reserved_bytes, row.mapped_bytes, row.peak_mapped_bytes, row.used_bytes, row.backed_up_bytes)
-            tag, device, policy, state = row.tag, str(row.device), row.policy, row.state
-            reserved, mapped, peak, used, backed_up = map(format_bytes, sizes)
-            lines.append((tag, device, policy, state, reserved, mapped, peak, used, backed_up))
+            lines.append((row.tag, str(row.device), row.policy, row.state, *map(format_bytes, sizes)))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = []
         for number, line in enumerate(lines):

@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import os
+import re
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,6 +139,8 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "arena.allocate.stream": (7, {"stream": 7, "function": "arena_allocate_on"}),
     "export": ("fabric", {"export_handles": _abi.EXPORT_FABRIC}),
     "new_tags": ("with_policy", {"new_tags": _abi.NEW_TAGS_WITH_POLICY}),
+    "refresh": ("once", {"refresh": _abi.ONCE}),
+    "storage": ("pageable", {"storage": _abi.PAGEABLE}),
     "Saver.device": (3, {"device": 3, "driver": _abi.DRIVER_CUDA}),
     "Share.device": (3, {"device": 3, "driver": _abi.DRIVER_CUDA}),
 }
@@ -173,23 +176,35 @@ def not_0(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-@pytest.mark.parametrize(("of", "named"), [(of, named) for of, names in METHODS.items() for named in names.split()])
-def test_each_parameter_arrives(on: Everything, of: str, named: str) -> None:
-    name, _, function = named.partition("=")
-    method = f"{of}.{name}".strip(".")
-    use = getattr(getattr(on, of) if of else memsaver, name)
-    parameters = enumerate(inspect.signature(use).parameters.values(), 5)
+def check(on: Everything, method: str, of: Any, arriving: Callable[..., dict[str, Any]], **wanted: Any) -> None:
+    """Checks what arrives by default, and of each parameter of `of`."""
+    parameters = enumerate(inspect.signature(of).parameters.values(), 5)
     examples = {each.name: (each, *example(on, method, number, each)) for number, each in parameters}
-    needed = {each: value for each, (about, value, _) in examples.items() if about.default is about.empty}
-    base = on.arriving(use, **needed)
-    wanted: dict[str, Any] = {"function": function or name}
-    wanted |= {each: value for each, value in DEFAULTS.items() if each in base} | DEFAULTS_OF.get(method, {})
-    for each in needed:
-        wanted |= examples[each][2]
+    needed = {name: value for name, (about, value, _) in examples.items() if about.default is about.empty}
+    base = arriving(**needed)
+    wanted |= {name: value for name, value in DEFAULTS.items() if name in base} | DEFAULTS_OF.get(method, {})
+    for name in needed:
+        wanted |= examples[name][2]
     assert not_0(base) == not_0(wanted)
-    for each in examples.keys() - needed.keys():
-        _, value, arrives = examples[each]
-        assert not_0(on.arriving(use, **needed, **{each: value})) == not_0(base | arrives)
+    for name in examples.keys() - needed.keys():
+        _, value, arrives = examples[name]
+        assert not_0(arriving(**needed, **{name: value})) == not_0(base | arrives)
+
+
+@pytest.mark.parametrize(("of", "named"), [(of, named) for of, names in METHODS.items() for named in names.split()])
+def test_methods(on: Everything, of: str, named: str) -> None:
+    name, _, function = named.partition("=")
+    use = getattr(getattr(on, of) if of else memsaver, name)
+    check(on, f"{of}.{name}".strip("."), use, functools.partial(on.arriving, use), function=function or name)
+
+
+@pytest.mark.parametrize("policy", [Discard, Zero, HostBackup, FileBackup, FileSource])
+def test_policies(on: Everything, policy: Any) -> None:
+    def arriving(**named: Any) -> Any:
+        return on.arriving(on.saver.pause, policy=policy(**named))["bytes"]
+
+    kind = re.sub("(?<=[a-z])(?=[A-Z])", "_", policy.__name__).upper()
+    check(on, policy.__name__, policy, arriving, kind=getattr(_abi, kind), poison=-1, retain=True)
 
 
 #: Calls, the function of C, and its arguments.
@@ -231,36 +246,6 @@ def test_host_memory(on: Everything, kind: Callable[..., object]) -> None:
     assert on.arriving(kind, "host")["driver"] == _abi.DRIVER_HOST
 
 
-FILE: dict[str, Any] = {
-    "refresh": "once",
-    "check": True,
-    "verified": True,
-    "compressed": True,
-    "threads": 3,
-    "ring_bytes": 4,
-}
-FILE_IN_C: dict[str, Any] = {**FILE, "refresh": _abi.ONCE, "poison": -1}
-POLICIES: list[tuple[memsaver.Policy, dict[str, Any]]] = [
-    (Discard(), {"poison": -1, "retain": True}),
-    (Discard(poison=0), {"retain": True}),
-    (Discard(poison=255), {"poison": 255, "retain": True}),
-    (HostBackup(), {**ZERO, "kind": _abi.HOST_BACKUP}),
-    (HostBackup(storage="pageable"), {**ZERO, "kind": _abi.HOST_BACKUP, "storage": _abi.PAGEABLE}),
-    (FileBackup(Path("d"), **FILE), {**FILE_IN_C, "kind": _abi.FILE_BACKUP, "directory": b"d", "retain": True}),
-    (HostBackup(**FILE, retain=False), {**FILE_IN_C, "kind": _abi.HOST_BACKUP}),
-    (FileSource(), {**ZERO, "kind": _abi.FILE_SOURCE}),
-    (
-        FileSource(retain=False, threads=3, ring_bytes=4),
-        {"kind": _abi.FILE_SOURCE, "poison": -1, "threads": 3, "ring_bytes": 4},
-    ),
-]
-
-
-@pytest.mark.parametrize(("policy", "wanted"), POLICIES)
-def test_policies(on: Everything, policy: memsaver.Policy, wanted: dict[str, Any]) -> None:
-    assert not_0(on.arriving(on.saver.pause, policy=policy)["bytes"]) == not_0(wanted)
-
-
 def an(attribute: str, value: object) -> Any:
     """Returns an object of another library."""
     return types.SimpleNamespace(**{attribute: value})
@@ -273,6 +258,8 @@ CONVERTED: list[tuple[str, Any, str, Any]] = [
     ("streams", [], "order", _abi.AFTER_STREAMS),
     ("events", [7, an("cuda_event", 7), an("handle", ctypes.c_void_p(7))], "events", [7, 7, 7]),
     ("events", [], "order", _abi.AFTER_STREAMS),
+    ("policy", Discard(0), "bytes", plain(_abi.Policy(retain=True))),
+    ("policy", Discard(255), "bytes", plain(_abi.Policy(poison=255, retain=True))),
     ("timeout", None, "timeout_ns", -1),
     ("timeout", 1e-10, "timeout_ns", 1),
     ("timeout", 2.0**62 / 1e9, "timeout_ns", 2**62),
@@ -294,7 +281,7 @@ REFUSED: list[tuple[type[Exception], str, Callable[[Any], object]]] = [
     (Misuse, "pointer cannot be -1", lambda on: on.saver.owns(-1)),
     (Misuse, "bytes cannot be -1", lambda on: on.saver.is_paused(1, -1)),
     (Misuse, "pointer cannot be -1", lambda on: on.saver.view(-1, 1)),
-    (Misuse, "bytes cannot be -1", lambda on: on.saver.resume_async(first=[(1, -1)])),
+    (Misuse, "first_bytes cannot be -1", lambda on: on.saver.resume_async(first=[(1, -1)])),
     (Misuse, "priority cannot be 1099511627776", lambda on: on.saver.set_priority("a", 1 << 40)),
     (Misuse, "priority cannot be -2147483649", lambda on: on.saver.arena("a", priority=-(1 << 31) - 1)),
     (Misuse, "floor cannot be -1", lambda on: Share(floor=-1)),
