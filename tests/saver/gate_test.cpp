@@ -99,20 +99,6 @@ TEST_CASE("gates: a graph launched as soon as resume_async returns reads right b
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "gates: closed for as long as a copy is late" * on_hosts) {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
-    Model model{saver, machine.driver, "weights", HostBackup{}};
-    saver.pause("weights");
-    const HeldLane lane{machine.driver, Direction::in};
-    const Arrival coming = saver.resume_async("weights", model.backwards());
-    model.launch();
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    for (const auto& outbox : model.outboxes) CHECK(outbox->bytes() == std::vector<unsigned char>(layer, 0));
-    lane.let_go();
-    model.finish();
-    CHECK(model.right());
-}
-
 TEST_CASE("gates: a gate waits for its own bytes and for none that come later") {
     const Checked machine{nasty_machine}; // where work runs only when waited for
     MemorySaver<> saver{MemorySaver{machine.driver}};
@@ -123,26 +109,6 @@ TEST_CASE("gates: a gate waits for its own bytes and for none that come later") 
     model.gates[3].before(stream); // outside a capture: an ordinary wait
     CHECK(bytes_behind(machine.driver, stream, model.at(3), layer) == pattern(layer, 3));
     CHECK_FALSE(coming.done());
-}
-
-TEST_CASE("gates: a gate that is made while its bytes are on their way" * on_hosts) {
-    for (const AnyPolicy& policy : policies()) {
-        const Checked machine;
-        MemorySaver<> saver{MemorySaver{machine.driver}};
-        const Arena arena = saver.arena("weights", policy);
-        const Buffer<char> block{arena, 2 * layer};
-        write_pattern(machine.driver, block.data(), layer, 1);
-        write_pattern(machine.driver, block.data() + layer, layer, 2);
-        saver.pause("weights");
-        const Gate before = arena.gate(block.data(), layer); // of paused memory
-        const Arrival coming = saver.resume_async("weights");
-        const Gate late = saver.gate(block.data() + layer, layer);
-        const OwnStream stream{machine.driver};
-        late.before(stream);
-        CHECK(bytes_behind(machine.driver, stream, block.data() + layer, layer) == pattern(layer, 2));
-        before.before(stream);
-        CHECK(bytes_behind(machine.driver, stream, block.data(), layer) == pattern(layer, 1));
-    }
 }
 
 TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
@@ -224,42 +190,6 @@ TEST_CASE_FIXTURE(OnMachine, "gates: a block that a graph keeps is waited for, a
     policy.copies->finish();
     REQUIRE(machine.driver.drain().ok());
     CHECK(outbox.bytes() == pattern(layer, 6));
-}
-
-TEST_CASE("gates: after a call that failed, bytes are right behind them, or it is reported" * on_hosts) {
-#ifdef __SANITIZE_THREAD__ // gates that a failure opened let the graph read bytes being written: an intended race
-    constexpr bool launched = false;
-#else
-    constexpr bool launched = true;
-#endif
-    for (const AnyPolicy& policy : {policies()[0], policies()[3], policies()[5], policies()[6]}) {
-        for (const Call call : {Call::read_file, Call::copy_to_device, Call::wait, Call::record, Call::drain}) {
-            CAPTURE(policy.describe());
-            CAPTURE(call_name(call));
-            const Checked machine;
-            MemorySaver<> saver{MemorySaver{machine.driver}};
-            Model model{saver, machine.driver, "weights", policy};
-            for (const Failure& failure : {Failure{.call = call}, Failure{.call = call, .lasting = Lasting::onwards},
-                                           Failure{.call = call, .nth = 3}}) {
-                saver.pause("weights");
-                machine.driver.fail(failure);
-                try {
-                    const Arrival coming = saver.resume_async("weights", model.backwards());
-                    if (launched) model.launch(); // of another tag: it waits only for its gates
-                    coming.wait();
-                    CHECK(machine.driver.inner().drain().ok());
-                    if (launched) CHECK(model.right());
-                } catch (const Error&) {
-                }
-                CHECK(machine.driver.inner().drain().ok()); // no stream hangs
-                machine.driver.heal();
-                saver.resume("weights");
-                model.launch();
-                model.finish();
-                CHECK(model.right());
-            }
-        }
-    }
 }
 
 TEST_CASE_FIXTURE(OnHost, "gates: after a failure, before() throws why the bytes were not restored") {
