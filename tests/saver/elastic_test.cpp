@@ -1,8 +1,6 @@
 // Elastic memory: commits and releases anywhere in one range, and their interaction with all other operations.
 #include "graph/graph_support.hpp"
-#include "memsaver/backup/verified.hpp"
 #include "support/each_of.hpp"
-#include "support/manual_backup.hpp"
 
 namespace saver_elastic_test {
 using namespace test;
@@ -145,32 +143,6 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: each misuse says what was wrong and changes
     CHECK_THROWS_AS(kv.resize(0), Misuse);
 } // both destructors report nothing
 
-TEST_CASE_FIXTURE(OnSaver, "elastic: memory that is released while it is paused is not resumed" * on_machines) {
-    Elastic kv = saver.arena("kv", HostBackup{.threads = 1}).elastic(1_GiB, steps);
-    kv.commit(0, 4 * step);
-    for (std::size_t n = 0; n < 4; ++n) fill(machine.driver, kv, n, 1);
-    (void)saver.pause("kv");
-    const std::size_t saved = row_of(saver, "kv").backed_up_bytes;
-    CHECK(saved == 4 * step);
-    kv.release(step, 2 * step);
-    CHECK(kv.committed_bytes() == 2 * step);
-    CHECK(row_of(saver, "kv").backed_up_bytes == 2 * step);
-    CHECK(saver.bytes_to_resume("kv") == 2 * step);
-    CHECK_THROWS_AS(kv.release(step, step), Misuse);
-    (void)saver.resume("kv");
-    CHECK(machine.driver.handle_bytes() == 2 * step);
-    CHECK(whole(machine.driver, kv, 0, 1));
-    CHECK(whole(machine.driver, kv, 3, 1));
-    kv.commit(step, step);
-    fill(machine.driver, kv, 1, 7);
-    (void)saver.pause("kv", {.bytes = Discard{}});
-    kv.resize(0); // all of it: nothing is paused then
-    CHECK(saver.bytes_to_resume("kv") == 0);
-    kv.commit(0, step);
-    CHECK(row_of(saver, "kv").state == "active");
-    check_books(saver, machine.driver);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "elastic: exchange hands steps on, in both directions" * on_machines) {
     constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
     struct Half {
@@ -205,23 +177,6 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: exchange hands steps on, in both directions
     (void)saver.exchange("b", "a");
     check_whole(a);
     check_books(saver, machine.driver);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "elastic: an exchange with ordinary blocks keeps steps apart") {
-    Elastic a = saver.arena("a", HostBackup{.threads = 1}).elastic(1_GiB, steps);
-    a.commit(0, 8 * step);
-    for (std::size_t n = 0; n < 8; ++n) fill(machine.driver, a, n, 1);
-    (void)saver.pause("a");
-    const Buffer<char> block{saver.arena("b", HostBackup{.threads = 1}), 64_MiB};
-    write_pattern(machine.driver, block.data(), 64_MiB, 3);
-    (void)saver.exchange("b", "a");
-    for (std::size_t n = 0; n < 8; ++n) {
-        CHECK(whole(machine.driver, a, n, 1));
-        a.release(n * step, step, already_idle);
-        CHECK(machine.driver.handle_bytes() == (7 - n) * step);
-    }
-    (void)saver.resume("b");
-    CHECK(has_pattern(machine.driver, block.data(), 64_MiB, 3));
 }
 
 TEST_CASE("elastic: a release does not wait; its pages are released once the named streams have passed") {
@@ -495,27 +450,6 @@ TEST_CASE("elastic: a range that ends in a capture stays for its replays, also i
         graph.launch(stream);
         CHECK(machine.driver.drain().ok());
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver, "elastic: after a failed restore, a release drops the bytes and a commit is refused") {
-    const ManualBackup policy;
-    Elastic kv = saver.arena("manual", policy).elastic(1_GiB, steps);
-    kv.commit(0, 3 * step);
-    policy.copies->held = false;
-    saver.pause("manual");
-    policy.copies->fails = true;
-    {
-        const Arrival coming = saver.resume_async("manual");
-        CHECK_THROWS_AS(coming.wait(), DriverError);
-    }
-    CHECK_THROWS_AS(kv.commit(5 * step, step), Misuse); // paused again
-    kv.release(step, step);
-    policy.copies->fails = false;
-    saver.resume("manual");
-    CHECK(machine.driver.handle_bytes() == 2 * step);
-    kv.commit(step, step);
-    fill(machine.driver, kv, 1, 1);
-    check_books(saver, machine.driver);
 }
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: many threads commit and release their parts while another pauses and resumes") {
