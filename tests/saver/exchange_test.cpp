@@ -66,24 +66,6 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: pages pass from tag to tag, and the bytes 
     check_books(saver, machine.driver);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "exchange: only the difference is created, or released" * on_machines) {
-    const Tag large{machine.driver, saver.arena("large", HostBackup{}), 5, 1};
-    saver.pause("large");
-    const Tag small{machine.driver, saver.arena("small", HostBackup{}), 2, 11};
-    Report report = saver.exchange("small", "large");
-    CHECK(report.handed_bytes == 2 * block);
-    CHECK(report.mapped_bytes == 5 * block);
-    CHECK(report.released_bytes == 0);
-    CHECK(machine.driver.handle_bytes() == 5 * block);
-    CHECK(large.whole());
-    report = saver.exchange("large", "small");
-    CHECK(report.handed_bytes + report.released_bytes == 5 * block);
-    CHECK(report.mapped_bytes == 2 * block);
-    CHECK(machine.driver.handle_bytes() == 2 * block);
-    CHECK(small.whole());
-    check_books(saver, machine.driver);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "exchange: lists of tags, whose bytes are kept, dropped, zeroed or poisoned" * on_machines) {
     const Tag kept{machine.driver, saver.arena("out/kept", HostBackup{}), 2, 1};
     const Tag dropped{machine.driver, saver.arena("out/dropped", Discard{.poison = 0x77}), 2, 11};
@@ -104,16 +86,6 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: lists of tags, whose bytes are kept, dropp
     saver.resume();
     CHECK(weights.whole());
     check_books(saver, machine.driver);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "exchange: pages from a poisoned tag read as poison if nothing is restored" * on_machines) {
-    const Tag next{machine.driver, saver.arena("next", Discard{}), 1, 1};
-    saver.pause("next");
-    const Tag poisoned{machine.driver, saver.arena("poisoned", Discard{.poison = 0x77}), 1, 11};
-    const Report report = saver.exchange("poisoned", "next");
-    CHECK(report.handed_bytes == block);
-    CHECK(report.saved_bytes == 0);
-    CHECK(read_bytes(machine.driver, next.blocks[0].data(), block) == std::vector<unsigned char>(block, 0x77));
 }
 
 TEST_CASE_FIXTURE(OnSaver, "exchange: misuse changes nothing") {
@@ -211,7 +183,6 @@ TEST_CASE("exchange: pages that cannot be handed over make room for new ones") {
     const Tag one{machine.driver, saver.arena("one", HostBackup{}), 1, 11, 3 * block};
     CHECK(saver.exchange("one", "many").handed_bytes == 3 * block); // adjacent ones are restored as one
     CHECK(many.whole());
-    std::vector<Buffer<char>> cuts; // creates holes, so that the resume uses smaller handles
     saver.exchange("many", "one");
     const Tag halves{machine.driver, saver.arena("halves", HostBackup{}), 1, 21, 8_MiB};
     saver.pause("halves");
@@ -220,35 +191,6 @@ TEST_CASE("exchange: pages that cannot be handed over make room for new ones") {
     CHECK(halves.whole());
     saver.exchange("halves", "one");
     CHECK(one.whole());
-}
-
-TEST_CASE("exchange: pages that cannot be handed over wait until the rest has been released") {
-    const Checked machine{HostDriver{52_MiB}};
-    MemorySaver saver{machine.driver};
-    const Tag one{machine.driver, saver.arena("one", HostBackup{}), 1, 1, 40_MiB};
-    saver.pause("one");
-    const Tag two{machine.driver, saver.arena("two", HostBackup{}), 1, 11, 48_MiB};
-    const Report report = saver.exchange("two", "one"); // a handle of 48 MiB, and 4 MiB free beside it
-    CHECK(report.handed_bytes == 0);
-    CHECK(report.released_bytes == 48_MiB);
-    CHECK(row(report, "one", &TagReport::restored_bytes) == 40_MiB);
-    CHECK(one.whole());
-    CHECK(saver.exchange("one", "two").handed_bytes == 40_MiB);
-    CHECK(two.whole());
-}
-
-TEST_CASE_FIXTURE(OnSaver, "exchange: pages that were written to when it failed are released" * on_machines) {
-    const Tag a{machine.driver, saver.arena("a", HostBackup{}), 2, 1};
-    saver.pause("a");
-    const Tag b{machine.driver, saver.arena("b", HostBackup{}), 2, 11};
-    machine.driver.fail({.call = Call::copy_to_device});
-    CHECK_THROWS_AS(saver.exchange("b", "a"), Error);
-    CHECK(row_of(saver, "a").mapped_bytes == 0);
-    CHECK(row_of(saver, "b").state == "paused");
-    CHECK(machine.driver.handle_bytes() == 0);
-    saver.resume();
-    CHECK(a.whole());
-    CHECK(b.whole());
 }
 
 TEST_CASE_FIXTURE(OnSaver, "exchange: policies of the program's own, which know nothing of it") {
@@ -301,24 +243,6 @@ TEST_CASE("exchange: a handle that is larger than any that the incoming tag woul
     saver.pause("in");
     saver.resume("out");
     usable(going);
-}
-
-TEST_CASE("exchange: if the margin leaves no room for the incoming tag, nothing is paused") {
-    MemorySaver saver{HostDriver{64_MiB}, {.margin = 8_MiB}};
-    const Arena in = saver.arena("in", HostBackup{});
-    const Buffer<char> coming{in, 50_MiB};
-    saver.pause("in");
-    const Arena out = saver.arena("out", HostBackup{}, ArenaOptions{.single_handle = true});
-    std::vector<Buffer<char>> going; // too small to be handed over
-    for (int i = 0; i < 10; ++i) going.emplace_back(out, 4_MiB);
-    Buffer<char> other{saver.arena("other", Discard{}, ArenaOptions{.margin = 1}), 8_MiB};
-    CHECK_THROWS_AS((void)saver.exchange("out", "in"), OutOfMemory);
-    CHECK(out.usage().state == "active");
-    CHECK(in.usage().state == "paused");
-    other.reset();
-    saver.exchange("out", "in");
-    CHECK(out.usage().state == "paused");
-    CHECK(in.usage().state == "active");
 }
 
 TEST_CASE("exchange: if one device has no room even without the outgoing tag, nothing is paused on any") {
