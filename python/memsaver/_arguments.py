@@ -103,7 +103,7 @@ def device_options_of(
         host_machine=host_machine,
         peers=list(peers),
         peer_count=len(peers),
-        cuda_library=None if cuda_library is None else os.fsdecode(cuda_library),
+        cuda_library=cuda_library,
         **others,
     )
 

@@ -69,15 +69,11 @@ class Handle:
         self._end_if_left()
 
     def end_at_exit(self) -> None:
-        """Ends the handle at the process's end too: a thread of the library works for it, and one that calls back while
-        the interpreter ends would end the process with an error.
-        """
+        """Ends the handle at the process's end too, because a thread of the library works for it and may call back."""
         self._finalizer.atexit = True
 
     def enter(self) -> None:
-        """Marks the beginning of a call, before the handle is read: a call that has read a non-null handle is thus
-        known to be in progress.
-        """
+        """Marks the beginning of a call, before the handle is read."""
         self._inside.append(None)
 
     def leave(self) -> None:
@@ -138,9 +134,7 @@ _ends_by = 0  # the thread that ends the process
 
 
 def when_possible(function: Callable[..., object], *arguments: object) -> None:
-    """Calls a function that releases something, now or after the call that this thread is in. For finalizers, which can
-    run anywhere, even in an event callback.
-    """
+    """Calls a function that releases something, now or, in an event callback, after the call that this thread is in."""
     if _thread.closed:
         _waiting.append(functools.partial(function, *arguments))
     else:
@@ -158,9 +152,8 @@ def _begin(thread: int) -> None:
 
 
 def end_calls() -> None:
-    """For the end of the process: lets daemon threads begin no more calls, and waits a second for those that are in
-    one. Where there are callbacks, these may call one while the interpreter ends, which would end the process with an
-    error.
+    """For the end of the process: lets daemon threads begin no more calls, and if there are callbacks waits a second for
+    calls in progress. A callback while the interpreter ends would end the process with an error.
     """
     global _ends_by
     _ends_by = threading.get_ident()

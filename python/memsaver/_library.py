@@ -132,7 +132,7 @@ def checked(name: str, kind: Any, value: Any) -> Any:
         if not limits[0] <= value <= limits[1]:
             raise errors.Misuse(f"{name} cannot be {value}")
     elif kind is ctypes.c_char_p and value is not None:
-        value = raw(value, name)
+        value = raw(os.fsdecode(value) if isinstance(value, os.PathLike) else value, name)
     elif isinstance(value, list):
         value = (kind._type_ * len(value))(*(checked(name, kind._type_, each) for each in value))
     return value

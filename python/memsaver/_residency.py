@@ -177,11 +177,9 @@ class Elastic(Scope):
     def release(
         self, offset: int, bytes: int, *, streams: Streams = None, events: Events = None, idle: bool = False
     ) -> None:
-        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not. Waits only for
-        an operation on the tag that is in progress.
-
-        Pages are released once all work submitted to the device so far has completed; or the work submitted to
-        `streams` and `events`; or, with idle=True, at once. Raises `Misuse` for steps without memory.
+        """Releases the memory of `bytes` at `offset`, rounded inward to whole steps, paused or not: once all work
+        submitted to the device so far has completed; or the work submitted to `streams` and `events`; or, with
+        idle=True, at once. Waits only for an operation on the tag that is in progress. `Misuse` for steps without memory.
         """
         call("elastic_release", self._handle, offset, bytes, pause_options_of(streams, events, idle))
 

@@ -619,7 +619,7 @@ class Saver(Scope):
         Raises `Misuse` (paused, another policy, the file is too short), `DriverError` if the file cannot be opened (then
         nothing has changed) or read, and `SourceChanged`.
         """
-        call("load", self._handle, pointer, bytes, os.fsdecode(path), offset)
+        call("load", self._handle, pointer, bytes, path, offset)
 
     def forget_backup(self, tags: TagList = None) -> None:
         """Discards the backups of paused memory and their storage. A resume then maps memory with undefined bytes."""

@@ -77,15 +77,13 @@ class Share(Scope):
             trusted=trusted,
             linger_ns=nanoseconds_of(linger),
             answer_within_ns=nanoseconds_of(answer_within),
-            folder=None if folder is None else os.fsdecode(folder),
+            folder=folder,
         )
         where = device_options_of(device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library)
         self._handle = Handle.made("leave_share", "join_share", where, options)
 
     def close(self) -> None:
-        """Ends what the share lends, and the membership unless savers of the share exist. Later calls are `Misuse`.
-        Idempotent.
-        """
+        """Ends what it lends, and the membership unless savers of it exist. Later calls are `Misuse`. Idempotent."""
         for lending in tuple(self._lendings):
             lending.end()
         self._handle.end()
@@ -95,11 +93,8 @@ class Share(Scope):
         return members_of(text_from("get_members_json", self._handle))
 
     def lend(self, saver: Saver) -> Lending:
-        """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it:
-        unused memory, elastic memory whose owners give some, and tags that `use()` or `evictable` put at the library's
-        disposal, while they are not in use. Hooks then run on a thread of the library.
-
-        Ends with `end()` of the result, its `with` block, or the share.
+        """Lends what is idle in a saver of this share to members that lack room, as `Saver.reclaim()` would release it.
+        Hooks then run on a thread of the library. Ends with `end()` of the result, its `with` block, or the share.
         """
         lending = Lending(Handle.made("end_lending", "lend", self._handle, saver._handle))
         self._lendings.difference_update([each for each in tuple(self._lendings) if not each._handle._as_parameter_])
@@ -147,10 +142,8 @@ class Share(Scope):
         call("withdraw", self._handle, name)
 
     def attach(self, name: str, saver: Saver, *, version: str = "", hash: int | None = None) -> Attached:
-        """Maps a publication as a new tag of a saver of this share. This process keeps the publication from now on.
-
-        version: "": the version that was published last.
-        hash: refuses a publication of other bytes; see `publish()`.
+        """Maps a publication, without a version the one that was published last, as a new tag of a saver of this share.
+        This process keeps the publication from now on.
 
         Raises `Unavailable` if it is not published, or only in other versions or with another hash: the text says what
         is; `Misuse` if the saver has such a tag.

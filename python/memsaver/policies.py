@@ -117,6 +117,4 @@ def policy_of(policy: Policy | None) -> _abi.Policy | None:
     for name, choices in _CHOICES.items():
         if name in values:
             values[name] = one_of(values[name], choices, name)
-    if kind is FileBackup:
-        values["directory"] = os.fsdecode(values["directory"])
     return structure(_abi.Policy, kind=_KINDS[kind], **values)

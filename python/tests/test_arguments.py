@@ -207,6 +207,11 @@ def test_policies(on: Everything, policy: Any) -> None:
     check(on, policy.__name__, policy, arriving, kind=getattr(_abi, kind), poison=-1, retain=True)
 
 
+def an(attribute: str, value: object) -> Any:
+    """Returns an object of another library."""
+    return types.SimpleNamespace(**{attribute: value})
+
+
 #: Calls, the function of C, and its arguments.
 CALLS: list[tuple[Any, ...]] = [
     (lambda on: on.saver.drop(["a", "\N{SNOWMAN}"]), "drop", [b"a", b"\xe2\x98\x83"], 2),
@@ -221,7 +226,7 @@ CALLS: list[tuple[Any, ...]] = [
     (lambda on: on.arena.buffer((3, 4), "<f4", alignment=6, stream=7), "arena_allocate_on", 48, 6, 7),
     (lambda on: on.saver.free(9), "deallocate", 9),
     (lambda on: on.saver.free(9, idle=True), "deallocate_idle", 9),
-    (lambda on: on.saver.free(9, stream=0), "deallocate_on", 9, 0),
+    (lambda on: on.saver.free(9, stream=an("handle", ctypes.c_void_p())), "deallocate_on", 9, 0),
     (lambda on: on.arena.free(9), "arena_deallocate", 9),
     (lambda on: on.arena.free(9, idle=True), "arena_deallocate_idle", 9),
     (lambda on: on.arena.free(9, stream=7), "arena_deallocate_on", 9, 7),
@@ -246,14 +251,9 @@ def test_host_memory(on: Everything, kind: Callable[..., object]) -> None:
     assert on.arriving(kind, "host")["driver"] == _abi.DRIVER_HOST
 
 
-def an(attribute: str, value: object) -> Any:
-    """Returns an object of another library."""
-    return types.SimpleNamespace(**{attribute: value})
-
-
 CONVERTED: list[tuple[str, Any, str, Any]] = [
     ("streams", [7, an("cuda_stream", 7), an("ptr", 7)], "streams", [7, 7, 7]),  # PyTorch, CuPy
-    ("streams", [an("handle", ctypes.c_void_p(7)), an("handle", ctypes.c_void_p())], "streams", [7, None]),  # Numba
+    ("streams", [an("handle", ctypes.c_void_p(7))], "streams", [7]),  # Numba
     ("streams", [an("__cuda_stream__", lambda: (0, 7))], "streams", [7]),  # the protocol
     ("streams", [], "order", _abi.AFTER_STREAMS),
     ("events", [7, an("cuda_event", 7), an("handle", ctypes.c_void_p(7))], "events", [7, 7, 7]),
