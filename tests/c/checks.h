@@ -6,6 +6,15 @@
 
 #define MIB ((size_t)1 << 20)
 
+// A structure: the defaults of its macro, then the fields that a test sets.
+#pragma GCC diagnostic ignored "-Woverride-init"
+#undef MEMSAVER_INIT
+#define MEMSAVER_INIT(type, ...) sizeof(type), __VA_ARGS__
+#define MADE(type, init, ...) (&(memsaver_##type){init, __VA_ARGS__})
+#define POLICY(...) MADE(policy, MEMSAVER_POLICY_INIT, __VA_ARGS__)
+#define OPTIONS(...) MADE(options, MEMSAVER_OPTIONS_INIT, __VA_ARGS__)
+#define ARENA(...) MADE(arena_options, MEMSAVER_ARENA_OPTIONS_INIT, __VA_ARGS__)
+
 static int failures = 0;
 
 static inline void fail(const char* file, int line, const char* what) {

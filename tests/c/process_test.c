@@ -12,27 +12,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static memsaver_saver* made(void) {
-    memsaver_options options = MEMSAVER_OPTIONS_INIT;
-    options.driver = MEMSAVER_DRIVER_HOST;
-    options.host_capacity = 256 * MIB;
+#define HOST(...) OPTIONS(.driver = MEMSAVER_DRIVER_HOST, .host_capacity = 256 * MIB, __VA_ARGS__)
+
+static memsaver_saver* made_with(const memsaver_options* options) {
     memsaver_saver* saver = NULL;
-    OK(memsaver_create(&options, &saver));
+    OK(memsaver_create(options, &saver));
     return saver;
 }
 
+static memsaver_saver* made(void) { return made_with(HOST()); }
+
 static const char* const tag = "tag";
 
-static void make_tag_of(memsaver_saver* saver, memsaver_policy_kind kind, const char* directory) {
-    memsaver_policy policy = MEMSAVER_POLICY_INIT;
-    policy.kind = kind;
-    policy.directory = directory;
-    memsaver_arena_options options = MEMSAVER_ARENA_OPTIONS_INIT;
-    options.policy = &policy;
-    OK(memsaver_make_tag(saver, tag, &options));
+static void make_tag(memsaver_saver* saver) {
+    OK(memsaver_make_tag(saver, tag, ARENA(.policy = POLICY(.kind = MEMSAVER_HOST_BACKUP))));
 }
-
-static void make_tag(memsaver_saver* saver) { make_tag_of(saver, MEMSAVER_HOST_BACKUP, NULL); }
 
 static void pause_and_resume(memsaver_saver* saver) {
     void* block = NULL;
@@ -168,13 +162,7 @@ static void free_for_torch(void* context, const memsaver_event* event) {
 static void end_with_a_block(void* unused) {
     (void)unused;
     int events = 0;
-    memsaver_options options = MEMSAVER_OPTIONS_INIT;
-    options.driver = MEMSAVER_DRIVER_HOST;
-    options.host_capacity = 64 * MIB;
-    options.on_event = free_for_torch;
-    options.on_event_context = &events;
-    memsaver_saver* saver = NULL;
-    OK(memsaver_create(&options, &saver));
+    memsaver_saver* saver = made_with(HOST(.on_event = free_for_torch, .on_event_context = &events));
     const char* const torch = "torch";
     memsaver_arena* arena = NULL;
     OK(memsaver_get_arena(saver, torch, NULL, &arena));
@@ -182,7 +170,8 @@ static void end_with_a_block(void* unused) {
     void* const block = memsaver_torch_allocate(MIB, 0, NULL);
     OK(memsaver_torch_pop());
     memsaver_release_arena(arena);
-    make_tag_of(saver, MEMSAVER_FILE_BACKUP, "/tmp");
+    const memsaver_policy* const file = POLICY(.kind = MEMSAVER_FILE_BACKUP, .directory = "/tmp");
+    OK(memsaver_make_tag(saver, tag, ARENA(.policy = file)));
     void* other = NULL;
     OK(memsaver_allocate(saver, tag, MIB, 0, &other));
     const int next = open("/dev/null", O_RDONLY);
