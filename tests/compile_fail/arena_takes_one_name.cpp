@@ -2,11 +2,4 @@
 // A list of two names where one tag is expected: as iterators of one text, it would be undefined behavior.
 #include "memsaver/saver/saver.hpp"
 
-#ifdef MEMSAVER_CONTROL
-#define NAMES "a"
-#else
-#define NAMES                                                                                                          \
-    { "a", "b" }
-#endif
-
-void user(memsaver::MemorySaver<>& saver) { (void)saver.arena(NAMES); }
+void user(memsaver::MemorySaver<>& saver) { (void)saver.arena(WRONG({"a", "b"}) RIGHT("a")); }

@@ -5,10 +5,6 @@
 #include <string>
 
 void holder() {
-#ifndef MEMSAVER_CONTROL
-    const memsaver::Buffer<std::string> buffer;
-#else
-    const memsaver::Buffer<char> buffer;
-#endif
+    const memsaver::Buffer<WRONG(std::string) RIGHT(char)> buffer;
     (void)buffer.data();
 }

@@ -3,10 +3,6 @@
 #include "memsaver/saver/buffer.hpp"
 
 void copier(memsaver::Buffer<float>& buffer) {
-#ifndef MEMSAVER_CONTROL
-    const memsaver::Buffer<float> copy = buffer;
-#else
-    const memsaver::Buffer<float>& copy = buffer;
-#endif
+    const memsaver::Buffer<float> RIGHT(&) copy = buffer;
     (void)copy.data();
 }

@@ -5,13 +5,7 @@
 
 #include <cstddef>
 
-#ifdef MEMSAVER_CONTROL
-#define ARGUMENTS memsaver::Address, std::size_t
-#else
-#define ARGUMENTS memsaver::Address
-#endif
-
 struct Machine final : memsaver::DeviceAround {
     using DeviceAround::DeviceAround;
-    memsaver::Status unmap(ARGUMENTS) noexcept override { return {}; }
+    memsaver::Status unmap(memsaver::Address RIGHT(, std::size_t)) noexcept override { return {}; }
 };

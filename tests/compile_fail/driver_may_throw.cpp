@@ -4,13 +4,7 @@
 
 #include <cstddef>
 
-#ifdef MEMSAVER_CONTROL
-#define PROMISE noexcept
-#else
-#define PROMISE
-#endif
-
 struct Machine final : memsaver::DeviceAround {
     using DeviceAround::DeviceAround;
-    memsaver::Status unmap(memsaver::Address, std::size_t) PROMISE override { return {}; }
+    memsaver::Status unmap(memsaver::Address, std::size_t) RIGHT(noexcept) override { return {}; }
 };

@@ -1,9 +1,9 @@
-# Compiles `source` twice with `compile`: with MEMSAVER_CONTROL defined it must compile; without it, it must fail for
-# the reason in the file's first line, "// error: <regular expression>". Further lines may contain
+# Compiles `source` twice with `compile`: with what stands in RIGHT(...) it must compile; with what stands in WRONG(...) it
+# must fail for the reason in the file's first line, "// error: <regular expression>". Further lines may contain
 #   // flags: <more flags of the failing compilation>
 #   // few: there is one error, and it is no longer than a screen
 #
-# The control omits only the offending line, so that a file that fails for another reason is detected.
+# The right form differs only in what offends, so that a file that fails for another reason is detected.
 set(longest 40)
 
 foreach(what error flags few)
@@ -14,13 +14,15 @@ if(NOT error)
   message(FATAL_ERROR "${source} has no line '// error: <regular expression>'")
 endif()
 
-execute_process(COMMAND ${compile} -DMEMSAVER_CONTROL ${source} RESULT_VARIABLE result ERROR_VARIABLE errors)
+execute_process(COMMAND ${compile} "-DRIGHT(...)=__VA_ARGS__" "-DWRONG(...)=" ${source}
+  RESULT_VARIABLE result ERROR_VARIABLE errors)
 if(result)
-  message(FATAL_ERROR "Without the offending line it should compile:\n${errors}")
+  message(FATAL_ERROR "In its right form it should compile:\n${errors}")
 endif()
 
 separate_arguments(flags UNIX_COMMAND "${flags}")
-execute_process(COMMAND ${compile} ${flags} ${source} RESULT_VARIABLE result ERROR_VARIABLE errors)
+execute_process(COMMAND ${compile} ${flags} "-DRIGHT(...)=" "-DWRONG(...)=__VA_ARGS__" ${source}
+  RESULT_VARIABLE result ERROR_VARIABLE errors)
 if(NOT result)
   message(FATAL_ERROR "${source} compiles, but must not")
 endif()

@@ -2,9 +2,5 @@
 // A machine itself where its handle is wanted.
 #include "memsaver/saver/saver.hpp"
 
-#ifdef MEMSAVER_CONTROL
-void user(memsaver::MemorySaver<memsaver::AnyDriver>& saver) { saver.close(); }
-#else
 struct Machine;
-void user(memsaver::MemorySaver<Machine>& saver) { saver.close(); }
-#endif
+void user(memsaver::MemorySaver<WRONG(Machine) RIGHT(memsaver::AnyDriver)>& saver) { saver.close(); }

@@ -7,17 +7,11 @@
 #include <cstdint>
 #include <string_view>
 
-#ifdef MEMSAVER_CONTROL
-#define PROMISE noexcept
-#else
-#define PROMISE
-#endif
-
 struct Slot {
     void prepare(const memsaver::LiveSet&) {}
     memsaver::Ticket save(const memsaver::LiveSet&) { return {}; }
     memsaver::Ticket restore(const memsaver::LiveSet&) { return {}; }
-    void resumed() PROMISE {}
+    void resumed() RIGHT(noexcept) {}
     void forget(std::uint64_t) noexcept {}
     void invalidate() noexcept {}
     std::size_t backed_up_bytes() const noexcept { return 0; }

@@ -4,8 +4,6 @@
 #include "memsaver/saver/saver.hpp"
 
 void forgetful(memsaver::MemorySaver<memsaver::HostDriver>& saver) {
-#ifndef MEMSAVER_CONTROL
-    saver.region("cache");
-#endif
+    WRONG(saver.region("cache");)
     (void)saver.allocate(256);
 }

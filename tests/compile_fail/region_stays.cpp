@@ -7,7 +7,5 @@
 
 void mover(memsaver::MemorySaver<memsaver::HostDriver>& saver) {
     auto region = saver.region("cache");
-#ifndef MEMSAVER_CONTROL
-    auto moved = std::move(region);
-#endif
+    WRONG(auto moved = std::move(region);)
 }

@@ -4,8 +4,4 @@
 
 memsaver::Status map_pages();
 
-void forgetful() {
-#ifndef MEMSAVER_CONTROL
-    map_pages();
-#endif
-}
+void forgetful() { WRONG(map_pages();) }

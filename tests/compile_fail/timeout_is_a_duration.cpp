@@ -6,9 +6,5 @@
 #include <chrono>
 
 void user(memsaver::MemorySaver<memsaver::AnyDriver>& saver) {
-#ifndef MEMSAVER_CONTROL
-    saver.pause("kv_cache", {.timeout = 5});
-#else
-    saver.pause("kv_cache", {.timeout = std::chrono::seconds{5}});
-#endif
+    saver.pause("kv_cache", {.timeout = WRONG(5) RIGHT(std::chrono::seconds{5})});
 }

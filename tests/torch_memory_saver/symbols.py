@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Checks that a library exports exactly torch_memory_saver's C interface, and stays loaded after dlclose.
 
-    symbols.py torch|preload <library>
-
-Reads the file's table of dynamic symbols (64-bit ELF): the library is not loaded, and nothing need be installed.
+    symbols.py torch|preload <library> <nm> <readelf>
 """
-import struct
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,50 +25,20 @@ OWN = {
 NOT_NEEDED = ("libcuda.so", "libcudart.so")
 
 
-def sections(data):
-    """Returns {type: [(offset, size, index of the linked section, size of an entry)]}, and all in order."""
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise SystemExit("no 64-bit little-endian ELF file")
-    start = struct.unpack_from("<Q", data, 40)[0]
-    size, count = struct.unpack_from("<HH", data, 58)
-    found = []
-    for i in range(count):
-        _, kind, _, _, offset, length, link, _, _, entry = struct.unpack_from("<IIQQQQIIQQ", data, start + i * size)
-        found.append((kind, offset, length, link, entry))
-    return found
+def said(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def text(data, offset):
-    return data[offset : data.index(b"\0", offset)].decode()
-
-
-NO_DELETE = (0x6FFFFFFB, 8)  # DT_FLAGS_1, DF_1_NODELETE
-
-
-def read(path):
-    data = Path(path).read_bytes()
-    table = sections(data)
-    exported, needed, stays = set(), [], False
-    for kind, offset, length, link, entry in table:
-        if kind == 11:  # SHT_DYNSYM
-            names = table[link][1]
-            for at in range(offset, offset + length, entry):
-                name, info, _, section = struct.unpack_from("<IBBH", data, at)
-                if section != 0 and info >> 4 in (1, 2, 10):  # defined; global, weak or unique
-                    exported.add(text(data, names + name))
-        if kind == 6:  # SHT_DYNAMIC
-            names = table[link][1]
-            for at in range(offset, offset + length, entry):
-                tag, value = struct.unpack_from("<QQ", data, at)
-                if tag == 1:
-                    needed.append(text(data, names + value))
-                stays = stays or (tag == NO_DELETE[0] and value & NO_DELETE[1] != 0)
-    return exported, needed, stays
+def read(path, nm, readelf):
+    listed = (line.split()[-2:] for line in said(nm, "--dynamic", "--defined-only", path).splitlines())
+    exported = {name.partition("@")[0] for kind, name in listed if kind in "ATDBRWVui"}
+    dynamic = said(readelf, "--dynamic", "--wide", path)
+    return exported, re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic), re.search(r"\(FLAGS_1\).*NODELETE", dynamic)
 
 
 def main():
-    mode, path = sys.argv[1:]
-    exported, needed, stays = read(path)
+    mode, path, *tools = sys.argv[1:]
+    exported, needed, stays = read(path, *tools)
     wanted = set(BOTH + OWN[mode])
     failures = [f"lacks {name}" for name in sorted(wanted - exported)]
     failures += [f"shows {name}" for name in sorted(exported - wanted)]
