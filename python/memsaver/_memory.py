@@ -112,9 +112,7 @@ class View:
 
 
 class Buffer(View, Scope):
-    """An array that owns its block. The block is freed by `free()`, by the end of a `with` block, or with the last
-    array made from it.
-    """
+    """An array that owns its block, until `free()`, the end of a `with` block, or the last array made from it."""
 
     _at_end = "free"
 

@@ -70,10 +70,10 @@ def _deallocate(prefix: str, handle: Handle, pointer: int, stream: Stream, idle:
 
 class Region:
     """A region, returned by `Saver.region()`: inside its `with` block, this thread's allocations without a tag use the
-    tag.
+    tag. Inner regions override outer ones, and blocks outlive them.
 
-    Regions are per thread, inner regions override outer ones, and blocks outlive them. A region must end on the thread
-    on which it began, in reverse order: do not `yield` or `await` inside one. A region can be entered again.
+    A region must end on the thread on which it began, in reverse order: do not `yield` or `await` inside one. It can be
+    entered again.
     """
 
     def __init__(self, saver: Saver, push: Callable[[], Arena | None]) -> None:
@@ -101,9 +101,7 @@ class _OpenRegions(threading.local):
 
 
 class Hook(Scope):
-    """Keeps a hook registered until `remove()` or the end of a `with` block. Dropping this object leaves the hook
-    registered with the saver.
-    """
+    """Keeps a hook registered until `remove()` or the end of a `with` block, even without this object."""
 
     _at_end = "remove"
 
@@ -249,8 +247,8 @@ class Saver(Scope):
         policy, margin, device: None or 0: the saver's.
         capacity: the maximum bytes that allocations may make the tag hold, paused memory excluded; 0: no limit.
         reserve: bytes of memory to allocate immediately, in as few handles as possible. May raise `OutOfMemory`.
-        evictable: whether `use()` of other tags and `reclaim()` may pause the tag while it is not in use, even if no
-            use ever named it. Work outside of its uses must then not touch it.
+        evictable: whether `use()` of other tags and `reclaim()` may pause the tag while it is not in use, before any use
+            names it. Work outside of its uses must then not touch it.
         priority: tags of the lowest priority are paused first, the least recently used one first among equals.
         """
         on = _abi.ANY_DEVICE if device is None else device
@@ -392,16 +390,14 @@ class Saver(Scope):
         timeout: float | None = None,
         policy: Policy | None = None,
     ) -> Report:
-        """Releases the physical pages of tags to the device and keeps their addresses. The policies decide what happens
-        to the bytes.
+        """Releases the physical pages of tags to the device and keeps their addresses. The policies, or for this pause
+        only `policy`, decide what happens to the bytes. Paused tags stay paused.
 
         First waits for all work submitted to the devices; or for the work submitted to `streams` so far and for
-        `events`; or, with idle=True, for nothing. The program must stop submitting work that touches the memory. Paused
-        tags stay paused.
+        `events`; or, with idle=True, for nothing. The program must stop submitting work that touches the memory.
 
         timeout: seconds to wait for that, and for other operations on the same tags, before raising `NotIdle`. None: no
             limit.
-        policy: a policy for the bytes that applies to this pause only.
 
         Raises `Misuse` (an unknown tag), `NotIdle`, `OutOfHostMemory`, and exceptions of hooks. The error's `report`
         describes what was done before; calling again continues the operation.
@@ -548,14 +544,12 @@ class Saver(Scope):
         timeout: float | None = None,
         device: int | None = None,
     ) -> Reclaimed:
-        """Releases at least `bytes` to a device: first unused memory, then memory that `on_reclaim` callbacks of
-        elastic ranges release, then idle tags, in the order in which a use would pause them. Never waits for a use.
-
-        Releasing less is not an error: the result has the bytes released, and the reason why it was not more.
+        """Releases at least `bytes` to a device (None: the saver's): first unused memory, then memory that `on_reclaim`
+        callbacks of elastic ranges release, then idle tags, in the order in which a use would pause them. Never waits for
+        a use. Releasing less is not an error: the result has the bytes released, and why it was not more.
 
         streams, events, idle: as for `use()`.
         timeout: seconds to wait for work that uses marked, before skipping the tag.
-        device: the number of another GPU; None: the saver's device.
         """
         on = _abi.ANY_DEVICE if device is None else device
         options, got = waiting(_abi.ReclaimOptions, streams, events, idle, timeout, device=on), _abi.Reclaimed()
