@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from ctypes import c_char_p, c_void_p
 from dataclasses import dataclass
@@ -80,30 +79,16 @@ def nanoseconds_of(seconds: float | None) -> int:
     return math.ceil(seconds * 1e9)
 
 
-def device_options_of(
-    device: int | str | None,
-    host_capacity: int,
-    host_granularity: int,
-    host_machine: str | None,
-    rdma: bool,
-    peers: Sequence[int],
-    cuda_library: str | os.PathLike[str] | None,
-    **others: Any,
-) -> _abi.Options:
-    """The options that select a device, and others."""
+def device_options_of(device: int | str | None, peers: Sequence[int], **others: Any) -> _abi.Options:
+    """The options that select a device, and others by their names in C."""
     if device is not None and device != "host" and not isinstance(device, int):
         raise Misuse(f'device must be the number of a GPU, "host" or None, not {device!r}')
     return structure(
         _abi.Options,
         driver=_abi.DRIVER_DEFAULT if device is None else _abi.DRIVER_HOST if device == "host" else _abi.DRIVER_CUDA,
         device=device if isinstance(device, int) else 0,
-        rdma=rdma,
-        host_capacity=host_capacity,
-        host_granularity=host_granularity,
-        host_machine=host_machine,
         peers=list(peers),
         peer_count=len(peers),
-        cuda_library=cuda_library,
         **others,
     )
 

@@ -182,11 +182,13 @@ class Saver(Scope):
         self._hooks: dict[int, c_void_p] = {}
         self._callbacks: dict[int, Callback] = {}
         exported = one_of(export, _EXPORTS, "export")
-        where = device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library
-        if share is not None and (device is not None or any(where[1:]) or exported):
+        where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
+        where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
+        if share is not None and (device is not None or any(where.values()) or exported):
             raise Misuse("with a share, its device is the saver's: do not select one")
         options = device_options_of(
-            *where,
+            device,
+            **where,
             enabled=enabled,
             export_handles=exported,
             margin=margin,

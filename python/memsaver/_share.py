@@ -79,8 +79,9 @@ class Share(Scope):
             answer_within_ns=nanoseconds_of(answer_within),
             folder=folder,
         )
-        where = device_options_of(device, host_capacity, host_granularity, host_machine, rdma, peers, cuda_library)
-        self._handle = Handle.made("leave_share", "join_share", where, options)
+        where: dict[str, Any] = {"host_capacity": host_capacity, "host_granularity": host_granularity}
+        where |= {"host_machine": host_machine, "rdma": rdma, "peers": peers, "cuda_library": cuda_library}
+        self._handle = Handle.made("leave_share", "join_share", device_options_of(device, **where), options)
 
     def close(self) -> None:
         """Ends what it lends, and the membership unless savers of it exist. Later calls are `Misuse`. Idempotent."""

@@ -112,6 +112,7 @@ def test_a_use_keeps_its_tags(saver: Saver) -> None:
     assert saver.pause("kept", timeout=0).released_bytes == array.nbytes
     use = saver.use("kept")
     saver.close()
+    assert saver.closed
     use.end()
 
 

@@ -47,6 +47,7 @@ def test_a_table(saver: Saver) -> None:
 
 
 def test_reports_as_text(saver: Saver) -> None:
+    assert memsaver.Reclaimed(unused_bytes=1, elastic_bytes=2, evicted_bytes=4).bytes == 7
     assert str(memsaver.Report()) == "nothing to do, 0 ms"
     done = memsaver.Report(released_bytes=64 << 20, held_bytes=1, elapsed_ns=1_500_000)
     assert str(done) == "released 64.00 MiB, held 1 B, 1.5 ms"
