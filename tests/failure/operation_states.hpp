@@ -31,4 +31,29 @@ inline std::size_t swept_bytes(Populated& world) {
     return world.setting.enabled ? row_of(*world.saver, "swept").mapped_bytes : 0;
 }
 inline std::size_t swept_blocks(Populated& world) { return row_of(*world.saver, "swept").blocks; }
+
+// What many operations do, and what they must have done.
+
+inline void resume_swept(Populated& world) { world.resume("swept"); }
+inline void close_saver(Populated& world) { world.saver->close(); }
+
+inline void is_resumed(Populated& world) {
+    CHECK(world.is("active"));
+    world.check_bytes("swept");
+}
+inline void is_paused(Populated& world) {
+    CHECK(world.is("paused"));
+    CHECK(swept_bytes(world) == 0);
+    world.check_bytes("swept");
+}
+inline void is_closed(Populated& world) {
+    CHECK(world.closed());
+    CHECK(world.driver.handle_bytes() + world.driver.plain_bytes() + world.driver.reserved_bytes() == 0);
+}
+
+/// All of these, one after the other.
+template <class... Acts>
+auto all_of(Acts... acts) {
+    return [acts...](Populated& world) { (acts(world), ...); };
+}
 } // namespace test

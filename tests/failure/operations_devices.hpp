@@ -12,15 +12,8 @@ inline std::vector<Operation> on_devices() {
         CHECK(world.state_on("swept", world.well->device()) == "paused");
         world.check_bytes("swept");
     };
-    const auto resumed = [](Populated& world) {
-        CHECK(world.is("active"));
-        world.check_bytes("swept");
-    };
-    const auto resume_swept = [](Populated& world) { world.resume("swept"); };
-    const auto close = [](Populated& world) { world.saver->close(); };
     const auto closed = [](Populated& world) {
-        CHECK(world.closed());
-        CHECK(world.driver.handle_bytes() + world.driver.plain_bytes() + world.driver.reserved_bytes() == 0);
+        is_closed(world);
         CHECK(world.well->everything_given_back());
     };
     return {
@@ -36,8 +29,8 @@ inline std::vector<Operation> on_devices() {
         {"two devices, pause", nothing, pause_swept, paused},
         {"two devices, pause: after a stream", nothing,
          [](Populated& world) { world.pause({"swept"}, {.order = after(world.stream)}); }, paused},
-        {"two devices, prepare", nothing, [](Populated& world) { world.prepare_tag("swept"); }, resumed},
-        {"two devices, resume", pause_swept, resume_swept, resumed},
+        {"two devices, prepare", nothing, [](Populated& world) { world.prepare_tag("swept"); }, is_resumed},
+        {"two devices, resume", pause_swept, resume_swept, is_resumed},
         {"two devices, trim",
          [](Populated& world) {
              world.allocate("swept", 256_KiB);
@@ -50,8 +43,8 @@ inline std::vector<Operation> on_devices() {
              CHECK(world.state_on("swept", world.well->device()) == "empty");
          },
          About::all},
-        {"two devices, close: active", nothing, close, closed, About::the_end},
-        {"two devices, close: paused", pause_swept, close, closed, About::the_end},
+        {"two devices, close: active", nothing, close_saver, closed, About::the_end},
+        {"two devices, close: paused", pause_swept, close_saver, closed, About::the_end},
     };
 }
 } // namespace test

@@ -69,11 +69,7 @@ inline std::vector<Operation> elastic() {
              world.ballast.emplace(world.driver, 256_KiB + 16_KiB);
          },
          commit, blocks(6)},
-        {"elastic: commit where a release still waits",
-         [device](Populated& world) {
-             with_elastic(world);
-             device(world);
-         },
+        {"elastic: commit where a release still waits", all_of(with_elastic, device),
          [](Populated& world) {
              world.elastic.commit(0, 3 * elastic_step);
              note_steps(world, {0, 1, 2, 8});
@@ -82,12 +78,7 @@ inline std::vector<Operation> elastic() {
         {"elastic: release", with_elastic, device, blocks(2)},
         {"elastic: release, already idle", with_elastic, idle, blocks(2)},
         {"elastic: release, after a stream", with_elastic, on_stream, blocks(2)},
-        {"elastic: release while paused",
-         [](Populated& world) {
-             with_elastic(world);
-             world.pause("swept");
-         },
-         device,
+        {"elastic: release while paused", all_of(with_elastic, pause_swept), device,
          [blocks](Populated& world) {
              CHECK(world.is("paused"));
              blocks(2)(world);
@@ -100,29 +91,9 @@ inline std::vector<Operation> elastic() {
              note_steps(world, {0, 1});
          },
          blocks(2)},
-        {"elastic: pause, with a release that waits",
-         [device](Populated& world) {
-             with_elastic(world);
-             device(world);
-         },
-         [](Populated& world) { world.pause("swept"); },
-         [](Populated& world) {
-             CHECK(world.is("paused"));
-             CHECK(swept_bytes(world) == 0);
-             world.check_bytes("swept");
-         }},
-        {"elastic: resume",
-         [idle](Populated& world) {
-             with_elastic(world);
-             idle(world);
-             world.pause("swept");
-         },
-         [](Populated& world) { world.resume("swept"); }, blocks(2)},
-        {"elastic: its end",
-         [device](Populated& world) {
-             with_elastic(world);
-             device(world);
-         },
+        {"elastic: pause, with a release that waits", all_of(with_elastic, device), pause_swept, is_paused},
+        {"elastic: resume", all_of(with_elastic, idle, pause_swept), resume_swept, blocks(2)},
+        {"elastic: its end", all_of(with_elastic, device),
          [](Populated& world) {
              if (world.elastic) note_steps(world, {});
              world.elastic = {};

@@ -10,38 +10,28 @@ inline std::vector<Operation> ending() {
         world.deallocate(0);
         world.deallocate(3, world.stream);
     };
-    const auto close = [](Populated& world) { world.saver->close(); };
-    const auto closed = [](Populated& world) {
-        CHECK(world.closed());
-        CHECK(world.driver.handle_bytes() + world.driver.plain_bytes() + world.driver.reserved_bytes() == 0);
-    };
     const auto with_handles = [](Populated& world) {
         world.counted = false;
         world.buffer.emplace(world.saver->arena("swept"), 7500);
         world.handle = world.saver->arena("swept");
     };
     return {
-        {"close: active", busy, close, closed, About::the_end},
-        {"close: paused", pause_swept, close, closed, About::the_end},
-        {"close: paused in part", paused_in_batches, close, closed, About::the_end},
+        {"close: active", busy, close_saver, is_closed, About::the_end},
+        {"close: paused", pause_swept, close_saver, is_closed, About::the_end},
+        {"close: paused in part", paused_in_batches, close_saver, is_closed, About::the_end},
         {"close: bytes on their way",
          [](Populated& world) {
              world.pause("swept");
              world.coming = world.saver->resume_async("swept");
          },
-         close, closed, About::the_end},
+         close_saver, is_closed, About::the_end},
         {"~Buffer, ~Arena", with_handles,
          [](Populated& world) {
              world.buffer.reset();
              world.handle = {};
          },
          nothing},
-        {"~Buffer: paused",
-         [with_handles](Populated& world) {
-             with_handles(world);
-             world.pause("swept");
-         },
-         [](Populated& world) { world.buffer.reset(); }, nothing},
+        {"~Buffer: paused", all_of(with_handles, pause_swept), [](Populated& world) { world.buffer.reset(); }, nothing},
     };
 }
 

@@ -5,6 +5,11 @@
 
 namespace test {
 
+inline bool all_are(unsigned char byte, const void* at, std::size_t bytes) {
+    const auto* const begin = static_cast<const unsigned char*>(at);
+    return std::count(begin, begin + bytes, byte) == static_cast<std::ptrdiff_t>(bytes);
+}
+
 inline std::vector<Operation> graphs() {
     // Fills a block that stays, and one that is freed in the capture.
     const auto body = [](Populated& world, unsigned char byte, void*& made, int times = 1) {
@@ -22,8 +27,7 @@ inline std::vector<Operation> graphs() {
     const auto replays = [](Populated& world, const Graph& graph, const void* at, unsigned char byte) {
         graph.launch(world.stream);
         REQUIRE(world.driver.drain().ok());
-        const auto* const bytes = static_cast<const unsigned char*>(at);
-        CHECK(std::all_of(bytes, bytes + 16_KiB, [&](unsigned char each) { return each == byte; }));
+        CHECK(all_are(byte, at, 16_KiB));
     };
     const auto one_works = [replays](Populated& world) { replays(world, world.graph, world.filled, 1); };
     // If the call that ends a capture fails permanently, the capture stays open until the program ends it.
@@ -61,12 +65,7 @@ inline std::vector<Operation> graphs() {
              world.counted = false;
              world.pause("swept");
          },
-         captured,
-         [one_works](Populated& world) {
-             world.resume("swept");
-             one_works(world);
-         },
-         About::swept, end_capture},
+         captured, all_of(resume_swept, one_works), About::swept, end_capture},
         {"capture: into a new tag", nothing,
          [body](Populated& world) {
              world.graph = capture(*world.saver, "captured", world.stream, [&] { body(world, 1, world.filled); });
@@ -77,12 +76,7 @@ inline std::vector<Operation> graphs() {
         {"Graph::update: by another", captured, update(3), updated, About::swept, end_capture},
         {"~Graph", captured, [](Populated& world) { world.graph.reset(); },
          [](Populated& world) { CHECK_NOTHROW(world.saver->deallocate(world.filled)); }},
-        {"~Graph: paused",
-         [captured](Populated& world) {
-             captured(world);
-             world.pause("swept");
-         },
-         [](Populated& world) { world.graph.reset(); }, nothing},
+        {"~Graph: paused", all_of(captured, pause_swept), [](Populated& world) { world.graph.reset(); }, nothing},
     };
 }
 
@@ -93,10 +87,7 @@ inline std::vector<Operation> workspaces() {
         world.filled = world.pool->get("a", 25'000);
         std::memset(world.filled, 1, 25'000);
     };
-    const auto kept = [](Populated& world) {
-        const auto* const bytes = static_cast<const unsigned char*>(world.filled);
-        CHECK(std::all_of(bytes, bytes + 25'000, [](unsigned char each) { return each == 1; }));
-    };
+    const auto kept = [](Populated& world) { CHECK(all_are(1, world.filled, 25'000)); };
     return {
         {"WorkspacePool::get: a new place", with_pool,
          [](Populated& world) { (void)world.pool->get("b", 17'500, {.group = "other"}); }, kept},
@@ -115,14 +106,9 @@ inline std::vector<Operation> workspaces() {
          },
          [](Populated& world) {
              REQUIRE(world.driver.drain().ok());
-             const auto* const bytes = static_cast<const unsigned char*>(world.refilled);
-             CHECK(std::all_of(bytes, bytes + 17'500, [](unsigned char each) { return each == 0; }));
+             CHECK(all_are(0, world.refilled, 17'500));
          }},
-        {"WorkspacePool::get: a new place while the tag is paused",
-         [with_pool](Populated& world) {
-             with_pool(world);
-             world.pause("swept");
-         },
+        {"WorkspacePool::get: a new place while the tag is paused", all_of(with_pool, pause_swept),
          [](Populated& world) {
              world.refilled = world.pool->get("b", 17'500, {.group = "other"});
              std::memset(world.refilled, 2, 17'500);
@@ -145,16 +131,11 @@ inline std::vector<Operation> workspaces() {
          [kept](Populated& world) {
              kept(world);
              REQUIRE(world.driver.drain().ok());
-             const auto* const bytes = static_cast<const unsigned char*>(world.refilled);
-             CHECK(std::all_of(bytes, bytes + 22'500, [](unsigned char each) { return each == 0; }));
+             CHECK(all_are(0, world.refilled, 22'500));
          }},
         {"~WorkspacePool", with_pool, [](Populated& world) { world.pool.reset(); }, nothing},
-        {"~WorkspacePool: paused",
-         [with_pool](Populated& world) {
-             with_pool(world);
-             world.pause("swept");
-         },
-         [](Populated& world) { world.pool.reset(); }, nothing},
+        {"~WorkspacePool: paused", all_of(with_pool, pause_swept), [](Populated& world) { world.pool.reset(); },
+         nothing},
     };
 }
 } // namespace test

@@ -119,33 +119,13 @@ auto registered(Act act) {
 }
 
 inline std::vector<Operation> with_hooks() {
-    const auto paused = [](Populated& world) {
-        CHECK(world.is("paused"));
-        world.check_bytes("swept");
-    };
-    const auto resumed = [](Populated& world) {
-        CHECK(world.is("active"));
-        world.check_bytes("swept");
-    };
-    const auto resume_swept = [](Populated& world) { world.resume("swept"); };
-    const auto after_pause = [](auto then) {
-        return [then](Populated& world) {
-            world.pause("swept");
-            then(world);
-        };
-    };
     return {
-        {"pause: with hooks", with_pause_hooks, hooked(pause_swept), paused},
-        {"pause: with trim_cuda_pools", with_pools, trimming(pause_swept), paused},
-        {"pause: with registrations", with_registrations, registered(pause_swept), paused},
-        {"resume: with registrations",
-         [](Populated& world) {
-             with_registrations(world);
-             world.pause("swept");
-         },
-         registered(resume_swept), resumed},
-        {"resume: with hooks", after_pause(with_resume_hooks), hooked(resume_swept), resumed},
-        {"resume: with trim_cuda_pools", after_pause(with_pools), trimming(resume_swept), resumed},
+        {"pause: with hooks", with_pause_hooks, hooked(pause_swept), is_paused},
+        {"pause: with trim_cuda_pools", with_pools, trimming(pause_swept), is_paused},
+        {"pause: with registrations", with_registrations, registered(pause_swept), is_paused},
+        {"resume: with registrations", all_of(with_registrations, pause_swept), registered(resume_swept), is_resumed},
+        {"resume: with hooks", all_of(pause_swept, with_resume_hooks), hooked(resume_swept), is_resumed},
+        {"resume: with trim_cuda_pools", all_of(pause_swept, with_pools), trimming(resume_swept), is_resumed},
     };
 }
 } // namespace test

@@ -108,9 +108,19 @@ inline std::vector<Operation> loading() {
         world.check_bytes("loaded");
     };
     const auto pause = [](Populated& world) { world.pause("loaded"); };
-    const auto paused = [pause](Populated& world) {
-        with_loaded(world);
-        pause(world);
+    const auto paused = all_of(with_loaded, pause);
+    const auto correct = [](Populated& world) {
+        std::memcpy(changed_bytes(world), right_bytes(), SweptFile::changed_bytes);
+        world.saver->invalidate(changed_bytes(world), SweptFile::changed_bytes);
+        bytes_are_right(world);
+    };
+    const auto refused = [](auto act) {
+        try {
+            act();
+            return false;
+        } catch (const Error&) {
+            return true;
+        }
     };
     return {
         {"load", with_loadable, load_whole, loaded},
@@ -123,16 +133,12 @@ inline std::vector<Operation> loading() {
          },
          loaded},
         {"load: of a file that is too short, or not there", with_loaded,
-         [](Populated& world) {
+         [refused](Populated& world) {
              Populated::Block& block = loaded_block(world);
              for (const char* which : {"short", "missing"}) {
-                 bool refused = false;
-                 try {
+                 CHECK(refused([&] {
                      world.saver->load(block.at, block.bytes, SweptFile::get().path(which), SweptFile::offset);
-                 } catch (const Error&) {
-                     refused = true;
-                 }
-                 CHECK(refused);
+                 }));
                  CHECK(Populated::holds(block));
              }
          },
@@ -146,36 +152,17 @@ inline std::vector<Operation> loading() {
          away},
         {"load: resume", paused, [](Populated& world) { world.resume("loaded"); }, loaded},
         {"load: resume while the file is away", paused,
-         [](Populated& world) {
+         [refused](Populated& world) {
              if (world.is("active", "loaded")) return;
-             bool refused = false;
-             {
+             CHECK(refused([&] {
                  const SweptFile::Away gone{SweptFile::get().path("whole")};
-                 try {
-                     world.resume("loaded");
-                 } catch (const Error&) {
-                     refused = true;
-                 }
-             }
-             CHECK(refused);
+                 world.resume("loaded");
+             }));
              world.resume("loaded");
          },
          loaded},
-        {"load: invalidate a range", with_other_bytes,
-         [](Populated& world) {
-             std::memcpy(changed_bytes(world), right_bytes(), SweptFile::changed_bytes);
-             world.saver->invalidate(changed_bytes(world), SweptFile::changed_bytes);
-             bytes_are_right(world);
-         },
-         loaded},
-        {"load: pause with a range that is kept",
-         [](Populated& world) {
-             with_other_bytes(world);
-             std::memcpy(changed_bytes(world), right_bytes(), SweptFile::changed_bytes);
-             world.saver->invalidate(changed_bytes(world), SweptFile::changed_bytes);
-             bytes_are_right(world);
-         },
-         pause, away},
+        {"load: invalidate a range", with_other_bytes, correct, loaded},
+        {"load: pause with a range that is kept", all_of(with_other_bytes, correct), pause, away},
         {"load: write_backup",
          [pause](Populated& world) {
              with_other_bytes(world);

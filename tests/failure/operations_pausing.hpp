@@ -6,35 +6,20 @@
 namespace test {
 
 inline std::vector<Operation> pausing() {
-    const auto paused = [](Populated& world) {
-        CHECK(world.is("paused"));
-        CHECK(swept_bytes(world) == 0);
-        world.check_bytes("swept");
-    };
     const auto with_options = [](auto make) {
         return [make](Populated& world) { world.pause({"swept"}, make(world)); };
     };
     using Options = PauseOptions;
     const auto prepare_swept = [](Populated& world) { world.prepare_tag("swept"); };
     return {
-        {"pause: the first", nothing, pause_swept, paused},
+        {"pause: the first", nothing, pause_swept, is_paused},
         {"pause: a later one, of changed bytes",
-         [](Populated& world) {
-             world.pause("swept");
-             world.resume("swept");
-             world.rewrite("swept");
-         },
-         pause_swept, paused},
-        {"pause: a later one, of the same bytes",
-         [](Populated& world) {
-             world.pause("swept");
-             world.resume("swept");
-         },
-         pause_swept, paused},
-        {"pause: the part that is not paused yet", paused_in_batches, pause_swept, paused},
+         all_of(pause_swept, resume_swept, [](Populated& world) { world.rewrite("swept"); }), pause_swept, is_paused},
+        {"pause: a later one, of the same bytes", all_of(pause_swept, resume_swept), pause_swept, is_paused},
+        {"pause: the part that is not paused yet", paused_in_batches, pause_swept, is_paused},
         {"pause: bytes dropped for this call", nothing,
          [](Populated& world) { world.pause({"swept"}, Options{.bytes = Discard{.poison = poison}}, Becomes::poison); },
-         paused},
+         is_paused},
         {"pause: saved by another policy for this call, and resumed", nothing,
          [](Populated& world) {
              world.pause({"swept"}, Options{.bytes = HostBackup{.threads = 1}}, Becomes::kept);
@@ -44,15 +29,15 @@ inline std::vector<Operation> pausing() {
         {"pause: after a stream, with a timeout", nothing, with_options([](Populated& world) {
              return Options{.order = after(world.stream), .timeout = std::chrono::minutes{5}};
          }),
-         paused},
+         is_paused},
         {"pause: already idle", nothing, with_options([](Populated&) { return Options{.order = already_idle}; }),
-         paused},
+         is_paused},
         {"pause: two tags", nothing,
          [](Populated& world) {
              world.pause({"beside", "swept"});
          },
-         [paused](Populated& world) {
-             paused(world);
+         [](Populated& world) {
+             is_paused(world);
              CHECK(world.is("paused", "beside"));
          },
          About::all},
@@ -66,14 +51,13 @@ inline std::vector<Operation> pausing() {
 }
 
 inline std::vector<Operation> resuming() {
-    const auto resumed = [](Populated& world) {
-        CHECK(world.is("active"));
-        world.check_bytes("swept");
+    const auto both = [](Populated& world) {
+        is_resumed(world);
+        world.check_bytes("beside");
     };
-    const auto resume_swept = [](Populated& world) { world.resume("swept"); };
     return {
-        {"resume", pause_swept, resume_swept, resumed},
-        {"resume: batches with holes", paused_in_batches, resume_swept, resumed},
+        {"resume", pause_swept, resume_swept, is_resumed},
+        {"resume: batches with holes", paused_in_batches, resume_swept, is_resumed},
         {"resume: two tags",
          [](Populated& world) {
              world.pause({"swept", "beside"});
@@ -81,15 +65,11 @@ inline std::vector<Operation> resuming() {
          [](Populated& world) {
              world.resume({"swept", "beside"});
          },
-         [resumed](Populated& world) {
-             resumed(world);
-             world.check_bytes("beside");
-         },
-         About::all},
+         both, About::all},
         {"resume: all", [](Populated& world) { world.pause_all(); },
          [](Populated& world) { (void)world.saver->resume(); },
-         [resumed](Populated& world) {
-             resumed(world);
+         [](Populated& world) {
+             is_resumed(world);
              for (const char* tag : {"beside", "away"}) CHECK(world.is("active", tag));
          },
          About::all},
@@ -99,7 +79,7 @@ inline std::vector<Operation> resuming() {
              world.saver->deallocate(world.saver->arena("beside").allocate(512_KiB), already_idle);
              world.ballast.emplace(world.driver, 256_KiB + 16_KiB);
          },
-         resume_swept, resumed},
+         resume_swept, is_resumed},
         {"invalidate, bytes_to_resume, usage", pause_swept,
          [](Populated& world) {
              world.invalidate("swept");
@@ -127,22 +107,15 @@ inline std::vector<Operation> resuming() {
              block.content = Becomes::kept;
              block.kept = true;
          },
-         [](Populated& world) {
-             CHECK(world.is("paused"));
-             world.check_bytes("swept");
-         }},
-        {"backup_view: after a resume, while it is kept",
-         [](Populated& world) {
-             world.pause("swept");
-             world.resume("swept");
-         },
+         is_paused},
+        {"backup_view: after a resume, while it is kept", all_of(pause_swept, resume_swept),
          [](Populated& world) {
              const auto& block = world.tags["swept"].blocks[2];
              if (row_of(*world.saver, "swept").backed_up_bytes == 0) return; // backup freed, or never kept
              const BackupView view = world.saver->backup_view(block.at, block.bytes);
              CHECK(Populated::same(view.data(), expected_bytes(block.bytes, block.seed)));
          },
-         resumed},
+         is_resumed},
     };
 }
 

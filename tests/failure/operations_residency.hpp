@@ -39,34 +39,21 @@ inline void reclaim_all(Populated& world) {
 
 inline void check_resumed(Populated& world) {
     world.saver->set_margin(0);
-    CHECK(world.is("active"));
     CHECK(row_of(*world.saver, "swept").users == 0);
-    world.check_bytes("swept");
+    is_resumed(world);
 }
 
-inline void check_evicted(Populated& world) {
-    CHECK(world.is("paused"));
-    CHECK(swept_bytes(world) == 0);
-    world.check_bytes("swept");
+inline void check_resumed_for_rival(Populated& world) {
+    CHECK(world.is("paused", "rival"));
+    check_resumed(world);
+    world.check_bytes("rival");
 }
 
 inline std::vector<Operation> residency() {
-    const auto resumed = check_resumed;
-    const auto paused = check_evicted;
     return {
-        {"use: of a paused tag", pause_swept, use_swept, resumed},
-        {"use: of a resident tag", [](Populated& world) { use_swept(world); }, use_swept, resumed},
-        {"use: evicts another tag",
-         [](Populated& world) {
-             pause_swept(world);
-             with_rival(world);
-         },
-         use_swept,
-         [resumed](Populated& world) {
-             CHECK(world.is("paused", "rival"));
-             resumed(world);
-             world.check_bytes("rival");
-         }},
+        {"use: of a paused tag", pause_swept, use_swept, check_resumed},
+        {"use: of a resident tag", [](Populated& world) { use_swept(world); }, use_swept, check_resumed},
+        {"use: evicts another tag", all_of(pause_swept, with_rival), use_swept, check_resumed_for_rival},
         {"pause: of a tag that uses have marked", nothing,
          [](Populated& world) {
              use_swept(world);
@@ -76,8 +63,8 @@ inline std::vector<Operation> residency() {
              }
              world.pause({"swept"}, PauseOptions{.order = already_idle});
          },
-         paused},
-        {"reclaim", [](Populated& world) { world.saver->set_evictable("swept", true); }, reclaim_all, paused},
+         is_paused},
+        {"reclaim", [](Populated& world) { world.saver->set_evictable("swept", true); }, reclaim_all, is_paused},
     };
 }
 
@@ -98,19 +85,9 @@ inline std::vector<Operation> evicting() {
          },
          [](Populated& world) {
              (void)world.saver->trim("swept", {.order = already_idle}); // what could not be released at first
-             check_evicted(world);
+             is_paused(world);
          }},
-        {"resume: evicts another tag",
-         [](Populated& world) {
-             pause_swept(world);
-             with_rival(world);
-         },
-         [](Populated& world) { world.resume("swept"); },
-         [](Populated& world) {
-             CHECK(world.is("paused", "rival"));
-             check_resumed(world);
-             world.check_bytes("rival");
-         }},
+        {"resume: evicts another tag", all_of(pause_swept, with_rival), resume_swept, check_resumed_for_rival},
     };
 }
 } // namespace test
