@@ -109,19 +109,6 @@ TEST_CASE("host streams: closing does not wait, and pending work still runs") {
     CHECK(driver.violations().size() == 3);
 }
 
-TEST_CASE("host streams: freeing plain memory waits for the device") {
-    const HostDriver driver = machine();
-    Address plain = 0;
-    REQUIRE(driver.allocate_plain(1000, plain).ok());
-    int ran = 0;
-    REQUIRE(driver.enqueue(open_stream(driver), [&] { ++ran; }).ok());
-    REQUIRE(driver.fill(plain, 1, 1000, {}).ok());
-    REQUIRE(driver.free_plain(plain).ok());
-    CHECK(ran == 1);
-    CHECK(driver.counts().plain_allocations == 0);
-    CHECK_FALSE(driver.fill(plain, 1, 1000, {}).ok());
-}
-
 TEST_CASE("host streams: copies that touch paused memory, or memory without access, fail and do no harm") {
     const HostDriver driver = machine();
     Mapped a{driver};
@@ -206,26 +193,6 @@ TEST_CASE("host faults: unmapping under a running kernel is refused, and works a
     CHECK(driver.violations().size() == 2);
     REQUIRE(driver.release(a.handle).ok());
     REQUIRE(driver.unreserve(a.address, a.bytes).ok());
-}
-
-TEST_CASE("host faults: a kernel on memory that is paused, or that throws, loses the machine") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    REQUIRE(a.unmap().ok());
-    bool ran = false;
-    SUBCASE("paused") {
-        REQUIRE(driver.enqueue({}, a.address, page, [&] { ran = true; }).ok());
-    }
-    SUBCASE("no access") {
-        REQUIRE(driver.map(a.address, page, a.handle).ok());
-        REQUIRE(driver.enqueue({}, a.address, page, [&] { ran = true; }).ok());
-    }
-    SUBCASE("throws") {
-        REQUIRE(driver.enqueue({}, [] { throw 1; }).ok());
-    }
-    CHECK(driver.drain().kind == StatusKind::gone);
-    CHECK_FALSE(ran);
-    CHECK(driver.violations().size() == 1);
 }
 
 TEST_CASE("late host streams: nothing starts until a thread waits for it, and then no more than that") {

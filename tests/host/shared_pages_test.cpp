@@ -204,20 +204,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: invalid exports and imports are refus
     CHECK(out == PageHandle{77});
 }
 
-TEST_CASE_FIXTURE(Shared, "shared machine: memory of a killed process is free again") {
-    Child child{[&] {
-        const HostDriver mine = open_machine(name);
-        const Pages pages{mine, 4 * page};
-        Address plain = 0;
-        (void)mine.allocate_plain(page, plain);
-        stay();
-    }};
-    REQUIRE(child.next() == 'r');
-    CHECK(free_bytes(driver) == 11 * page);
-    child.kill_now();
-    CHECK(free_bytes(driver) == capacity);
-}
-
 TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descriptor, mapping or message, no longer") {
     Line line;
     Child child{[&] { return send_pages(name, line); }};
@@ -232,17 +218,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descri
     CHECK(free_bytes(driver) == 15 * page);
     CHECK(pages.data()[0] == 7);
     REQUIRE(driver.unmap(pages.address, page).ok());
-    CHECK(free_bytes(driver) == capacity);
-}
-
-TEST_CASE_FIXTURE(Shared, "shared machine: a message whose sender and receiver have died holds nothing") {
-    {
-        Line line;
-        Child child{[&] { return send_pages(name, line); }};
-        REQUIRE(child.next() == 's');
-        child.kill_now();
-        CHECK(free_bytes(driver) == 15 * page);
-    }
     CHECK(free_bytes(driver) == capacity);
 }
 
