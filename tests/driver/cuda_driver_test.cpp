@@ -85,13 +85,17 @@ TEST_CASE("CudaDriver: a missing library, and one that is no CUDA driver, are a 
     }
 }
 
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: each missing entry point is named") {
+TEST_CASE_FIXTURE(OnStub,
+                  "CudaDriver: entry points have fixed versions, legacy default stream; each missing one is named") {
     CHECK(static_cast<bool>(stub.available()));
     const auto asked = stub.state.asked;
     CHECK(asked.size() > 40);
-    for (const auto& entry : asked) {
-        const std::string& name = entry.first;
+    for (const unsigned long long flavour : stub.state.flavours) CHECK(flavour == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+    for (const auto& [name, version] : asked) {
         CAPTURE(name);
+        CHECK_FALSE(contains(name, "_")); // plain names, and versions that stay
+        CHECK(version >= 2000);
+        CHECK(version <= (name == "cuMemcpyBatchAsync" ? 13000 : 12050));
         stub.state.missing = name;
         const CudaAvailability found = stub.available();
         if (name == "cuCtxRecordEvent" || name == "cuDeviceGetUuid" || name == "cuFuncLoad" ||
@@ -99,22 +103,10 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each missing entry point is named") {
             CHECK(static_cast<bool>(found)); // a driver may lack it
         } else {
             CHECK(found.problem == CudaProblem::missing_entry_point);
-            CHECK(contains(found.reason, name.c_str()));
+            CHECK(contains(found.reason, name));
             CHECK(text_of<Unavailable>([&] { stub.driver(); }) == found.reason);
         }
     }
-}
-
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: entry points are found by plain name, fixed version, legacy default stream") {
-    CHECK(static_cast<bool>(stub.available()));
-    for (const auto& entry : stub.state.asked) {
-        const std::string& name = entry.first;
-        CAPTURE(name);
-        CHECK_FALSE(contains(name, "_"));
-        CHECK(entry.second >= 2000);
-        CHECK(entry.second <= (name == "cuMemcpyBatchAsync" ? 13000 : 12050));
-    }
-    for (const unsigned long long flavour : stub.state.flavours) CHECK(flavour == CU_GET_PROC_ADDRESS_LEGACY_STREAM);
 }
 
 TEST_CASE_FIXTURE(OnStub, "CudaDriver: many copies go in batches, or not at all where the driver is too old") {
@@ -200,17 +192,16 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: `available` makes no context, and copies 
         CHECK(first.name() == "Stub GPU (CUDA device 0)");
     }
     CHECK(stub.state.retained[0] == 0);
-}
-
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: a context that cannot be retained is Unavailable, and nothing is kept") {
-    stub.state.fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY;
+    stub.state.calls.clear();
+    stub.state.fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY; // Unavailable, and nothing is kept
     const std::string text = text_of<Unavailable>([&] { stub.driver(); });
     CHECK(contains(text, "CUDA_ERROR_OUT_OF_MEMORY"));
     CHECK(contains(text, "CUDA device 0"));
     CHECK_FALSE(stub.called("cuDevicePrimaryCtxRelease"));
 }
 
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: equal are drivers of one device with the same options") {
+TEST_CASE_FIXTURE(OnStub,
+                  "CudaDriver: equal are drivers of one device with the same options, also behind an AnyDriver") {
     const CudaDriver plain = stub.driver();
     CHECK(plain == stub.driver());
     CHECK(plain == stub.driver(0, {.peers = {0}}));
@@ -219,9 +210,15 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: equal are drivers of one device with the 
     CHECK(stub.driver(0, {.peers = {1, 1}}) == stub.driver(0, {.peers = {1}}));
     CHECK(plain != stub.driver(0, {.export_handles = ExportHandles::file_descriptor}));
     CHECK(plain != stub.driver(0, {.rdma = true}));
+    const AnyDriver any = stub.driver(1);
+    REQUIRE(any.as<CudaDriver>());
+    CHECK(*any.as<CudaDriver>() == stub.driver(1));
+    CHECK_FALSE(any.as<HostDriver>());
+    CHECK(FaultyDriver{any}.as<FaultyDriver<CudaDriver>>());
+    CHECK_FALSE(FaultyDriver{any}.as<CudaDriver>());
 }
 
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: its identity is the UUID, and its features are the driver's") {
+TEST_CASE_FIXTURE(OnStub, "CudaDriver: its identity is the UUID; features and NUMA node are what the driver says") {
     stub.state.devices = 16;
     std::string text = "before";
     CHECK(stub.driver(15).identity(text).ok());
@@ -236,15 +233,15 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: its identity is the UUID, and its feature
     stub.state.fails["cuDeviceGetUuid"] = 1;
     CHECK_FALSE(stub.driver().identity(text).ok());
     CHECK(text == "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
-}
 
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: found again behind an AnyDriver, but not as another driver") {
-    const AnyDriver any = stub.driver(1);
-    REQUIRE(any.as<CudaDriver>());
-    CHECK(*any.as<CudaDriver>() == stub.driver(1));
-    CHECK_FALSE(any.as<HostDriver>());
-    CHECK(FaultyDriver{any}.as<FaultyDriver<CudaDriver>>());
-    CHECK_FALSE(FaultyDriver{any}.as<CudaDriver>());
+    const AnyDriver any = stub.driver(1); // the host's NUMA node next to it: where a backup's threads run
+    for (const int node : {0, 3, -1}) {
+        stub.state.attributes[CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID] = node;
+        CHECK(any.numa_node() == node);
+    }
+    stub.state.fails["cuDeviceGetAttribute"] = CUDA_ERROR_INVALID_VALUE; // a driver older than the attribute
+    CHECK(any.numa_node() == -1);
+    CHECK(AnyDriver{HostDriver{64_MiB}}.numa_node() == -1);
 }
 
 TEST_CASE_FIXTURE(OnStub, "CudaDriver: options apply to everything that it creates") {
@@ -399,9 +396,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
         CHECK(stub.thread.capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     };
     char host[4] = {};
-    char host_text[32];
-    std::snprintf(host_text, sizeof host_text, "0x%llx",
-                  static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(host)));
+    const std::string host_text = format_address(address_of(host));
     DeviceMemory memory;
     Address address = 0;
     StreamRef opened;
@@ -447,9 +442,8 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
            "0x100 0x200 " + std::to_string(CU_EVENT_WAIT_EXTERNAL));
     stub.state.capture_status = 0;
 
-    expect(driver.copy_to_host(host, 0x10, 4, opened), "cuMemcpyDtoHAsync", std::string{host_text} + " 0x10 4 0x100");
-    expect(driver.copy_to_device(0x10, host, 4, opened), "cuMemcpyHtoDAsync",
-           "0x10 " + std::string{host_text} + " 4 0x100");
+    expect(driver.copy_to_host(host, 0x10, 4, opened), "cuMemcpyDtoHAsync", host_text + " 0x10 4 0x100");
+    expect(driver.copy_to_device(0x10, host, 4, opened), "cuMemcpyHtoDAsync", "0x10 " + host_text + " 4 0x100");
     expect(driver.copy_peer(0x10, 0x20, 4, opened), "cuMemcpyDtoDAsync", "0x10 0x20 4 0x100");
     CHECK(driver.copy_by_kernel(0x10, 0x20, 35, opened).ok()); // two vectors of 16 bytes, and three bytes
     CHECK(stub.last("cuModuleLoadData") == "the copy");
@@ -466,7 +460,7 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: each call has its arguments, context and 
     expect(driver.free_plain(address), "cuMemFree", "0x7000");
 
     expect(driver.pin_host(host, 4), "cuMemHostRegister",
-           std::string{host_text} + " 4 " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
+           host_text + " 4 " + std::to_string(CU_MEMHOSTREGISTER_PORTABLE));
     expect(driver.unpin_host(host), "cuMemHostUnregister", host_text);
 
     // The capture has the mode given by the caller, whatever the thread's mode was.
@@ -615,12 +609,8 @@ TEST_CASE_FIXTURE(OnGpu, "CudaDriver: drain frees, or unpins a page if nothing c
     stub.state.fails["cuMemAlloc"] = CUDA_ERROR_ILLEGAL_ADDRESS;
     CHECK(driver.drain().kind == StatusKind::gone);
     CHECK_FALSE(stub.called("cuMemHostRegister"));
-}
-
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: a driver before CUDA 12.5 waits where it cannot mark the device") {
-    stub.state.version = 12040;
-    const CudaDriver driver = stub.driver();
-    CHECK(driver.record_device(event(1)).ok());
+    stub.state.version = 12040; // before CUDA 12.5 a driver waits where it cannot mark the device
+    CHECK(stub.driver().record_device(event(1)).ok());
     CHECK(stub.called("cuCtxSynchronize"));
     CHECK_FALSE(stub.called("cuCtxRecordEvent"));
 }
@@ -732,10 +722,8 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: one lane for each direction, opened once 
     }
     CHECK(stub.state.calls.back().name == "cuDevicePrimaryCtxRelease"); // a stream does not outlive its context
     CHECK(stub.thread.contexts.empty());
-}
-
-TEST_CASE_FIXTURE(OnStub, "CudaDriver: opening a lane is retried after a failure; one never opened is not closed") {
-    {
+    stub.state.calls.clear();
+    { // opening one is retried after a failure; one that was never opened is not closed
         const CudaDriver driver = stub.driver();
         StreamRef lane = stream(0x77);
         stub.state.fails["cuStreamCreate"] = CUDA_ERROR_OUT_OF_MEMORY;
@@ -743,9 +731,9 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: opening a lane is retried after a failure
         CHECK(lane == stream(0x77));
         stub.state.fails.clear();
         CHECK(driver.lane(Direction::in, lane).ok());
-        CHECK(lane == stream(0x100));
+        CHECK(lane == stream(0x300));
     }
-    CHECK(stub.all("cuStreamDestroy") == std::vector<std::string>{"0x100"});
+    CHECK(stub.all("cuStreamDestroy") == std::vector<std::string>{"0x300"});
 }
 
 TEST_CASE_FIXTURE(OnStub, "CudaDriver: closing after the driver has been unloaded is silent") {

@@ -22,13 +22,10 @@ struct Look {
     }
 };
 
-TEST_CASE("with_default_driver: host memory of the requested size if there is no driver") {
+TEST_CASE("with_default_driver: host memory if there is no driver, of a sensible size unless told") {
     const Given given = with_default_driver(Look{}, {.cuda_library = no_library, .host_capacity = 64_MiB});
     CHECK_FALSE(given.cuda);
     CHECK(given.bytes == 64_MiB);
-}
-
-TEST_CASE("with_default_driver: host memory of a sensible size unless told") {
     const std::size_t usual = host_capacity_or_default(0);
     CHECK(usual > 0);
     CHECK(usual <= 8_GiB);
@@ -47,13 +44,10 @@ TEST_CASE("with_default_driver: returns and throws what the program does") {
                     std::logic_error);
 }
 
-TEST_CASE("with_default_driver: the requested device if it can be used") {
+TEST_CASE("with_default_driver: the requested device if it can be used; a number that no device has is misuse") {
     const Given given = with_default_driver(Look{}, {.device = 1, .cuda_library = MEMSAVER_STUB_LIBCUDA});
     CHECK(given.cuda);
     CHECK(given.device == 1);
-}
-
-TEST_CASE("with_default_driver: a number that no device has is not replaced by host memory") {
     CHECK_THROWS_AS(with_default_driver(Look{}, {.device = 7, .cuda_library = MEMSAVER_STUB_LIBCUDA}), Misuse);
 }
 } // namespace host_default_driver_test

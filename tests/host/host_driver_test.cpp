@@ -8,13 +8,10 @@ using namespace host_test;
 
 static_assert(!std::is_convertible_v<std::size_t, HostDriver>, "a number is no machine");
 
-TEST_CASE("HostDriver: has 1 GiB unless told otherwise") {
+TEST_CASE("HostDriver: has 1 GiB unless told otherwise; a granularity must be possible") {
     DeviceMemory memory;
     REQUIRE(HostDriver{}.memory(memory).ok());
     CHECK(memory.total_bytes == 1_GiB);
-}
-
-TEST_CASE("HostDriver: a granularity must be possible") {
     CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 0}}), Misuse);
     CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 3 * page}}), Misuse);
     CHECK_THROWS_AS((HostDriver{1_GiB, {.granularity = 512}}), Misuse);
@@ -73,6 +70,8 @@ TEST_CASE("HostDriver: once lost, every call returns gone, and the machine's end
         driver.launch(graph, stream),
         driver.close_graph(graph),
         driver.call_unrelaxed(),
+        driver.pin_host(&byte, 1),
+        driver.unpin_host(&byte),
         driver.synchronize(stream),
         driver.close_event(event),
         driver.close_stream(stream),

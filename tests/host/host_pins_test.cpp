@@ -10,41 +10,28 @@ constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
 const void* at(std::size_t address) { return reinterpret_cast<const void*>(address); }
 
-TEST_CASE("pins: each byte at most once") {
+TEST_CASE("pins: each byte at most once; a copy's host bytes lie in one pin, or in none") {
     HostPins pins{unlimited};
-    CHECK(pins.pin(at(1000), 100).ok());
-    CHECK_FALSE(pins.pin(at(1000), 100).ok());
-    CHECK_FALSE(pins.pin(at(1099), 1).ok());
-    CHECK_FALSE(pins.pin(at(999), 2).ok());
-    CHECK_FALSE(pins.pin(at(900), 1000).ok());
-    CHECK_FALSE(pins.pin(at(1010), 10).ok());
+    const auto pin = [&](std::size_t begin, std::size_t bytes) { return pins.pin(at(begin), bytes).ok(); };
+    const auto whole = [&](std::size_t begin, std::size_t bytes) { return pins.whole(at(begin), bytes); };
+    using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+    CHECK(whole(0, unlimited));
+    CHECK(pin(1000, 100));
+    for (const auto& [begin, bytes] : Ranges{{1000, 100}, {1099, 1}, {999, 2}, {900, 1000}, {1010, 10}, {5000, 0}})
+        CHECK_FALSE(pin(begin, bytes));
+    CHECK_FALSE(pin(5000, unlimited - 4000)); // past the last address
     CHECK(pins.pinned_bytes() == 100);
-    CHECK(pins.pin(at(1100), 50).ok());
-    CHECK(pins.pin(at(950), 50).ok());
-    CHECK(pins.pinned_bytes() == 200);
-    CHECK_FALSE(pins.pin(at(5000), 0).ok());
-    CHECK_FALSE(pins.pin(at(5000), unlimited - 4000).ok()); // past the last address
+    CHECK(pin(1100, 100));
+    CHECK(pin(950, 50));
+    CHECK(pins.pinned_bytes() == 250);
+    for (const auto& [begin, bytes] : Ranges{{1000, 100}, {1010, 10}, {1100, 100}, {850, 100}, {1200, 100}})
+        CHECK(whole(begin, bytes));
+    for (const auto& [begin, bytes] : Ranges{{1050, 100}, {1000, 200}, {949, 2}, {1199, 2}, {900, 1000}})
+        CHECK_FALSE(whole(begin, bytes)); // two pins, or half pinned
     CHECK_FALSE(pins.unpin(at(1001)).ok());
-}
-
-TEST_CASE("pins: a copy's host bytes lie in one pin, or in none") {
-    HostPins pins{unlimited};
-    CHECK(pins.whole(at(0), unlimited));
-    REQUIRE(pins.pin(at(1000), 100).ok());
-    REQUIRE(pins.pin(at(1100), 100).ok());
-    CHECK(pins.whole(at(1000), 100));
-    CHECK(pins.whole(at(1010), 10));
-    CHECK(pins.whole(at(1100), 100));
-    CHECK(pins.whole(at(900), 100));
-    CHECK(pins.whole(at(1200), 100));
-    CHECK_FALSE(pins.whole(at(1050), 100)); // two pins
-    CHECK_FALSE(pins.whole(at(1000), 200));
-    CHECK_FALSE(pins.whole(at(999), 2)); // half pinned
-    CHECK_FALSE(pins.whole(at(1199), 2));
-    CHECK_FALSE(pins.whole(at(900), 1000));
     REQUIRE(pins.unpin(at(1000)).ok());
-    CHECK(pins.whole(at(1000), 100));
-    CHECK_FALSE(pins.whole(at(1050), 100));
+    CHECK(whole(1000, 100));
+    CHECK_FALSE(whole(1050, 100));
 }
 
 TEST_CASE("pins: a HostDriver keeps to them, and shares them among its copies") {
@@ -82,14 +69,5 @@ TEST_CASE("pins: a HostDriver keeps to them, and shares them among its copies") 
     CHECK(driver.unmap_host(pages, 6_MiB).ok());
     a.give_back();
     CHECK(driver.counts() == HostCounts{});
-}
-
-TEST_CASE("pins: a lost machine returns gone") {
-    const HostDriver driver = machine();
-    char host[4] = {};
-    REQUIRE(driver.pin_host(host, 4).ok());
-    driver.lose();
-    CHECK(driver.unpin_host(host).kind == StatusKind::gone);
-    CHECK(driver.pin_host(host, 4).kind == StatusKind::gone);
 }
 } // namespace host_host_pins_test

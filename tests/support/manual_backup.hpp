@@ -30,10 +30,8 @@ struct ManualCopies {
     struct Piece {
         Way way = Way::out;
         LiveBlock block;
-        AnyDriver driver; ///< the HostDriver itself if there is one, so that the test's queries are not counted
         std::optional<HostDriver> host;
         StreamRef stream{};
-        EventRef event{}; ///< recorded after the copy
     };
 
     /// Whether later copies wait for `finish`; only on a host machine.
@@ -58,17 +56,6 @@ struct ManualCopies {
     void await(Way way, std::size_t count) {
         std::unique_lock lock{mutex_};
         changed_.wait(lock, [&] { return seen_[index(way)].size() >= count; });
-    }
-
-    /// Returns whether an incomplete copy in this direction touches the range.
-    [[nodiscard]] bool under_way(Way way, Address address, std::size_t bytes) const {
-        const std::lock_guard lock{mutex_};
-        return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece* piece) {
-            bool done = false;
-            return piece->way == way && piece->block.address < address + bytes &&
-                   address < piece->block.address + piece->block.bytes &&
-                   (!piece->driver.query(piece->event, done).ok() || !done);
-        });
     }
 
     /// Returns all blocks that were ever copied in this direction, in order.
@@ -169,23 +156,21 @@ private:
     struct Travel {
         Travel(const AnyDriver& on, std::shared_ptr<ManualCopies> all, Way way, const LiveBlock& block,
                Bytes to_or_from)
-            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, on, host_inside(on)} {
-            if (piece.host) piece.driver = *piece.host;
+            : driver{on}, copies{std::move(all)}, bytes{std::move(to_or_from)}, piece{way, block, host_inside(on)} {
             check(stream.open(driver), "open a stream");
             check(event.open(driver, stream.get()), "open an event");
             piece.stream = stream.get();
-            piece.event = event.get();
             if (copies->held) check(piece.host.value().hold(piece.stream), "hold a stream");
             check(way == Way::out ? driver.copy_to_host(bytes->data(), block.address, block.bytes, piece.stream)
                                   : driver.copy_to_device(block.address, bytes->data(), block.bytes, piece.stream),
                   "copy bytes");
-            check(driver.record(piece.event, piece.stream), "record an event");
+            check(driver.record(event.get(), piece.stream), "record an event");
             copies->add(piece);
         }
         ~Travel() {
             copies->remove(piece);
             if (piece.host) (void)piece.host->let_go(piece.stream);
-            (void)driver.wait(piece.event);
+            (void)driver.wait(event.get());
         }
 
         AnyDriver driver;

@@ -200,48 +200,33 @@ TEST_CASE("misuse of host pages and files is noticed") {
             return driver.copy_to_device(address, at(pages, from), bytes, {});
         }
     };
-    using Misuse = Status (*)(const Machine&);
-    const std::pair<const char*, Misuse> all[] = {
-        {"unpin_host of a resource that is not held", [](const Machine& m) { return m.driver.unpin_host(m.pages); }},
-        {"pin_host of pages that are already pinned",
-         [](const Machine& m) { return m.driver.pin_host(at(m.pages, page), 1); }},
-        {"pin_host of pages that are already pinned",
-         [](const Machine& m) { return m.driver.pin_host(m.pages, page + 1); }},
-        {"pin_host of pages that are already pinned",
-         [](const Machine& m) { return m.driver.pin_host(at(m.pages, 3 * page - 1), 2); }},
-        {"pin_host of pages that are already pinned",
-         [](const Machine& m) { return m.driver.pin_host(m.pages, 4 * page); }},
-        {"unmap_host of pinned pages", [](const Machine& m) { return m.driver.unmap_host(m.pages, 4 * page); }},
-        {"unmap_host of a resource that is not held",
-         [](const Machine& m) { return m.driver.unmap_host(at(m.pages, 1), page); }},
-        {"copy_to_host across the boundary of a pinned range", [](const Machine& m) { return m.out(2 * page - 1, 2); }},
-        {"copy_to_device across the boundary of a pinned range",
-         [](const Machine& m) { return m.in(2 * page - 1, 2); }},
-        {"copy_to_host across the boundary of a pinned range", [](const Machine& m) { return m.out(page - 1, 2); }},
-        {"copy_to_device across the boundary of a pinned range",
-         [](const Machine& m) { return m.in(3 * page - 1, 2); }},
-        {"write_file of a file that is not open",
-         [](const Machine& m) { return m.driver.write_file(m.file, m.host, 1, 0); }},
-        {"read_file of a file that is not open",
-         [](const Machine& m) {
-             char to[1];
-             return m.driver.read_file(m.file, to, 1, 4096);
-         }},
-        {"allocate_file of a file that is not open",
-         [](const Machine& m) { return m.driver.allocate_file(m.file, 0, 1); }},
-        {"punch_file of a file that is not open", [](const Machine& m) { return m.driver.punch_file(m.file, 0, 1); }},
-        {"file_facts of a file that is not open",
-         [](const Machine& m) {
-             FileFacts facts;
-             return m.driver.file_facts(m.file, facts);
-         }},
-        {"file_cached of a file that is not open",
-         [](const Machine& m) {
-             bool yes = false;
-             return m.driver.file_cached(m.file, 1, 0, yes);
-         }},
-        {"close_file of a resource that is not held", [](const Machine& m) { return m.driver.close_file(m.file); }},
+    using M = const Machine&;
+    char to[1];
+    FileFacts facts;
+    bool yes = false;
+    const char* const pinned = "pin_host of pages that are already pinned";
+    // clang-format off
+    const std::pair<const char*, std::function<Status(M)>> all[] = {
+        {"unpin_host of a resource that is not held", [](M m) { return m.driver.unpin_host(m.pages); }},
+        {pinned, [](M m) { return m.driver.pin_host(at(m.pages, page), 1); }},
+        {pinned, [](M m) { return m.driver.pin_host(m.pages, page + 1); }},
+        {pinned, [](M m) { return m.driver.pin_host(at(m.pages, 3 * page - 1), 2); }},
+        {pinned, [](M m) { return m.driver.pin_host(m.pages, 4 * page); }},
+        {"unmap_host of pinned pages", [](M m) { return m.driver.unmap_host(m.pages, 4 * page); }},
+        {"unmap_host of a resource that is not held", [](M m) { return m.driver.unmap_host(at(m.pages, 1), page); }},
+        {"copy_to_host across the boundary of a pinned range", [](M m) { return m.out(2 * page - 1, 2); }},
+        {"copy_to_device across the boundary of a pinned range", [](M m) { return m.in(2 * page - 1, 2); }},
+        {"copy_to_host across the boundary of a pinned range", [](M m) { return m.out(page - 1, 2); }},
+        {"copy_to_device across the boundary of a pinned range", [](M m) { return m.in(3 * page - 1, 2); }},
+        {"write_file of a file that is not open", [](M m) { return m.driver.write_file(m.file, m.host, 1, 0); }},
+        {"read_file of a file that is not open", [&](M m) { return m.driver.read_file(m.file, to, 1, 4096); }},
+        {"allocate_file of a file that is not open", [](M m) { return m.driver.allocate_file(m.file, 0, 1); }},
+        {"punch_file of a file that is not open", [](M m) { return m.driver.punch_file(m.file, 0, 1); }},
+        {"file_facts of a file that is not open", [&](M m) { return m.driver.file_facts(m.file, facts); }},
+        {"file_cached of a file that is not open", [&](M m) { return m.driver.file_cached(m.file, 1, 0, yes); }},
+        {"close_file of a resource that is not held", [](M m) { return m.driver.close_file(m.file); }},
     };
+    // clang-format on
     for (const auto& each : all) {
         const Machine m;
         INFO(each.first);
