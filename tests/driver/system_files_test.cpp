@@ -41,6 +41,13 @@ struct stat facts(FileRef file) {
 
 std::size_t disk_bytes(FileRef file) { return static_cast<std::size_t>(facts(file).st_blocks) * 512; }
 
+void make_file(const std::string& path, const void* from, std::size_t bytes) {
+    const int made = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    REQUIRE(made >= 0);
+    REQUIRE(::write(made, from, bytes) == static_cast<ssize_t>(bytes));
+    REQUIRE(::close(made) == 0);
+}
+
 /// Runs `body(directory)` with a file system mounted that only this thread sees; returns false if that is not
 /// permitted.
 template <class Body>
@@ -92,6 +99,13 @@ TEST_CASE("a file is private: no name, mode 0600, closed on exec") {
     CHECK(::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0); // and it cannot get a name
     CHECK(SystemFiles::close_file(file).ok());
     CHECK(::fcntl(file.descriptor, F_GETFD) == -1);
+    const FileRef closed;
+    char byte = 0;
+    CHECK(SystemFiles::close_file(closed).code == EBADF);
+    CHECK(SystemFiles::write_file(closed, &byte, 1, 0).code == EBADF);
+    CHECK(SystemFiles::read_file(closed, &byte, 1, 0).code == EBADF);
+    CHECK(SystemFiles::allocate_file(closed, 0, block).code == EBADF);
+    CHECK(SystemFiles::punch_file(closed, 0, block).code == EBADF);
 }
 
 TEST_CASE("bytes are read as they were written, at any offset") {
@@ -147,26 +161,13 @@ TEST_CASE("a directory that cannot be used") {
     const std::string long_name(5000, 'x');
     CHECK(SystemFiles::open_file(long_name.c_str(), file).code == ENAMETOOLONG);
     const std::string no_directory = directory.name + "/file";
-    const int plain = ::open(no_directory.c_str(), O_CREAT | O_CLOEXEC | O_RDWR, 0600);
-    REQUIRE(plain >= 0);
-    (void)::close(plain);
+    make_file(no_directory, "", 0);
     CHECK(SystemFiles::open_file(no_directory.c_str(), file).code == ENOTDIR);
     CHECK(file == FileRef{77, true});
 }
 
-TEST_CASE("a file that is not open") {
-    const FileRef closed;
-    char byte = 0;
-    CHECK(SystemFiles::close_file(closed).code == EBADF);
-    CHECK(SystemFiles::write_file(closed, &byte, 1, 0).code == EBADF);
-    CHECK(SystemFiles::read_file(closed, &byte, 1, 0).code == EBADF);
-    CHECK(SystemFiles::allocate_file(closed, 0, block).code == EBADF);
-    CHECK(SystemFiles::punch_file(closed, 0, block).code == EBADF);
-}
-
 TEST_CASE("disk space is allocated also while signals arrive all the time") {
-    FileRef file;
-    REQUIRE(SystemFiles::open_file("/dev/shm", file).ok()); // a tmpfs, which reacts to signals
+    const FileRef file = open_in("/dev/shm"); // a tmpfs, which reacts to signals
     struct sigaction counted {};
     struct sigaction usual {};
     counted.sa_handler = [](int) {};
@@ -178,10 +179,8 @@ TEST_CASE("disk space is allocated also while signals arrive all the time") {
     REQUIRE(::setitimer(ITIMER_REAL, &never, nullptr) == 0);
     REQUIRE(::sigaction(SIGALRM, &usual, nullptr) == 0);
     CHECK(status.ok());
-    struct stat what {};
-    REQUIRE(::fstat(file.descriptor, &what) == 0);
-    CHECK(what.st_size == (48 << 20) + static_cast<off_t>(block));
-    CHECK(static_cast<std::size_t>(what.st_blocks) * 512 >= 48 << 20);
+    CHECK(facts(file).st_size == (48 << 20) + static_cast<off_t>(block));
+    CHECK(disk_bytes(file) >= 48 << 20);
     CHECK(SystemFiles::close_file(file).ok());
 }
 
@@ -250,12 +249,7 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
     const Directory directory;
     const std::string path = directory.name + "/model";
     const Bytes written{8 * block};
-    {
-        const int made = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-        REQUIRE(made >= 0);
-        REQUIRE(::write(made, written.data, 5 * block + 7) == static_cast<ssize_t>(5 * block + 7));
-        REQUIRE(::close(made) == 0);
-    }
+    make_file(path, written.data, 5 * block + 7);
     FileRef file;
     REQUIRE(SystemFiles::open_source(path.c_str(), false, file).ok());
     CHECK_FALSE(file.direct);
@@ -302,18 +296,15 @@ TEST_CASE("a file of the program's is opened by its name, read, and known again"
 TEST_CASE("files that are opened where standard input is closed are not standard input") {
     const Directory directory;
     const std::string path = directory.name + "/model";
-    const int made = ::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    REQUIRE(made >= 0);
-    REQUIRE(::write(made, "bytes", 5) == 5);
-    REQUIRE(::close(made) == 0);
+    make_file(path, "bytes", 5);
     const int input = ::dup(0); // none, if it is closed already
     (void)::close(0);
     FileRef source;
     const Status read = SystemFiles::open_source(path.c_str(), false, source);
-    const Status read_closed = read.ok() ? SystemFiles::close_file(source) : Status{};
+    const Status read_closed = SystemFiles::close_file(source);
     FileRef backup;
     const Status write = SystemFiles::open_file(directory.name.c_str(), backup);
-    const Status write_closed = write.ok() ? SystemFiles::close_file(backup) : Status{};
+    const Status write_closed = SystemFiles::close_file(backup);
     if (input >= 0) {
         (void)::dup2(input, 0);
         (void)::close(input);
