@@ -117,6 +117,9 @@ int sweep_reported(const Act& prepare, const Act& operate) { return sweep(prepar
 
 void nothing(World&) {}
 void paused(World& world) { (void)world.saver->pause(); }
+Act then(const Act& first, const Act& second) {
+    return [=](World& world) { first(world), second(world); };
+}
 
 TEST_CASE("MemorySaver: pause, whatever host memory it lacks") {
     CHECK(sweep_reported(nothing, [](World& w) { (void)w.saver->pause("kept"); }) > 30);
@@ -132,11 +135,7 @@ TEST_CASE("hooks: without host memory to run after-hooks, the operation is not r
         hooks.push_back(w.saver->after_resume([](ResumeEvent&) {}));
     };
     CHECK(sweep_reported(hooked, [](World& w) { (void)w.saver->pause(); }) > 30);
-    const auto hooked_and_paused = [&](World& w) {
-        hooked(w);
-        (void)w.saver->pause();
-    };
-    CHECK(sweep_reported(hooked_and_paused, [](World& w) { (void)w.saver->resume(); }) > 20);
+    CHECK(sweep_reported(then(hooked, paused), [](World& w) { (void)w.saver->resume(); }) > 20);
     hooks.clear();
 }
 
@@ -156,20 +155,12 @@ TEST_CASE("Registrations: whatever host memory they lack, resident memory is reg
         w.registered.push_back(w.card->add(w.blocks[0], 64_KiB, options(w)));
         w.known = 2;
     };
-    const auto pause = [](World& w) {
-        (void)w.saver->pause();
-        CHECK(w.known == 0);
-    };
-    CHECK(sweep_reported(made, pause) > 30);
-    const auto away = [&](World& w) {
-        made(w);
-        (void)w.saver->pause();
-    };
+    CHECK(sweep_reported(made, then(paused, [](World& w) { CHECK(w.known == 0); })) > 30);
     const auto resume = [](World& w) {
         (void)w.saver->resume();
         CHECK(w.known == 2);
     };
-    CHECK(sweep_reported(away, resume) > 20);
+    CHECK(sweep_reported(then(made, paused), resume) > 20);
     const auto one_more = [&](World& w) {
         { const Registration more = w.card->add(w.blocks[1], 64_KiB, options(w)); }
         CHECK(w.known == 2);
@@ -204,16 +195,13 @@ TEST_CASE("MemorySaver: resume, whatever host memory it lacks") {
 }
 
 TEST_CASE("MemorySaver: exchange, whatever host memory it lacks") {
-    const auto beside = [](World& w) { // as large as the paused one, so that pages are handed over
-        (void)w.plain.allocate(192_KiB);
-        (void)w.saver->pause("dropped");
-    };
-    CHECK(sweep_reported(beside, [](World& w) { (void)w.saver->exchange("kept", "dropped"); }) > 40);
-    const auto reverse = [](World& w) {
-        (void)w.plain.allocate(192_KiB);
-        (void)w.saver->pause("kept");
-    };
-    CHECK(sweep_reported(reverse, [](World& w) { (void)w.saver->exchange("dropped", "kept"); }) > 40);
+    for (const auto& [out, in] : {std::pair{"kept", "dropped"}, {"dropped", "kept"}}) {
+        const auto beside = [in = in](World& w) { // as large as the other, so that pages are handed over
+            (void)w.plain.allocate(192_KiB);
+            (void)w.saver->pause(in);
+        };
+        CHECK(sweep_reported(beside, [out = out, in = in](World& w) { (void)w.saver->exchange(out, in); }) > 40);
+    }
 }
 
 TEST_CASE("MemorySaver: bytes on their way, whatever host memory it lacks") {
@@ -268,10 +256,7 @@ TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host m
     };
     CHECK(sweep(fill, [](World& w) { w.saver->prepare("packed"); }) > 0);
     CHECK(sweep(fill, [](World& w) { (void)w.saver->pause("packed"); }) > 10); // its scratch memory may stay
-    const auto away = [&](World& w) {
-        fill(w);
-        (void)w.saver->pause("packed");
-    };
+    const auto away = then(fill, [](World& w) { (void)w.saver->pause("packed"); });
     CHECK(sweep(away, [&](World& w) { (void)w.saver->backup_view(block, bytes); }) > 0);
     CHECK(sweep(
               away,
@@ -367,11 +352,10 @@ TEST_CASE("single_handle: whatever host memory it lacks") {
     const ArenaOptions one_handle{.single_handle = true};
     const auto made = [&](World& w) { (void)w.saver->arena("net", w.zero, one_handle).allocate(192_KiB); };
     CHECK(sweep(made, [&](World& w) { (void)w.saver->arena("net").allocate(640_KiB); }) > 3);
-    const auto steps = [&](World& w) {
-        made(w);
+    const auto steps = then(made, [&](World& w) {
         w.elastic = w.saver->arena("net").elastic(4_MiB, {.granularity = 128_KiB});
         w.elastic.commit(0, 512_KiB);
-    };
+    });
     CHECK(sweep(steps, [](World& w) { w.elastic = {}; }) >= 0); // reported; released with its arena at the latest
     CHECK(sweep_reported(steps, [](World& w) { (void)w.saver->pause(); }) > 30);
 }
@@ -380,22 +364,13 @@ TEST_CASE("Elastic: whatever host memory it lacks") {
     constexpr std::size_t step = 128_KiB;
     const ElasticOptions options{.granularity = step, .on_reclaim = [](std::size_t) { return std::size_t{1}; }};
     const auto made = [&](World& w) { w.elastic = w.saver->arena("kept", w.policy).elastic(4_MiB, options); };
-    const auto some = [&](World& w) {
-        made(w);
-        w.elastic.commit(0, 4 * step);
-    };
-    const auto away = [&](World& w) {
-        some(w);
-        (void)w.saver->pause();
-    };
+    const auto some = then(made, [](World& w) { w.elastic.commit(0, 4 * step); });
+    const auto away = then(some, paused);
     const auto shrink = [](World& w, const Order& order) {
         if (w.elastic.committed_bytes() == 4 * step) w.elastic.release(step, 2 * step, order);
         CHECK(w.elastic.committed_bytes() == 2 * step);
     };
-    const auto waits = [&](World& w) {
-        some(w);
-        shrink(w, {});
-    };
+    const auto waits = then(some, [&](World& w) { shrink(w, {}); });
     const Order streams = after(nullptr);
     CHECK(sweep(nothing, made) > 5);
     CHECK(sweep(made, [](World& w) { w.elastic.commit(0, 3 * step); }) > 5);
