@@ -986,8 +986,6 @@ static int hook_of_nobody(void* context, const memsaver_hook_event* event) {
 static void* any = &any;
 #define OUT ((void*)&any)
 
-/// Calls a function with something null: a misuse that says its name.
-#define NIL(function, ...) refused(__FILE__, __LINE__, "memsaver_" #function "(", memsaver_##function(__VA_ARGS__))
 #define NULLED(function, ...) (any = OUT, NIL(function, __VA_ARGS__) && any == NULL)
 
 static void test_null(void) {

@@ -48,7 +48,7 @@ static inline void fails(const char* file, int line, const char* call, memsaver_
 #define FAILS(wanted, call, text) fails(__FILE__, __LINE__, #call, call, wanted, text)
 #define MISUSE(call, text) FAILS(MEMSAVER_MISUSE, call, text)
 
-/// Expects a misuse whose message names the call's function and says what is null. For tables of calls.
+/// Expects a misuse whose message names the call's function and says what is null.
 static inline int refused(const char* file, int line, const char* call, memsaver_result result) {
     fails(file, line, call, result, MEMSAVER_MISUSE, " is null");
     const size_t name = strcspn(call, "(");
@@ -57,4 +57,5 @@ static inline int refused(const char* file, int line, const char* call, memsaver
     return 0;
 }
 
-#define REFUSED(call) refused(__FILE__, __LINE__, #call, call)
+/// Calls a function with something null. For tables of calls.
+#define NIL(function, ...) refused(__FILE__, __LINE__, "memsaver_" #function "(", memsaver_##function(__VA_ARGS__))
