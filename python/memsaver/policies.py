@@ -108,12 +108,8 @@ def policy_of(policy: Policy | None) -> _abi.Policy | None:
         raise TypeError(f"a policy must be Discard, Zero, HostBackup, FileBackup or FileSource, not {type(policy).__name__}")
     if isinstance(policy, Discard) and policy.poison is not None and not 0 <= policy.poison <= 255:
         raise Misuse(f"poison must be 0 to 255, not {policy.poison}")
-    given = {each.name: getattr(policy, each.name) for each in fields(kind)}
-    values: dict[str, Any] = {
-        "poison": -1,
-        "retain": True,
-        **{name: value for name, value in given.items() if value is not None},
-    }
+    values: dict[str, Any] = {"poison": -1, "retain": True}
+    values |= {each.name: given for each in fields(kind) if (given := getattr(policy, each.name)) is not None}
     for name, choices in _CHOICES.items():
         if name in values:
             values[name] = one_of(values[name], choices, name)

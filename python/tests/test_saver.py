@@ -25,9 +25,6 @@ def filled(saver: Saver, tag: str, byte: int, bytes: int = 4 * MIB, policy: mems
     return array
 
 
-# --- Pause and resume ---
-
-
 @pytest.mark.parametrize("tag", ["weights", "gewichte \N{SNOWMAN}", "\udcff"])  # the last is not valid UTF-8
 def test_pause_and_resume(saver: Saver, tag: str) -> None:
     array = filled(saver, tag, 7)
@@ -59,9 +56,6 @@ def test_exchange(saver: Saver) -> None:
     assert misused.value.report == memsaver.Report()
 
 
-# --- Regions ---
-
-
 def test_regions(saver: Saver) -> None:
     region, arena = saver.region("a"), saver.arena("b")
     with pytest.raises(KeyError), region:
@@ -88,9 +82,6 @@ def test_a_region_ends_where_it_began(saver: Saver) -> None:
     inner.__exit__(None, None, None)
     outer.__exit__(None, None, None)
     fails(Misuse, "no open region", saver.allocate, 1)
-
-
-# --- Uses ---
 
 
 def test_a_use_keeps_its_tags(saver: Saver) -> None:
@@ -126,9 +117,6 @@ def test_reclaim(saver: Saver) -> None:
     assert (arrays[1] == 2).all()
 
 
-# --- Copies in flight ---
-
-
 def test_bytes_arrive(saver: Saver) -> None:
     array = filled(saver, "a", 7)
     pointer = array.ctypes.data
@@ -149,9 +137,6 @@ def test_bytes_arrive(saver: Saver) -> None:
     array = filled(saver, "once", 7, policy=HostBackup(refresh="once"))
     assert saver.save("once").report().saved_bytes == 4 * MIB
     assert saver.pause("once").saved_bytes == 0
-
-
-# --- Elastic memory ---
 
 
 def test_elastic_memory(saver: Saver) -> None:
@@ -226,9 +211,6 @@ def test_elastic_memory_that_ends_while_another_thread_commits() -> None:
         ended.set()
         fails(OutOfMemory, "", other.result)
         assert saver.totals("kv").blocks == 0
-
-
-# --- Files ---
 
 
 def test_bytes_that_a_file_has(saver: Saver, tmp_path: Path) -> None:
