@@ -8,18 +8,12 @@ using namespace std::chrono;
 
 constexpr std::size_t unit = 64_KiB;
 
-/// Every maximum that a program can write.
-const std::vector<std::pair<const char*, std::function<TimeLimit()>>> for_ever{
-    {"nanoseconds", [] { return TimeLimit{nanoseconds::max()}; }},
-    {"microseconds", [] { return TimeLimit{microseconds::max()}; }},
-    {"milliseconds", [] { return TimeLimit{milliseconds::max()}; }},
-    {"seconds", [] { return TimeLimit{seconds::max()}; }},
-    {"minutes", [] { return TimeLimit{minutes::max()}; }},
-    {"hours", [] { return TimeLimit{hours::max()}; }},
-    {"double", [] { return TimeLimit{duration<double>::max()}; }},
-    {"infinity", [] { return TimeLimit{duration<double>{std::numeric_limits<double>::infinity()}}; }},
-    {"a thousand years", [] { return TimeLimit{hours{24 * 365 * 1000}}; }},
-};
+/// Every maximum that a program can write: one value.
+const TimeLimit for_ever[] = {nanoseconds::max(),      microseconds::max(),
+                              milliseconds::max(),     seconds::max(),
+                              minutes::max(),          hours::max(),
+                              duration<double>::max(), duration<double>{std::numeric_limits<double>::infinity()},
+                              hours{24 * 365 * 1000}};
 
 /// Tag "a" is paused and does not fit: "b" holds the memory that it needs, until `make_room`.
 struct Short {
@@ -56,71 +50,58 @@ bool waits_for(const std::function<void()>& act, const std::function<void()>& me
     return good;
 }
 
-TEST_CASE("time limits: room_within of any maximum waits until there is room") {
-    for (const auto& [named, limit] : for_ever) {
-        const std::string name{named}; // clang captures no structured binding
-        CAPTURE(name);
-        CHECK(within_seconds(30, [&, &limit = limit] {
-            Short s;
-            return waits_for([&] { s.saver.resume(Tags{"a"}, {.room_within = limit()}); }, [&] { s.make_room(); });
-        }));
-        CHECK(within_seconds(30, [&, &limit = limit] {
-            Short s;
-            return waits_for([&] { s.saver.resume_async(Tags{"a"}, {.room_within = limit()}).wait(); },
-                             [&] { s.make_room(); });
-        }));
-        CHECK(within_seconds(30, [&, &limit = limit] {
-            Short s;
+TEST_CASE("time limits: room_within of the maximum waits until there is room") {
+    const TimeLimit limit = for_ever[0];
+    const std::function<void(Short&)> acts[] = {
+        [&](Short& s) { s.saver.resume(Tags{"a"}, {.room_within = limit}); },
+        [&](Short& s) { s.saver.resume_async(Tags{"a"}, {.room_within = limit}).wait(); },
+        [&](Short& s) {
             (void)s.saver.arena("out", Discard{}).allocate(unit);
-            return waits_for(
-                [&] { s.saver.exchange(Tags{"out"}, Tags{"a"}, {.order = already_idle, .room_within = limit()}); },
-                [&] { s.make_room(); });
-        }));
-        CHECK(within_seconds(30, [&, &limit = limit] {
+            s.saver.exchange(Tags{"out"}, Tags{"a"}, {.order = already_idle, .room_within = limit});
+        },
+    };
+    for (const auto& act : acts) {
+        CHECK(within_seconds(30, [&] {
             Short s;
-            std::optional<Use> held;
-            std::thread{[&] {
-                held.emplace(s.saver.use(Tags{"b"}));
-            }}.join(); // not this thread's: those it does not await
-            return waits_for([&] { const Use use = s.saver.use(Tags{"a"}, {.room_within = limit()}); },
-                             [&] { held.reset(); });
-        }));
-        CHECK(within_seconds(30, [&, &limit = limit] {
-            const HostDriver driver{64 * unit, {.granularity = unit}};
-            TaggedArena<HostDriver, Discard> a{driver, "a"};
-            (void)a.allocate(40 * unit);
-            a.pause();
-            PageHandle handle{};
-            if (!driver.create(40 * unit, handle).ok()) return false;
-            return waits_for([&] { a.resume({.room_within = limit()}); }, [&] { (void)driver.release(handle); });
+            return waits_for([&] { act(s); }, [&] { s.make_room(); });
         }));
     }
+    CHECK(within_seconds(30, [&] {
+        Short s;
+        std::optional<Use> held;
+        std::thread{[&] { held.emplace(s.saver.use(Tags{"b"})); }}.join(); // this thread would not await its own
+        return waits_for([&] { const Use use = s.saver.use(Tags{"a"}, {.room_within = limit}); },
+                         [&] { held.reset(); });
+    }));
+    CHECK(within_seconds(30, [&] {
+        const HostDriver driver{64 * unit, {.granularity = unit}};
+        TaggedArena<HostDriver, Discard> a{driver, "a"};
+        (void)a.allocate(40 * unit);
+        a.pause();
+        PageHandle handle{};
+        if (!driver.create(40 * unit, handle).ok()) return false;
+        return waits_for([&] { a.resume({.room_within = limit}); }, [&] { (void)driver.release(handle); });
+    }));
 }
 
-TEST_CASE("time limits: a timeout of any maximum waits for uses, marked work and other operations") {
-    for (const auto& [named, limit] : for_ever) {
-        const std::string name{named}; // clang captures no structured binding
-        CAPTURE(name);
-        for (int what = 0; what < 4; ++what) {
-            CAPTURE(what);
-            CHECK(within_seconds(30, [&, &limit = limit] {
-                const HostDriver driver{64 * unit, {.granularity = unit}};
-                MemorySaver<> saver{AnyDriver{driver}};
-                (void)saver.arena("a", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(unit);
-                (void)saver.arena("b", HostBackup{.threads = 1}).allocate(unit);
-                saver.pause(Tags{"b"});
-                const HeldStream stream{driver};
-                return waits_for(
-                    [&] {
-                        const TimeLimit timeout = limit();
-                        if (what == 0) saver.pause(Tags{"a"}, {.timeout = timeout});
-                        if (what == 1) saver.trim(Tags{"a"}, {.timeout = timeout});
-                        if (what == 2) saver.save(Tags{"a"}, {.timeout = timeout}).wait();
-                        if (what == 3) saver.exchange(Tags{"a"}, Tags{"b"}, {.timeout = timeout});
-                    },
-                    [&] { stream.let_go(); });
-            }));
-        }
+TEST_CASE("time limits: a timeout of the maximum waits for uses, marked work and other operations") {
+    const TimeLimit timeout = for_ever[0];
+    const std::function<void(MemorySaver<>&)> acts[] = {
+        [&](auto& saver) { saver.pause(Tags{"a"}, {.timeout = timeout}); },
+        [&](auto& saver) { saver.trim(Tags{"a"}, {.timeout = timeout}); },
+        [&](auto& saver) { saver.save(Tags{"a"}, {.timeout = timeout}).wait(); },
+        [&](auto& saver) { saver.exchange(Tags{"a"}, Tags{"b"}, {.timeout = timeout}); },
+    };
+    for (const auto& act : acts) {
+        CHECK(within_seconds(30, [&] {
+            const HostDriver driver{64 * unit, {.granularity = unit}};
+            MemorySaver<> saver{AnyDriver{driver}};
+            (void)saver.arena("a", HostBackup{.refresh = Refresh::once, .threads = 1}).allocate(unit);
+            (void)saver.arena("b", HostBackup{.threads = 1}).allocate(unit);
+            saver.pause(Tags{"b"});
+            const HeldStream stream{driver};
+            return waits_for([&] { act(saver); }, [&] { stream.let_go(); });
+        }));
     }
 }
 
@@ -156,6 +137,7 @@ TEST_CASE("time limits: 0 and less do not wait, whatever the duration") {
 }
 
 TEST_CASE("time limits: values are converted exactly, or saturate") {
+    for (const TimeLimit& limit : for_ever) CHECK(limit == TimeLimit{nanoseconds::max()});
     CHECK(TimeLimit{5s} == TimeLimit{5000ms});
     CHECK(*TimeLimit{duration<double>{0.25}} == 250ms);
     CHECK(*TimeLimit{nanoseconds{nanoseconds::max().count() - 1}} == nanoseconds{nanoseconds::max().count() - 1});
