@@ -4,24 +4,6 @@
 namespace saver_memory_saver_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnSaver, "pointers find their tag from its first byte to its last" * on_machines) {
-    std::vector<std::pair<std::string, unsigned char*>> blocks; // each uses all of its tag's capacity
-    for (const char* tag : {"a", "b", "c"}) {
-        void* const block = saver.arena(tag, Discard{}, {.capacity = 4_MiB}).allocate(4_MiB);
-        blocks.emplace_back("tag \"" + std::string{tag} + '"', static_cast<unsigned char*>(block));
-    }
-    const auto refusal = [&](void* pointer) { return text_of<Misuse>([&] { saver.deallocate(pointer); }); };
-    for (const auto& [tag, block] : blocks) {
-        CHECK(contains(refusal(block + 1), tag));
-        CHECK(contains(refusal(block + 4_MiB - 1), tag));
-        CHECK(!contains(refusal(block - 1), tag));
-    }
-    CHECK_THROWS_AS(saver.deallocate(reinterpret_cast<void*>(~Address{0})), Misuse);
-    saver.deallocate(nullptr);
-    saver.deallocate(nullptr, already_idle);
-    for (const auto& [tag, block] : blocks) saver.deallocate(block);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "pointers find their tag while other tags are made") {
     constexpr std::size_t count = 200;
     std::vector<unsigned char*> blocks(count);
@@ -42,58 +24,6 @@ TEST_CASE_FIXTURE(OnSaver, "pointers find their tag while other tags are made") 
     }
     reader.join();
     CHECK(wrong == 0);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "a reserve is taken once, and not again after a pause or a trim" * on_machines) {
-    const Arena arena = saver.arena("reserved", Discard{}, ArenaOptions{.reserve = 64_MiB});
-    CHECK(machine.driver.handle_bytes() == 64_MiB);
-    (void)saver.pause();
-    (void)saver.arena("reserved");
-    { auto region = saver.region("reserved"); }
-    CHECK(machine.driver.handle_bytes() == 0);
-    (void)saver.resume();
-    (void)saver.trim();
-    (void)saver.arena("reserved");
-    CHECK(machine.driver.handle_bytes() == 0);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "switched off: the same program on plain memory" * on_machines) {
-    MemorySaver saver{machine.driver, {.enabled = false}};
-    CHECK(!saver.enabled());
-    int hooks = 0;
-    const Hook hook = saver.before_pause([&](PauseEvent&) { ++hooks; });
-    Buffer<float> buffer;
-    {
-        const auto region = saver.region("kv");
-        buffer = Buffer<float>{region, 1 << 20};
-        void* const block = saver.allocate(1_MiB);
-        saver.deallocate(block);
-    }
-    write_pattern(machine.driver, buffer.data(), buffer.size_bytes(), 1);
-    {
-        const Use use = saver.use("kv");
-        CHECK(row_of(saver, "kv").users == 1);
-        CHECK(saver.pause("kv").released_bytes == 0);
-        CHECK(use.lost().empty());
-    }
-    CHECK(saver.reclaim(1_MiB).bytes() == 0);
-    CHECK(has_pattern(machine.driver, buffer.data(), buffer.size_bytes(), 1));
-    CHECK(saver.resume().mapped_bytes == 0);
-    CHECK(saver.trim().released_bytes == 0);
-    CHECK(saver.bytes_to_resume("kv") == 0);
-    CHECK_THROWS_AS(saver.invalidate("kv"), Misuse); // its policy keeps no bytes
-    CHECK(hooks == 0);
-    CHECK_THROWS_AS((void)saver.pause("nobody"), Misuse); // misuse is still detected
-    CHECK_THROWS_AS((void)saver.arena("kv", Zero{}), Misuse);
-    CHECK_THROWS_AS((void)saver.arena("kv").allocate(0), Misuse);
-    CHECK(row_of(saver, "kv").state == "plain");
-    CHECK(row_of(saver, "kv").mapped_bytes == 4_MiB);
-    check_books(saver, machine.driver);
-    CHECK(machine.driver.outstanding().reservations == 0);
-    saver.close();
-    CHECK(machine.driver.plain_bytes() == 0);
-    CHECK_THROWS_AS((void)saver.pause(), Misuse);
-    CHECK_THROWS_AS((void)saver.arena("kv"), Misuse);
 }
 
 TEST_CASE("a tag on two devices has one policy, and each device one driver") {
