@@ -11,87 +11,10 @@ using namespace test;
 constexpr std::size_t all = 64_MiB;
 constexpr std::size_t most = 40_MiB; // more than half, so that two do not fit
 
-/// A machine of 64 MiB on which 40 MiB in blocks of `each` bytes have been allocated in a tag and freed without a
-/// stream: the device is idle, but the arena has not observed it yet.
-template <class Test>
-void after_frees(std::size_t each, Test&& test) {
-    HostDriver driver{all};
-    MemorySaver saver{driver};
-    Buffer<char> paused{saver.arena("paused"), most};
-    (void)saver.pause("paused");
-    {
-        const Arena freed = saver.arena("freed");
-        std::vector<Buffer<char>> blocks;
-        for (std::size_t done = 0; done + each <= most; done += each) blocks.emplace_back(freed, each);
-    }
-    CAPTURE(each);
-    test(saver);
-}
-
-TEST_CASE("room: memory freed by another tag serves allocations, resumes, reserves, plain memory, workspaces") {
-    for (const std::size_t each : {std::size_t{30'000}, 1_MiB, 8_MiB, most}) {
-        after_frees(each, [](auto& saver) { CHECK(saver.owns(saver.arena("b").allocate(most))); });
-        after_frees(each, [](auto& saver) { CHECK(saver.resume("paused").mapped_bytes == most); });
-        after_frees(each, [](auto& saver) {
-            CHECK(saver.arena("b", ArenaOptions{.reserve = most}).usage().mapped_bytes == most);
-        });
-        after_frees(each, [](auto& saver) {
-            const auto outside = saver.outside();
-            CHECK(saver.owns(saver.allocate(most)));
-        });
-        after_frees(each, [](auto& saver) {
-            WorkspacePool pool{saver.arena("b"), {.cap = most}};
-            CHECK(saver.owns(pool.get("w", most)));
-        });
-    }
-}
-
-TEST_CASE("room: freed memory that waits for a busy stream is waited for") {
-    HostDriver driver{all};
-    const OwnStream stream{driver};
-    {
-        MemorySaver saver{driver};
-        const Arena a = saver.arena("a");
-        const Arena b = saver.arena("b");
-        for (int i = 0; i < 4; ++i) {
-            const Arena& arena = i % 2 == 0 ? a : b;
-            void* const block = arena.allocate(most);
-            REQUIRE(driver.fill(address_of(block), 1, most, stream).ok());
-            arena.deallocate(block, stream);
-        }
-        TaggedArena alone{driver, "alone"};
-        saver.trim();
-        for (int i = 0; i < 4; ++i) {
-            void* const block = alone.allocate(most);
-            REQUIRE(driver.fill(address_of(block), 1, most, stream).ok());
-            alone.deallocate(block, stream);
-        }
-    }
-}
-
-TEST_CASE("room: memory that one saver freed serves another, and free extents count as capacity for a larger block") {
-    HostDriver driver{all};
-    {
-        MemorySaver one{driver};
-        MemorySaver two{driver};
-        const Arena arena = one.arena("a", ArenaOptions{.capacity = 56_MiB});
-        arena.deallocate(arena.allocate(32_MiB), already_idle);
-        arena.deallocate(arena.allocate(most), already_idle);
-        { const Buffer<char> freed{arena, most}; }
-        CHECK(one.owns(arena.allocate(56_MiB)));
-        CHECK_THROWS_AS((void)arena.allocate(1), Misuse); // exceeds its capacity
-        one.drop("a");
-        { const Buffer<char> freed{two.arena("b"), most}; }
-        (void)two.trim();
-        CHECK(one.owns(one.arena("c").allocate(most)));
-    }
-    MemorySaver saver{driver};
-    CHECK_THROWS_AS((void)saver.arena("a").allocate(1_GiB), OutOfMemory); // more than there is
-}
-
 /// A resume holds freed memory of its tag while it runs: other allocations wait until it ends, in every way.
 TEST_CASE("room: freed memory that another thread's operation holds while it runs is waited for") {
-    for (const std::string wants : {"another tag", "the same tag", "a resume", "a workspace", "beside an arrival"}) {
+    for (const std::string wants :
+         {"another tag", "the same tag", "a resume", "a workspace", "plain memory", "beside an arrival"}) {
         CAPTURE(wants);
         const FaultyDriver driver{HostDriver{all}};
         MemorySaver saver{driver};
@@ -116,6 +39,7 @@ TEST_CASE("room: freed memory that another thread's operation holds while it run
             CHECK_NOTHROW((void)saver.arena("b").allocate(most));
         if (wants == "the same tag") CHECK_NOTHROW((void)arena.allocate(most + 2_MiB));
         if (wants == "a resume") CHECK_NOTHROW((void)saver.resume("paused", {.room_within = {}}));
+        if (wants == "plain memory") CHECK_NOTHROW((void)saver.outside().allocate(most));
         if (wants == "a workspace") {
             WorkspacePool pool{saver.arena("w"), {.cap = most}};
             CHECK_NOTHROW((void)pool.get("w", most));
