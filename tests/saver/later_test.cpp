@@ -76,6 +76,7 @@ TEST_CASE("a block freed during a pause with a policy of its own leaves no backu
 TEST_CASE("calls without room obey their limits while another tag's pause waits for the program's work") {
     CHECK(gives_up([](Waiting& w) { (void)w.saver.resume(Tags{"b"}, {.room_within = 50ms}); }));
     CHECK(gives_up([](Waiting& w) { (void)w.saver.resume_async(Tags{"b"}, {.room_within = 50ms}); }));
+    CHECK(gives_up([](Waiting& w) { (void)w.saver.use(Tags{"b"}); }));
     CHECK(gives_up([](Waiting& w) { (void)w.b.allocate(12_MiB); }));
     CHECK(gives_up([](Waiting& w) {
         Elastic elastic = w.saver.arena("d", HostBackup{.threads = 1}).elastic(16_MiB, {.granularity = 64_KiB});

@@ -19,7 +19,9 @@ TEST_CASE("use: paused tags are resumed, and room is made by pausing the least r
         CHECK(world.whole(name));
     }
     CHECK(world.states({"a", "b", "c", "d"}) == "1110");
-    { const Use again = saver.use("a"); } // b is now the least recently used
+    const std::uint64_t calls = world.driver.calls();
+    { const Use again = saver.use({"a", "a"}); } // b is now the least recently used
+    CHECK(world.driver.calls() == calls);        // a hit makes none
     {
         const Use use = saver.use("d");
         CHECK(world.whole("d"));
@@ -41,15 +43,6 @@ TEST_CASE("use: paused tags are resumed, and room is made by pausing the least r
     CHECK(row.age > 0ns);
     const std::string table = printed(saver.usage());
     CHECK(contains(table, "users"));
-}
-
-TEST_CASE("use: a hit makes no driver call") {
-    World world{{"a", "b"}};
-    { const Use first = world.saver->use({"a", "b"}); }
-    const std::uint64_t before = world.driver.calls();
-    { const Use hit = world.saver->use({"a", "b", "a"}); }
-    CHECK(world.driver.calls() == before);
-    CHECK(row_of(*world.saver, "a").users == 0);
 }
 
 TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who holds what") {
@@ -173,37 +166,6 @@ TEST_CASE("use: its deadline has passed, however much others allocate and free m
     Doing{[&] { CHECK_THROWS_AS((void)saver.use("d", {.room_within = 0s}), OutOfMemory); }}.join();
     world.driver.on_call({});
     CHECK(most > 0);
-}
-
-TEST_CASE("use: on_no_room is asked before others' uses are too little") {
-    void* extra = nullptr;
-    int asked = 0;
-    World* there = nullptr;
-    World world{{"a", "b"}, {.on_no_room = [&](const NoRoom&) {
-                    asked += 1;
-                    if (extra == nullptr) return false;
-                    there->saver->deallocate(std::exchange(extra, nullptr), already_idle);
-                    return true;
-                }}};
-    there = &world;
-    extra = world.saver->arena("kept").allocate(2 * each);
-    const Use a = world.saver->use("a");
-    Doing other{[&] { CHECK(world.saver->use("b", {.room_within = 0ms})); }};
-    CHECK_NOTHROW(other.join());
-    CHECK(asked == 1);
-}
-
-TEST_CASE("use: another thread's operation that waits for the program's work is not waited for") {
-    World world{{"b"}};
-    MemorySaver<D>& saver = *world.saver;
-    (void)saver.arena("kept", HostBackup{.threads = 1}).allocate(2 * each + each / 2);
-    HeldStream busy{host_of(world.driver)};
-    WaitingBeside pausing{world.driver, [&] { (void)saver.pause("kept", {.order = after(busy.get())}); }};
-    CHECK_THROWS_AS((void)saver.use("b"), OutOfMemory);
-    busy.let_go();
-    pausing.join();
-    CHECK(saver.use("b"));
-    CHECK(world.whole("b"));
 }
 
 TEST_CASE("use: its timeout bounds its order, and other operations") {
@@ -349,35 +311,6 @@ TEST_CASE("use: lost bytes are reported until a use that was informed has ended"
     CHECK(Use{}.lost().empty());
 }
 
-TEST_CASE("use: hooks run around evictions, and one that throws keeps its tag") {
-    World world{{"a", "b", "c", "d"}};
-    auto& saver = *world.saver;
-    world.use_each({"a", "b", "c"});
-    std::string log;
-    const Hook before = saver.before_pause([&](PauseEvent& event) {
-        log += "<" + event.tags.at(0);
-        if (event.tags.at(0) == "a") throw std::runtime_error{"not this one"};
-        CHECK_THROWS_AS((void)saver.use("b"), Misuse);
-        CHECK_THROWS_AS((void)saver.reclaim(1), Misuse);
-    });
-    const Hook after = saver.after_pause([&](PauseEvent& event) {
-        log += ">" + event.tags.at(0);
-        CHECK(event.report.released_bytes + event.report.handed_bytes == each);
-    });
-    const Hook coming = saver.before_resume([&](ResumeEvent& event) { log += "(" + event.tags.at(0); });
-    const Hook come = saver.after_resume([&](ResumeEvent& event) {
-        log += ")" + event.tags.at(0);
-        CHECK(event.report.mapped_bytes == each);
-    });
-    { const Use use = saver.use("d"); }
-    CHECK(log == "<a<b(d>b)d");
-    CHECK(world.states({"a", "b", "c", "d"}) == "1011");
-    const Hook refuses = saver.before_resume([](ResumeEvent&) { throw 7; });
-    CHECK_THROWS_AS((void)saver.use("b"), int);
-    CHECK(row_of(saver, "b").users == 0);
-    CHECK(row_of(saver, "b").state == "paused");
-}
-
 TEST_CASE("use: a hook around an eviction that pauses or drops a tag which the use moves is refused") {
     using Act = void (*)(MemorySaver<D>&);
     for (const Act act : {Act{[](auto& saver) { (void)saver.pause("a"); }}, Act{[](auto& saver) { saver.drop("a"); }},
@@ -462,23 +395,6 @@ TEST_CASE("use: a pause that waits for a use is refused once the saver is closed
     CHECK(row_of(saver, "a").state == "active");
 }
 
-TEST_CASE("use: on_no_room may use, reclaim and pause") {
-    std::optional<Buffer<char>> kept;
-    std::optional<MemorySaver<D>>* saver = nullptr;
-    World world{{"a", "b"}, SaverOptions{.on_no_room = [&](const NoRoom&) {
-                    CHECK_THROWS_AS((void)(*saver)->use("b"), OutOfMemory); // does not fit either
-                    CHECK((*saver)->reclaim(1).bytes() == 0);
-                    return (*saver)->pause("kept").released_bytes != 0;
-                }}};
-    saver = &world.saver;
-    kept.emplace(world.saver->arena("kept"), 30_MiB);
-    {
-        const Use use = world.saver->use("a");
-        CHECK(world.whole("a"));
-    }
-    kept.reset();
-}
-
 TEST_CASE("use: moves between threads, and is held by the thread that moved it last") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
@@ -502,31 +418,6 @@ TEST_CASE("use: moves between threads, and is held by the thread that moved it l
     CHECK(!target); // NOLINT(bugprone-use-after-move): what is left of it
     source = Use{};
     CHECK(row_of(saver, "d").users == 1);
-}
-
-TEST_CASE("use: a tag on two devices is evicted from both for the one that lacks room") {
-    const Checked first{HostDriver{40_MiB}};
-    const Checked second{HostDriver{40_MiB, {.device = 1}}};
-    MemorySaver saver{first.driver};
-    const HostBackup kept{.threads = 1};
-    const Buffer<char> here{saver.arena("both", kept), 4_MiB};
-    const Buffer<char> there{saver.arena("both", kept, second.driver), 24_MiB};
-    const Buffer<char> only{saver.arena("first", kept), 20_MiB};
-    { const Use use = saver.use({"both", "first"}); }
-    { const Use use = saver.use("both"); } // "first" is less recently used, but evicting it would not help
-    (void)saver.pause("both");
-    const Buffer<char> wanted{saver.arena("second", kept, second.driver), 20_MiB};
-    (void)saver.pause("second");
-    const OwnStream stream{second.driver};
-    {
-        Use use = saver.use("both");
-        use.until(stream); // of the second device
-        use.until(nullptr);
-    }
-    { const Use use = saver.use("second"); }
-    for (const ArenaUsage& row : saver.usage()) CHECK(row.state == (row.tag == "both" ? "paused" : "active"));
-    CHECK(saver.reclaim(1_MiB, {.device = 1}).evicted_bytes == 20_MiB);
-    CHECK(row_of(saver, "first").state == "active");
 }
 
 TEST_CASE("use: a tag whose memory would not help is not counted among those that make room") {
