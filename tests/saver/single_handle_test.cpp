@@ -11,11 +11,6 @@ const ArenaOptions one_handle{.single_handle = true};
 struct Watched : Checked {
     using Checked::Checked;
     Handles<MachineDriver> live{driver};
-
-    [[nodiscard]] std::size_t handles() const { return live.count(); }
-    [[nodiscard]] bool behind_one(const void* pointer, std::size_t bytes) const {
-        return live.behind_one(pointer, bytes);
-    }
 };
 
 TEST_CASE("single handle: without it neighbours are resumed behind one handle, with it they are not" * on_machines) {
@@ -25,15 +20,11 @@ TEST_CASE("single handle: without it neighbours are resumed behind one handle, w
         const Arena arena = saver.arena(single ? "apart" : "together", ArenaOptions{.single_handle = single});
         std::vector<void*> blocks;
         for (int i = 0; i < 4; ++i) blocks.push_back(arena.allocate(40_MiB));
-        const std::size_t before = machine.handles();
+        const std::size_t before = machine.live.count();
         saver.pause(arena.tag());
         saver.resume(arena.tag());
-        const std::size_t after = machine.handles();
-        if (single) {
-            CHECK(before == after);
-        } else {
-            CHECK(after < before);
-        }
+        const std::size_t after = machine.live.count();
+        CHECK(single ? after == before : after < before);
         for (void* const block : blocks) saver.deallocate(block);
         saver.drop(arena.tag());
     }
@@ -75,11 +66,11 @@ TEST_CASE("single handle: an exchange hands on handles of the block's own size o
     CHECK(report.handed_bytes == 32_MiB);
     for (std::size_t i = 0; i < 2; ++i) {
         const std::size_t bytes = i == 0 ? 32_MiB : 48_MiB;
-        CHECK(machine.behind_one(blocks[i], bytes));
+        CHECK(machine.live.behind_one(blocks[i], bytes));
         CHECK(has_pattern(machine.driver, blocks[i], bytes, bytes));
     }
     saver.exchange("in", "out");
-    CHECK(machine.behind_one(same, 32_MiB));
+    CHECK(machine.live.behind_one(same, 32_MiB));
     CHECK(has_pattern(machine.driver, same, 32_MiB, 3));
     (void)other;
 }
@@ -94,20 +85,20 @@ TEST_CASE("single handle: each step of an elastic range has one, and blocks neve
     {
         Elastic kv = arena.elastic(64_MiB, {.granularity = 8_MiB});
         kv.commit(0, 24_MiB);
-        CHECK(machine.handles() == 3);
+        CHECK(machine.live.count() == 3);
         for (std::size_t n = 0; n < 3; ++n) write_pattern(machine.driver, step_of(kv, n), 8_MiB, n);
         saver.pause("kv");
         kv.release(8_MiB, 8_MiB);
         saver.resume("kv");
-        CHECK(machine.handles() == 2);
+        CHECK(machine.live.count() == 2);
         kv.commit(8_MiB, 8_MiB);
         CHECK(has_pattern(machine.driver, step_of(kv, 0), 8_MiB, 0));
         CHECK(has_pattern(machine.driver, step_of(kv, 2), 8_MiB, 2));
     }
     void* const block = arena.allocate(20_MiB); // the range's own handles would suffice if joined
-    CHECK(machine.behind_one(block, 20_MiB));
+    CHECK(machine.live.behind_one(block, 20_MiB));
     pause_and_resume(saver, "kv");
-    CHECK(machine.behind_one(block, 20_MiB));
+    CHECK(machine.live.behind_one(block, 20_MiB));
     CHECK(machine.driver.handle_bytes() == 20_MiB); // and the range's handles are released
     saver.deallocate(block);
 }
