@@ -29,45 +29,27 @@ struct Adapters {
     std::vector<void*> blocks;
 };
 
-TEST_CASE("small tags share the host memory of their backups") {
-    const HostDriver host{256_MiB};
-    MemorySaver<HostDriver> saver{host};
-    constexpr std::size_t tags = 20;
-    for (std::size_t i = 0; i < tags; ++i)
-        (void)saver.arena("lora/" + std::to_string(i), HostBackup{.threads = 1}).allocate(64_KiB);
-    (void)saver.pause();
-    CHECK(host.counts().pinned_bytes <= 2 * tags * 64_KiB);
-    saver.close();
-}
-
-TEST_CASE("pageable backups of small tags share one ring") {
-    const HostDriver host{256_MiB};
-    MemorySaver<HostDriver> saver{host};
-    for (int i = 0; i < 20; ++i) {
-        (void)saver.arena("lora/" + std::to_string(i), HostBackup{.storage = Storage::pageable, .threads = 1})
-            .allocate(64_KiB);
-    }
-    (void)saver.pause();
-    CHECK(host.counts().pinned_bytes <= 4_MiB);
-    saver.close();
-}
-
-TEST_CASE("the rings of a device's file backups are shared, no larger than asked, and trim gives them back") {
+TEST_CASE("tags share host memory and rings, which are no larger than asked; trim gives rings of files back") {
     const Folder folder;
-    const HostDriver host{256_MiB};
-    MemorySaver<HostDriver> saver{host};
-    for (int i = 0; i < 6; ++i) {
-        (void)saver
-            .arena("lora/" + std::to_string(i),
-                   FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 16_MiB})
-            .allocate(2_MiB);
+    const FileBackup files{.directory = folder.path.string(), .threads = 1, .ring_bytes = 16_MiB};
+    struct Case {
+        AnyPolicy policy;
+        int tags;
+        std::size_t bytes, most;
+    };
+    for (const Case& each : {Case{HostBackup{.threads = 1}, 20, 64_KiB, 2 * 20 * 64_KiB},
+                             Case{HostBackup{.storage = Storage::pageable, .threads = 1}, 20, 64_KiB, 4_MiB},
+                             Case{files, 6, 2_MiB, 16_MiB}}) {
+        CAPTURE(each.policy.describe());
+        const HostDriver host{256_MiB};
+        MemorySaver<HostDriver> saver{host};
+        for (int i = 0; i < each.tags; ++i) (void)saver.arena(tag(i), each.policy).allocate(each.bytes);
+        (void)saver.pause();
+        CHECK(host.counts().pinned_bytes <= each.most);
+        (void)saver.resume();
+        (void)saver.trim();
+        if (each.policy == AnyPolicy{files}) CHECK(host.counts().pinned_bytes == 0);
     }
-    (void)saver.pause();
-    CHECK(host.counts().pinned_bytes <= 16_MiB);
-    (void)saver.resume();
-    (void)saver.trim();
-    CHECK(host.counts().pinned_bytes == 0);
-    saver.close();
 }
 
 TEST_CASE("one small tag takes as much host memory as it has, rounded up to small pages") {
@@ -104,23 +86,6 @@ TEST_CASE("tags that share pinned pages come and go without touching each other'
     CHECK(all.saver.usage().host_bytes() == 0);
 }
 
-TEST_CASE("a tag that does not retain its backup leaves the pages of its neighbours alone") {
-    const HostDriver host{256_MiB};
-    MemorySaver saver{host};
-    void* const kept = saver.arena("kept", HostBackup{.threads = 1}).allocate(64_KiB);
-    void* const passing = saver.arena("passing", HostBackup{.retain = false, .threads = 1}).allocate(64_KiB);
-    write_bytes(host, kept, std::vector<unsigned char>(64_KiB, 7));
-    write_bytes(host, passing, std::vector<unsigned char>(64_KiB, 8));
-    for (int i = 0; i < 3; ++i) {
-        (void)saver.pause();
-        (void)saver.resume("passing");
-        CHECK(saver.usage().host_bytes() >= 64_KiB);
-        (void)saver.resume();
-        CHECK(all_are(host, kept, 64_KiB, 7));
-        CHECK(all_are(host, passing, 64_KiB, 8));
-    }
-}
-
 TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, until it is given back") {
     const Folder folder;
     const HostDriver host{256_MiB};
@@ -140,19 +105,6 @@ TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, 
     (void)all.saver.resume();
     all.check_bytes();
     CHECK(all.saver.usage().host_bytes() == host.counts().pinned_bytes);
-}
-
-TEST_CASE("tags that do not retain give the ring back with the last of them") {
-    const Folder folder;
-    const HostDriver host{256_MiB};
-    Adapters<HostDriver> all{host, 3, 2_MiB,
-                             FileBackup{.directory = folder.path.string(), .retain = false, .threads = 1}};
-    (void)all.saver.pause();
-    (void)all.saver.resume(tag(0));
-    CHECK(host.counts().pinned_bytes != 0);
-    (void)all.saver.resume();
-    CHECK(host.counts().pinned_bytes == 0);
-    all.check_bytes();
 }
 
 TEST_CASE("host memory that is not there is refused before it is touched, and the tags stay as they are") {
