@@ -27,8 +27,9 @@ Enumeration number(int value) {
 const std::string threads_range = "1 to 1024";
 const std::string ring_range = "1.00 MiB to " + format_bytes(1024_GiB);
 
-const std::vector<Case>& refused() {
-    static const std::vector<Case> cases{
+std::vector<Case> refused() {
+    const AnyDriver peer{HostDriver{64_MiB, {.device = 1}}};
+    return std::vector<Case>{
         {{"HostBackup::threads", "0", threads_range}, tag_with(HostBackup{.threads = 0})},
         {{"HostBackup::threads", "1000000", threads_range}, tag_with(HostBackup{.threads = 1000000})},
         {{"HostBackup::ring_bytes", "0 B", ring_range},
@@ -54,21 +55,10 @@ const std::vector<Case>& refused() {
         {{"FileBackup", ".directory is empty"}, tag_with(FileBackup{})},
         {{"FileSource::threads", "0", threads_range}, tag_with(FileSource{.threads = 0})},
         {{"FileSource::ring_bytes", "0 B", ring_range}, tag_with(FileSource{.ring_bytes = 0})},
-        {{"PeerBackup::refresh", "9", "0 to 1"},
-         [](Saver& saver) {
-             const AnyDriver peer{HostDriver{64_MiB, {.device = 1}}};
-             (void)saver.arena("t", PeerBackup{.peer = peer, .refresh = number<Refresh>(9)});
-         }},
+        {{"PeerBackup::refresh", "9", "0 to 1"}, tag_with(PeerBackup{.peer = peer, .refresh = number<Refresh>(9)})},
         {{"PeerBackup::retain", "false", "Refresh::once"},
-         [](Saver& saver) {
-             const AnyDriver peer{HostDriver{64_MiB, {.device = 1}}};
-             (void)saver.arena("t", PeerBackup{.peer = peer, .refresh = Refresh::once, .retain = false});
-         }},
-        {{"PeerBackup::check", "true", "Refresh::once"},
-         [](Saver& saver) {
-             const AnyDriver peer{HostDriver{64_MiB, {.device = 1}}};
-             (void)saver.arena("t", PeerBackup{.peer = peer, .check = true});
-         }},
+         tag_with(PeerBackup{.peer = peer, .refresh = Refresh::once, .retain = false})},
+        {{"PeerBackup::check", "true", "Refresh::once"}, tag_with(PeerBackup{.peer = peer, .check = true})},
         {{"Compressed::pieces", "0", threads_range}, tag_with(Compressed<HostBackup>{.pieces = 0})},
         {{"Compressed::piece_bytes", "0 B", "1.00 MiB to 1.00 GiB"},
          tag_with(Compressed<HostBackup>{.piece_bytes = 0})},
@@ -114,7 +104,6 @@ const std::vector<Case>& refused() {
         {{"not a number"}, [](Saver& saver) {
              (void)saver.pause({.timeout = std::chrono::duration<double>{std::numeric_limits<double>::quiet_NaN()}});
          }}};
-    return cases;
 }
 
 TEST_CASE("options without meaning: the refusal names the option, the value and what is valid") {
