@@ -4,44 +4,6 @@
 namespace saver_hooks_test {
 using namespace test;
 
-TEST_CASE_FIXTURE(OnSaver, "hooks run in order, on the calling thread, with the tags and the report" * on_machines) {
-    void* const block = saver.arena("a").allocate(2_MiB);
-    (void)saver.arena("b").allocate(2_MiB);
-    std::vector<std::string> seen;
-    std::vector<std::string> tags;
-    std::size_t released = 0;
-    std::size_t mapped = 0;
-    std::thread::id thread;
-    const Hook one = saver.before_pause([&](PauseEvent& event) {
-        seen.push_back("before 1");
-        tags = event.tags;
-        thread = std::this_thread::get_id();
-        CHECK(event.report.released_bytes == 0);
-        CHECK(machine.driver.handle_bytes() == 4_MiB);
-    });
-    const Hook two = saver.before_pause([&](PauseEvent&) { seen.push_back("before 2"); });
-    const Hook three = saver.after_pause([&](PauseEvent& event) {
-        seen.push_back("after 1");
-        released = event.report.released_bytes;
-        CHECK(machine.driver.handle_bytes() == 0);
-    });
-    const Hook four = saver.after_pause([&](PauseEvent&) { seen.push_back("after 2"); });
-    const Hook five = saver.before_resume([&](ResumeEvent&) { seen.push_back("resuming"); });
-    const Hook six = saver.after_resume([&](ResumeEvent& event) {
-        seen.push_back("resumed");
-        mapped = event.report.mapped_bytes;
-        write_pattern(machine.driver, block, 2_MiB, 1);
-    });
-    (void)saver.pause({"b", "a", "b"});
-    CHECK(tags == std::vector<std::string>{"a", "b"});
-    CHECK(thread == std::this_thread::get_id());
-    CHECK(released == 4_MiB);
-    (void)saver.resume();
-    CHECK(mapped == 4_MiB);
-    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
-    CHECK(seen == std::vector<std::string>{"before 1", "before 2", "after 1", "after 2", "resuming", "resumed"});
-}
-
 TEST_CASE_FIXTURE(OnMachine, "a hook ends with its handle" * on_machines) {
     int runs = 0;
     std::optional<Hook> late;
@@ -68,31 +30,6 @@ TEST_CASE_FIXTURE(OnMachine, "a hook ends with its handle" * on_machines) {
         CHECK_THROWS_AS((void)saver.before_resume({}), Misuse);
     }
     late.reset(); // after its saver: a no-op
-}
-
-TEST_CASE_FIXTURE(OnSaver, "a before-hook throws: nothing has happened" * on_machines) {
-    void* const block = saver.arena("tag", Zero{}).allocate(2_MiB);
-    write_pattern(machine.driver, block, 2_MiB, 1);
-    bool later = false;
-    bool after = false;
-    {
-        const Hook one = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"not now"}; });
-        const Hook two = saver.before_pause([&](PauseEvent&) { later = true; });
-        const Hook three = saver.after_pause([&](PauseEvent&) { after = true; });
-        CHECK_THROWS_WITH_AS((void)saver.pause(), "not now", std::runtime_error);
-    }
-    CHECK(!later);
-    CHECK(!after);
-    CHECK(has_pattern(machine.driver, block, 2_MiB, 1));
-    CHECK(row_of(saver, "tag").state == "active");
-    (void)saver.pause();
-    {
-        const Hook one = saver.before_resume([](ResumeEvent&) { throw 7; });
-        CHECK_THROWS_AS((void)saver.resume(), int);
-        CHECK(row_of(saver, "tag").state == "paused");
-    }
-    (void)saver.resume();
-    CHECK(all_are(machine.driver, block, 2_MiB, 0));
 }
 
 TEST_CASE("after_failed_pause runs if a pause fails or does not take place, and only then" * on_machines) {
@@ -191,6 +128,8 @@ TEST_CASE_FIXTURE(OnSaver, "hooks may allocate, free and trim, but not move thei
         check_says<Misuse>("drop of tag \"tag\" inside a hook", [&] { saver.drop("tag"); });
         check_says<Misuse>("close of every tag inside a hook", [&] { saver.close(); });
         CHECK(thrown<Misuse>([&] { (void)saver.resume("tag"); }).tag() == "tag");
+        CHECK_THROWS_AS((void)saver.use("tag"), Misuse);
+        CHECK_THROWS_AS((void)saver.reclaim(1), Misuse);
         (void)saver.trim();
         (void)saver.usage();
         (void)saver.bytes_to_resume();
@@ -213,13 +152,20 @@ TEST_CASE_FIXTURE(OnSaver, "hooks may allocate, free and trim, but not move thei
     arena.deallocate(made);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "a hook may pause and resume other tags" * on_machines) {
+TEST_CASE_FIXTURE(OnMachine,
+                  "a hook may prepare its tags, and pause and resume others and another saver" * on_machines) {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     for (const char* tag : {"weights", "cache", "spare"}) (void)saver.arena(tag).allocate(1_MiB);
+    MemorySaver other{machine.driver};
+    (void)other.arena("weights").allocate(1_MiB);
     std::vector<std::string> order;
     const Hook before = saver.before_pause([&](const PauseEvent& event) {
         order.push_back(event.tags.front());
-        if (event.tags.front() == "weights") (void)saver.pause("cache");
+        if (event.tags.front() != "weights") return;
+        saver.prepare("weights");
+        saver.invalidate("weights");
+        (void)saver.pause("cache");
+        (void)other.pause();
     });
     const Hook after = saver.after_resume([&](const ResumeEvent& event) {
         if (event.tags.front() == "weights") (void)saver.exchange("spare", "cache");
@@ -227,35 +173,10 @@ TEST_CASE_FIXTURE(OnMachine, "a hook may pause and resume other tags" * on_machi
     (void)saver.pause("weights");
     CHECK(order == std::vector<std::string>{"weights", "cache"});
     CHECK(row_of(saver, "cache").state == "paused");
+    CHECK(row_of(other, "weights").state == "paused");
     (void)saver.resume("weights");
     CHECK(row_of(saver, "cache").state == "active");
     CHECK(row_of(saver, "spare").state == "paused");
-}
-
-TEST_CASE_FIXTURE(OnSaver, "hooks may be added and removed while hooks run" * on_machines) {
-    (void)saver.arena("tag");
-    int runs = 0;
-    std::optional<Hook> self;
-    std::optional<Hook> born;
-    self = saver.before_pause([&](PauseEvent&) {
-        ++runs;
-        self.reset();
-        born = saver.before_pause([&](PauseEvent&) { runs += 10; });
-    });
-    (void)saver.pause();
-    CHECK(runs == 1);
-    (void)saver.pause();
-    CHECK(runs == 11);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "an unknown tag is refused before any hook runs" * on_machines) {
-    (void)saver.arena("tag");
-    int runs = 0;
-    const Hook one = saver.before_pause([&](PauseEvent&) { ++runs; });
-    const Hook two = saver.before_resume([&](ResumeEvent&) { ++runs; });
-    CHECK_THROWS_AS((void)saver.pause({"tag", "who"}), Misuse);
-    CHECK_THROWS_AS((void)saver.resume("who"), Misuse);
-    CHECK(runs == 0);
 }
 
 TEST_CASE_FIXTURE(OnSaver, "a hook may own another of the same moment, which ends with it" * on_machines) {
