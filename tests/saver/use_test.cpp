@@ -375,20 +375,23 @@ TEST_CASE("use: an error reports what all of its attempts have paused") {
     CHECK(world.whole("a"));
 }
 
+/// Uses tag "a" until what waits for an earlier use makes others wait.
+void use_until_others_wait(MemorySaver<D>& saver) {
+    for (;;) {
+        try {
+            (void)saver.use("a", {.timeout = 0ms});
+        } catch (const NotIdle&) {
+            return;
+        }
+    }
+}
+
 TEST_CASE("use: a pause that waits for a use is refused once the saver is closed, also if that fails") {
     World world{{"a"}};
     auto& saver = *world.saver;
     const Use use = saver.use("a");
     Doing pausing{[&] { CHECK_THROWS_AS((void)saver.pause("a"), Misuse); }};
-    for (bool shared = true; shared;) { // until others have to wait behind the pause
-        Doing{[&] {
-            try {
-                (void)saver.use("a", {.timeout = 0ms});
-            } catch (const NotIdle&) {
-                shared = false;
-            }
-        }}.join();
-    }
+    Doing{[&] { use_until_others_wait(saver); }}.join();
     world.driver.fail({.call = Call::drain});
     CHECK_THROWS_AS(saver.close(), DriverError);
     pausing.join();
@@ -463,13 +466,7 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     Turnstile claimed;
     claimed.open();
     Doing waiting{[&] {
-        for (bool shared = true; shared;) { // until the drop waits for the first use: another has to wait for it then
-            try {
-                const Use second = saver.use("a", {.timeout = 0ms});
-            } catch (const NotIdle&) {
-                shared = false;
-            }
-        }
+        use_until_others_wait(saver);
         claimed.pass();
         try {
             const Use third = saver.use("a");
