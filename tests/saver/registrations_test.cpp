@@ -127,20 +127,6 @@ TEST_CASE_FIXTURE(OnSaver, "registrations: a pause that fails leaves all registe
         CHECK_THROWS_WITH_AS(saver.pause(), "not now", std::runtime_error);
         CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+a", "+b"});
     }
-    SUBCASE("the pause: bytes could not be copied") {
-        machine.driver.fail({.call = Call::copy_to_host, .lasting = Lasting::onwards});
-        CHECK_THROWS_AS(saver.pause(), Error);
-        machine.driver.heal();
-        CHECK(card.taken() == Calls{"barrier", "-b", "-a", "+a", "+b"});
-    }
-    SUBCASE("the pause: pages that the driver does not release are paused all the same") {
-        machine.driver.fail({.call = Call::unmap});
-        CHECK_THROWS_AS(saver.pause(), Error);
-        CHECK_FALSE(first.registered());
-        CHECK_FALSE(second.registered());
-        CHECK(machine.driver.handle_bytes() == 2_MiB);
-        saver.resume();
-    }
     CHECK(first.registered());
     CHECK(second.registered());
     CHECK(machine.driver.handle_bytes() == 4_MiB);
@@ -158,10 +144,6 @@ TEST_CASE_FIXTURE(Nets, "registrations: a failure to register again is reported,
     Registration second = nets.add(a.data() + 1_MiB, 1_MiB, card.of("b"));
     saver.pause();
     (void)card.taken();
-    machine.driver.fail({.call = Call::create});
-    CHECK_THROWS_AS(saver.resume(), Error); // no memory, and no call
-    machine.driver.heal();
-    CHECK(card.taken().empty());
     nets.renew(); // nothing is resident
     CHECK(card.taken().empty());
     card.fails = "+a";
@@ -208,14 +190,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: memory that another thread's pause will 
     std::atomic<bool> asked{false};
     const Hook asking = saver.before_pause([&](PauseEvent&) { asked = true; });
     std::optional<Use> used{saver.use("b")};
-    bool taken = true;
-    std::thread other{[&] {
-        try {
-            saver.pause({"a", "b"}, {.timeout = std::chrono::seconds{10}});
-        } catch (const NotIdle&) {
-            taken = false;
-        }
-    }};
+    Doing other{[&] { saver.pause({"a", "b"}, {.timeout = 10s}); }};
     while (!asked) std::this_thread::yield();
     SUBCASE("a resume that finds nothing to do") { saver.resume(); }
     SUBCASE("a resume that is asked for by registrations") { nets.renew(); }
@@ -230,8 +205,7 @@ TEST_CASE_FIXTURE(Nets, "registrations: memory that another thread's pause will 
     CHECK_FALSE(first.registered());
     CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("late")), Misuse);
     used.reset();
-    other.join();
-    CHECK(taken);
+    CHECK_NOTHROW(other.join());
     CHECK(card.taken().empty());
     CHECK_FALSE(first.registered());
     CHECK_FALSE(both.registered());
