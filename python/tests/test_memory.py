@@ -119,6 +119,7 @@ def test_a_buffer_lives_as_long_as_its_arrays(saver: Saver) -> None:
     array = numpy.asarray(saver.buffer(100, "<i8", "a"))
     part = array[10:20]
     memory = saver.arena("a").buffer(100).memory()
+    assert saver.totals("a").blocks == 2
     del array, memory
     gc.collect()
     assert saver.totals("a").blocks == 1

@@ -70,6 +70,8 @@ def test_regions(saver: Saver) -> None:
     assert plain.memory().nbytes == 100
     with Saver("host", host_capacity=64 * MIB) as other:
         fails(Misuse, "another saver", other.region(arena).__enter__)
+        with other.region("a"):
+            other.close()  # ends its regions
 
 
 def test_a_region_ends_where_it_began(saver: Saver) -> None:
