@@ -59,47 +59,6 @@ TEST_CASE("host captures: work is recorded and not run, and replayed on whatever
     CHECK(s.driver.violations().size() == 2);
 }
 
-TEST_CASE("host captures: marking the whole device breaks them all") {
-    for (const CaptureMode mode : {CaptureMode::global, CaptureMode::thread_local_, CaptureMode::relaxed}) {
-        Setup s;
-        REQUIRE(s.driver.begin_capture(s.stream, mode).ok());
-        Status status;
-        std::thread{[&] { status = s.driver.record_device(s.event); }}.join();
-        CHECK(status == HostStatus::capture_unsupported);
-        CHECK(s.capturing(s.stream));
-        CHECK(s.driver.fill(s.a.address, 1, 1, s.stream) == HostStatus::capture_invalidated);
-        CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::capture_invalidated);
-        CHECK(s.graph == GraphRef{});
-        CHECK_FALSE(s.capturing(s.stream));
-        CHECK(s.driver.fill(s.a.address, 1, 1, s.stream).ok());
-        CHECK(s.driver.record_device(s.event).ok());
-    }
-}
-
-TEST_CASE("HostDriver: synchronize waits for one stream, as cudaStreamSynchronize does") {
-    for (const bool late : {false, true}) {
-        const HostDriver driver{16_MiB, {.late = late}};
-        StreamRef mine;
-        StreamRef held;
-        REQUIRE(driver.open_stream(mine).ok());
-        REQUIRE(driver.open_stream(held).ok());
-        REQUIRE(driver.hold(held).ok());
-        std::atomic<int> ran{0};
-        REQUIRE(driver.enqueue(held, [&] { ran += 10; }).ok());
-        REQUIRE(driver.enqueue(mine, [&] { ran += 1; }).ok());
-        CHECK(driver.synchronize(mine).ok());
-        CHECK(ran == 1); // the other stream was not waited for
-        CHECK(driver.synchronize({}).ok());
-        REQUIRE(driver.let_go(held).ok());
-        CHECK(driver.synchronize(held).ok());
-        CHECK(ran == 11);
-        CHECK(driver.close_stream(held).ok());
-        CHECK(!driver.synchronize(held).ok());
-        CHECK(driver.violations().size() == 1);
-        CHECK(driver.close_stream(mine).ok());
-    }
-}
-
 TEST_CASE("host captures: synchronize, and a call without relaxed mode, break the captures that CUDA's would") {
     enum class By { same_stream, other_stream, unrelaxed };
     const auto breaks = [](By by, CaptureMode mode, bool same_thread) {
@@ -216,23 +175,5 @@ TEST_CASE("host captures: a wait for an event outside is looked up by each launc
         CHECK(driver.violations().size() == 1);
         CHECK(driver.close_graph(graph).ok());
     }
-}
-
-TEST_CASE("host captures: begin and end belong together") {
-    Setup s;
-    CHECK(s.driver.begin_capture({}, CaptureMode::global) == HostStatus::capture_unsupported);
-    CHECK(s.driver.end_capture(s.stream, s.graph) == HostStatus::illegal_state);
-    REQUIRE(s.driver.begin_capture(s.stream, CaptureMode::global).ok());
-    CHECK(s.driver.begin_capture(s.stream, CaptureMode::global) == HostStatus::illegal_state);
-    Status status;
-    std::thread{[&] { status = s.driver.end_capture(s.stream, s.graph); }}.join();
-    CHECK(status == HostStatus::wrong_thread);
-    CHECK(s.driver.end_capture(s.stream, s.graph).ok());
-    // A graph may be launched into another capture.
-    REQUIRE(s.driver.begin_capture(s.other, CaptureMode::relaxed).ok());
-    REQUIRE(s.driver.launch(s.graph, s.other).ok());
-    std::thread{[&] { status = s.driver.end_capture(s.other, s.graph); }}.join();
-    CHECK(status.ok());
-    CHECK(s.driver.counts().graphs == 2);
 }
 } // namespace host_host_machine_test

@@ -6,63 +6,6 @@
 namespace host_host_memory_test {
 using namespace host_test;
 
-TEST_CASE("host memory: one handle at two addresses is the same bytes") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    Address second = 0;
-    REQUIRE(driver.reserve(page, 0, second).ok());
-    REQUIRE(driver.map(second, page, a.handle).ok());
-    REQUIRE(driver.allow_access(second, page).ok());
-    bytes_at(a.address)[5] = 42;
-    CHECK(bytes_at(second)[5] == 42);
-}
-
-TEST_CASE("host memory: a handle released while mapped keeps its pages until the last unmap") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    bytes_at(a.address)[0] = 9;
-    REQUIRE(driver.release(a.handle).ok());
-    CHECK(bytes_at(a.address)[0] == 9);
-    CHECK(driver.counts().handles == 0);
-    CHECK(driver.counts().held_bytes == page);
-    REQUIRE(a.unmap().ok());
-    CHECK(driver.counts().held_bytes == 0);
-    CHECK(driver.violations().empty());
-}
-
-TEST_CASE("host memory: the capacity runs out, harmlessly, for pages and plain allocations alike") {
-    const HostDriver driver = machine({}, 4 * page);
-    PageHandle first, more;
-    REQUIRE(driver.create(3 * page, first).ok());
-    CHECK(driver.create(2 * page, more).kind == StatusKind::out_of_memory);
-    Address plain = 0;
-    CHECK(driver.allocate_plain(page + 1, plain).kind == StatusKind::out_of_memory);
-    DeviceMemory memory;
-    REQUIRE(driver.memory(memory).ok());
-    CHECK(memory.free_bytes == page);
-    CHECK(memory.total_bytes == 4 * page);
-    REQUIRE(driver.allocate_plain(1, plain).ok());
-    REQUIRE(driver.memory(memory).ok());
-    CHECK(memory.free_bytes == page - 512);
-    CHECK(driver.create(page, more).kind == StatusKind::out_of_memory);
-    REQUIRE(driver.free_plain(plain).ok());
-    REQUIRE(driver.create(page, more).ok());
-    REQUIRE(driver.release(first).ok());
-    REQUIRE(driver.release(more).ok());
-    CHECK(driver.counts() == HostCounts{});
-    CHECK(driver.violations().empty());
-}
-
-TEST_CASE("host memory: fresh bytes are poisoned on request") {
-    const HostDriver driver = machine({.poison = true});
-    const Mapped a{driver, 3 * page};
-    CHECK(std::all_of(bytes_at(a.address), bytes_at(a.address) + a.bytes, [](auto b) { return b == host_poison; }));
-    Address plain = 0;
-    REQUIRE(driver.allocate_plain(100, plain).ok());
-    CHECK(bytes_at(plain)[99] == host_poison);
-    REQUIRE(driver.free_plain(plain).ok());
-}
-
 TEST_CASE("host memory: reservations are aligned as asked, and big ones cost nothing") {
     const HostDriver driver = machine();
     for (const std::size_t alignment : {std::size_t{0}, page, 2_MiB, 1_GiB}) {
