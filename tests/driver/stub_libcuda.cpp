@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 namespace {
 
@@ -82,7 +83,11 @@ std::string joined(const T&... values) {
 
 template <class T, class V>
 CUresult give(CUresult result, T* out, V value) {
-    if (result == CUDA_SUCCESS) *out = static_cast<T>(value);
+    if (result != CUDA_SUCCESS) return result;
+    if constexpr (std::is_pointer_v<T> && std::is_integral_v<V>)
+        *out = reinterpret_cast<T>(std::uintptr_t{value});
+    else
+        *out = static_cast<T>(value);
     return result;
 }
 
@@ -112,7 +117,7 @@ CUresult device_attribute(int* value, int attribute, CUdevice) {
 }
 CUresult can_access_peer(int* can, CUdevice device, CUdevice peer) {
     const std::string text = std::to_string(device) + " to " + std::to_string(peer);
-    return give(note("cuDeviceCanAccessPeer", text), can, state().peers_can_access ? 1 : 0);
+    return give(note("cuDeviceCanAccessPeer", text), can, state().peers_can_access);
 }
 CUresult primary_retain(CUcontext* out, CUdevice device) {
     const CUresult result = note("cuDevicePrimaryCtxRetain");
@@ -152,9 +157,8 @@ std::string text_of(const cuda::AllocationProp& props) {
            std::to_string(int{props.rdma_capable});
 }
 CUresult granularity(std::size_t* bytes, const cuda::AllocationProp* props, int which) {
-    const bool minimum = which == CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     return give(note("cuMemGetAllocationGranularity", text_of(*props)), bytes,
-                minimum ? state().minimum : state().recommended);
+                which == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? state().minimum : state().recommended);
 }
 CUresult mem_info(std::size_t* free_bytes, std::size_t* total_bytes) {
     *total_bytes = 2000;
@@ -162,8 +166,7 @@ CUresult mem_info(std::size_t* free_bytes, std::size_t* total_bytes) {
 }
 CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr at, unsigned long long flags) {
     const std::string text = std::to_string(bytes) + " aligned " + std::to_string(alignment);
-    const bool plain = at == 0 && flags == 0;
-    return give(note("cuMemAddressReserve", text), out, plain ? 0x700000000000ULL : 0ULL);
+    return give(note("cuMemAddressReserve", text), out, at == 0 && flags == 0 ? 0x700000000000ULL : 0ULL);
 }
 CUresult create(CUpages* out, std::size_t bytes, const cuda::AllocationProp* props, unsigned long long) {
     return give(note("cuMemCreate", std::to_string(bytes) + " " + text_of(*props)), out, 77U);
@@ -195,20 +198,14 @@ CUresult ctx_device(CUdevice* device) {
     return note("cuCtxGetDevice");
 }
 CUresult default_pool(CUmemoryPool* pool, CUdevice device) {
-    const CUresult result = note("cuDeviceGetDefaultMemPool", std::to_string(device));
-    if (result == CUDA_SUCCESS) *pool = reinterpret_cast<CUmemoryPool>(std::uintptr_t{0x500});
-    return result;
+    return give(note("cuDeviceGetDefaultMemPool", joined(device)), pool, 0x500U);
 }
 CUresult pool_attribute(CUmemoryPool pool, int attribute, void* value) {
-    const CUresult result = note("cuMemPoolGetAttribute", hex(pool) + " " + std::to_string(attribute));
-    if (result == CUDA_SUCCESS) *static_cast<unsigned long long*>(value) = 5000;
-    return result;
+    return give(note("cuMemPoolGetAttribute", joined(pool, attribute)), static_cast<unsigned long long*>(value), 5000);
 }
 CUresult graph_memory(CUdevice device, int attribute, void* value) {
-    const std::string text = std::to_string(device) + " " + std::to_string(attribute);
-    const CUresult result = note("cuDeviceGetGraphMemAttribute", text);
-    if (result == CUDA_SUCCESS) *static_cast<unsigned long long*>(value) = 6000;
-    return result;
+    const CUresult result = note("cuDeviceGetGraphMemAttribute", joined(device, attribute));
+    return give(result, static_cast<unsigned long long*>(value), 6000);
 }
 
 // Streams and events are numbers; streams from 0x1000 on belong to device 1.
@@ -218,18 +215,12 @@ CUresult stream_create(CUstream* out, unsigned flags) {
     return result;
 }
 CUresult stream_context(CUstream stream, CUcontext* out) {
-    const CUresult result = note("cuStreamGetCtx", hex(stream));
-    if (result == CUDA_SUCCESS) *out = context(reinterpret_cast<std::uintptr_t>(stream) >= 0x1000 ? 1 : 0);
-    return result;
+    return give(note("cuStreamGetCtx", hex(stream)), out, context(reinterpret_cast<std::uintptr_t>(stream) >= 0x1000));
 }
 CUresult stream_capturing(CUstream stream, int* status) {
     return give(note("cuStreamIsCapturing", hex(stream)), status, state().capture_status);
 }
-CUresult event_create(CUevent* out, unsigned flags) {
-    const CUresult result = note("cuEventCreate", std::to_string(flags));
-    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUevent>(std::uintptr_t{0x200});
-    return result;
-}
+CUresult event_create(CUevent* out, unsigned flags) { return give(note("cuEventCreate", joined(flags)), out, 0x200U); }
 
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
                     cuda::CopyAttributes* attributes, std::size_t* first, std::size_t kinds, CUstream stream) {
@@ -244,14 +235,11 @@ CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std:
 }
 
 CUresult end_capture(CUstream stream, CUgraph* out) {
-    const CUresult result = note("cuStreamEndCapture", hex(stream));
-    *out = result == CUDA_SUCCESS ? reinterpret_cast<CUgraph>(std::uintptr_t{0x300}) : nullptr;
-    return result;
+    *out = nullptr;
+    return give(note("cuStreamEndCapture", hex(stream)), out, 0x300U);
 }
 CUresult graph_instantiate(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
-    const CUresult result = note("cuGraphInstantiateWithFlags", hex(graph) + " " + std::to_string(flags));
-    if (result == CUDA_SUCCESS) *out = reinterpret_cast<CUgraphExec>(std::uintptr_t{0x400});
-    return result;
+    return give(note("cuGraphInstantiateWithFlags", hex(graph) + " " + std::to_string(flags)), out, 0x400U);
 }
 CUresult graph_exec_update(CUgraphExec graph, CUgraph recorded, cuda::GraphUpdateResult*) {
     return note("cuGraphExecUpdate", hex(graph) + " " + hex(recorded));
@@ -261,14 +249,11 @@ const auto the_copy = reinterpret_cast<CUfunction>(std::uintptr_t{0x910});
 const auto another = reinterpret_cast<CUfunction>(std::uintptr_t{0x920});
 CUresult module_load(CUmodule* module, const void* image) {
     const bool ptx = std::strstr(static_cast<const char*>(image), ".visible .entry memsaver_copy(") != nullptr;
-    const CUresult result = note("cuModuleLoadData", ptx ? "the copy" : "something else");
-    if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(std::uintptr_t{0x900});
-    return result;
+    return give(note("cuModuleLoadData", ptx ? "the copy" : "something else"), module, 0x900U);
 }
 CUresult module_function(CUfunction* function, CUmodule module, const char* name) {
-    const CUresult result = note("cuModuleGetFunction", hex(module) + " " + name);
-    if (result == CUDA_SUCCESS) *function = std::string_view{name} == "memsaver_copy" ? the_copy : another;
-    return result;
+    const bool copies = std::string_view{name} == "memsaver_copy";
+    return give(note("cuModuleGetFunction", hex(module) + " " + name), function, copies ? the_copy : another);
 }
 CUresult launch_kernel(CUfunction function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                        unsigned, CUstream stream, void** arguments, void**) {

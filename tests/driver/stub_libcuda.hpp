@@ -62,10 +62,8 @@ struct StubCall {
     int capture_mode;   ///< the thread's, as CUstreamCaptureMode
 };
 
-/// One per library. Call `reset()` between tests; it keeps the count of contexts, which must return to 0.
-struct StubState {
-    std::mutex mutex = {};
-
+/// What a test sets, and what it reads.
+struct StubValues {
     // Switches.
     int version = 13000;
     int devices = 2;
@@ -81,23 +79,17 @@ struct StubState {
     std::vector<StubCall> calls = {};
     std::vector<std::pair<std::string, int>> asked = {}; ///< cuGetProcAddress: names and versions
     std::vector<unsigned long long> flavours = {};       ///< and its flags
-    std::map<int, int> retained = {};                    ///< primary contexts by device
     unsigned streams = 0;                                ///< number of created streams: 0x100, 0x200, ...
+};
+
+/// One per library. Call `reset()` between tests; it keeps the count of contexts, which must return to 0.
+struct StubState : StubValues {
+    std::mutex mutex = {};
+    std::map<int, int> retained = {}; ///< primary contexts by device
 
     void reset() {
         const std::lock_guard lock{mutex};
-        version = 13000;
-        devices = 2;
-        missing.clear();
-        fails.clear();
-        attributes.clear();
-        peers_can_access = true;
-        minimum = recommended = 2U << 20;
-        capture_status = 0;
-        calls.clear();
-        asked.clear();
-        flavours.clear();
-        streams = 0;
+        static_cast<StubValues&>(*this) = {};
     }
 };
 

@@ -87,47 +87,6 @@ TEST_CASE("host streams: streams run beside each other unless one follows") {
     }
 }
 
-TEST_CASE("host streams: closing does not wait, and pending work still runs") {
-    const HostDriver driver = machine();
-    const EventRef event = open_event(driver);
-    Turnstile gate;
-    int ran = 0;
-    const StreamRef stream = open_stream(driver);
-    REQUIRE(driver.enqueue(stream, [&] { gate.pass(); }).ok());
-    REQUIRE(driver.enqueue(stream, [&] { ++ran; }).ok());
-    REQUIRE(driver.record(event, stream).ok());
-    REQUIRE(driver.close_stream(stream).ok());
-    CHECK(driver.counts().streams == 0);
-    CHECK_FALSE(passed(driver, event));
-    gate.open();
-    REQUIRE(driver.wait(event).ok());
-    CHECK(ran == 1);
-    CHECK(passed(driver, event));
-    CHECK_FALSE(driver.enqueue(stream, [] {}).ok());
-    CHECK_FALSE(driver.close_stream(stream).ok());
-    CHECK_FALSE(driver.close_stream({}).ok()); // the default stream was not opened
-    CHECK(driver.violations().size() == 3);
-}
-
-TEST_CASE("host streams: copies that touch paused memory, or memory without access, fail and do no harm") {
-    const HostDriver driver = machine();
-    Mapped a{driver};
-    std::vector<unsigned char> host(2 * page);
-    REQUIRE(a.unmap().ok());
-    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value);
-    REQUIRE(driver.map(a.address, page, a.handle).ok());
-    CHECK(driver.fill(a.address, 1, 1, {}) == HostStatus::invalid_value);
-    CHECK(driver.copy_to_host(host.data(), a.address, page, {}) == HostStatus::invalid_value);
-    REQUIRE(driver.allow_access(a.address, page).ok());
-    CHECK(driver.copy_to_host(host.data(), a.address, page, {}).ok());
-    CHECK(driver.copy_to_host(host.data(), a.address + 1, page, {}) == HostStatus::invalid_value); // one byte too many
-    CHECK(driver.copy_to_device(a.address - 1, host.data(), 2, {}) == HostStatus::invalid_value);
-    CHECK(driver.fill(reinterpret_cast<Address>(host.data()), 1, 1, {}) == HostStatus::invalid_value);
-    CHECK(driver.fill(a.address, 1, 0, {}).ok());
-    REQUIRE(driver.drain().ok());
-    CHECK(driver.violations().empty());
-}
-
 TEST_CASE("host faults: unmapping under pending work succeeds, the work does not run, the machine is lost") {
     const bool survives = [] {
         bool yes = false;
