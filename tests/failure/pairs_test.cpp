@@ -43,17 +43,6 @@ private:
     Failure failure(std::uint64_t calls, Lasting lasting) {
         return {.nth = 1 + random_.below(calls), .lasting = lasting, .kind = kinds[random_.below(std::size(kinds))]};
     }
-    static void attempt(Populated& world, const Operation& operation, SweepPoint& point) {
-        point.error = nullptr;
-        try {
-            operation.operate(world);
-        } catch (const Error&) {
-            point.error = std::current_exception();
-        }
-        world.driver.heal();
-        if (operation.tidy) operation.tidy(world);
-        point.injected = world.driver.injected();
-    }
 
     Random random_;
 };

@@ -1,6 +1,6 @@
 // Transfers of several pieces by several threads: any call fails, also while another thread is working. The n-th call
 // varies from run to run, so points are sampled, from seeds.
-#include "failure/operations_pausing.hpp"
+#include "failure/operations.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/model.hpp"
 
@@ -64,14 +64,8 @@ void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& p
                                  0,
                                  nullptr};
                 if (seed != 0) world.driver.fail(point.failure); // the first run only counts
-                try {
-                    operation.operate(world);
-                } catch (const Error&) {
-                    point.error = std::current_exception();
-                }
-                world.driver.heal();
+                attempt(world, operation, point);
                 if (seed == 0) calls = world.driver.calls() - before;
-                point.injected = world.driver.injected();
                 points.add(point.injected != 0 ? 1 : 0);
                 CAPTURE(std::string{operation.name});
                 CAPTURE(policies[how].name);
@@ -89,16 +83,8 @@ void sample(std::vector<Operation> operations, const std::vector<SweptPolicy>& p
 
 /// Returns some of the pausing and resuming operations, with these blocks added.
 std::vector<Operation> with(const std::vector<std::size_t>& sizes) {
-    std::vector<Operation> some;
-    for (const auto& group : {pausing(), resuming()}) {
-        for (const Operation& operation : group) {
-            for (const char* const name :
-                 {"pause: the first", "pause: a later one, of the same bytes", "prepare", "resume", "backup_view"}) {
-                if (std::string{operation.name} == name) some.push_back(operation);
-            }
-        }
-    }
-    REQUIRE(some.size() == 5);
+    std::vector<Operation> some = only(repeatable(), {"pause: the first", "pause: a later one, of the same bytes",
+                                                      "prepare", "resume", "backup_view"});
     for (Operation& operation : some) operation.prepare = with_blocks(sizes, operation.prepare);
     return some;
 }

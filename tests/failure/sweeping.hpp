@@ -37,6 +37,19 @@ inline void end(Populated& world) {
     world.saver.reset();
 }
 
+/// Tries the operation once with the failures that were planned, and stops them.
+inline void attempt(Populated& world, const Operation& operation, SweepPoint& point) {
+    point.error = nullptr;
+    try {
+        operation.operate(world);
+    } catch (const Error&) {
+        point.error = std::current_exception();
+    }
+    world.driver.heal();
+    if (operation.tidy) operation.tidy(world);
+    point.injected = world.driver.injected();
+}
+
 /// Call after failures have stopped: repeats the operation, and checks that the result is as if nothing had failed.
 inline void verify(Populated& world, const SweepPoint& point, const Operation& operation) {
     const bool swept = operation.about == Operation::About::swept;

@@ -7,14 +7,15 @@ namespace host_fault_names_test {
 using namespace test;
 using process_test::Child;
 
-void use_action(const struct sigaction& action) { (void)::sigaction(SIGSEGV, &action, nullptr); }
+void use_handler(void (*handler)(int), int flags = 0) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    action.sa_flags = flags;
+    (void)::sigaction(SIGSEGV, &action, nullptr);
+}
 
 /// As in a program without a handler: doctest installs one.
-void use_default() {
-    struct sigaction none {};
-    none.sa_handler = SIG_DFL;
-    use_action(none);
-}
+void use_default() { use_handler(SIG_DFL); }
 
 struct sigaction current() {
     struct sigaction now {};
@@ -36,10 +37,10 @@ void leave_with_8(int signal, siginfo_t* info, void* context) {
 int touch(const void* pointer) { return *static_cast<const volatile unsigned char*>(pointer); }
 
 /// Pauses a tag of a machine and touches its memory.
-int touch_paused(HostDriverOptions options = {}) {
+int touch_paused(HostDriverOptions options = {}, const std::string& tag = "kv_cache") {
     MemorySaver saver{HostDriver{64_MiB, options}};
-    void* const block = saver.arena("kv_cache").allocate(1_MiB);
-    (void)saver.pause("kv_cache");
+    void* const block = saver.arena(tag).allocate(1_MiB);
+    (void)saver.pause(tag);
     return touch(block) & 0;
 }
 
@@ -80,12 +81,7 @@ TEST_CASE("a fault: each tag has its own name, a TaggedArena too; of reused addr
 TEST_CASE("a fault: a long name is cut") {
     Child child{[] {
         use_default();
-        const HostDriver driver{64_MiB};
-        MemorySaver saver{driver};
-        const std::string tag(1000, 'x');
-        void* const block = saver.arena(tag).allocate(1_MiB);
-        (void)saver.pause();
-        return touch(block) & 0;
+        return touch_paused({}, std::string(1000, 'x'));
     }};
     const std::string told = child.rest();
     CHECK(told.size() < 500);
@@ -133,9 +129,7 @@ TEST_CASE("a fault elsewhere, and with tell_faults off: nothing is printed") {
 
 TEST_CASE("a fault: the program's own handler comes next, with its mask and its arguments") {
     Child plain{[] {
-        struct sigaction action {};
-        action.sa_handler = leave_with_7;
-        use_action(action);
+        use_handler(leave_with_7);
         return touch_paused();
     }};
     CHECK(plain.rest().starts_with("memsaver: tag \"kv_cache\""));
@@ -145,7 +139,7 @@ TEST_CASE("a fault: the program's own handler comes next, with its mask and its 
         action.sa_sigaction = leave_with_8;
         action.sa_flags = SA_SIGINFO;
         (void)sigaddset(&action.sa_mask, SIGUSR1);
-        use_action(action);
+        (void)::sigaction(SIGSEGV, &action, nullptr);
         return touch_paused();
     }};
     CHECK(informed.rest().starts_with("memsaver: tag \"kv_cache\""));
@@ -160,10 +154,7 @@ TEST_CASE("a fault: the program goes on if a handler repairs it; a handler for o
     for (const bool once : {false, true}) {
         CAPTURE(once);
         Child child{[&] {
-            struct sigaction action {};
-            action.sa_handler = mend;
-            action.sa_flags = once ? static_cast<int>(SA_RESETHAND) : 0;
-            use_action(action);
+            use_handler(mend, once ? static_cast<int>(SA_RESETHAND) : 0);
             MemorySaver saver{HostDriver{64_MiB}};
             (void)saver.arena("weights").allocate(1_MiB);
             for (int round = 0; round < 2; ++round) {
@@ -186,9 +177,7 @@ TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignore
     CHECK(ends.rest().empty());
     CHECK(ends.wait() == -SIGSEGV);
     Child ignores{[] {
-        struct sigaction action {};
-        action.sa_handler = SIG_IGN;
-        use_action(action);
+        use_handler(SIG_IGN);
         MemorySaver saver{HostDriver{64_MiB}};
         void* const block = saver.arena("weights").allocate(1_MiB);
         (void)::raise(SIGSEGV);
@@ -203,10 +192,7 @@ TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignore
 
 TEST_CASE("the handler is installed while a tag has addresses, then the earlier one is restored") {
     Child child{[] {
-        struct sigaction action {};
-        action.sa_handler = leave_with_7;
-        action.sa_flags = SA_RESTART;
-        use_action(action);
+        use_handler(leave_with_7, SA_RESTART);
         const auto kept = [] { return current().sa_handler == leave_with_7 && (current().sa_flags & SA_RESTART) != 0; };
         const HostDriver driver{64_MiB};
         if (!kept()) return 1;
