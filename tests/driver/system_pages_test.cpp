@@ -41,37 +41,6 @@ bool system_has_huge_pages() {
     return file.is_open();
 }
 
-TEST_CASE("host pages begin at a multiple of a huge page, and have the size requested") {
-    for (const std::size_t bytes : {std::size_t{1}, 2_MiB, 2_MiB + 1, 10_MiB}) {
-        CAPTURE(bytes);
-        void* pages = nullptr;
-        REQUIRE(SystemPages::map_host(bytes, pages).ok());
-        CHECK(reinterpret_cast<std::uintptr_t>(pages) % 2_MiB == 0);
-        auto* const text = static_cast<unsigned char*>(pages);
-        CHECK(text[0] == 0);
-        CHECK(text[bytes - 1] == 0);
-        text[bytes - 1] = 7;
-        CHECK(SystemPages::unmap_host(pages, bytes).ok());
-        CHECK(smaps_of(pages).empty());
-    }
-}
-
-TEST_CASE("memory mapped around the pages to align them is unmapped") {
-    const auto size = [] {
-        std::ifstream file{"/proc/self/statm"};
-        std::size_t pages = 0;
-        file >> pages;
-        return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    };
-    std::vector<void*> mapped(16);
-    const std::size_t before = size();
-    for (void*& pages : mapped) REQUIRE(SystemPages::map_host(4_MiB, pages).ok());
-    const std::size_t with = size();
-    for (void* pages : mapped) CHECK(SystemPages::unmap_host(pages, 4_MiB).ok());
-    CHECK(with - before < mapped.size() * 4_MiB + 2_MiB); // the stream above uses some
-    CHECK(with - before >= mapped.size() * 4_MiB);
-}
-
 TEST_CASE("host pages are kept out of core dumps and forks, and ask for huge pages") {
     void* pages = nullptr;
     REQUIRE(SystemPages::map_host(4_MiB, pages).ok());

@@ -42,51 +42,6 @@ TEST_CASE("host streams: held work stays held for longer than a thread without w
     CHECK(driver.close_stream(stream).ok());
 }
 
-TEST_CASE("host streams: streams run beside each other unless one follows") {
-    const HostDriver driver = machine();
-    const StreamRef first = open_stream(driver);
-    const StreamRef second = open_stream(driver);
-    const EventRef event = open_event(driver);
-    std::vector<int> order;
-    Turnstile gate;
-    REQUIRE(driver
-                .enqueue(first,
-                         [&] {
-                             gate.pass();
-                             order.push_back(1);
-                         })
-                .ok());
-    SUBCASE("beside") {
-        REQUIRE(driver
-                    .enqueue(second,
-                             [&] {
-                                 order.push_back(2);
-                                 gate.open();
-                             })
-                    .ok());
-        REQUIRE(driver.drain().ok());
-        CHECK(order == std::vector<int>{2, 1});
-    }
-    SUBCASE("after, also when the event moves on or is closed") {
-        REQUIRE(driver.record(event, first).ok());
-        REQUIRE(driver.follow(second, event).ok());
-        REQUIRE(driver.enqueue(second, [&] { order.push_back(2); }).ok());
-        REQUIRE(driver.record(event, {}).ok());
-        CHECK(passed(driver, event)); // the default stream does not wait for others
-        REQUIRE(driver.close_event(event).ok());
-        gate.open();
-        REQUIRE(driver.drain().ok());
-        CHECK(order == std::vector<int>{1, 2});
-    }
-    SUBCASE("the whole device's mark") {
-        REQUIRE(driver.record_device(event).ok());
-        CHECK_FALSE(passed(driver, event));
-        REQUIRE(driver.enqueue(second, [&] { gate.open(); }).ok()); // later work is not waited for
-        REQUIRE(driver.wait(event).ok());
-        CHECK(order == std::vector<int>{1});
-    }
-}
-
 TEST_CASE("host faults: unmapping under pending work succeeds, the work does not run, the machine is lost") {
     const bool survives = [] {
         bool yes = false;

@@ -68,11 +68,5 @@ inline EventRef open_event(const HostDriver& driver) {
     return event;
 }
 
-inline bool passed(const HostDriver& driver, EventRef event) {
-    bool yes = false;
-    REQUIRE(driver.query(event, yes).ok());
-    return yes;
-}
-
 using test::Turnstile; // a gate at which kernels wait until the test opens it
 } // namespace host_test

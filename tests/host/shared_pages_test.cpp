@@ -167,43 +167,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: a machine of another version is refus
     CHECK_MESSAGE(contains(text, "another version of memsaver"), text);
 }
 
-TEST_CASE("shared machine: pages that pass to another driver keep their bytes, and are counted once") {
-    const std::string name = unique_name();
-    const HostDriver giver = open_machine(name);
-    const HostDriver taker = open_machine(name);
-    Pages given{giver, 2 * page};
-    std::memset(given.data(), 42, given.bytes);
-    const int descriptor = given.exported();
-    given.give_back();
-    CHECK(free_bytes(taker) == 14 * page); // the descriptor alone keeps them
-    Pages taken{taker, 2 * page, descriptor};
-    (void)::close(descriptor);
-    CHECK(taken.data()[0] == 42);
-    CHECK(taken.data()[taken.bytes - 1] == 42);
-    CHECK(free_bytes(giver) == 14 * page);
-    int again = -1;
-    CHECK_FALSE(taker.export_pages(taken.handle, again).ok()); // as on CUDA: who wants to pass it on keeps a descriptor
-    taken.give_back();
-    CHECK(free_bytes(giver) == capacity);
-}
-
-TEST_CASE_FIXTURE(Shared, "shared machine: invalid exports and imports are refused") {
-    PageHandle plain;
-    REQUIRE(driver.create(page, plain).ok());
-    int descriptor = -1;
-    CHECK_FALSE(driver.export_pages(plain, descriptor).ok());
-    CHECK_FALSE(driver.export_pages({12345}, descriptor).ok());
-    PageHandle out{77};
-    CHECK_FALSE(driver.import_pages(-1, out).ok());
-    CHECK_FALSE(driver.import_pages(STDERR_FILENO, out).ok());
-    const HostDriver stranger = open_machine(unique_name());
-    const Pages pages{driver, page};
-    descriptor = pages.exported();
-    CHECK_FALSE(stranger.import_pages(descriptor, out).ok());
-    (void)::close(descriptor);
-    CHECK(out == PageHandle{77});
-}
-
 TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descriptor, mapping or message, no longer") {
     Line line;
     Child child{[&] { return send_pages(name, line); }};
@@ -219,27 +182,6 @@ TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descri
     CHECK(pages.data()[0] == 7);
     REQUIRE(driver.unmap(pages.address, page).ok());
     CHECK(free_bytes(driver) == capacity);
-}
-
-TEST_CASE_FIXTURE(Shared, "shared machine: a forked child keeps its dead parent's pages, as on a GPU") {
-    Line line;
-    Child parent{[&] {
-        const HostDriver mine = open_machine(name);
-        const Pages pages{mine, 2 * page};
-        if (::fork() == 0) {
-            line.close(0);
-            char byte = 0;
-            (void)!::recv(line.ends[1], &byte, 1, 0); // until the test ends the line
-            ::_exit(0);
-        }
-        stay('f');
-    }};
-    REQUIRE(parent.next() == 'f');
-    line.close(1);
-    parent.kill_now();
-    CHECK(free_bytes(driver) == 14 * page);
-    line.close(0);
-    while (free_bytes(driver) != capacity) (void)::usleep(1000); // the child ends
 }
 
 TEST_CASE_FIXTURE(Shared, "shared machine: a forked child that ends leaves its parent's locks alone") {
