@@ -130,22 +130,6 @@ std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
     return bytes;
 }
 
-TEST_CASE("share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
-    const Place place;
-    Member a{place, {.name = "one"}};
-    Member b{place, {.name = "two"}};
-    const Lending lent_a = a.lend();
-    const Lending lent_b = b.lend();
-    void* const weights_a = fill(a, "weights", 40 * page, 1);
-    void* const weights_b = fill(b, "weights", 40 * page, 2); // evicts a's
-    CHECK(soon([&] { return mapped(a, "weights") == 0; }));   // its pages went before its pause had ended
-    a.resume("weights");
-    CHECK(soon([&] { return mapped(b, "weights") == 0; }));
-    CHECK(all_are(weights_a, 1, 40 * page));
-    b.resume("weights");
-    CHECK(all_are(weights_b, 2, 40 * page));
-}
-
 TEST_CASE("share: no kernel copies, which would take turns with other members' kernels") {
     struct Counted final : DeviceAround {
         using DeviceAround::DeviceAround;
@@ -222,18 +206,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver 
     (void)b.arena("big").allocate(30 * page);
     CHECK(soon([&] { return mapped(a, "first") + mapped(a, "second") == 20 * page; })); // its floor
     CHECK_THROWS_AS((void)b.arena("more").allocate(30 * page), OutOfMemory);
-}
-
-TEST_CASE_FIXTURE(OnPlace, "share: a tag that reaches below the floor of its member stays") {
-    Member a{place, {.name = "one", .floor = 20 * page}};
-    Member b{place, {.name = "two"}};
-    (void)fill(a, "large", 32 * page, 1);
-    (void)fill(a, "small", 8 * page, 2);
-    const Lending lent = a.lend();
-    CHECK(!served(b, "big", 40 * page));
-    CHECK(served(b, "big", 30 * page));
-    CHECK(mapped(a, "large") == 32 * page);
-    CHECK(soon([&] { return mapped(a, "small") == 0; }));
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a ceiling bounds what one member takes, whatever is free") {
@@ -622,16 +594,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: leaders that are killed one after the other a
     for (const auto& each : leaders) (void)::kill(each->pid(), SIGKILL);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: a leader that ends normally is replaced at once") {
-    std::optional<Share> first{place.join({.name = "first"})};
-    const Share second = place.join({.name = "second"});
-    CHECK(second.members().size() == 2);
-    first.reset();
-    CHECK(come_to(second, 1));
-    const Share third = place.join({.name = "third"});
-    CHECK(third.members().size() == 2);
-}
-
 TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked at any moment has no descriptor of a share") {
     std::vector<pid_t> children;
     {
@@ -988,48 +950,6 @@ TEST_CASE("share: its threads handle none of the process's signals") {
         CHECK((std::stoull(blocked, nullptr, 16) >> (SIGTERM - 1) & 1) == 1);
     }
     CHECK(more >= 2);
-}
-
-TEST_CASE_FIXTURE(OnPlace, "share: many threads of many members ask at once, and everything is released") {
-    std::vector<Share> shares;
-    for (int i = 0; i < 3; ++i) shares.push_back(place.join({.name = "m" + std::to_string(i), .priority = i}));
-    {
-        std::vector<MemorySaver<>> savers;
-        std::vector<Lending> lendings;
-        for (const Share& share : shares) savers.emplace_back(share.driver());
-        for (std::size_t i = 0; i < 3; ++i) lendings.push_back(shares[i].lend(savers[i]));
-        std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < 6; ++i) {
-            threads.emplace_back([&, i] {
-                MemorySaver<>& saver = savers[i % 3];
-                const std::string tag = "t" + std::to_string(i);
-                Arena arena = saver.arena(tag, HostBackup{});
-                void* block = nullptr;
-                for (int round = 0; round < 12; ++round) {
-                    try {
-                        const Use use = saver.use(tag, {.room_within = 2s, .timeout = 2s});
-                        if (block == nullptr) {
-                            block = arena.allocate(18 * page);
-                            std::memset(block, static_cast<int>(i), 18 * page);
-                        }
-                        if (!all_are(block, static_cast<int>(i), 18 * page)) std::abort();
-                    } catch (const OutOfMemory&) { // the others hold theirs
-                    } catch (const NotIdle&) {
-                    }
-                }
-            });
-        }
-        for (std::thread& each : threads) each.join();
-    }
-    const auto held = [&] { // the leader hears of it from each member apart
-        std::size_t bytes = 0;
-        for (const ShareMember& each : shares[0].members()) bytes += each.held_bytes;
-        return bytes;
-    };
-    CHECK(soon([&] { return held() == 0; }));
-    DeviceMemory memory;
-    REQUIRE(place.device().memory(memory).ok());
-    CHECK(memory.free_bytes == 64 * page);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a hook of what is lent may take memory while another member waits for it") {
