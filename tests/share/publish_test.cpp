@@ -981,14 +981,16 @@ TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper does not wait for a system
     CHECK(keeper.wait() == 0);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: a forked child has nothing that its parent published or attached") {
+TEST_CASE_FIXTURE(
+    OnPlace, "publish: a forked child cannot use the share, and has nothing that its parent published or attached") {
     {
         Engine engine{place};
         (void)engine.publish();
         Reader reader{place};
         const Attached model = reader.attach();
         Child child{[&] {
-            const bool none = process_test::refused([&] { engine.share.withdraw("model"); }) &&
+            const bool none = process_test::refused([&] { (void)engine.share.members(); }) &&
+                              process_test::refused([&] { engine.share.withdraw("model"); }) &&
                               process_test::refused([&] { (void)reader.attach(); }) &&
                               process_test::refused([&] { model.verify(); });
             say(none ? 'y' : 'n');

@@ -515,29 +515,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected
     CHECK(share.members().size() == 1);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to waiting members") {
-    Member saver{place, {.name = "survivor"}};
-    void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
-    std::memset(block, 4, 30 * page);
-    saver.pause();
-    Child child{[&] {
-        Member own{place, {.name = "victim"}};
-        (void)own.arena("all").allocate(60 * page);
-        stay();
-    }};
-    REQUIRE(child.next() == 'r');
-    CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
-    std::thread killer{[&] {
-        std::this_thread::sleep_for(30ms);
-        child.kill(SIGKILL);
-    }};
-    saver.resume("weights", {.room_within = 60s});
-    killer.join();
-    CHECK(child.wait() == -SIGKILL);
-    CHECK(all_are(block, 4, 30 * page));
-    CHECK(come_to(saver.share, 1));
-}
-
 // bench/waits measures how soon.
 TEST_CASE("share: a killed leader's memory is granted when its process has ended" * doctest::skip(test::sanitized)) {
     for (int round = 0; round < 3; ++round) {
@@ -842,31 +819,6 @@ TEST_CASE("share: members that are stopped are skipped") {
         stopped.kill(SIGKILL);
         other.kill(SIGKILL);
     }
-}
-
-TEST_CASE("share: a forked child keeps neither the lock nor the connections of its parent, and cannot use the share") {
-    const Place place;
-    Child parent{[&] {
-        const Share mine = place.join({.name = "parent"});
-        if (::fork() == 0) {
-            const bool refused = process_test::refused([&] { (void)mine.members(); });
-            PageHandle pages;
-            const bool no_pages = !mine.driver().create(page, pages).ok();
-            say(refused && no_pages ? 'y' : 'n');
-            (void)::close(STDERR_FILENO);
-            // Outlives its parent, until the test ends.
-            for (int tries = 0; tries < 1000 && std::filesystem::exists(place.folder); ++tries) (void)::usleep(10'000);
-            ::_exit(0);
-        }
-        stay('p');
-    }};
-    const int first = parent.next();
-    const int second = parent.next();
-    CHECK(first + second == 'y' + 'p');
-    const Share share = place.join({.name = "other"});
-    CHECK(share.members().size() == 2);
-    parent.kill_now();
-    CHECK(come_to(share, 1)); // so it leads
 }
 
 TEST_CASE("share: a leader whose device does not say what is free leaves the lead, and does not take it again") {
