@@ -39,29 +39,6 @@ TEST_CASE_FIXTURE(OnTwo, "capturing on a stream of another device is refused, an
     CHECK(!stream.capturing());
 }
 
-TEST_CASE_FIXTURE(OnStream, "blocks of a graph that ends while it runs wait for it" * on_hosts) {
-    const Arena arena = saver.arena("graph", Zero{}, {.capacity = 2_MiB});
-    void* scratch = nullptr;
-    Graph graph = capture(saver, "graph", stream, [&] {
-        scratch = saver.allocate(2_MiB);
-        fill_on(machine.driver, scratch, 2_MiB, 1, stream);
-        saver.deallocate(scratch);
-    });
-    REQUIRE(host_of(machine.driver).hold(stream).ok());
-    graph.launch(stream);
-    graph.reset();
-    bool fenced = false;
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call != Call::drain) return;
-        fenced = true;
-        CHECK(host_of(machine.driver).let_go(stream).ok()); // otherwise it would wait forever
-    });
-    CHECK(arena.allocate(2_MiB) == scratch);
-    machine.driver.on_call({});
-    CHECK(fenced);
-    CHECK(all_are(machine.driver, scratch, 2_MiB, 1));
-}
-
 TEST_CASE_FIXTURE(OnSaver, "a block freed with a capturing stream is its graph's, whoever frees it" * on_hosts) {
     const OwnStream first{machine.driver};
     const OwnStream second{machine.driver};

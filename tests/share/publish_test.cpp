@@ -465,18 +465,6 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and a
         const char nine = 9;
         CHECK_FALSE(engine.share.driver().copy_to_device(detail::as_address(first), &nine, 1, {}).ok());
     }
-    SUBCASE("so they are if a range in them was copied for an earlier version") {
-        PublishOptions options = engine.options("1");
-        options.names[1].access = PublishAccess::copied;
-        (void)engine.share.publish("model", engine.saver, "weights", options);
-        const char two = 2;
-        const auto write = [&] {
-            return engine.share.driver().copy_to_device(detail::as_address(engine.second), &two, 1, {}).ok();
-        };
-        CHECK(write());
-        (void)engine.publish("2");
-        CHECK_FALSE(write());
-    }
     SUBCASE("new blocks come from other pages, also after frees") {
         (void)engine.publish();
         Reader reader{place};

@@ -343,41 +343,6 @@ TEST_CASE("every operation on many threads and several tags" * on_hosts) {
     }
 }
 
-TEST_CASE("blocks that one thread allocates and another frees" * on_hosts) {
-    constexpr int pairs = 5;
-    constexpr int blocks = 300;
-    const Checked machine;
-    Saver saver{machine.driver};
-    const Arena arena = saver.arena("handed over", Zero{});
-    std::vector<std::atomic<void*>> slots(pairs);
-    for (auto& slot : slots) slot = nullptr;
-    Threads allocating{pairs, [&](std::size_t p) {
-                           for (int i = 0; i < blocks; ++i) {
-                               void* const block = arena.allocate(i % 7 == 0 ? 200'000 : 300);
-                               for (void* none = nullptr; !slots[p].compare_exchange_weak(none, block); none = nullptr)
-                                   std::this_thread::yield();
-                           }
-                       }};
-    Threads freeing{pairs, [&](std::size_t p) {
-                        for (int i = 0; i < blocks;) {
-                            void* const block = slots[p].exchange(nullptr);
-                            if (block == nullptr) {
-                                std::this_thread::yield();
-                                continue;
-                            }
-                            if (i % 2 == 0) saver.deallocate(block);
-                            if (i % 2 == 1) saver.deallocate(block, already_idle);
-                            ++i;
-                        }
-                    }};
-    for (int i = 0; i < 20; ++i) pause_and_resume(saver);
-    for (Threads* const threads : {&allocating, &freeing}) CHECK_NOTHROW(threads->join());
-    CHECK(arena.usage().blocks == 0);
-    (void)saver.resume();
-    (void)saver.trim();
-    CHECK(machine.driver.handle_bytes() == 0);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "closing while others are at work: they get Misuse, and nothing is left" * on_hosts) {
     Saver saver{machine.driver};
     const Arena arena = saver.arena("closed", Zero{});
