@@ -63,6 +63,9 @@ TEST_CASE("wherever an operation blocks, threads allocate and free in all tags, 
     const Policy pinned = HostBackup{.threads = 1};
     const Policy pageable = HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
     const Policy in_file = FileBackup{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
+    const Policy pinned_anew = HostBackup{.retain = false, .threads = 1};
+    const Policy pageable_anew =
+        HostBackup{.storage = Storage::pageable, .retain = false, .threads = 1, .ring_bytes = 4_MiB};
     struct Where {
         const char* name;
         Policy policy;
@@ -84,6 +87,8 @@ TEST_CASE("wherever an operation blocks, threads allocate and free in all tags, 
         {"resume, pinned", pinned, pause, resume, {Call::copy_to_device, Call::wait}},
         {"resume, pageable", pageable, pause, resume, {Call::copy_to_device}},
         {"resume, file", in_file, pause, resume, {Call::read_file, Call::copy_to_device}},
+        {"resume, pinned, not retained", pinned_anew, pause, resume, {Call::unpin_host}},
+        {"resume, pageable, not retained", pageable_anew, pause, resume, {Call::unmap_host}},
         {"prepare, pinned",
          pinned,
          nothing,
@@ -136,66 +141,6 @@ TEST_CASE("wherever an operation blocks, threads allocate and free in all tags, 
     }
 }
 
-TEST_CASE("freeing host memory and disk space does not hold up allocations" * on_hosts) {
-    HostBackup pageable{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB};
-    const FileBackup in_file{.directory = directory(), .threads = 1, .ring_bytes = 4_MiB};
-    HostBackup pinned{.threads = 1};
-    /// Uses the arena while `act` is stuck in a call.
-    const auto meanwhile = [](const Checked& machine, Saver& saver, const Arena& arena, std::vector<void*> blocks,
-                              Call call, const std::function<void()>& act) {
-        CAPTURE(call_name(call));
-        Stuck stuck{machine.driver, call, act};
-        use(saver, arena, blocks);
-        CHECK(!stuck.over());
-        stuck.go_on();
-    };
-    struct Where {
-        AnyPolicy policy;
-        Call call;
-    };
-    SUBCASE("of freed blocks, by the next pause") {
-        for (const Where& where : {Where{pinned, Call::unpin_host}, Where{pinned, Call::unmap_host},
-                                   Where{pageable, Call::unmap_host}, Where{in_file, Call::punch_file}}) {
-            const Checked machine;
-            Saver saver{machine.driver};
-            const Arena arena = saver.arena("busy", where.policy);
-            void* const freed = arena.allocate(6_MiB); // whole host pages: no other block shares them
-            pause_and_resume(saver, "busy");
-            std::vector<void*> blocks = some_blocks(arena);
-            void* const kept = arena.allocate(2_MiB);
-            write_pattern(machine.driver, kept, 2_MiB, 1);
-            pause_and_resume(saver, "busy");
-            arena.deallocate(freed); // everything that the first pause reserved space for
-            meanwhile(machine, saver, arena, std::move(blocks), where.call, [&] { (void)saver.pause("busy"); });
-            (void)saver.resume();
-            CHECK(has_pattern(machine.driver, kept, 2_MiB, 1));
-        }
-    }
-    SUBCASE("of everything, by the resume") {
-        pinned.retain = false;
-        pageable.retain = false;
-        for (const Where& where : {Where{pinned, Call::unpin_host}, Where{pageable, Call::unmap_host}}) {
-            const Checked machine;
-            Saver saver{machine.driver};
-            const Arena arena = saver.arena("busy", where.policy);
-            std::vector<void*> blocks = some_blocks(arena);
-            (void)saver.pause("busy");
-            meanwhile(machine, saver, arena, std::move(blocks), where.call, [&] { (void)saver.resume("busy"); });
-        }
-    }
-    SUBCASE("of one pause's own policy") {
-        for (const bool all_freed : {false, true}) {
-            const Checked machine;
-            Saver saver{machine.driver};
-            const Arena arena = saver.arena("busy");
-            void* const block = arena.allocate(5_MiB);
-            (void)saver.pause("busy", {.bytes = pinned});
-            if (all_freed) arena.deallocate(block); // nothing is left to restore
-            meanwhile(machine, saver, arena, some_blocks(arena), Call::unpin_host, [&] { (void)saver.resume("busy"); });
-        }
-    }
-}
-
 TEST_CASE_FIXTURE(OnMachine, "who waits for freed memory does not hold up those who need not wait" * on_hosts) {
     Saver saver{machine.driver};
     const Arena busy = saver.arena("busy");
@@ -210,90 +155,6 @@ TEST_CASE_FIXTURE(OnMachine, "who waits for freed memory does not hold up those 
     CHECK(saver.arena("second").allocate(10_MiB) != nullptr);
     CHECK(!stuck.over());
     stuck.go_on();
-}
-
-TEST_CASE_FIXTURE(OnMachine, "two threads that pause one tag take turns" * on_hosts) {
-    Saver saver{machine.driver};
-    void* const block = saver.arena("tag", Zero{}).allocate(20_MiB);
-    const std::size_t mapped = machine.driver.handle_bytes();
-    for (int i = 0; i < 5; ++i) {
-        std::atomic<int> inside{0};
-        std::atomic<int> most{0};
-        Turnstile gate;
-        machine.driver.on_call([&](const CallRecord& made) {
-            if (made.call != Call::unmap && made.call != Call::release) return;
-            if (const int now = ++inside; now > most) most = now;
-            gate.pass();
-            --inside;
-        });
-        Report reports[2];
-        Threads pauses{2, [&](std::size_t t) { reports[t] = saver.pause("tag"); }};
-        gate.await();
-        gate.open();
-        pauses.join();
-        machine.driver.on_call({});
-        CHECK(most == 1);
-        CHECK(reports[0].released_bytes + reports[1].released_bytes == mapped);
-        CHECK((reports[0].released_bytes == 0 || reports[1].released_bytes == 0)); // the second one found nothing to do
-        Threads resumes{2, [&](std::size_t t) { reports[t] = saver.resume("tag"); }};
-        resumes.join();
-        CHECK(reports[0].mapped_bytes + reports[1].mapped_bytes == mapped);
-        CHECK((reports[0].mapped_bytes == 0 || reports[1].mapped_bytes == 0));
-        CHECK(all_are(machine.driver, block, 20_MiB, 0));
-    }
-}
-
-TEST_CASE_FIXTURE(OnMachine, "a turn that is not free in time is NotIdle, and nothing has changed" * on_hosts) {
-    Saver saver{machine.driver};
-    const Arena free = saver.arena("free", Zero{});
-    const Arena busy = saver.arena("busy", Zero{});
-    void* const block = free.allocate(1_MiB);
-    write_pattern(machine.driver, block, 1_MiB, 1);
-    (void)busy.allocate(1_MiB);
-    {
-        Stuck stuck{machine.driver, Call::unmap, [&] { (void)saver.pause("busy"); }};
-        const PauseOptions patience{.timeout = std::chrono::milliseconds{1}};
-        const std::size_t mapped = free.usage().mapped_bytes;
-        for (const Tags& tags : {Tags{"busy"}, Tags{"free", "busy"}}) {
-            CHECK_THROWS_WITH_AS((void)saver.pause(tags, patience),
-                                 "tag \"busy\" was still being paused when the timeout expired; "
-                                 "nothing has changed",
-                                 NotIdle);
-        }
-        CHECK_THROWS_AS((void)saver.pause(patience), NotIdle);
-        CHECK_THROWS_AS((void)saver.trim("busy", {.timeout = std::chrono::milliseconds{1}}), NotIdle);
-        CHECK_THROWS_AS((void)saver.pause("busy", {.timeout = std::chrono::nanoseconds{0}}), NotIdle);
-        CHECK(free.usage().state == "active");
-        CHECK(has_pattern(machine.driver, block, 1_MiB, 1));
-        free.deallocate(free.allocate(100'000), already_idle); // works as before, from existing memory
-        CHECK(free.usage().mapped_bytes == mapped);
-        stuck.go_on();
-    }
-    (void)saver.pause({"free", "busy"}, {.timeout = std::chrono::minutes{10}});
-    CHECK(machine.driver.handle_bytes() == 0);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "tags named in any order do not lock each other out" * on_hosts) {
-    Saver saver{machine.driver};
-    for (const char* tag : {"a", "b", "c"}) (void)saver.arena(tag).allocate(1_MiB);
-    Doing forwards{[&] {
-        for (int i = 0; i < 30; ++i) {
-            (void)saver.pause({"a", "b", "c"});
-            (void)saver.resume({"b", "a"});
-        }
-    }};
-    Doing backwards{[&] {
-        for (int i = 0; i < 30; ++i) {
-            (void)saver.pause({"c", "b", "a"});
-            (void)saver.resume({"c", "a"});
-        }
-    }};
-    for (int i = 0; i < 30; ++i) {
-        (void)saver.resume();
-        (void)saver.trim();
-    }
-    forwards.join();
-    backwards.join();
 }
 
 TEST_CASE("a device whose pause blocks does not hold up another" * on_hosts) {

@@ -174,26 +174,6 @@ TEST_CASE("threads: uses of tags that a waiting one wants queue behind it, all o
     all.reset();
 }
 
-TEST_CASE("threads: a pause gets its turn among uses that overlap") {
-    World world{{}};
-    auto& saver = *world.saver;
-    std::atomic<bool> stop{false};
-    std::atomic<int> used{0};
-    Threads busy{4, [&](std::size_t) {
-                     while (!stop) {
-                         const Use use = saver.use(name_of(0));
-                         used += 1;
-                         std::this_thread::yield();
-                     }
-                 }};
-    while (used < 10) std::this_thread::yield();
-    for (int round = 0; round < 5; ++round) CHECK_NOTHROW((void)saver.pause(name_of(0), {.order = already_idle}));
-    stop = true;
-    busy.join();
-    const Use use = saver.use(name_of(0));
-    CHECK(world.whole(0));
-}
-
 TEST_CASE("threads: threads that wait behind a use that a pause holds up go on once it does") {
     MemorySaver saver{HostDriver{20_MiB}};
     const auto make = [&](const char* name, std::size_t bytes) {
@@ -241,38 +221,6 @@ TEST_CASE("threads: a range of elastic memory ends while its tag is dropped, or 
         if (round % 2 != 0) saver.close();
         ends.join();
     }
-}
-
-TEST_CASE("threads: a use in the middle of a resume that drops bytes reports the loss") {
-    Turnstile restored;
-    std::atomic<bool> armed{false};
-    MemorySaver saver{HostDriver{64_MiB}, {.events = [&](const Event& event) {
-                          if (event.kind != EventKind::ended || event.tag != "b") return;
-                          if (armed.exchange(false)) restored.pass();
-                      }}};
-    for (const char* tag : {"a", "b"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(2_MiB);
-    saver.pause();
-    armed = true;
-    Doing resumes{[&] { (void)saver.resume({"a", "b"}, {.bytes = Discard{}}); }};
-    restored.await();
-    { // the first tag is resident
-        const Use use = saver.use("a");
-        CHECK(use.lost().size() == 1);
-    }
-    restored.open();
-    resumes.join();
-    CHECK(saver.use("a").lost().empty());
-    CHECK(saver.use("b").lost().size() == 1);
-}
-
-TEST_CASE("threads: closing wakes waiting threads") {
-    World world{{}};
-    auto& saver = *world.saver;
-    std::optional<Use> held{saver.use({name_of(0), name_of(1), name_of(2)})};
-    Doing waiting{[&] { CHECK_THROWS_AS((void)saver.use(name_of(3)), Misuse); }};
-    while (saver.usage().residency().waits == 0) std::this_thread::yield();
-    saver.close();
-    waiting.join();
 }
 
 TEST_CASE("threads: a tag that comes to a second device while it is dropped can be used") {
