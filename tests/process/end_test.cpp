@@ -60,35 +60,25 @@ TEST_CASE("killed in the middle of a file backup: nothing is left on disk") {
     CHECK(std::filesystem::is_empty(folder.path));
 }
 
-TEST_CASE("exit with paused memory is silent, and leaves no files") {
+TEST_CASE("exit with static objects is silent, paused or not, the device lost or not, and leaves no files") {
     const Folder folder;
-    Child child{[&] {
-        const HostDriver driver{256_MiB};
-        static MemorySaver<HostDriver> saver{driver};
-        static const Buffer<float> buffer{
-            saver.arena("weights", FileBackup{.directory = folder.path.string(), .threads = 1, .ring_bytes = 2_MiB}),
-            1000};
-        (void)saver.arena("cache", HostBackup{.threads = 1}).allocate(1_MiB);
-        (void)saver.pause();
-        std::exit(3); // runs destructors of static objects
-    }};
-    CHECK(child.outcome() == "3");
-    CHECK(std::filesystem::is_empty(folder.path));
-}
-
-TEST_CASE("exit after the device was lost is silent") {
-    for (const bool paused : {false, true}) {
-        CAPTURE(paused);
-        Child child{[&] {
-            const HostDriver driver{64_MiB};
-            static MemorySaver<HostDriver> saver{driver};
-            static const Buffer<float> buffer{saver.arena("weights"), 1000};
-            (void)saver.arena("kept", HostBackup{.threads = 1}).allocate(1_MiB);
-            if (paused) (void)saver.pause();
-            driver.lose();
-            std::exit(4);
-        }};
-        CHECK(child.outcome() == "4");
+    for (const bool paused : {true, false}) {
+        for (const bool lost : {false, true}) {
+            CAPTURE(paused);
+            CAPTURE(lost);
+            Child child{[&] {
+                const HostDriver driver{256_MiB};
+                static MemorySaver<HostDriver> saver{driver};
+                const FileBackup in_file{.directory = folder.path.string(), .threads = 1, .ring_bytes = 2_MiB};
+                static const Buffer<float> buffer{saver.arena("weights", in_file), 1000};
+                (void)saver.arena("cache", HostBackup{.threads = 1}).allocate(1_MiB);
+                if (paused) (void)saver.pause();
+                if (lost) driver.lose();
+                std::exit(3); // runs destructors of static objects
+            }};
+            CHECK(child.outcome() == "3");
+            CHECK(std::filesystem::is_empty(folder.path));
+        }
     }
 }
 } // namespace process_end_test

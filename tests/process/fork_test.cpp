@@ -18,6 +18,8 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
     const Arena weights = saver.arena("weights", HostBackup{.threads = 2});
     const Arena files = saver.arena("files", FileBackup{.directory = "/tmp", .threads = 2, .ring_bytes = 8_MiB});
     const Arena active = saver.arena("active");
+    const Arena outside = saver.outside().arena();
+    const Buffer<char> plain{outside, 1000};
     std::vector<std::pair<void*, unsigned char>> blocks;
     for (const Arena* arena : {&weights, &files, &active}) {
         blocks.emplace_back(arena->allocate(bytes), static_cast<unsigned char>(blocks.size() + 1));
@@ -83,6 +85,9 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
         expect([&] { saver.invalidate(blocks[2].first, 1); });
         expect([&] { active.invalidate(blocks[2].first, 1); });
         expect([&] { (void)active.allocate(1); });
+        expect([&] { (void)outside.allocate(1); });
+        expect([&] { outside.deallocate(plain.data()); });
+        expect([&] { (void)outside.usage(); });
         for (const auto& [block, value] : blocks) expect([&, given = block] { saver.deallocate(given); });
         expect([&] { saver.close(); });
         return wrong;
@@ -219,59 +224,5 @@ TEST_CASE("fork: a child has a saver at once, whatever the parent's threads did"
     }
     stop = true;
     for (std::thread& thread : threads) thread.join();
-}
-
-TEST_CASE("fork: switched off, and outside, the same holds for plain memory, workspaces and graphs") {
-    for (const bool enabled : {true, false}) {
-        const HostDriver driver{256_MiB};
-        std::optional<MemorySaver<HostDriver>> saver{std::in_place, driver, SaverOptions{.enabled = enabled}};
-        const Arena arena = saver->arena("workspace");
-        const Arena outside = saver->outside().arena();
-        std::optional<WorkspacePool> pool{std::in_place, arena, WorkspacePoolOptions{.cap = 32_MiB}};
-        std::optional<WorkspacePool> plain{std::in_place, outside, WorkspacePoolOptions{.cap = 32_MiB}};
-        Elastic range = arena.elastic(64_MiB, {.granularity = 4_MiB});
-        range.commit(0, 4_MiB);
-        std::vector<unsigned char*> blocks;
-        for (auto* each : {&pool, &plain}) {
-            blocks.push_back(static_cast<unsigned char*>((*each)->get("a", bytes)));
-            std::memset(blocks.back(), 5, bytes);
-        }
-        std::optional<Buffer<unsigned char>> buffer{std::in_place, outside, bytes};
-        StreamRef stream;
-        REQUIRE(driver.open_stream(stream).ok());
-        Graph graph = capture(*saver, "graph", stream, [&] {
-            check(driver.fill(reinterpret_cast<Address>(blocks[0]), 6, bytes, stream), "fill");
-        });
-
-        Child child{[&] {
-            int wrong = 0;
-            const auto expect = [&](const std::function<void()>& use) { wrong += refused(use) ? 0 : 1; };
-            expect([&] { (void)outside.allocate(1); });
-            expect([&] { outside.deallocate(buffer->data()); });
-            expect([&] { (void)outside.usage(); });
-            expect([&] { (void)pool->get("a", bytes); });
-            expect([&] { range.commit(0, 8_MiB); });
-            expect([&] { range.release(0, 4_MiB); });
-            range = {};
-            expect([&] { (void)plain->get("b", 2 * bytes); });
-            expect([&] { graph.launch(stream); });
-            buffer.reset();
-            graph.reset();
-            pool.reset();
-            plain.reset();
-            saver.reset();
-            return wrong;
-        }};
-        CHECK(child.outcome() == "0");
-        for (unsigned char* const block : blocks)
-            CHECK(std::all_of(block, block + bytes, [](unsigned char byte) { return byte == 5; }));
-        range.commit(0, 8_MiB);
-        range.release(0, 8_MiB);
-        graph.launch(stream);
-        REQUIRE(driver.drain().ok());
-        CHECK(blocks[0][bytes - 1] == 6);
-        REQUIRE(driver.close_stream(stream).ok());
-        CHECK(driver.violations().empty());
-    }
 }
 } // namespace process_fork_test
