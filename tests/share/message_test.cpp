@@ -267,19 +267,6 @@ TEST_CASE("share messages: members of another version are told so, and those who
     listener.reset();
     lock.reset();
     CHECK(soon([&] { return place.join({}).members().size() == 2; }));
-
-    ShareFd other; // and a member of another version
-    ShareMessage hello;
-    hello.version += 1;
-    CHECK(soon([&] {
-        other = folder.connect();
-        return other && detail::send_message(other.get(), hello, process.get());
-    }));
-    CHECK(soon([&] {
-        ShareFd none;
-        return detail::receive_message(other.get(), hello, none) == detail::ShareReceived::ended;
-    }));
-    CHECK(share.members().size() == 1);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share messages: a keeper survives noise, and keeps what it has") {

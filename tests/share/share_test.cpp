@@ -1,4 +1,4 @@
-// Several members on one device: in one process, and in processes that are killed and stopped.
+// Several members on one device: in one process, and in several.
 #include "memsaver/share/share.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
@@ -105,22 +105,6 @@ std::optional<Share> until_exit; // NOLINT(cert-err58-cpp): ends with the progra
 /// Waits until the share's table has so many rows.
 bool come_to(const Share& share, std::size_t members) {
     return soon([&] { return share.members().size() == members; });
-}
-
-std::string table_of(const std::vector<ShareMember>& members) {
-    std::ostringstream text;
-    for (const ShareMember& each : members) text << each << '\n';
-    return text.str();
-}
-
-/// Whether there is room for an allocation, now.
-bool served(MemorySaver<>& saver, const char* tag, std::size_t bytes) {
-    try {
-        (void)saver.arena(tag).allocate(bytes);
-        return true;
-    } catch (const OutOfMemory&) {
-        return false;
-    }
 }
 
 std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
@@ -498,61 +482,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder with a long name works") {
     CHECK(two.members().size() == 2);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected, and do no harm") {
-    const Share share = place.join({.name = "leader"});
-    const detail::ShareFolder folder{"", place.folder};
-    const auto rejected = [&](const std::string& noise) { // the connection ends
-        const detail::ShareFd stranger = folder.connect();
-        REQUIRE(::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(noise.size()));
-        char byte = 0;
-        return ::recv(stranger.get(), &byte, 1, 0) <= 0;
-    };
-    detail::ShareMessage message;
-    for (const std::size_t bytes : {std::size_t{1}, sizeof message, std::size_t{4000}})
-        CHECK(rejected(std::string(bytes, 'z')));
-    message.kind = detail::ShareMessage::Kind::want; // no hello first
-    CHECK(rejected({reinterpret_cast<const char*>(&message), sizeof message}));
-    CHECK(share.members().size() == 1);
-}
-
-// bench/waits measures how soon.
-TEST_CASE("share: a killed leader's memory is granted when its process has ended" * doctest::skip(test::sanitized)) {
-    for (int round = 0; round < 3; ++round) {
-        const Place place;
-        Child old{[&] {
-            const HostDriver device = place.device();
-            PageHandle pages;
-            say(device.create(60 * page, pages).ok() ? 'r' : 'n');
-            wait_to_be_killed();
-        }};
-        REQUIRE(old.next() == 'r');
-        const detail::ShareFolder folder{"", place.folder};
-        detail::ShareFd lock = folder.lead();
-        detail::ShareFd listener = folder.listen();
-        REQUIRE(listener);
-        std::thread leader{[&] { // in the place of the one that is killed, whose connections end before it does
-            detail::ShareMessage message;
-            const detail::ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, old.pid(), 0)));
-            detail::ShareFd link;
-            (void)soon([&] {
-                link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-                return static_cast<bool>(link);
-            });
-            message.kind = detail::ShareMessage::Kind::welcome;
-            CHECK(detail::send_message(link.get(), message, process.get()));
-            listener.reset();
-            lock.reset();
-        }};
-        const Share share = place.join({.name = "next"});
-        leader.join();
-        std::thread waiting{
-            [&] { CHECK(share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{60s}.count()).ok()); }};
-        std::this_thread::sleep_for(std::chrono::milliseconds{120 + 7 * round});
-        old.kill_now();
-        waiting.join();
-    }
-}
-
 TEST_CASE_FIXTURE(OnPlace, "share: leaders that are killed one after the other are not taken for another version") {
     std::vector<std::unique_ptr<Child>> leaders;
     for (int i = 0; i < 12; ++i)
@@ -616,18 +545,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked while pages are export
     publishing.join();
 }
 
-TEST_CASE("share: a forked child keeps its own files, whatever number they have") {
-    detail::ShareFd parents = owned(::dup(STDIN_FILENO));
-    const int number = parents.get();
-    Child child{[&] {
-        if (::dup2(STDERR_FILENO, number) != number) return 2;
-        const detail::ShareFd mine = owned(number);
-        parents.reset();
-        return ::fcntl(number, F_GETFD) >= 0 ? 0 : 1;
-    }};
-    CHECK(child.wait() == 0);
-}
-
 TEST_CASE("share: a program that closes all descriptors has an error, and keeps the files that it opens then") {
     const Place place;
     Child child{[&] {
@@ -655,22 +572,6 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
         return threw ? 0 : 4;
     }};
     CHECK(child.wait() == 0);
-}
-
-TEST_CASE_FIXTURE(OnPlace, "share: it has no eventfd, which it could not tell from the program's with that number") {
-    const auto eventfds = [] {
-        std::size_t found = 0;
-        for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-            std::error_code gone; // the iterator's own
-            found += contains(std::filesystem::read_symlink(each.path(), gone).string(), "[eventfd]") ? 1U : 0U;
-        }
-        return found;
-    };
-    const std::size_t before = eventfds();
-    Member member{place, {}};
-    void* const block = fill(member, "weights", page, 1);
-    (void)publish(member.share, member, block);
-    CHECK(eventfds() == before);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a lender that takes longer to give than to answer is waited for") {
@@ -743,82 +644,6 @@ TEST_CASE_FIXTURE(OnPlace, "share: a share may end after main, with the static o
         std::exit(3);
     }};
     CHECK(child.wait() == 3);
-}
-
-TEST_CASE("share: members that are stopped are skipped") {
-    const Place place;
-    const auto stopped_one = [&](const char* name) {
-        return [&place, name] {
-            Member own{place, {.name = name}};
-            (void)fill(own, "idle", 20 * page, 6);
-            const Lending lent = own.lend();
-            stay();
-        };
-    };
-    SUBCASE("a leader: others go on alone") {
-        Child leader{stopped_one("leader")};
-        REQUIRE(leader.next() == 'r');
-        Member saver{place, {.name = "other", .answer_within = 50ms}};
-        share_support::stop(place, leader);
-        (void)saver.arena("a").allocate(30 * page);
-        CHECK_THROWS_AS((void)saver.arena("b").allocate(30 * page), OutOfMemory);
-        CHECK(saver.share.members().size() == 1);
-        leader.kill(SIGCONT);
-        CHECK(come_to(saver.share, 2));
-        CHECK(soon([&] { return served(saver, "b", 30 * page); })); // unless it takes too long to answer
-        leader.kill(SIGKILL);
-    }
-    SUBCASE("a leader while others wait: they go on alone") {
-        Child leader{stopped_one("leader")};
-        REQUIRE(leader.next() == 'r');
-        const Share holder = place.join({.name = "holder"});
-        Member saver{place, {.name = "other", .answer_within = 50ms}};
-        PageHandle pages;
-        void* const block = saver.arena("weights", HostBackup{}).allocate(40 * page);
-        std::memset(block, 7, 40 * page);
-        saver.pause();
-        REQUIRE(holder.driver().create(40 * page, pages).ok());
-        std::thread waiting{[&] { CHECK_NOTHROW((void)saver.resume("weights", {.room_within = 60s})); }};
-        CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
-        share_support::stop(place, leader);
-        std::this_thread::sleep_for(200ms);
-        CHECK(holder.driver().release(pages).ok());
-        waiting.join();
-        CHECK(all_are(block, 7, 40 * page));
-        leader.kill(SIGKILL);
-    }
-    SUBCASE("one that waits: others get what is free") {
-        const Share holder = place.join({.name = "holder"});
-        PageHandle pages;
-        REQUIRE(holder.driver().create(40 * page, pages).ok());
-        Child waiter{[&] {
-            Member own{place, {.name = "waiter"}};
-            (void)own.arena("later", HostBackup{}).allocate(20 * page);
-            own.pause();
-            (void)own.arena("now").allocate(20 * page);
-            say('r');
-            own.resume("later", {.room_within = 1h});
-            wait_to_be_killed();
-        }};
-        REQUIRE(waiter.next() == 'r');
-        CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
-        share_support::stop(place, waiter);
-        MemorySaver<> saver{holder.driver()};
-        CHECK(soon([&] { return served(saver, "a", 2 * page); }));
-        waiter.kill(SIGKILL);
-        CHECK(holder.driver().release(pages).ok());
-    }
-    SUBCASE("one that is asked for room: the next one is asked") {
-        Member saver{place, {.name = "leader", .answer_within = 50ms}};
-        Child stopped{stopped_one("stopped")};
-        REQUIRE(stopped.next() == 'r');
-        Child other{stopped_one("other")};
-        REQUIRE(other.next() == 'r');
-        share_support::stop(place, stopped);
-        CHECK(soon([&] { return served(saver, "a", 40 * page); })); // from the other one
-        stopped.kill(SIGKILL);
-        other.kill(SIGKILL);
-    }
 }
 
 TEST_CASE("share: a leader whose device does not say what is free leaves the lead, and does not take it again") {

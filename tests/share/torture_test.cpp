@@ -33,9 +33,7 @@ struct Place : share_support::Place {
         return share_support::Place::device();
     }
     [[nodiscard]] Share join(ShareOptions options) const {
-        options.folder = folder;
-        if (options.answer_within == ShareOptions{}.answer_within) options.answer_within = 3s;
-        return Share{device(), options};
+        return share_support::Place::join(std::move(options), device());
     }
 };
 
@@ -341,33 +339,17 @@ private:
         return Share{AnyDriver{std::make_shared<Mortal>(place_.device(), board_, calls)}, options};
     }
 
+    /// Returns false if it leaves.
     bool act(Member& m) {
-        switch (random_(24)) {
-        case 0:
-        case 1:
-        case 2:
-        case 3: return add(m), true;
-        case 4:
-        case 5:
-        case 6:
-        case 7:
-        case 8:
-        case 9:
-        case 10: return use(m), true;
-        case 11:
-        case 12: return pause(m), true;
-        case 13: return resume(m), true;
-        case 14: return drop(m), true;
-        case 15: return lend(m), true;
-        case 16:
-        case 17: return publish(m), true;
-        case 18:
-        case 19: return attach(m), true;
-        case 20: return read(m), true;
-        case 21: return withdraw(m), true;
-        case 22: return fork(m), true;
-        default: (void)::usleep(static_cast<useconds_t>(random_.time(5ms).count())); return !random_.one_in(10);
-        }
+        static constexpr std::pair<std::uint64_t, void (Player::*)(Member&)> acts[]{
+            {4, &Player::add},   {11, &Player::use},      {13, &Player::pause},   {14, &Player::resume},
+            {15, &Player::drop}, {16, &Player::lend},     {18, &Player::publish}, {20, &Player::attach},
+            {21, &Player::read}, {22, &Player::withdraw}, {23, &Player::fork}};
+        const std::uint64_t chosen = random_(24);
+        for (const auto& [below, does] : acts)
+            if (chosen < below) return (this->*does)(m), true;
+        (void)::usleep(static_cast<useconds_t>(random_.time(5ms).count()));
+        return !random_.one_in(10);
     }
 
     Tag* any(Member& m) { return m.tags.empty() ? nullptr : &m.tags[random_(m.tags.size())]; }
