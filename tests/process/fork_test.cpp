@@ -169,21 +169,6 @@ TEST_CASE("fork: a driver that the child destroys is the parent's, whatever its 
     CHECK(driver->synchronize(stream).ok());
 }
 
-TEST_CASE("fork: a saver that the child made is its own") {
-    const HostDriver parents{64_MiB};
-    MemorySaver saver{parents};
-    (void)saver.arena("weights").allocate(bytes);
-    Child child{[] {
-        const HostDriver driver{64_MiB};
-        MemorySaver own{driver};
-        auto* const block = static_cast<unsigned char*>(own.arena("weights", HostBackup{.threads = 2}).allocate(bytes));
-        std::memset(block, 7, bytes);
-        pause_and_resume(own);
-        return block[bytes - 1] == 7 ? 0 : 1;
-    }};
-    CHECK(child.wait() == 0);
-}
-
 // Sanitizers: one ends such a child when it starts a thread; another's allocator is locked by threads that the child
 // lacks.
 TEST_CASE("fork: a child has a saver at once, whatever the parent's threads did" * doctest::skip(test::sanitized)) {
