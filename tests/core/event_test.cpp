@@ -1,35 +1,8 @@
-// Events are created only if there is a listener, whose exceptions do not propagate; a span reports its beginning and
-// its end, once each; and the predefined sinks.
+// A span reports its beginning and its end, once each; and the predefined sinks. core/text_test.cpp tests `tell`.
 #include "support/machines.hpp"
 
 namespace core_event_test {
 using namespace test;
-
-TEST_CASE("tell: a sink gets the event; without one nothing happens") {
-    std::vector<Event> events;
-    const EventSink sink = [&](const Event& event) { events.push_back(event); };
-    detail::tell({}, EventKind::retried, "tag", 3, {"text"});
-    detail::tell(sink, EventKind::retried, "tag", 3, {"te", "xt"}, 1, 2);
-    REQUIRE(events.size() == 1);
-    CHECK(events[0].kind == EventKind::retried);
-    CHECK(events[0].tag == "tag");
-    CHECK(events[0].device == 3);
-    CHECK(events[0].text == "text");
-    CHECK(events[0].bytes_done == 1);
-    CHECK(events[0].bytes_total == 2);
-}
-
-TEST_CASE("tell: exceptions of a sink are swallowed, of spans too") {
-    int calls = 0;
-    const EventSink sink = [&](const Event&) {
-        ++calls;
-        throw std::runtime_error{"trouble"};
-    };
-    detail::tell(sink, EventKind::ignored, "", 0, {"text"});
-    CHECK(calls == 1);
-    { const Span span{sink, "tag", 0, "save"}; }
-    CHECK(calls == 3);
-}
 
 struct Told {
     std::vector<std::string> lines;

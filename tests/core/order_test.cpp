@@ -15,18 +15,6 @@ concept CanBeNamed = requires(Mark mark) {
 static_assert(CanBeNamed<CUstream_st*> && CanBeNamed<CUevent_st*> && CanBeNamed<StreamRef> && CanBeNamed<EventRef>);
 static_assert(!CanBeNamed<int> && !CanBeNamed<void*>);
 
-TEST_CASE("Order: by default the device's work so far") {
-    const Order order;
-    CHECK(order.kind() == Order::Kind::device);
-    CHECK(order.streams().empty());
-    CHECK(order.events().empty());
-}
-
-TEST_CASE("Order: already_idle waits for nothing") {
-    const Order order = already_idle;
-    CHECK(order.kind() == Order::Kind::idle);
-}
-
 TEST_CASE("Order: after(...) takes streams and events in any mixture") {
     const StreamRef mine{stream(16)};
     const Order order = after(mine, event(32), stream(48), EventRef{event(64)}, nullptr);

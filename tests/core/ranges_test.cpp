@@ -56,12 +56,6 @@ TEST_CASE("without and intersection are those of maps of bytes") {
     CHECK(without({}, {{1, 2}}).empty());
 }
 
-TEST_CASE("sort_by_address sorts by address") {
-    std::vector<Range> ranges{{30, 1}, {10, 5}, {20, 2}};
-    sort_by_address(ranges);
-    CHECK(ranges == std::vector<Range>{{10, 5}, {20, 2}, {30, 1}});
-}
-
 TEST_CASE("items are sorted by their key, and equal ones keep their order") {
     struct Item {
         int key;
@@ -82,32 +76,6 @@ TEST_CASE("items are sorted by their key, and equal ones keep their order") {
     CHECK(none.empty());
 }
 
-TEST_CASE("pointers are added once") {
-    const int values[3] = {};
-    detail::Vector<const void*> seen;
-    CHECK(add_once(seen, &values[1]));
-    CHECK(add_once(seen, &values[0]));
-    CHECK(add_once(seen, &values[2]));
-    CHECK_FALSE(add_once(seen, &values[1]));
-    CHECK(seen == detail::Vector<const void*>{&values[0], &values[1], &values[2]});
-}
-
 static_assert(Range{}.bytes == 0 && Range{}.end() == 0);
 
-TEST_CASE("Range: ends after its last byte") {
-    const Range range{0x1000, 0x200};
-    CHECK(range.end() == 0x1200);
-    CHECK(range == Range{0x1000, 0x200});
-    CHECK(range != Range{0x1000, 0x201});
-    CHECK(range != Range{0x1001, 0x200});
-}
-
-TEST_CASE("Range: ranges overlap where they have a byte in common") {
-    const Range range{0x1000, 0x200};
-    CHECK(overlap(range, range));
-    CHECK(overlap(range, {0x11FF, 1}));
-    CHECK(overlap({0, 0x1001}, range));
-    CHECK(!overlap(range, {0x1200, 1}));
-    CHECK(!overlap({0, 0x1000}, range));
-}
 } // namespace core_ranges_test

@@ -46,12 +46,4 @@ TEST_CASE("tags: similar names") {
     CHECK(did_you_mean("x", {"y"}).empty()); // too short for a suggestion
 }
 
-TEST_CASE("the only tag that is named") {
-    CHECK(detail::only_tag("w") == "w");
-    CHECK(detail::only_tag({"w", "w"}) == "w");
-    CHECK(detail::only_tag({"w", "kv"}).empty());
-    CHECK(detail::only_tag(Tags::under("w")).empty());
-    CHECK(detail::only_tag(Tags::all()).empty());
-    CHECK(detail::only_tag({}).empty());
-}
 } // namespace core_tags_test

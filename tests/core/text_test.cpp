@@ -46,33 +46,19 @@ TEST_CASE("an event's text is built only for a sink, whose exceptions are swallo
     tell(sink, EventKind::trimmed, "weights", 1, {"trimmed ", in_bytes(4096)}, 1, 2);
     tell_ignored(sink, "weights", 1, {StatusKind::other, 9, "NINE"}, "close a file");
     REQUIRE(seen.size() == 2);
+    CHECK(seen[0].kind == EventKind::trimmed);
+    CHECK(seen[0].tag == "weights");
+    CHECK(seen[0].device == 1);
     CHECK(seen[0].text == "trimmed 4.00 KiB");
     CHECK(seen[0].bytes_done == 1);
     CHECK(seen[0].bytes_total == 2);
     CHECK(seen[1].kind == EventKind::ignored);
     CHECK(seen[1].text.find("close a file failed: NINE (9)") == 0);
+    { const Span span{sink, "weights", 1, "save"}; }
+    CHECK(seen.size() == 4);
 }
 
 constexpr std::size_t largest = std::numeric_limits<std::size_t>::max();
-
-TEST_CASE("literals are binary units") {
-    CHECK(1_KiB == 1024);
-    CHECK(3_MiB == 3u * 1024 * 1024);
-    CHECK(5_GiB == std::size_t{5} * 1024 * 1024 * 1024);
-}
-
-TEST_CASE("rounding goes to multiples of the unit") {
-    for (const std::size_t unit : {std::size_t{1}, std::size_t{256}, 2_MiB}) {
-        CAPTURE(unit);
-        CHECK(align_up(0, unit) == 0);
-        CHECK(align_up(1, unit) == unit);
-        CHECK(align_up(unit, unit) == unit);
-        CHECK(align_up(unit + 1, unit) == 2 * unit);
-        CHECK(align_down(unit - 1, unit) == 0);
-        CHECK(align_down(unit, unit) == unit);
-        CHECK(align_down(2 * unit - 1, unit) == (unit == 1 ? 1 : unit));
-    }
-}
 
 TEST_CASE("sizes that cannot be rounded up are detected before they overflow") {
     CHECK(can_align_up(largest, 1));
@@ -89,8 +75,4 @@ TEST_CASE("sizes are printed in the largest unit that keeps them at one or more"
     CHECK(format_bytes(std::numeric_limits<std::uint64_t>::max()) == "16.00 EiB");
 }
 
-TEST_CASE("addresses are printed in hexadecimal") {
-    CHECK(format_address(0) == "0x0");
-    CHECK(format_address(0x7f0000000000) == "0x7f0000000000");
-}
 } // namespace core_text_test

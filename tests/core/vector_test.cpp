@@ -50,29 +50,6 @@ TEST_CASE_TEMPLATE("Vector: random operations give what std::vector gives", T, s
     }
 }
 
-TEST_CASE("Vector: an item of its own can be added when it grows, and items are moved, not copied") {
-    Vector<std::shared_ptr<int>> list{std::make_shared<int>(1)};
-    while (list.size() < 100) list.push_back(list.front());
-    CHECK(list[0].use_count() == 100);
-    const Vector<std::shared_ptr<int>> moved = std::move(list);
-    CHECK(moved.back().use_count() == 100);
-}
-
-TEST_CASE("Vector: items that cannot be moved stay in what was reserved") {
-    struct Fixed {
-        explicit Fixed(int value) : number{value} {}
-        Fixed(const Fixed&) = delete;
-        Fixed& operator=(const Fixed&) = delete;
-        int number;
-    };
-    Vector<Fixed> list;
-    list.reserve(2);
-    const Fixed* const first = &list.emplace_back(1);
-    list.emplace_back(2);
-    CHECK(first == list.data());
-    CHECK(first->number + list.back().number == 3);
-}
-
 TEST_CASE("Vector: a size that no memory has is refused, and nothing changes") {
     Vector<std::uint64_t> list{1, 2};
     CHECK_THROWS_AS(list.reserve(std::size_t{1} << 62U), std::bad_alloc);
