@@ -18,14 +18,4 @@ TEST_CASE("BlockAllocator: random operations against a map of every unit") {
     }
 }
 
-TEST_CASE("BlockAllocator: a large alignment is found in a free block that is not the first of its class") {
-    std::uint64_t serials = 0;
-    BlockAllocator blocks{serials};
-    for (std::size_t i = 0; i < 20; ++i) blocks.add({base + unit + 64 * unit * i, 8 * unit}); // badly aligned
-    blocks.add({base + 64 * unit * 40, 8 * unit});
-    const Block* block = blocks.allocate(8 * unit, 64 * unit, 8 * unit);
-    REQUIRE(block != nullptr);
-    CHECK(block->address == base + 64 * unit * 40);
-    CHECK(blocks.allocate(8 * unit, 64 * unit, 8 * unit) == nullptr);
-}
 } // namespace heap_block_allocator_test

@@ -58,19 +58,6 @@ struct Fixture {
     DeferredFrees deferred;
 };
 
-TEST_CASE("DeferredFrees: blocks that no work can touch any more are free at once, the others later") {
-    Fixture f;
-    const HeldStream work{f.driver};
-    for (Address i = 1; i <= 6; ++i) f.deferred.after_fence(i * 0x100, 256, i / 2);
-    for (Address i = 7; i <= 12; ++i) f.after_stream(i * 0x100, 256, work.get());
-    CHECK(f.gone([](Address address) { return address % 0x200 == 0; }) ==
-          Addresses{0x200, 0x400, 0x600, 0x800, 0xa00, 0xc00});
-    CHECK(f.deferred.fenced_bytes() == 3 * 256);
-    CHECK(f.collected(2) == Addresses{0x100, 0x300});
-    work.finish();
-    CHECK(f.collected(99) == Addresses{0x500, 0x700, 0x900, 0xb00});
-}
-
 TEST_CASE("DeferredFrees: a stream has sixteen marks, however much waits, and few events are kept to spare") {
     Fixture f;
     const HeldStream work{f.driver};
@@ -89,21 +76,6 @@ TEST_CASE("DeferredFrees: a stream has sixteen marks, however much waits, and fe
     CHECK(f.collected(0).size() == 100);
     CHECK(f.driver.outstanding().events <= 64);
     CHECK(f.deferred.streams() <= 16);
-}
-
-TEST_CASE("DeferredFrees: a joined mark covers what both covered, and delays about an eighth of what waits") {
-    Fixture f;
-    const HeldStream work{f.driver};
-    for (Address i = 1; i <= 500; ++i) f.after_stream(i * 0x100, 256, work.get());
-    work.finish();
-    work.hold(); // later frees wait longer
-    for (Address i = 501; i <= 540; ++i) f.after_stream(i * 0x100, 256, work.get());
-    const Addresses first = f.collected(0);
-    CHECK(first.size() <= 500);
-    CHECK(first.size() >= 400);
-    CHECK((first.empty() || first.back() <= 500 * 0x100));
-    work.finish();
-    CHECK(first.size() + f.collected(0).size() == 540);
 }
 
 TEST_CASE("DeferredFrees: threads whose events are recorded in one order and added in another free nothing early") {
@@ -180,36 +152,6 @@ TEST_CASE("DeferredFrees: a mark that is being queried belongs to the thread tha
         CHECK(freed.empty());
     }
     work.finish();
-}
-
-TEST_CASE("DeferredFrees: a block can be reused at once by its own stream, and by no other") {
-    Fixture f;
-    const HeldStream one{f.driver};
-    const HeldStream two{f.driver};
-    f.after_stream(0x1000, 1024, one.get());
-    f.after_stream(0x2000, 1024, one.get());
-    f.after_stream(0x3000, 2048, two.get());
-    const auto take = [&](StreamRef stream, std::size_t bytes, FunctionRef<bool(Range)> usable) {
-        return f.deferred.take(stream, bytes, usable);
-    };
-    const auto any = [](Range) { return true; };
-    CHECK(take(StreamRef{}, 1024, any) == 0);
-    CHECK(take(two.get(), 1024, any) == 0); // twice as large as requested
-    CHECK(take(one.get(), 2048, any) == 0); // too small
-    CHECK(take(one.get(), 512, any) == 0);
-    CHECK(f.deferred.waits(one.get()));
-    CHECK_FALSE(f.deferred.waits(StreamRef{}));
-    CHECK(take(one.get(), 1024, [](Range) { return false; }) == 0);
-    CHECK(take(one.get(), 1024, [](Range block) { return block == Range{0x2000, 1024}; }) == 0x2000);
-    CHECK(take(one.get(), 900, any) == 0x1000); // slightly larger than requested
-    CHECK(take(one.get(), 1024, any) == 0);     // in use
-    CHECK_FALSE(f.deferred.waits(one.get()));
-    f.after_stream(0x1000, 1024, one.get());
-    one.finish();
-    CHECK(f.collected(0) == Addresses{0x1000}); // once; the other one is the program's
-    two.finish();
-    CHECK(f.collected(0) == Addresses{0x3000});
-    CHECK_FALSE(f.deferred.any_waiting());
 }
 
 TEST_CASE("DeferredFrees: however many blocks wait for a stream, few are examined to find one of the right size") {

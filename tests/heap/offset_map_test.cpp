@@ -53,15 +53,4 @@ TEST_CASE("OffsetMap: keys with the same place, around the end of the table") {
     compare(crowded(24, 7, 9), 5, 4000);
 }
 
-TEST_CASE("OffsetMap: an empty one finds and erases nothing") {
-    OffsetMap map;
-    CHECK(map.find(256) == OffsetMap::none);
-    map.erase(256);
-    map.reserve(1);
-    map.erase(256);
-    CHECK(map.find(256) == OffsetMap::none);
-    CHECK(map.find(257) == OffsetMap::none); // not a valid key, but a program may pass it
-    map.insert(256, 5);
-    CHECK(map.find(257) == OffsetMap::none);
-}
 } // namespace heap_offset_map_test
