@@ -5,14 +5,6 @@ namespace arena_allocate_test {
 using namespace test;
 using ArenaOf = TaggedArena<MachineDriver>;
 
-TEST_CASE_FIXTURE(OnMachine, "small blocks share pages" * on_machines) {
-    ArenaOf arena{machine.driver, "small"};
-    for (int i = 0; i < 4096; ++i) (void)arena.allocate(4_KiB);
-    CHECK(arena.usage().used_bytes == 16_MiB);
-    CHECK(arena.usage().mapped_bytes <= 32_MiB);
-    CHECK(machine.driver.outstanding().handles <= 8);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "what can never be is refused, and the arena stays usable" * on_machines) {
     ArenaOf arena{machine.driver, "strict", {}, {.capacity = 64_MiB}};
     check_says<Misuse>("strict", [&] { (void)arena.allocate(0); });
@@ -79,5 +71,15 @@ TEST_CASE("a large block waits for the device once, however much others free mea
     (void)arena.allocate(32_MiB);
     machine.driver.on_call({});
     CHECK(machine.driver.calls(Call::drain) == waits + 1);
+}
+
+TEST_CASE_FIXTURE(OnMachine, "the first byte of a chunk that small blocks share is not a block" * on_machines) {
+    ArenaOf arena{machine.driver, "chunk"};
+    void* const first = arena.allocate(256);
+    void* const second = arena.allocate(256);
+    arena.deallocate(first, already_idle);
+    CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
+    arena.deallocate(second, already_idle);
+    CHECK_THROWS_AS(arena.deallocate(first, already_idle), Misuse);
 }
 } // namespace arena_allocate_test

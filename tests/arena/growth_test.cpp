@@ -48,13 +48,6 @@ TEST_CASE("growth: never more than a sixteenth or 32 MiB ahead, at most the larg
     }
 }
 
-TEST_CASE("growth: 8 GiB in requests of one granule take few handles") {
-    Growing growing{2_MiB};
-    for (std::size_t used = 0; used < 8_GiB; used += 2_MiB) (void)growing.arena.allocate(2_MiB);
-    CHECK(growing.taken.size() <= 80);
-    CHECK(growing.arena.usage().mapped_bytes <= 8_GiB + 8_GiB / 16);
-}
-
 TEST_CASE("growth: a large block takes as few handles as can be, without gaps") {
     for (const std::size_t bytes : {std::size_t{2_MiB}, largest_extent, largest_extent + 2_MiB, 3 * largest_extent}) {
         CAPTURE(bytes);

@@ -1,4 +1,4 @@
-// Pausing an arena: what is released, what stays, and what the pause waits for.
+// Pausing an arena after a pause or a resume that failed, and repeatedly.
 #include "support/machines.hpp"
 
 namespace arena_pause_test {
@@ -6,8 +6,6 @@ using namespace test;
 
 template <class Policy = Discard>
 using ArenaOf = TaggedArena<MachineDriver, Policy>;
-
-// --- What a pause waits for: on host memory, where a stream can be held ---
 
 TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") {
     ArenaOf<HostBackup> arena{machine.driver, "again", HostBackup{.threads = 1}};
@@ -20,6 +18,7 @@ TEST_CASE_FIXTURE(OnMachine, "a pause after one that failed keeps its timeout") 
     }
     CHECK(arena.pause({.timeout = std::chrono::hours{1}}).released_bytes > 0);
 }
+
 TEST_CASE("blocks that were freed while paused: their bytes are free at the next pause, or trim" * on_machines) {
     for (const bool trims : {false, true}) {
         CAPTURE(trims);
@@ -44,5 +43,23 @@ TEST_CASE("blocks that were freed while paused: their bytes are free at the next
         (void)arena.resume();
         if (!trims) CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
     }
+}
+
+TEST_CASE_FIXTURE(OnMachine, "addresses of pages that could not be unmapped are not freed" * on_machines) {
+    ArenaOf<HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
+    void* const block = arena.allocate(24_MiB);
+    (void)arena.pause();
+    machine.driver.fail({.call = Call::copy_to_device});
+    machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
+    CHECK_THROWS_AS((void)arena.resume(), Error); // fails, and cannot be rolled back
+    REQUIRE(arena.usage().held_bytes == 24_MiB);
+    arena.deallocate(block);
+    CHECK_THROWS_AS((void)arena.trim(), Error);
+    CHECK_THROWS_AS((void)arena.pause(), Error);
+    CHECK(arena.allocate(8_MiB) != nullptr); // at other addresses
+    machine.driver.heal();
+    (void)arena.trim();
+    CHECK(arena.usage().held_bytes == 0);
+    CHECK(arena.usage().paused_bytes == 0);
 }
 } // namespace arena_pause_test

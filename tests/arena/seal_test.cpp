@@ -71,15 +71,6 @@ TEST_CASE("seal: pages that a publication keeps are trimmed, and retried, but fr
     CHECK(f.driver.handle_bytes() == 0);
 }
 
-TEST_CASE("seal: a pause and a resume end it") {
-    Sealed f;
-    f.arena.pause();
-    CHECK_THROWS_AS(f.seal(), Misuse);
-    f.arena.resume();
-    CHECK(static_cast<const unsigned char*>(f.block)[3 * page] == 1);
-    CHECK(f.writable(f.block));
-}
-
 TEST_CASE("seal: pages that a pause could not release are not written by a resume, which releases them first") {
     Sealed f;
     f.driver.fail({.call = Call::release, .lasting = Lasting::onwards});
@@ -106,12 +97,4 @@ TEST_CASE("seal: nor do they come back for reading only where a resume writes no
     CHECK(f.writable(f.block));
 }
 
-TEST_CASE("seal: what one pause saved of sealed and of other memory with a policy of its own is counted once") {
-    Sealed f;
-    (void)f.arena.allocate(page);
-    f.arena.pause({.bytes = HostBackup{}});
-    CHECK(f.arena.usage().backed_up_bytes == 5 * page);
-    f.arena.resume();
-    CHECK(f.arena.usage().backed_up_bytes == 0);
-}
 } // namespace arena_seal_test
