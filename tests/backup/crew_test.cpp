@@ -18,21 +18,6 @@ struct Engine final : Executor {
     std::vector<std::function<void()>> tasks;
 };
 
-/// An engine's own threads.
-struct Pool final : Executor {
-    ~Pool() override {
-        for (std::thread& thread : threads_) thread.join();
-    }
-    void submit(std::function<void()> task) override {
-        const std::lock_guard lock{mutex_};
-        threads_.emplace_back(std::move(task));
-    }
-
-private:
-    std::mutex mutex_;
-    std::vector<std::thread> threads_;
-};
-
 TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same time") {
     for (const std::size_t wanted : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
         std::mutex mutex;
@@ -55,34 +40,6 @@ TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same 
         CHECK(ids.count(std::this_thread::get_id()) == 0);
         CHECK(!crew.failure());
         crew.join(); // again
-    }
-}
-
-TEST_CASE("Crew: an engine's executor, in the place of threads") {
-    const auto engine = std::make_shared<Engine>();
-    Crew crew{{.threads = 3, .executor = engine}};
-    int ran = 0;
-    crew.start(3, [&] { ++ran; });
-    CHECK(engine->tasks.size() == 3);
-    CHECK(ran == 0);
-    for (const auto& task : engine->tasks) {
-        CHECK(!crew.done());
-        task();
-    }
-    CHECK(crew.done());
-    crew.join();
-    CHECK(ran == 3);
-
-    const auto pool = std::make_shared<Pool>();
-    for (int i = 0; i < 50; ++i) {
-        std::atomic<int> parts{7}; // of the work: each thread takes one after the other
-        std::atomic<int> done{0};
-        Crew busy{{.threads = 2, .executor = pool}};
-        busy.start(2, [&] {
-            while (parts-- > 0) ++done;
-        });
-        busy.join();
-        CHECK(done == 7); // all of it, however many threads took part
     }
 }
 
@@ -115,35 +72,6 @@ TEST_CASE("Crew: if none of an executor's threads has begun, the thread that wai
         CHECK(begun.done());
     }
     CHECK(ran == 2);
-}
-
-TEST_CASE("Crew: a wait is for the threads that have begun") {
-    const auto pool = std::make_shared<Pool>();
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool begun = false;
-    bool go_on = false;
-    std::atomic<bool> ended{false};
-    Crew crew{{.threads = 1, .executor = pool}};
-    crew.start(1, [&] {
-        std::unique_lock lock{mutex};
-        begun = true;
-        changed.notify_all();
-        changed.wait(lock, [&] { return go_on; });
-        ended = true;
-    });
-    {
-        std::unique_lock lock{mutex};
-        changed.wait(lock, [&] { return begun; });
-    }
-    std::thread other{[&] {
-        const std::lock_guard lock{mutex};
-        go_on = true;
-        changed.notify_all();
-    }};
-    crew.join();
-    CHECK(ended);
-    other.join();
 }
 
 TEST_CASE("Crew: if no thread can be started the work is done by the caller; if some can, by those") {

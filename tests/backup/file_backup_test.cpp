@@ -66,24 +66,6 @@ TEST_CASE("FileBackup: a full disk leaves the memory active and whole" * on_mach
     }
 }
 
-TEST_CASE("policies are values: equal by their options, with readable names") {
-    CHECK(HostBackup{} == HostBackup{});
-    CHECK(!(HostBackup{} == pageable()));
-    CHECK(in_file() == in_file());
-    CHECK(!(in_file() == FileBackup{.directory = "/elsewhere"}));
-    CHECK(Verified<HostBackup>{} == Verified<HostBackup>{});
-    CHECK(!(Verified<HostBackup>{} == Verified<HostBackup>{pageable()}));
-    CHECK(HostBackup{}.name() == "host");
-    CHECK(HostBackup{.refresh = Refresh::once}.name() == "host, once");
-    CHECK(pageable().name() == "host pageable");
-    CHECK(in_file().name() == "file");
-    MemorySaver saver{HostDriver{64_MiB}};
-    (void)saver.arena("a", HostBackup{});
-    (void)saver.arena("a", HostBackup{});
-    CHECK_THROWS_AS((void)saver.arena("a", pageable()), Misuse);
-    CHECK_THROWS_AS((void)saver.arena("a", Verified<HostBackup>{}), Misuse);
-}
-
 TEST_CASE("disk space for a block that replaces a freed one is allocated again, before anything is written") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};

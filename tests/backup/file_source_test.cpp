@@ -18,11 +18,6 @@ struct OnModel : OnFiles {
     const Arena model = saver.arena("model", small_source());
 };
 
-std::size_t open_descriptors() {
-    const std::filesystem::directory_iterator all{"/proc/self/fd"};
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
 TEST_CASE_FIXTURE(OnFiles, "FileSource: whole blocks save nothing and take only the ring" * on_machines) {
     constexpr std::size_t size = 3'999'999;
     const Bytes bytes = pattern(size, 1);
@@ -104,32 +99,6 @@ TEST_CASE_FIXTURE(OnModel, "FileSource: a block begins with the file that was lo
     pause_and_resume(saver, "model");
     CHECK(has_pattern(machine.driver, block.data(), 1_MiB, 2));
     CHECK(has_pattern(machine.driver, block.data() + 1_MiB, 1_MiB, 1));
-}
-
-TEST_CASE_FIXTURE(OnModel, "FileSource: blocks are allocated and freed" * on_machines) {
-    const Bytes bytes = pattern(3_MiB, 1);
-    const std::string path = files.put("model", bytes);
-    std::vector<Buffer<unsigned char>> blocks;
-    const auto add = [&](std::size_t seed) {
-        blocks.emplace_back(model, 300'000);
-        model.load(blocks.back().data() + 1, 299'990, path, seed);
-    };
-    for (std::size_t i = 0; i < 8; ++i) add(i);
-    saver.pause("model");
-    blocks.erase(blocks.begin() + 2); // while paused
-    add(100);                         // beside it
-    saver.resume("model");
-    blocks.erase(blocks.begin() + 4);
-    add(200);
-    pause_and_resume(saver, "model");
-    const std::size_t seeds[] = {0, 1, 3, 4, 6, 7, 100, 200};
-    REQUIRE(blocks.size() == std::size(seeds));
-    for (std::size_t i = 0; i < blocks.size(); ++i)
-        CHECK(read_bytes(machine.driver, blocks[i].data() + 1, 299'990) == part_of(bytes, seeds[i], 299'990));
-    const std::size_t before = open_descriptors();
-    for (std::size_t i = 0; i < 200; ++i) model.load(blocks[0].data(), 100, path, i);
-    CHECK(open_descriptors() == before);
-    CHECK(machine.driver.outstanding().files == 0);
 }
 
 TEST_CASE("FileSource: a file that changed while its bytes were away is an error that names it; nothing is touched") {
@@ -410,7 +379,9 @@ TEST_CASE_FIXTURE(OnFiles,
     }
 }
 
-TEST_CASE_FIXTURE(OnFiles, "FileSource: a file that is truncated or written to while it is read is an error") {
+TEST_CASE_FIXTURE(
+    OnFiles,
+    "FileSource: a file that is truncated or written to while it is read is an error, and one that is unreadable") {
     const Bytes bytes = pattern(6_MiB, 1);
     const std::string path = files.put("model", bytes);
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
@@ -427,30 +398,24 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: a file that is truncated or written to w
         if (cut) return std::filesystem::resize_file(path, 1_MiB);
         std::ofstream{path, std::ios::in | std::ios::out}.write("other", 5);
     });
+    const auto repair = [&] { // in place
+        std::ofstream{path, std::ios::in | std::ios::out | std::ios::binary}.write(
+            reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+        std::filesystem::last_write_time(path, time);
+    };
     CHECK_THROWS_AS(saver.resume("model"), SourceChanged);
     CHECK(row_of(saver, "model").state == "paused");
     once = false;
     CHECK_THROWS_AS(saver.resume("model"), SourceChanged);
+    repair();
+    once = false;
+    CHECK_THROWS_AS((void)saver.backup_view(block.data(), 6_MiB), SourceChanged);
     machine.driver.on_call({});
-    { // unchanged, in place
-        std::ofstream out{path, std::ios::in | std::ios::out | std::ios::binary};
-        out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    }
-    std::filesystem::last_write_time(path, time);
+    repair();
+    machine.driver.fail({.call = Call::read_file});
+    CHECK(contains(text_of<Error>([&] { saver.resume("model"); }), path));
     saver.resume("model");
     CHECK(read_bytes(machine.driver, block.data(), 6_MiB) == bytes);
-}
-
-TEST_CASE_FIXTURE(OnModel, "FileSource: a file that is written to while a view is made of it is an error") {
-    const std::string path = files.put("model", pattern(1_MiB, 1));
-    const Buffer<unsigned char> block{model, 1_MiB};
-    model.load(block.data(), 1_MiB, path);
-    saver.pause("model");
-    machine.driver.on_call([&](const CallRecord& call) {
-        if (call.call == Call::read_file) std::ofstream{path, std::ios::app} << 'x';
-    });
-    CHECK_THROWS_AS((void)saver.backup_view(block.data(), 1_MiB), SourceChanged);
-    machine.driver.on_call({});
 }
 
 TEST_CASE_FIXTURE(OnFiles, "FileSource: a streamed resume restores the ranges of .first first" * on_machines) {
@@ -488,62 +453,6 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: a streamed resume restores the ranges of
     std::filesystem::rename(files.path("aside"), path);
     saver.resume_async("model").wait();
     CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
-}
-
-TEST_CASE_FIXTURE(OnFiles, "FileSource: an exchange of two models that lie in files copies nothing out" * on_machines) {
-    const std::string one = files.put("one", pattern(8_MiB, 1));
-    const std::string two = files.put("two", pattern(8_MiB, 2));
-    const Arena a = saver.arena("a", small_source());
-    const Arena b = saver.arena("b", small_source());
-    const Buffer<unsigned char> in_a{a, 8_MiB};
-    const Buffer<unsigned char> in_b{b, 8_MiB};
-    a.load(in_a.data(), 8_MiB, one);
-    b.load(in_b.data(), 8_MiB, two);
-    saver.pause("b");
-    for (int round = 0; round < 2; ++round) {
-        CHECK(saver.exchange({"a"}, {"b"}).saved_bytes == 0);
-        CHECK(has_pattern(machine.driver, in_b.data(), 8_MiB, 2));
-        CHECK(saver.exchange({"b"}, {"a"}).saved_bytes == 0);
-        CHECK(has_pattern(machine.driver, in_a.data(), 8_MiB, 1));
-    }
-    std::filesystem::rename(two, files.path("aside"));
-    CHECK_THROWS_AS(saver.exchange({"a"}, {"b"}), DriverError);
-    std::filesystem::rename(files.path("aside"), two);
-    saver.exchange({"a"}, {"b"});
-    CHECK(has_pattern(machine.driver, in_b.data(), 8_MiB, 2));
-    saver.exchange({"b"}, {"a"});
-    CHECK(has_pattern(machine.driver, in_a.data(), 8_MiB, 1));
-}
-
-TEST_CASE_FIXTURE(OnFiles, "FileSource: loads, invalidations, pauses and deallocations from many threads") {
-    constexpr std::size_t size = 300'000;
-    const Bytes bytes = pattern(4 * size + 100, 1);
-    const std::string path = files.put("model", bytes);
-    const Arena model = saver.arena("model", small_source(2));
-    std::atomic<bool> stop{false};
-    std::atomic<int> wrong{0};
-    Threads threads{4, [&](std::size_t t) {
-                        for (std::size_t round = 0; round < 30; ++round) {
-                            const Buffer<unsigned char> block{model, size};
-                            const Use use = saver.use("model"); // otherwise it may be paused before it is loaded
-                            model.load(block.data() + t, size - t, path, round + t * size);
-                            if (round % 3 == 0) saver.invalidate(block.data() + 1000, 1000);
-                            if (read_bytes(machine.driver, block.data() + t, size - t) !=
-                                part_of(bytes, round + t * size, size - t))
-                                ++wrong;
-                        }
-                    }};
-    std::thread pausing{[&] {
-        while (!stop) {
-            pause_and_resume(saver, "model");
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-        }
-    }};
-    threads.join();
-    stop = true;
-    pausing.join();
-    CHECK(wrong == 0);
-    check_books(saver, machine.driver);
 }
 
 TEST_CASE_FIXTURE(OnFiles, "FileSource: kept bytes beside those of files, not retained: only the host memory goes" *
@@ -637,11 +546,4 @@ TEST_CASE_FIXTURE(OnHost, "FileSource: who waits for a restore again gets the sa
     REQUIRE(machine.driver.free_plain(memory).ok());
 }
 
-TEST_CASE("FileSource: describes itself") {
-    CHECK(AnyPolicy{FileSource{}}.name() == "file source");
-    CHECK(FileSource{}.describe() == "threads 8, ring 32.00 MiB, retained, no executor");
-    CHECK(AnyPolicy{FileSource{}} == AnyPolicy{FileSource{}});
-    CHECK(AnyPolicy{FileSource{}} != AnyPolicy{FileSource{.threads = 1}});
-    CHECK(AnyPolicy{FileSource{}}.keeps_bytes());
-}
 } // namespace backup_file_source_test

@@ -4,27 +4,10 @@
 #include "memsaver/backup/verified.hpp"
 #include "support/each_of.hpp"
 #include "support/sampling.hpp"
-
-#include <deque>
-#include <future>
+#include "support/vanished.hpp"
 
 namespace backup_host_backup_test {
 using namespace test;
-
-/// Returns Refresh::once policies for each kind of storage, with one more option set by `set`.
-template <class Set>
-std::vector<AnyPolicy> policies_once(const Set& set) {
-    std::vector<AnyPolicy> policies;
-    const auto add = [&](auto how) {
-        how.refresh = Refresh::once;
-        set(how);
-        policies.emplace_back(how);
-    };
-    add(HostBackup{.threads = 2});
-    add(pageable());
-    add(in_file());
-    return policies;
-}
 
 /// Blocks with new bytes, and a check that they are unchanged.
 template <class D>
@@ -73,20 +56,6 @@ std::vector<NamedPolicy> some_keepers() {
 const std::vector<std::size_t> odd_sizes{6912, 2_MiB + 1, 1, 100'000, 2_MiB, 6912, 256_KiB - 255};
 constexpr std::size_t odd_bytes = 6912 + (2_MiB + 256) + 256 + 100'096 + 2_MiB + 6912 + 256_KiB; // in units of 256
 
-/// Checks that exactly all bytes are kept; fewer with compression. The host's codec detects the pattern's repetitions,
-/// the device's does not.
-template <class Saver>
-void check_kept(Saver& saver, const std::string& name, std::size_t bytes) {
-    const std::size_t kept = row_of(saver, "weights").backed_up_bytes;
-    if (name.find("compressed") == std::string::npos) {
-        CHECK(kept == bytes);
-    } else if (!on_cuda()) {
-        CHECK(kept < bytes);
-    } else {
-        CHECK(kept <= bytes);
-    }
-}
-
 /// Blocks with bytes in a tag, once with each policy of a list.
 struct OnPolicy : OnSaver {
     explicit OnPolicy(const std::vector<NamedPolicy>& all)
@@ -117,6 +86,10 @@ struct OnSome : OnPolicy {
 };
 struct OnOnce : OnPolicy {
     OnOnce() : OnPolicy{named("once")} {}
+};
+/// Each policy that saves once, and no blocks yet.
+struct OnUnsaved : OnSaver {
+    const AnyPolicy once = each_of(OnPolicy::named("once"), [](const NamedPolicy& each) { return each.name; }).policy;
 };
 struct OnGivenBack : OnPolicy {
     OnGivenBack() : OnPolicy{named("given back")} {}
@@ -196,33 +169,61 @@ TEST_CASE_FIXTURE(OnOnce, "refresh once: later pauses copy only what was allocat
     CHECK(cycle() == 0);
 }
 
-TEST_CASE("refresh once keeps its bytes, retained or not" * on_machines) {
-    const auto set = [](auto& how) {
-        how.threads = 1; // each has its ring buffers when it first copies bytes
-    };
-    for (const auto& policy : policies_once(set)) {
-        CAPTURE(std::string{policy.name()});
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("frozen", policy), odd_sizes};
-        saver.set_retain("frozen", false);
-        blocks.write(1);
-        CHECK(saver.pause("frozen").saved_bytes == odd_bytes);
-        const auto held = machine.driver.host_bytes();
-        for (int cycle = 0; cycle < 2; ++cycle) {
-            (void)saver.resume("frozen");
-            CHECK(blocks.whole());
-            CHECK(row_of(saver, "frozen").backed_up_bytes == odd_bytes);
-            CHECK(machine.driver.host_bytes() == held);
-            CHECK(saver.pause("frozen").saved_bytes == 0);
-        }
-        (void)saver.resume("frozen");
-        CHECK(blocks.whole());
-    }
+TEST_CASE_FIXTURE(OnUnsaved,
+                  "once: after a pause that failed without a change everything is saved again" * on_machines) {
+    void* const block = saver.arena("loading", once).allocate(4_MiB);
+    write_pattern(machine.driver, block, 4_MiB, 1);
+    (void)arena_in_vanished_directory(saver, "cold").allocate(2_MiB); // another tag's bytes cannot be saved
+    CHECK_THROWS_AS((void)saver.pause(), Error);
+    CHECK(row_of(saver, "loading").state == "active");
+    write_pattern(machine.driver, block, 4_MiB, 2); // it was never paused: the program continues loading
+    CHECK(saver.pause("loading").saved_bytes == 4_MiB);
+    (void)saver.resume("loading");
+    CHECK(has_pattern(machine.driver, block, 4_MiB, 2));
+    CHECK(saver.pause("loading").saved_bytes == 0);
+    (void)saver.resume("loading");
+}
+
+TEST_CASE_FIXTURE(OnUnsaved, "once: bytes of pages that are not released are saved all the same" * on_machines) {
+    const Arena arena = saver.arena("loading", once);
+    void* const first = arena.allocate(2_MiB);
+    void* const second = arena.allocate(2_MiB);
+    write_pattern(machine.driver, first, 2_MiB, 1);
+    write_pattern(machine.driver, second, 2_MiB, 2);
+    machine.driver.fail({.call = Call::unmap, .nth = 2});
+    CHECK_THROWS_AS((void)saver.pause(), Error);
+    REQUIRE(arena.usage().state == "paused");
+    CHECK(saver.pause().saved_bytes == 0);
+    (void)saver.resume();
+    CHECK(has_pattern(machine.driver, first, 2_MiB, 1));
+    CHECK(has_pattern(machine.driver, second, 2_MiB, 2));
+    CHECK(saver.pause().saved_bytes == 0);
+    (void)saver.resume();
+}
+
+TEST_CASE_FIXTURE(OnUnsaved, "once: a pause with other bytes is followed by one that saves everything" * on_machines) {
+    void* const block = saver.arena("weights", once).allocate(4_MiB);
+    machine.driver.fail({.call = Call::unmap});
+    CHECK_THROWS_AS((void)saver.pause("weights", {.bytes = Discard{}}), Error);
+    CHECK(saver.pause().saved_bytes == 0); // paused already
+    (void)saver.resume();
+    write_pattern(machine.driver, block, 4_MiB, 7); // the new weights
+    CHECK(saver.pause().saved_bytes == 4_MiB);
+    (void)saver.resume();
+    CHECK(has_pattern(machine.driver, block, 4_MiB, 7));
+    CHECK(saver.pause().saved_bytes == 0);
 }
 
 TEST_CASE("check: a forgotten invalidate is reported, and all stays active" * on_machines) {
-    auto policies = policies_once([](auto& how) { how.check = true; });
+    std::vector<AnyPolicy> policies;
+    const auto add = [&](auto how) {
+        how.refresh = Refresh::once;
+        how.check = true;
+        policies.emplace_back(how);
+    };
+    add(HostBackup{.threads = 2});
+    add(pageable());
+    add(in_file());
     if (no_codec().empty())
         policies.emplace_back(compressed(HostBackup{.refresh = Refresh::once, .check = true, .threads = 2}));
     const HostDriver peer{256_MiB, {.device = 1}};
@@ -291,33 +292,6 @@ TEST_CASE_FIXTURE(OnSome, "prepare: the first pause then allocates no host memor
     CHECK_THROWS_AS(saver.prepare("nobody"), Misuse);
 }
 
-TEST_CASE("pins refused: slower, reported once, and the bytes are right" * on_machines) {
-    for (const bool from_the_first : {true, false}) { // or after some
-        for (const auto& keeper : some_keepers()) {
-            CAPTURE(keeper.name);
-            CAPTURE(from_the_first);
-            const Checked machine;
-            Told told;
-            MemorySaver saver{machine.driver, {.events = told.sink()}};
-            Blocks blocks{machine.driver, saver.arena("weights", keeper.policy), odd_sizes};
-            machine.driver.fail({.call = Call::pin_host,
-                                 .nth = from_the_first ? std::uint64_t{1} : std::uint64_t{2},
-                                 .lasting = Lasting::onwards,
-                                 .kind = StatusKind::out_of_host_memory});
-            for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
-                blocks.write(cycle);
-                saver.invalidate("weights");
-                pause_and_resume(saver, "weights");
-                CHECK(blocks.whole());
-            }
-            const bool host = keeper.name.rfind("pinned", 0) == 0;
-            if (host && from_the_first) CHECK(told.of(EventKind::fell_back).size() == 1);
-            CHECK(told.of(EventKind::fell_back).size() <= 1);
-            machine.driver.heal();
-        }
-    }
-}
-
 TEST_CASE("a limit on pins: none, a little, and enough") {
     using Driver = MachineDriver;
     for (const std::size_t limit : {std::size_t{0}, 66_MiB, 1_GiB}) {
@@ -345,38 +319,6 @@ TEST_CASE("a limit on pins: none, a little, and enough") {
         CHECK(host_of(driver).counts().pinned_bytes == 0);
     }
 }
-
-TEST_CASE("pageable, file: pinned memory stays within the ring" * on_quick) {
-    HostBackup host = pageable();
-    FileBackup file = in_file();
-    host.threads = file.threads = 8;
-    for (const AnyPolicy& policy : {AnyPolicy{host}, AnyPolicy{file}}) {
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), {20_MiB}};
-        std::atomic<std::size_t> most{0};
-        machine.driver.on_call([&](const CallRecord& call) {
-            if (call.call != Call::copy_to_host && call.call != Call::copy_to_device) return;
-            most = std::max(most.load(), machine.driver.pinned_bytes());
-        });
-        blocks.write(1);
-        most = 0;
-        pause_and_resume(saver, "weights");
-        machine.driver.on_call({});
-        CHECK(most > 0);
-        CHECK(most <= 8_MiB);
-        CHECK(blocks.whole());
-    }
-}
-
-/// A host with almost no available memory.
-struct PoorHost : DeviceAround {
-    using DeviceAround::DeviceAround;
-    Status host_available(std::size_t& bytes) noexcept override {
-        bytes = 3_MiB;
-        return {};
-    }
-};
 
 /// A host with memory for the backup of one tag.
 struct HostForOne : DeviceAround {
@@ -417,26 +359,6 @@ TEST_CASE("tags that pause together share a budget of host memory") {
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
 }
 
-TEST_CASE("host memory that the system does not have is not touched") {
-    const FaultyDriver driver{HostWith<PoorHost>{256_MiB}};
-    {
-        MemorySaver saver{driver};
-        Blocks blocks{driver, saver.arena("weights", HostBackup{.threads = 2}), odd_sizes};
-        blocks.write(1);
-        const std::string text = text_of<OutOfHostMemory>([&] { (void)saver.pause("weights"); });
-        CHECK(contains(text, "3.00 MiB"));
-        CHECK(contains(text, "tag \"weights\""));
-        CHECK_THROWS_AS(saver.prepare("weights"), OutOfHostMemory);
-        CHECK(driver.calls(Call::map_host) == 0);
-        CHECK(row_of(saver, "weights").state == "active");
-        CHECK(blocks.whole());
-        (void)saver.pause("weights", {.bytes = in_file()});
-        (void)saver.resume("weights");
-        CHECK(blocks.whole());
-    }
-    CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
-}
-
 TEST_CASE_FIXTURE(OnSome,
                   "backup_view: bytes while paused, later if they are kept, or why there are none" * on_machines) {
     void* const block = arena.allocate(2_MiB + 17);
@@ -466,76 +388,6 @@ TEST_CASE_FIXTURE(OnSome,
     }
     saver.deallocate(other);
     CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(other, 1); }), "no live block"));
-}
-
-TEST_CASE_FIXTURE(OnSaver, "backup_view: tags that keep nothing, or nothing of this pause" * on_machines) {
-    for (const AnyPolicy& policy : {AnyPolicy{Discard{}}, AnyPolicy{HostBackup{.threads = 2}}}) {
-        void* const block = saver.arena(std::string{policy.name()}, policy).allocate(4096);
-        (void)saver.pause(std::string{policy.name()}, {.bytes = Discard{}});
-        CHECK(contains(text_of<Misuse>([&] { (void)saver.backup_view(block, 1); }), "keeps no bytes"));
-    }
-}
-
-/// An engine with one thread, which runs the tasks one after the other.
-struct OneThread final : Executor {
-    ~OneThread() override {
-        submit({});
-        thread_.join();
-    }
-    void submit(std::function<void()> task) override {
-        const std::lock_guard lock{mutex_};
-        tasks_.push_back(std::move(task));
-        changed_.notify_all();
-    }
-
-private:
-    void run() {
-        for (;;) {
-            std::unique_lock lock{mutex_};
-            changed_.wait(lock, [&] { return !tasks_.empty(); });
-            const std::function<void()> task = std::move(tasks_.front());
-            tasks_.pop_front();
-            lock.unlock();
-            if (!task) return;
-            task();
-        }
-    }
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> tasks_;
-    std::thread thread_{[this] { run(); }};
-};
-
-TEST_CASE("an executor's only thread may pause and resume by itself" * on_machines) {
-    const auto engine = std::make_shared<OneThread>();
-    HostBackup pinned{.executor = engine};
-    HostBackup ringed = pageable();
-    ringed.executor = engine;
-    FileBackup filed = in_file();
-    filed.executor = engine;
-    using Policy = AnyPolicy;
-    for (const Policy& policy : {Policy{pinned}, Policy{ringed}, Policy{filed}, Policy{Verified<HostBackup>{pinned}}}) {
-        CAPTURE(std::string{policy.name()});
-        const Checked machine;
-        MemorySaver saver{machine.driver};
-        Blocks blocks{machine.driver, saver.arena("weights", policy), odd_sizes};
-        Blocks others{machine.driver, saver.arena("others", policy), odd_sizes};
-        for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
-            blocks.write(cycle);
-            others.write(cycle + 10);
-            std::promise<std::size_t> saved;
-            engine->submit([&] {
-                saver.prepare("others");
-                const std::size_t bytes = saver.pause().saved_bytes;
-                (void)saver.resume();
-                saved.set_value(bytes);
-            });
-            CHECK(saved.get_future().get() == 2 * odd_bytes);
-            CHECK(blocks.whole());
-            CHECK(others.whole());
-        }
-    }
 }
 
 /// An engine that runs each task synchronously.
@@ -587,54 +439,4 @@ TEST_CASE("several tags are restored in the caller's order, after all memory was
     CHECK(c.whole());
 }
 
-TEST_CASE("two devices side by side, each restored on its own") {
-    using Driver = MachineDriver;
-    for (const auto& keeper : some_keepers()) {
-        CAPTURE(keeper.name);
-        const Driver first = driver_of(nasty_machine, 0);
-        const Driver second = driver_of(nasty_machine, 1);
-        {
-            MemorySaver saver{first};
-            Blocks a{first, saver.arena("weights", keeper.policy), odd_sizes};
-            Blocks b{second, saver.arena("weights", keeper.policy, second), odd_sizes};
-            for (std::uint64_t cycle = 0; cycle < 2; ++cycle) {
-                a.write(cycle), b.write(50 + cycle);
-                saver.invalidate("weights");
-                CHECK(saver.pause("weights").saved_bytes == 2 * odd_bytes);
-                (void)saver.resume("weights");
-                CHECK(a.whole());
-                CHECK(b.whole());
-            }
-        }
-        check_given_back(first);
-        check_given_back(second);
-    }
-}
-
-TEST_CASE_FIXTURE(OnSome,
-                  "blocks are allocated and freed by other threads while a tag is saved and restored" * on_machines) {
-    std::atomic<bool> stop{false};
-    std::thread other{[&] {
-        std::vector<void*> mine;
-        for (std::size_t i = 0; !stop; ++i) {
-            mine.push_back(arena.allocate(1 + i * 7919 % 100'000));
-            if (mine.size() < 20) continue;
-            arena.deallocate(mine[i % 20]);
-            mine[i % 20] = mine.back();
-            mine.pop_back();
-        }
-        for (void* const block : mine) arena.deallocate(block);
-    }};
-    for (int cycle = 0; cycle < 2; ++cycle) {
-        saver.prepare("weights");
-        pause_and_resume(saver, "weights");
-    }
-    stop = true;
-    other.join();
-    CHECK(blocks.whole());
-    (void)saver.pause("weights");
-    check_kept(saver, keeper.name, odd_bytes); // nothing of the freed memory is kept
-    (void)saver.resume("weights");
-    CHECK(blocks.whole());
-}
 } // namespace backup_host_backup_test

@@ -6,8 +6,7 @@
 namespace backup_kernel_copies_test {
 using namespace test;
 
-/// Soon, but late enough for an unobstructed copy on a busy machine.
-constexpr KernelCopyOptions patient{.after = 20s, .slower = 0, .least_bytes = 1};
+/// Late enough for an unobstructed copy on a busy machine.
 constexpr KernelCopyOptions soon{.after = 1ms, .slower = 0, .least_bytes = 4_MiB};
 constexpr KernelCopyOptions never{.after = 0ns, .least_bytes = 1};
 
@@ -192,23 +191,6 @@ TEST_CASE("kernel copies: an engine that also clears memory is told from one tha
     }
 }
 
-TEST_CASE("kernel copies: the engines are used again once they are free") {
-    World world{patient};
-    pause_and_resume(world.saver, "weights");
-    CHECK(world.kernels() == 0);
-    CHECK(world.whole());
-    {
-        World other{soon};
-        (void)other.saver.pause("weights");
-        const HeldLane lane = other.stall(Direction::in);
-        (void)other.saver.resume("weights");
-        const std::uint64_t late = other.kernels();
-        CHECK(late >= 1);
-        CHECK(other.whole());
-    }
-    world.check_clean();
-}
-
 TEST_CASE("kernel copies: not if they are switched off, nor for few bytes, nor without pinned pages") {
     for (const KernelCopyOptions& options : {never, KernelCopyOptions{.after = 1ns, .least_bytes = 8_MiB + 8192}}) {
         World world{options};
@@ -272,18 +254,6 @@ TEST_CASE("kernel copies: a finished transfer that nobody waited for does not de
     CHECK(world.whole());
     kept.wait();
     CHECK(has_pattern(world.driver, more, 8_MiB, 5));
-    world.check_clean();
-}
-
-TEST_CASE("kernel copies: a machine whose kernel cannot be loaded uses the engines, later") {
-    World world{soon};
-    (void)world.saver.pause("weights");
-    world.driver.fail({.call = Call::copy_by_kernel, .lasting = Lasting::onwards, .kind = StatusKind::unsupported});
-    const HeldLane lane = world.stall(Direction::in);
-    (void)world.saver.resume("weights");
-    CHECK(world.kernels() >= 1); // called, and returned `unsupported`
-    CHECK(world.whole());
-    world.driver.heal();
     world.check_clean();
 }
 

@@ -150,25 +150,6 @@ TEST_CASE("PeerBackup: a device that is lost with bytes on their way leaves noth
     }
 }
 
-TEST_CASE("PeerBackup: memory that can neither be used nor released is retried, and not lost") {
-    const MachineDriver home{HostDriver{256_MiB, {.device = 0}}};
-    const MachineDriver away{HostDriver{256_MiB, {.device = 1}}};
-    {
-        MemorySaver saver{home};
-        const Buffer<char> block{saver.arena("tag", PeerBackup{away}), 8_MiB};
-        write_pattern(home, block.data(), 8_MiB, 1);
-        away.fail({.call = Call::allow_access});
-        away.fail({.call = Call::unmap});
-        CHECK_THROWS_AS(saver.pause(), DriverError);
-        CHECK(host_of(away).counts().held_bytes == 8_MiB);
-        saver.pause();
-        CHECK(host_of(away).counts().held_bytes == 8_MiB);
-        saver.resume();
-        CHECK(has_pattern(home, block.data(), 8_MiB, 1));
-    }
-    CHECK(host_of(away).counts().held_bytes == 0);
-}
-
 TEST_CASE("PeerStore: pages that copies may still reach do not go back before the device has been waited for") {
     const MachineDriver home{HostDriver{64_MiB}};
     const MachineDriver away{HostDriver{64_MiB, {.device = 1}}};

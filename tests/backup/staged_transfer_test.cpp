@@ -73,17 +73,6 @@ struct Engine final : Executor {
     std::vector<std::function<void()>> tasks;
 };
 
-TEST_CASE("Staged transfer: a block is always padded with the same bytes") {
-    Setup s;
-    CHECK(s.move(Direction::out).ok());
-    const auto first = s.shelf.bytes_;
-    s.memory.write(2);
-    CHECK(s.move(Direction::out).ok());
-    s.memory.write(1);
-    CHECK(s.move(Direction::out).ok());
-    CHECK(s.shelf.bytes_ == first);
-}
-
 TEST_CASE("Staged transfer: a failure in the middle ends it, wakes its followers, and leaves the buffers idle") {
     const std::vector<Call> calls{Call::copy_to_host, Call::record,   Call::wait,
                                   Call::open_event,   Call::map_host, Call::populate_host};
@@ -168,16 +157,4 @@ TEST_CASE("Staged transfer: buffers that copies may still reach are neither reus
     }
 }
 
-TEST_CASE("Staged transfer: who follows bytes that no task has begun does the work: the executor's may wait") {
-    const Setup s;
-    REQUIRE(s.move(Direction::out).ok());
-    const auto engine = std::make_shared<Engine>(); // runs nothing on its own
-    const auto transfer = s.make(Direction::in, {.threads = 2, .executor = engine});
-    s.memory.write(2);
-    transfer->start();
-    CHECK(transfer->follow({}, Range{s.memory.address(), bytes}).ok());
-    CHECK(s.memory.has(1));
-    for (const auto& task : engine->tasks) task(); // run late, and find nothing to do
-    CHECK(transfer->wait().ok());
-}
 } // namespace backup_staged_transfer_test

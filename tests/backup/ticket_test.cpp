@@ -1,5 +1,4 @@
-// A ticket waits for its work in its destructor, if it is the last owner. Progress adds up, and ignores exceptions of
-// its sink.
+// A ticket waits for its work in its destructor, if it is the last owner.
 #include "support/machines.hpp"
 
 namespace backup_ticket_test {
@@ -11,27 +10,16 @@ static_assert(std::is_nothrow_move_constructible_v<Ticket> && std::is_nothrow_mo
 /// The calls on a piece of work.
 struct Log {
     int waits = 0;
-    int queries = 0;
     int ends = 0;
-    std::vector<Range> followed;
 };
 
 struct Work final : Ticket::Work {
     explicit Work(Log& log) : log_{log} {}
     ~Work() override { ++log_.ends; }
-    Status query(bool& done) noexcept override {
-        ++log_.queries;
-        done = log_.waits > 0;
-        return {};
-    }
     Status wait() noexcept override {
         CHECK(log_.ends == 0);
         ++log_.waits;
         return {StatusKind::other, 5, "wait"};
-    }
-    Status follow(StreamRef, Range range) noexcept override {
-        log_.followed.push_back(range);
-        return {StatusKind::other, 6, "follow"};
     }
 
 private:
@@ -40,16 +28,14 @@ private:
 
 /// Work that implements only what it must.
 struct WaitOnly final : Ticket::Work {
-    explicit WaitOnly(int& waits, bool throws = false) : waits_{waits}, throws_{throws} {}
+    explicit WaitOnly(int& waits) : waits_{waits} {}
     Status wait() override {
         ++waits_;
-        if (throws_) throw DriverError{"this wait throws"};
         return {StatusKind::other, 5, "wait"};
     }
 
 private:
     int& waits_;
-    bool throws_;
 };
 
 TEST_CASE("Ticket: work that only implements wait is done once a wait has returned, and a stream's follower waits") {
@@ -64,17 +50,6 @@ TEST_CASE("Ticket: work that only implements wait is done once a wait has return
     CHECK(waits == 1);
     CHECK(ticket.query(done).ok());
     CHECK(done);
-}
-
-TEST_CASE("Ticket: work whose wait throws is over, and a stream's follower gets a Status") {
-    int waits = 0;
-    Ticket ticket{std::make_unique<WaitOnly>(waits, true), 1};
-    CHECK_FALSE(ticket.follow({}, {1, 2}).ok());
-    CHECK_THROWS_AS((void)ticket.wait(), DriverError);
-    bool done = false;
-    CHECK(ticket.query(done).ok());
-    CHECK(done);
-    CHECK(waits == 2);
 }
 
 TEST_CASE("Ticket: a moved-from one is empty; one that is overwritten is waited for") {
@@ -106,26 +81,4 @@ TEST_CASE("Ticket: a moved-from one is empty; one that is overwritten is waited 
     CHECK(second.ends == 1);
 }
 
-TEST_CASE("Progress: no sink, and one that throws") {
-    Progress silent{{}, 10};
-    silent.add(10);
-    std::vector<std::pair<std::size_t, std::size_t>> told;
-    Progress loud{[&](std::size_t done, std::size_t total) {
-                      told.emplace_back(done, total);
-                      throw std::runtime_error{"the sink's own trouble"};
-                  },
-                  10};
-    CHECK_NOTHROW(loud.add(3));
-    CHECK_NOTHROW(loud.add(7));
-    CHECK(told == std::vector<std::pair<std::size_t, std::size_t>>{{3, 10}, {10, 10}});
-}
-
-TEST_CASE("Progress: several threads reach the total exactly once") {
-    std::atomic<int> ends{0};
-    Progress progress{[&](std::size_t done, std::size_t total) { ends += done == total ? 1 : 0; }, 4000};
-    Threads{4, [&](std::size_t) {
-                for (int i = 0; i < 1000; ++i) progress.add(1);
-            }};
-    CHECK(ends == 1);
-}
 } // namespace backup_ticket_test

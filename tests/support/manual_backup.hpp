@@ -38,8 +38,6 @@ struct ManualCopies {
     std::atomic<bool> held{true};
     /// Whether a save or restore throws instead of enqueuing.
     std::atomic<bool> throws{false};
-    /// Whether tickets return a failure once they have been waited for.
-    std::atomic<bool> fails{false};
 
     /// Releases the copies in flight: all, only those of `block`, or only those in one direction.
     void finish() {
@@ -68,7 +66,6 @@ struct ManualCopies {
         return forgotten_;
     }
     std::atomic<std::size_t> resumed{0};
-    std::atomic<std::size_t> invalidated{0};
 
     // --- For slots ---
 
@@ -140,7 +137,7 @@ struct ManualSlot {
         kept_.erase(serial);
         forgotten_.insert(serial);
     }
-    void invalidate() noexcept { ++copies_->invalidated; }
+    static void invalidate() noexcept {}
     [[nodiscard]] std::size_t backed_up_bytes() const noexcept {
         const std::lock_guard lock{mutex_};
         std::size_t bytes = 0;
@@ -182,7 +179,6 @@ private:
     };
 
     struct Work final : Ticket::Work {
-        explicit Work(std::shared_ptr<ManualCopies> all) : copies{std::move(all)} {}
         Status query(bool& done) noexcept override {
             done = true;
             for (const auto& travel : travels) {
@@ -199,7 +195,6 @@ private:
                 const Status status = travel->driver.wait(travel->event.get());
                 if (first.ok()) first = status;
             }
-            if (first.ok() && copies->fails) return {StatusKind::other, -77, "the test wants it to fail"};
             return first;
         }
         Status follow(StreamRef stream, Range range) noexcept override {
@@ -212,14 +207,13 @@ private:
             return {};
         }
 
-        std::shared_ptr<ManualCopies> copies;
         std::vector<std::unique_ptr<Travel>> travels;
     };
 
     template <class BytesOf>
     Ticket start(Way way, const LiveSet& live, BytesOf&& bytes_of) {
         if (copies_->throws) throw DriverError{"the test wants it to throw"};
-        auto work = std::make_unique<Work>(copies_);
+        auto work = std::make_unique<Work>();
         std::size_t bytes = 0;
         for (const LiveBlock& block : live.blocks()) {
             const Bytes to_or_from = bytes_of(block);
