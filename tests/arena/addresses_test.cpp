@@ -60,5 +60,4 @@ TEST_CASE("Addresses: random takes and gives against a map of every unit") {
         }
     }
 }
-
 } // namespace arena_addresses_test

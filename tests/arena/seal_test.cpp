@@ -96,5 +96,4 @@ TEST_CASE("seal: nor do they come back for reading only where a resume writes no
     f.arena.resume();
     CHECK(f.writable(f.block));
 }
-
 } // namespace arena_seal_test

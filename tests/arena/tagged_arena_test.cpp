@@ -64,4 +64,13 @@ TEST_CASE_FIXTURE(OnMachine, "a resume without room releases the arena's own emp
     arena.deallocate(block);
 }
 
+TEST_CASE_FIXTURE(OnMachine, "an arena whose destructor fails to release reports it to its sink") {
+    Told told;
+    {
+        ArenaOf<> arena{machine.driver, "dying", {}, {.events = told.sink()}};
+        (void)arena.allocate(2_MiB);
+        machine.driver.fail({.call = Call::drain});
+    }
+    CHECK(!told.texts().empty());
+}
 } // namespace arena_tagged_arena_test

@@ -186,6 +186,19 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: scratch is allocated ahead, counted, and
     CHECK(row_of(saver, "packed").mapped_bytes == 8_MiB);
 }
 
+TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host memory of the first save" * on_machines) {
+    if (no_codec_here()) return;
+    void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(8_MiB);
+    write_bytes(machine.driver, block, thin(8_MiB, 1));
+    pause_and_resume(saver, "packed");
+    const std::size_t once = machine.driver.host_bytes();
+    write_bytes(machine.driver, block, thin(8_MiB, 2));
+    saver.prepare("packed");
+    pause_and_resume(saver, "packed");
+    CHECK(machine.driver.host_bytes() == once);
+    CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 2));
+}
+
 TEST_CASE_FIXTURE(OnSaver, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
     if (no_codec_here()) return;
     void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(3_MiB);

@@ -43,6 +43,36 @@ TEST_CASE("Crew: at most as many threads as are wanted and allowed, at the same 
     }
 }
 
+TEST_CASE("Crew: an executor's tasks are over once all have run, and a wait is for those that have begun") {
+    const auto engine = std::make_shared<Engine>();
+    Crew crew{{.threads = 3, .executor = engine}};
+    int ran = 0;
+    crew.start(3, [&] { ++ran; });
+    CHECK(engine->tasks.size() == 3);
+    CHECK(ran == 0);
+    for (const auto& task : engine->tasks) {
+        CHECK(!crew.done());
+        task();
+    }
+    CHECK(crew.done());
+    crew.join();
+    CHECK(ran == 3);
+
+    std::atomic<bool> begun{false};
+    std::atomic<bool> ended{false};
+    Crew slow{{.threads = 1, .executor = engine}};
+    slow.start(1, [&] {
+        begun = true;
+        std::this_thread::sleep_for(50ms);
+        ended = true;
+    });
+    std::thread thread{engine->tasks.back()};
+    while (!begun) std::this_thread::yield();
+    slow.join();
+    CHECK(ended);
+    thread.join();
+}
+
 TEST_CASE("Crew: if none of an executor's threads has begun, the thread that waits does the work") {
     const auto engine = std::make_shared<Engine>();
     int ran = 0;

@@ -1,4 +1,4 @@
-// Backups in files: who can access them, how much disk space they use, and what happens when the disk is full.
+// Backups in files: how much disk space they use, and what happens when the disk is full.
 #include "backup/backup_support.hpp"
 #include "memsaver/backup/verified.hpp"
 

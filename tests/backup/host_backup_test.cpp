@@ -438,5 +438,4 @@ TEST_CASE("several tags are restored in the caller's order, after all memory was
     CHECK(b.whole());
     CHECK(c.whole());
 }
-
 } // namespace backup_host_backup_test

@@ -156,5 +156,4 @@ TEST_CASE("Staged transfer: buffers that copies may still reach are neither reus
         }
     }
 }
-
 } // namespace backup_staged_transfer_test

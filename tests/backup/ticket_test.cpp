@@ -80,5 +80,4 @@ TEST_CASE("Ticket: a moved-from one is empty; one that is overwritten is waited 
     CHECK(second.waits == 1);
     CHECK(second.ends == 1);
 }
-
 } // namespace backup_ticket_test

@@ -22,5 +22,4 @@ TEST_CASE("an owner inside the object that it replaces") {
     head = std::move(itself);
     CHECK(head.get() == second);
 }
-
 } // namespace core_pointers_test

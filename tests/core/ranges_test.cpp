@@ -1,4 +1,4 @@
-// A range is an address and a size; sets of ranges agree with byte maps.
+// Sets of ranges agree with byte maps; sorting is stable.
 #include "support/machines.hpp"
 
 namespace core_ranges_test {
@@ -77,5 +77,4 @@ TEST_CASE("items are sorted by their key, and equal ones keep their order") {
 }
 
 static_assert(Range{}.bytes == 0 && Range{}.end() == 0);
-
 } // namespace core_ranges_test

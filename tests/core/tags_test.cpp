@@ -45,5 +45,4 @@ TEST_CASE("tags: similar names") {
     CHECK(did_you_mean("activations", known).empty());
     CHECK(did_you_mean("x", {"y"}).empty()); // too short for a suggestion
 }
-
 } // namespace core_tags_test

@@ -1,4 +1,4 @@
-// Texts are their parts; sizes: literals, rounding up to the limit of overflow, and formatting.
+// Texts are their parts; sizes: what can be rounded up without overflow, and formatting.
 #include "support/machines.hpp"
 
 namespace core_text_test {
@@ -74,5 +74,4 @@ TEST_CASE("sizes are printed in the largest unit that keeps them at one or more"
     CHECK(format_bytes(1_GiB + 512_MiB) == "1.50 GiB");
     CHECK(format_bytes(std::numeric_limits<std::uint64_t>::max()) == "16.00 EiB");
 }
-
 } // namespace core_text_test

@@ -56,5 +56,4 @@ TEST_CASE("Vector: a size that no memory has is refused, and nothing changes") {
     CHECK_THROWS_AS(list.resize(static_cast<std::size_t>(-1)), std::bad_alloc);
     CHECK((list == Vector<std::uint64_t>{1, 2}));
 }
-
 } // namespace core_vector_test

@@ -17,5 +17,4 @@ TEST_CASE("BlockAllocator: random operations against a map of every unit") {
         for (int step = 0; step < 400; ++step) walk.step(just_do);
     }
 }
-
 } // namespace heap_block_allocator_test

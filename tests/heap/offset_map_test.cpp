@@ -52,5 +52,4 @@ TEST_CASE("OffsetMap: keys with the same place, around the end of the table") {
     compare(crowded(24, 7, 2), 4, 4000);
     compare(crowded(24, 7, 9), 5, 4000);
 }
-
 } // namespace heap_offset_map_test
