@@ -135,16 +135,6 @@ TEST_CASE("set_capacity refuses what the option refuses, and changes no tag then
     CHECK_THROWS_AS((void)arena.allocate(2_MiB), Misuse);
 }
 
-TEST_CASE("reclaim refuses an unknown device, also if the saver is switched off") {
-    for (const bool enabled : {true, false}) {
-        CAPTURE(enabled);
-        Saver saver{AnyDriver{HostDriver{64_MiB}}, {.enabled = enabled}};
-        (void)saver.arena("a").allocate(1_MiB);
-        CHECK_THROWS_AS((void)saver.reclaim(1_MiB, {.device = 77}), Misuse);
-        CHECK_NOTHROW((void)saver.reclaim(1_MiB, {.device = 0}));
-    }
-}
-
 TEST_CASE("options at the edge of what is valid work") {
     const AnyPolicy policies[] = {
         HostBackup{.threads = 1024},

@@ -20,6 +20,8 @@ TEST_CASE_FIXTURE(OnSaver, "an inner region overrides the outer one, until it en
         (void)saver.allocate(16_MiB);
     }
     (void)saver.allocate(32_MiB);
+    MemorySaver another{machine.driver};
+    CHECK_THROWS_AS((void)another.allocate(1), Misuse); // a region is one saver's
     CHECK(row_of(saver, "outer").used_bytes == 45_MiB);
     CHECK(row_of(saver, "inner").used_bytes == 18_MiB);
     CHECK(row_of(saver, "outer").policy == "zero");
@@ -61,24 +63,5 @@ TEST_CASE_FIXTURE(OnMachine, "regions that end out of order do not disturb the o
     CHECK(told[1].tag == "second");
     CHECK(told[1].device == machine.driver.device());
     CHECK_THROWS_AS((void)saver.allocate(1), Misuse);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "a region keeps working after its saver is gone, until close" * on_machines) {
-    std::optional<MemorySaver<MachineDriver>> saver{std::in_place, machine.driver};
-    const auto region = saver->region("tag");
-    void* const block = region.allocate(1_MiB);
-    saver.reset();
-    region.arena().deallocate(block);
-    CHECK(region.allocate(2_MiB) != nullptr);
-}
-
-TEST_CASE_FIXTURE(OnMachine, "two savers have regions of their own" * on_machines) {
-    MemorySaver first{machine.driver};
-    MemorySaver second{machine.driver};
-    const auto region = first.region("tag");
-    CHECK_THROWS_AS((void)second.allocate(1), Misuse);
-    void* const block = first.allocate(1_MiB);
-    CHECK_THROWS_AS(second.deallocate(block), Misuse);
-    first.deallocate(block);
 }
 } // namespace saver_region_test

@@ -210,32 +210,6 @@ TEST_CASE("room: a resume asks the program with no turn held, and waits for othe
     other.join();
 }
 
-TEST_CASE("room: a margin set while running counts, and is named") {
-    MemorySaver saver{HostDriver{all}};
-    const Arena arena = saver.arena("a");
-    saver.set_margin(32_MiB);
-    const std::string text = text_of<OutOfMemory>([&] { (void)arena.allocate(most); });
-    CHECK(contains(text, "32.00 MiB"));
-    CHECK_THROWS_AS((void)saver.arena("later").allocate(most), OutOfMemory);
-    {
-        const auto outside = saver.outside();
-        CHECK_THROWS_AS((void)saver.allocate(most), OutOfMemory);
-    }
-    saver.set_margin(0);
-    CHECK(saver.owns(arena.allocate(most)));
-}
-
-TEST_CASE("room: a capacity set while running bounds what is mapped") {
-    MemorySaver saver{HostDriver{all}};
-    const Arena arena = saver.arena("a");
-    void* const block = arena.allocate(16_MiB);
-    saver.set_capacity("a", 16_MiB);
-    CHECK_THROWS_AS((void)arena.allocate(16_MiB), Misuse);
-    saver.set_capacity("a", 0);
-    saver.deallocate(arena.allocate(16_MiB));
-    saver.deallocate(block);
-}
-
 TEST_CASE("room: a margin that is set while a tag is being made is that tag's") {
     MemorySaver<>* known = nullptr;
     unsigned asked = 0;
