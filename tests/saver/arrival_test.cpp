@@ -180,31 +180,6 @@ TEST_CASE_FIXTURE(OnSaver, "an arrival is done when its bytes are, and not befor
     CHECK(a.whole());
 }
 
-TEST_CASE_FIXTURE(OnSaver, "a block that is freed while it arrives waits for the work behind it" * on_hosts) {
-    const ManualBackup policy;
-    const Arena arena = saver.arena("manual", policy);
-    void* const block = arena.allocate(4_MiB);
-    const Layers other{machine.driver, arena, 1};
-    policy.copies->held = false;
-    saver.pause("manual");
-    policy.copies->held = true;
-    const Arrival coming = saver.resume_async("manual");
-    const OwnStream stream{machine.driver};
-    REQUIRE(host_of(machine.driver).hold(stream).ok());
-    coming.before(stream, block, 4_MiB);
-    REQUIRE(machine.driver.fill(address_of(block), 1, 4_MiB, stream).ok()); // still reads and writes there
-    saver.deallocate(block);
-    CHECK_THROWS_AS(coming.before(stream, block, 4_MiB), Misuse);
-    policy.copies->finish();
-    coming.wait();
-    void* const fresh = arena.allocate(4_MiB);
-    CHECK(fresh != block);
-    REQUIRE(host_of(machine.driver).let_go(stream).ok());
-    CHECK(machine.driver.drain().ok());
-    CHECK(other.whole());
-    saver.deallocate(fresh);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "the same thread holds an arrival and pauses, trims, drops, exchanges" * on_machines) {
     const Arena arena = saver.arena("weights", HostBackup{});
     std::optional<Layers<MachineDriver>> weights{std::in_place, machine.driver, arena, 4};
@@ -365,25 +340,6 @@ TEST_CASE_FIXTURE(OnStream, "a graph's launch waits in its stream for its own ta
     graph.launch(stream);
     CHECK(machine.driver.drain().ok());
     CHECK(outbox.bytes() == pattern(layer, weights.first));
-}
-
-TEST_CASE_FIXTURE(OnMachine, "close while bytes are on their way: no more copies are enqueued" * on_hosts) {
-    for (const bool pageable : {false, true}) {
-        MemorySaver saver{machine.driver};
-        const AnyPolicy policy =
-            pageable ? HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB} : HostBackup{};
-        const Layers weights{machine.driver, saver.arena("weights", policy), 8};
-        saver.pause("weights");
-        const OwnStream stream{machine.driver};
-        const Arrival coming = saver.resume_async("weights");
-        const Arrival quiet = saver.resume_async("weights");
-        saver.close();
-        CHECK(coming.done());
-        CHECK_THROWS_AS(coming.wait(), Misuse);
-        CHECK_THROWS_AS(coming.wait(weights.at(0), layer), Misuse);
-        CHECK_THROWS_AS(coming.before(stream), Misuse);
-        CHECK_THROWS_AS(coming.before(stream, weights.at(0), layer), Misuse);
-    }
 }
 
 TEST_CASE_FIXTURE(OnSaver, "misuse of arrivals") {
@@ -549,27 +505,6 @@ TEST_CASE_FIXTURE(OnSaver, "saved ahead: the pause copies nothing" * on_machines
     }
     saver.resume();
     check_books(saver, machine.driver);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "saving ahead: blocks are allocated and freed meanwhile" * on_hosts) {
-    const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
-    const Layers frozen{machine.driver, arena, 2};
-    void* const gone = arena.allocate(2_MiB);
-    saver.prepare("frozen");
-    std::optional<HeldLane> lane{std::in_place, machine.driver, Direction::out};
-    const Arrival saved = saver.save("frozen");
-    CHECK_FALSE(saved.done());
-    CHECK(row_of(saver, "frozen").state == "active");
-    saver.deallocate(gone, already_idle);
-    const Layers more{machine.driver, arena, 1, 9};
-    CHECK(frozen.whole());
-    CHECK_THROWS_AS(saver.pause("frozen", {.order = already_idle, .timeout = std::chrono::milliseconds{1}}), NotIdle);
-    lane.reset();
-    CHECK(saver.pause("frozen").saved_bytes == layer);
-    saver.resume("frozen");
-    CHECK(frozen.whole());
-    CHECK(more.whole());
-    saved.wait();
 }
 
 TEST_CASE_FIXTURE(OnSaver, "saving ahead fails for one tag: of those before it nothing counts as saved") {

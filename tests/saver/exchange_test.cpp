@@ -13,19 +13,14 @@ template <class D>
 struct Tag {
     Tag(const D& on, Arena arena, std::size_t count, std::uint64_t seed, std::size_t each = block)
         : driver{on}, first{seed} {
-        for (std::size_t i = 0; i < count; ++i) blocks.emplace_back(arena, each);
-        fill();
-    }
-    void fill() const {
-        for (std::size_t i = 0; i < blocks.size(); ++i)
-            write_bytes(driver, blocks[i].data(), pattern(blocks[i].size(), first + i));
+        for (std::size_t i = 0; i < count; ++i)
+            write_pattern(driver, blocks.emplace_back(arena, each).data(), each, first + i);
     }
     [[nodiscard]] bool whole() const {
-        for (std::size_t i = 0; i < blocks.size(); ++i) {
-            if (read_bytes(driver, blocks[i].data(), blocks[i].size()) != pattern(blocks[i].size(), first + i))
-                return false;
-        }
-        return true;
+        std::uint64_t seed = first;
+        return std::all_of(blocks.begin(), blocks.end(), [&](const Buffer<char>& each) {
+            return has_pattern(driver, each.data(), each.size(), seed++);
+        });
     }
 
     const D& driver;

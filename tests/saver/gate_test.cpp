@@ -16,7 +16,7 @@ template <class D>
 struct Model {
     static constexpr std::size_t layers = 4;
 
-    Model(MemorySaver<>& owner, const D& on, const std::string& tag, AnyPolicy policy)
+    Model(MemorySaver<D>& owner, const D& on, const std::string& tag, AnyPolicy policy)
         : driver{on}, saver{owner}, stream{on}, block{saver.arena(tag, std::move(policy)), layers * layer} {
         write();
         for (std::size_t i = 0; i < layers; ++i) {
@@ -51,7 +51,7 @@ struct Model {
     }
 
     const D& driver;
-    MemorySaver<>& saver;
+    MemorySaver<D>& saver;
     OwnStream<D> stream;
     Buffer<char> block;
     std::vector<Gate> gates;
@@ -73,9 +73,7 @@ std::vector<AnyPolicy> policies() {
     return all;
 }
 
-TEST_CASE("gates: a graph launched as soon as resume_async returns reads right bytes, every time" * on_machines) {
-    const Checked machine;
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+TEST_CASE_FIXTURE(OnSaver, "gates: a graph launched as soon as resume_async returns reads right bytes" * on_machines) {
     for (std::size_t i = 0; i < policies().size(); ++i) {
         CAPTURE(i);
         Model model{saver, machine.driver, "weights" + std::to_string(i), policies()[i]};
@@ -101,7 +99,7 @@ TEST_CASE("gates: a graph launched as soon as resume_async returns reads right b
 
 TEST_CASE("gates: a gate waits for its own bytes and for none that come later") {
     const Checked machine{nasty_machine}; // where work runs only when waited for
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+    MemorySaver saver{machine.driver};
     Model model{saver, machine.driver, "weights", HostBackup{}};
     saver.pause("weights");
     const OwnStream stream{machine.driver};
@@ -115,7 +113,7 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
     for (const bool pageable : {false, true}) {
         CAPTURE(pageable);
         const Checked machine{host_machine};
-        MemorySaver<> saver{MemorySaver{machine.driver}};
+        MemorySaver saver{machine.driver};
         const AnyPolicy policy = pageable ? HostBackup{.storage = Storage::pageable, .threads = 1} : HostBackup{};
         const Buffer<char> block{saver.arena("weights", policy), 4 * 4096};
         std::vector<Gate> gates;
@@ -139,8 +137,7 @@ TEST_CASE("gates: a thousand resumes cost what the first ones cost") {
     }
 }
 
-TEST_CASE_FIXTURE(OnMachine, "gates: a freed block is waited for no more" * on_hosts) {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+TEST_CASE_FIXTURE(OnSaver, "gates: a freed block is waited for no more" * on_hosts) {
     const Arena arena = saver.arena("weights", HostBackup{});
     const Buffer<char> stays{arena, layer};
     void* const block = arena.allocate(layer);
@@ -168,8 +165,7 @@ TEST_CASE_FIXTURE(OnMachine, "gates: a freed block is waited for no more" * on_h
     saver.deallocate(again);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "gates: a block that a graph keeps is waited for, as its replays do" * on_hosts) {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+TEST_CASE_FIXTURE(OnSaver, "gates: a block that a graph keeps is waited for, as its replays do" * on_hosts) {
     const ManualBackup policy;
     policy.copies->held = false;
     void* const block = saver.arena("weights", policy).allocate(layer);
@@ -192,8 +188,7 @@ TEST_CASE_FIXTURE(OnMachine, "gates: a block that a graph keeps is waited for, a
     CHECK(outbox.bytes() == pattern(layer, 6));
 }
 
-TEST_CASE_FIXTURE(OnHost, "gates: after a failure, before() throws why the bytes were not restored") {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+TEST_CASE_FIXTURE(OnHostSaver, "gates: after a failure, before() throws why the bytes were not restored") {
     const ManualBackup policy;
     const Buffer<char> block{saver.arena("manual", policy), layer};
     const Gate gate = saver.gate(block.data(), layer);
@@ -215,7 +210,7 @@ TEST_CASE("gates: close and drop while graphs wait" * on_hosts) {
     for (const AnyPolicy& policy : policies()) {
         for (const bool drop : {false, true}) {
             const Checked machine;
-            MemorySaver<> saver{MemorySaver{machine.driver}};
+            MemorySaver saver{machine.driver};
             const Buffer<char> block{saver.arena("weights", policy), 8 * layer};
             const Gate last = saver.gate(block.data() + 7 * layer, layer);
             const OwnStream stream{machine.driver};
@@ -234,8 +229,7 @@ TEST_CASE("gates: close and drop while graphs wait" * on_hosts) {
     }
 }
 
-TEST_CASE_FIXTURE(OnMachine, "gates: a graph keeps the gates that it waits for; an update releases them" * on_hosts) {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+TEST_CASE_FIXTURE(OnSaver, "gates: a graph keeps the gates that it waits for; an update releases them" * on_hosts) {
     const Buffer<char> block{saver.arena("weights", HostBackup{}), layer};
     write_pattern(machine.driver, block.data(), layer, 5);
     Outbox outbox{machine.driver, layer};
@@ -268,7 +262,7 @@ TEST_CASE_FIXTURE(OnMachine, "gates: a graph keeps the gates that it waits for; 
 
 TEST_CASE("gates: a graph that was captured by other means") {
     const Checked machine{nasty_machine};
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+    MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
     write_pattern(machine.driver, block.data(), layer, 5);
     Outbox outbox{machine.driver, layer};
@@ -294,7 +288,7 @@ TEST_CASE("gates: a graph that was captured by other means") {
 
 TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated bytes") {
     const Checked machine{HostDriver{1_GiB, {.poison = true, .pin_limit = 0}}};
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+    MemorySaver saver{machine.driver};
     const Buffer<char> block{saver.arena("weights", FileBackup{.directory = "/tmp"}), layer};
     write_pattern(machine.driver, block.data(), layer, 5);
     const Gate gate = saver.gate(block.data(), layer);
@@ -305,8 +299,7 @@ TEST_CASE("gates: where nothing can be pinned, resume_async waits for gated byte
     CHECK(bytes_behind(machine.driver, stream, block.data(), layer) == pattern(layer, 5));
 }
 
-TEST_CASE_FIXTURE(OnHost, "gates: misuse") {
-    MemorySaver<> saver{MemorySaver{machine.driver}};
+TEST_CASE_FIXTURE(OnHostSaver, "gates: misuse") {
     const Arena arena = saver.arena("weights", HostBackup{});
     void* const block = arena.allocate(layer);
     void* const second = arena.allocate(layer);
