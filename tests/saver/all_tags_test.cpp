@@ -33,30 +33,6 @@ const std::vector<Operation> operations{
     {"drop", false, [](Saver& s, const Tags& tags) { s.drop(tags); }},
 };
 
-TEST_CASE("all tags: prepare goes on with the others when one is dropped while the first is prepared") {
-    const MachineDriver driver{HostDriver{64_MiB, {.granularity = 64_KiB}}};
-    Saver saver{driver};
-    for (const char* tag : {"m.a", "m.b", "m.c"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(1_MiB);
-    for (const Tags& tags : {Tags::all(), Tags::under("m.")}) {
-        CAPTURE(quoted_tags(tags));
-        std::atomic<bool> done{false};
-        driver.on_call([&](const CallRecord& record) {
-            if (record.call != Call::map_host || done.exchange(true)) return;
-            std::thread{[&] { saver.drop(Tags{"m.b"}); }}.join();
-        });
-        CHECK_NOTHROW(saver.prepare(tags));
-        driver.on_call({});
-        CHECK(done.load());
-        const std::size_t host = driver.host_bytes();
-        CHECK(host != 0);
-        saver.prepare();
-        CHECK(driver.host_bytes() == host); // nothing was skipped
-        saver.drop(Tags{"m.a"});
-        saver.drop(Tags{"m.c"});
-        for (const char* tag : {"m.a", "m.b", "m.c"}) (void)saver.arena(tag, HostBackup{.threads = 1}).allocate(1_MiB);
-    }
-}
-
 TEST_CASE("all tags: no call is misuse because another thread makes and drops tags") {
     for (const Operation& operation : operations) {
         const std::string name = operation.name;

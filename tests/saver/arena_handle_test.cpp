@@ -33,19 +33,4 @@ TEST_CASE("a default handle holds nothing") {
     CHECK_THROWS_AS((void)arena.usage(), Misuse);
     arena.deallocate_quietly(nullptr);
 }
-
-TEST_CASE_FIXTURE(OnMachine, "silent deallocation reports to the sink" * on_machines) {
-    int ignored = 0;
-    MemorySaver saver{machine.driver,
-                      {.events = [&](const Event& event) { ignored += event.kind == EventKind::ignored ? 1 : 0; }}};
-    const Arena arena = saver.arena("tag");
-    void* const block = arena.allocate(1_MiB);
-    arena.deallocate_quietly(block);
-    CHECK(ignored == 0);
-    arena.deallocate_quietly(block);
-    CHECK(ignored == 1);
-    saver.close();
-    arena.deallocate_quietly(block);
-    CHECK(ignored == 1);
-}
 } // namespace saver_arena_handle_test

@@ -33,16 +33,6 @@ TEST_CASE_FIXTURE(OnSaver, "a buffer owns its elements" * on_machines) {
     CHECK((nothing.data() == nullptr && nothing.size_bytes() == 0));
 }
 
-TEST_CASE_FIXTURE(OnSaver, "strict alignment is kept" * on_machines) {
-    struct alignas(4096) Page {
-        unsigned char bytes[4096];
-    };
-    const auto region = saver.region("tag");
-    const Buffer<char> odd{region, 300};
-    const Buffer<Page> pages{region, 3};
-    CHECK(address_of(pages.data()) % 4096 == 0);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "a buffer outlives region, saver and close" * on_machines) {
     int told = 0;
     {

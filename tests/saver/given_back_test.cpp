@@ -9,49 +9,6 @@ using D = MachineDriver;
 
 std::size_t host_bytes(const D& driver) { return driver.host_bytes() + driver.pinned_bytes(); }
 
-/// Policies that free everything after a resume, and the call that then fails.
-struct GivenBack {
-    const char* name;
-    AnyPolicy policy;
-    Call call;
-};
-std::vector<GivenBack> given_back() {
-    HostBackup ringed = pageable();
-    ringed.retain = false;
-    FileBackup filed = in_file();
-    filed.retain = false;
-    const HostBackup pinned{.retain = false, .threads = 1};
-    return {{"pinned, unpin", pinned, Call::unpin_host},   {"pinned, unmap", pinned, Call::unmap_host},
-            {"pageable, unpin", ringed, Call::unpin_host}, {"pageable, unmap", ringed, Call::unmap_host},
-            {"file, unpin", filed, Call::unpin_host},      {"file, unmap", filed, Call::unmap_host}};
-}
-
-TEST_CASE("host memory that a resume could not free is reported, and freed by the next one" * on_hosts) {
-    for (const auto& keeper : given_back()) {
-        CAPTURE(keeper.name);
-        const Checked machine;
-        Told told;
-        MemorySaver saver{machine.driver, {.events = told.sink()}};
-        void* const block = saver.arena("weights", keeper.policy).allocate(3_MiB);
-        write_pattern(machine.driver, block, 3_MiB, 1);
-        (void)saver.pause();
-        machine.driver.fail({.call = keeper.call, .lasting = Lasting::onwards});
-        (void)saver.resume(); // the memory is resident, so the resume succeeds
-        CHECK(has_pattern(machine.driver, block, 3_MiB, 1));
-        CHECK(host_bytes(machine.driver) != 0);
-        const auto ignored = told.of(EventKind::ignored);
-        REQUIRE(ignored.size() == 1);
-        CHECK(ignored[0].tag == "weights");
-        CHECK(contains(ignored[0].text, "release a backup's storage (the next operation retries)"));
-        machine.driver.heal();
-        write_pattern(machine.driver, block, 3_MiB, 2);
-        pause_and_resume(saver);
-        CHECK(has_pattern(machine.driver, block, 3_MiB, 2));
-        CHECK(host_bytes(machine.driver) == 0);
-        CHECK(told.of(EventKind::ignored).size() == 1);
-    }
-}
-
 TEST_CASE("`close` throws if a backup cannot be freed, and can be repeated" * on_hosts) {
     for (const bool paused : {false, true}) {
         for (const auto& keeper : keepers()) {
@@ -76,20 +33,6 @@ TEST_CASE("`close` throws if a backup cannot be freed, and can be repeated" * on
             CHECK_MESSAGE(machine.driver.everything_given_back(), machine.driver.leaks());
         }
     }
-}
-
-TEST_CASE("a destructor that cannot free a backup reports it" * on_hosts) {
-    const D driver = driver_of(chosen_machine());
-    Told told;
-    {
-        MemorySaver saver{driver, {.events = told.sink()}};
-        (void)saver.arena("weights", HostBackup{.threads = 1}).allocate(3_MiB);
-        (void)saver.pause();
-        driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
-    }
-    REQUIRE(told.of(EventKind::ignored).size() == 1);
-    CHECK(contains(told.of(EventKind::ignored)[0].text, "release a backup's storage"));
-    CHECK(driver.pinned_bytes() != 0);
 }
 
 TEST_CASE("a slot of a single pause is kept until it has freed everything" * on_hosts) {
