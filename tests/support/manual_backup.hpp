@@ -38,6 +38,8 @@ struct ManualCopies {
     std::atomic<bool> held{true};
     /// Whether a save or restore throws instead of enqueuing.
     std::atomic<bool> throws{false};
+    /// Whether tickets return a failure once they have been waited for.
+    std::atomic<bool> fails{false};
 
     /// Releases the copies in flight: all, only those of `block`, or only those in one direction.
     void finish() {
@@ -179,6 +181,7 @@ private:
     };
 
     struct Work final : Ticket::Work {
+        explicit Work(std::shared_ptr<ManualCopies> all) : copies{std::move(all)} {}
         Status query(bool& done) noexcept override {
             done = true;
             for (const auto& travel : travels) {
@@ -195,6 +198,7 @@ private:
                 const Status status = travel->driver.wait(travel->event.get());
                 if (first.ok()) first = status;
             }
+            if (first.ok() && copies->fails) return {StatusKind::other, -77, "the test wants it to fail"};
             return first;
         }
         Status follow(StreamRef stream, Range range) noexcept override {
@@ -207,13 +211,14 @@ private:
             return {};
         }
 
+        std::shared_ptr<ManualCopies> copies;
         std::vector<std::unique_ptr<Travel>> travels;
     };
 
     template <class BytesOf>
     Ticket start(Way way, const LiveSet& live, BytesOf&& bytes_of) {
         if (copies_->throws) throw DriverError{"the test wants it to throw"};
-        auto work = std::make_unique<Work>();
+        auto work = std::make_unique<Work>(copies_);
         std::size_t bytes = 0;
         for (const LiveBlock& block : live.blocks()) {
             const Bytes to_or_from = bytes_of(block);
