@@ -1,4 +1,4 @@
-// Pages that go from member to member without the driver: which, and as what.
+// Pages that go from member to member without the driver: which, as what, and when one of them is killed on the way.
 #include "memsaver/share/share.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
@@ -8,10 +8,15 @@ using namespace test;
 using namespace process_test;
 using namespace share_support;
 
-/// Counts how pages come and go.
+/// Counts how pages come and go, and kills its process before the call of a number.
 struct Watched final : DeviceAround {
     using DeviceAround::DeviceAround;
     Status around(CallRecord& made, detail::FunctionRef<Status()> forward) noexcept override {
+        if (int expected = 1; !left.compare_exchange_strong(expected, 0)) {
+            if (left > 0) left -= 1;
+        } else {
+            (void)::kill(::getpid(), SIGKILL);
+        }
         const Status status = forward();
         if (status.ok() && made.call == Call::create_shared) ++created;
         if (status.ok() && made.call == Call::import_pages) ++imported;
@@ -19,6 +24,7 @@ struct Watched final : DeviceAround {
         return status;
     }
 
+    std::atomic<int> left{0}; // calls until the process is killed; 0: it is not
     std::atomic<int> created{0};
     std::atomic<int> imported{0};
     std::atomic<int> reserved{0};
@@ -32,6 +38,11 @@ struct Party {
                 {.name = name, .trusted = trusted, .linger = linger, .answer_within = 1s, .folder = place.folder}},
           saver{share.driver()}, lending{share.lend(saver)} {}
 
+    void* fill(const char* tag, std::size_t bytes, int value) {
+        void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
+        std::memset(block, value, bytes);
+        return block;
+    }
     void* bare(const char* tag, std::size_t bytes) {
         return saver.arena(tag, Discard{}, ArenaOptions{.evictable = true}).allocate(bytes);
     }
@@ -85,6 +96,61 @@ TEST_CASE("share hand-over: pages go to and fro without being released, those of
     }
 }
 
+TEST_CASE("share hand-over: what its owner pauses goes to who waits for it") {
+    for (const bool lends : {false, true}) {
+        const Place place;
+        Party a{place, "a"};
+        Party b{place, "b"};
+        if (!lends) a.lending = {};
+        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+        b.saver.pause();
+        auto* const in_a = static_cast<unsigned char*>(a.saver.arena("own").allocate(big)); // not evictable
+        std::memset(in_a, 7, big);
+        std::thread waiting{[&] { b.saver.resume("weights", {.room_within = 30s}); }};
+        std::this_thread::sleep_for(50ms); // asked for its pages, and asked again
+        a.saver.pause("own");
+        waiting.join();
+        CHECK(b.device->imported == 1);
+        CHECK(all_are(in_b, 7, big));
+    }
+}
+
+TEST_CASE("share hand-over: two that take turns pass pages that linger") {
+    for (const bool trusted : {true, false}) {
+        CAPTURE(trusted);
+        const Place place;
+        Party a{place, "a", true, 1h};
+        Party b{place, "b", trusted, 1h};
+        auto* const in_a = static_cast<unsigned char*>(a.bare("weights", big));
+        a.saver.pause();
+        auto* const in_b = static_cast<unsigned char*>(b.bare("weights", big));
+        CHECK(b.device->created == (trusted ? 0 : 1)); // as they were left: not for a stranger
+        for (int round = 0; round < 3; ++round) {
+            std::memset(in_b, 8, big);
+            b.saver.pause();
+            CHECK(free_bytes(place) == 64 * page - big);
+            a.saver.resume();
+            CHECK(all_are(in_a, trusted ? 8 : 0, big));
+            std::memset(in_a, 9, big);
+            a.saver.pause();
+            b.saver.resume();
+            if (trusted) CHECK(all_are(in_b, 9, big));
+        }
+        CHECK(a.device->created == 1);
+        CHECK(a.device->imported == 3);
+        CHECK(b.device->created == (trusted ? 0 : 4));
+        b.saver.pause();
+        (void)a.bare("of another size", 64 * page - big / 2); // they are not in the way
+        CHECK(free_bytes(place) == big / 2);
+        a.saver.drop("of another size");
+        CHECK(free_bytes(place) == big / 2); // lingers
+        Address plain = 0;
+        CHECK(a.share.driver().allocate_plain(64 * page - big / 2, plain).ok());
+        CHECK(free_bytes(place) == big / 2);
+        CHECK(a.share.driver().free_plain(plain).ok());
+    }
+}
+
 TEST_CASE("share hand-over: pages that linger, and those that were passed and are not used yet, are free memory") {
     const Place place;
     Party a{place, "a", true, 1h};
@@ -135,6 +201,19 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages do not linger with a leader t
     CHECK(free_bytes(place) == 64 * page);
     a.saver.resume();
     leader.kill(SIGKILL);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages of another size become free, and are created anew") {
+    Party a{place, "a"};
+    Party b{place, "b"};
+    (void)a.bare("first", 20 * page);
+    (void)a.bare("second", 30 * page);
+    const int before = b.device->created;
+    (void)b.bare("weights", 60 * page);
+    CHECK(b.device->created == before + 1);
+    CHECK(b.device->imported == 0);
+    CHECK(soon([&] { return held_by_all(a.share) == 60 * page; }));
+    CHECK(free_bytes(place) == 4 * page);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share hand-over: published pages are passed to nobody") {
@@ -192,6 +271,15 @@ TEST_CASE("share hand-over: pages whose clearing could not be waited for are not
     }
 }
 
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: what nobody uses goes back to the driver") {
+    Party a{place, "a"};
+    Party b{place, "b"};
+    (void)a.bare("weights", big);
+    REQUIRE(b.share.driver().ask_for_room(big, 0).ok());
+    CHECK(soon([&] { return held_by_all(a.share) == 0; }));
+    CHECK(free_bytes(place) == 64 * page);
+}
+
 TEST_CASE("share hand-over: without descriptors pages are left to the driver" * doctest::skip(test::sanitized)) {
     const Place place;
     const auto poor = [&](bool takes) {
@@ -233,5 +321,102 @@ TEST_CASE("share hand-over: without descriptors pages are left to the driver" * 
         taker.kill_now();
     }
     CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+}
+
+/// One member of two is a child that is killed before its first, second, ... driver call, until it makes no more;
+/// either leads. `inside(mine, at)` runs in the child, `outside(other, child, place)` here: it returns whether the
+/// child was killed.
+template <class Inside, class Outside>
+void killed_at_each_call(const char* name, const char* others, const Inside& inside, const Outside& outside) {
+    for (const bool leads : {false, true}) {
+        bool killed = true;
+        for (int at = 1; killed; ++at) {
+            CAPTURE(at);
+            REQUIRE(at < 100);
+            const Place place;
+            std::optional<Party> first;
+            if (!leads) first.emplace(place, others, at % 2 == 0);
+            Child child{[&] {
+                Party mine{place, name};
+                say('r');
+                wait_for_go(place);
+                inside(mine, at);
+                stay('h');
+            }};
+            REQUIRE(child.next() == 'r');
+            if (leads) first.emplace(place, others, at % 2 == 0);
+            void* const block = first->fill("weights", big, 3);
+            killed = outside(*first, child, place);
+            CHECK(all_are(block, 3, big));
+            first.reset();
+            CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+        }
+    }
+}
+
+TEST_CASE("share hand-over: a giver that is killed at any call takes nothing with it") {
+    killed_at_each_call(
+        "giver", "taker",
+        [](Party& mine, int at) {
+            (void)mine.bare("idle", big);
+            mine.device->left = at;
+        },
+        [](Party& taker, Child& giver, const Place& place) {
+            taker.saver.pause();
+            go(place);
+            REQUIRE(giver.next() == 'h');
+            taker.saver.resume("weights", {.room_within = 30s});
+            giver.kill(SIGUSR1); // ends it, unless it has been killed
+            return giver.wait() == -SIGKILL;
+        });
+}
+
+TEST_CASE("share hand-over: a taker that is killed at any call leaves the pages to others") {
+    killed_at_each_call(
+        "taker", "giver",
+        [](Party& mine, int at) {
+            mine.device->left = at;
+            (void)mine.bare("weights", big);
+            mine.device->left = 0;
+        },
+        [](Party& giver, Child& taker, const Place& place) {
+            go(place);
+            const bool killed = taker.next() != 'h';
+            if (!killed) taker.kill(SIGKILL);
+            giver.saver.resume("weights", {.room_within = 30s});
+            return killed;
+        });
+}
+
+TEST_CASE("share hand-over: a leader that is killed while pages pass through it keeps none") {
+    for (int at = 1; at < 6; ++at) {
+        CAPTURE(at);
+        const Place place;
+        Child leader{[&] {
+            Party mine{place, "leader"};
+            say('r');
+            wait_for_go(place);
+            mine.device->left = at;
+            stay('h');
+        }};
+        REQUIRE(leader.next() == 'r');
+        {
+            Party a{place, "a"};
+            Party b{place, "b", at % 2 == 0};
+            void* const in_b = b.fill("weights", big, 2);
+            void* const in_a = a.fill("weights", big, 1);
+            go(place);
+            REQUIRE(leader.next() == 'h');
+            for (int round = 0; round < 5; ++round) {
+                b.saver.resume("weights", {.room_within = 30s});
+                CHECK(all_are(in_b, 2, big));
+                a.saver.resume("weights", {.room_within = 30s});
+                CHECK(all_are(in_a, 1, big));
+            }
+        }
+        leader.kill(SIGKILL);
+        (void)leader.wait();
+        CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    }
 }
 } // namespace share_handover_test

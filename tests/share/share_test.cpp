@@ -1,4 +1,4 @@
-// Several members on one device: in one process, and in several.
+// Several members on one device: in one process, and in processes that are killed and stopped.
 #include "memsaver/share/share.hpp"
 #include "share/share_support.hpp"
 #include "support/machines.hpp"
@@ -107,11 +107,43 @@ bool come_to(const Share& share, std::size_t members) {
     return soon([&] { return share.members().size() == members; });
 }
 
+std::string table_of(const std::vector<ShareMember>& members) {
+    std::ostringstream text;
+    for (const ShareMember& each : members) text << each << '\n';
+    return text.str();
+}
+
+/// Whether there is room for an allocation, now.
+bool served(MemorySaver<>& saver, const char* tag, std::size_t bytes) {
+    try {
+        (void)saver.arena(tag).allocate(bytes);
+        return true;
+    } catch (const OutOfMemory&) {
+        return false;
+    }
+}
+
 std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
     std::size_t bytes = 0;
     for (const ArenaUsage& row : saver.usage())
         if (row.tag == tag) bytes += row.mapped_bytes;
     return bytes;
+}
+
+TEST_CASE("share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
+    const Place place;
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
+    const Lending lent_a = a.lend();
+    const Lending lent_b = b.lend();
+    void* const weights_a = fill(a, "weights", 40 * page, 1);
+    void* const weights_b = fill(b, "weights", 40 * page, 2); // evicts a's
+    CHECK(soon([&] { return mapped(a, "weights") == 0; }));   // its pages went before its pause had ended
+    a.resume("weights");
+    CHECK(soon([&] { return mapped(b, "weights") == 0; }));
+    CHECK(all_are(weights_a, 1, 40 * page));
+    b.resume("weights");
+    CHECK(all_are(weights_b, 2, 40 * page));
 }
 
 TEST_CASE("share: no kernel copies, which would take turns with other members' kernels") {
@@ -190,6 +222,18 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver 
     (void)b.arena("big").allocate(30 * page);
     CHECK(soon([&] { return mapped(a, "first") + mapped(a, "second") == 20 * page; })); // its floor
     CHECK_THROWS_AS((void)b.arena("more").allocate(30 * page), OutOfMemory);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: a tag that reaches below the floor of its member stays") {
+    Member a{place, {.name = "one", .floor = 20 * page}};
+    Member b{place, {.name = "two"}};
+    (void)fill(a, "large", 32 * page, 1);
+    (void)fill(a, "small", 8 * page, 2);
+    const Lending lent = a.lend();
+    CHECK(!served(b, "big", 40 * page));
+    CHECK(served(b, "big", 30 * page));
+    CHECK(mapped(a, "large") == 32 * page);
+    CHECK(soon([&] { return mapped(a, "small") == 0; }));
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a ceiling bounds what one member takes, whatever is free") {
@@ -482,6 +526,84 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder with a long name works") {
     CHECK(two.members().size() == 2);
 }
 
+TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected, and do no harm") {
+    const Share share = place.join({.name = "leader"});
+    const detail::ShareFolder folder{"", place.folder};
+    const auto rejected = [&](const std::string& noise) { // the connection ends
+        const detail::ShareFd stranger = folder.connect();
+        REQUIRE(::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(noise.size()));
+        char byte = 0;
+        return ::recv(stranger.get(), &byte, 1, 0) <= 0;
+    };
+    detail::ShareMessage message;
+    for (const std::size_t bytes : {std::size_t{1}, sizeof message, std::size_t{4000}})
+        CHECK(rejected(std::string(bytes, 'z')));
+    message.kind = detail::ShareMessage::Kind::want; // no hello first
+    CHECK(rejected({reinterpret_cast<const char*>(&message), sizeof message}));
+    CHECK(share.members().size() == 1);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: memory of a member that is killed goes to waiting members") {
+    Member saver{place, {.name = "survivor"}};
+    void* const block = saver.arena("weights", HostBackup{}).allocate(30 * page);
+    std::memset(block, 4, 30 * page);
+    saver.pause();
+    Child child{[&] {
+        Member own{place, {.name = "victim"}};
+        (void)own.arena("all").allocate(60 * page);
+        stay();
+    }};
+    REQUIRE(child.next() == 'r');
+    CHECK_THROWS_AS((void)saver.resume(), OutOfMemory);
+    std::thread killer{[&] {
+        std::this_thread::sleep_for(30ms);
+        child.kill(SIGKILL);
+    }};
+    saver.resume("weights", {.room_within = 60s});
+    killer.join();
+    CHECK(child.wait() == -SIGKILL);
+    CHECK(all_are(block, 4, 30 * page));
+    CHECK(come_to(saver.share, 1));
+}
+
+// bench/waits measures how soon.
+TEST_CASE("share: a killed leader's memory is granted when its process has ended" * doctest::skip(test::sanitized)) {
+    for (int round = 0; round < 3; ++round) {
+        const Place place;
+        Child old{[&] {
+            const HostDriver device = place.device();
+            PageHandle pages;
+            say(device.create(60 * page, pages).ok() ? 'r' : 'n');
+            wait_to_be_killed();
+        }};
+        REQUIRE(old.next() == 'r');
+        const detail::ShareFolder folder{"", place.folder};
+        detail::ShareFd lock = folder.lead();
+        detail::ShareFd listener = folder.listen();
+        REQUIRE(listener);
+        std::thread leader{[&] { // in the place of the one that is killed, whose connections end before it does
+            detail::ShareMessage message;
+            const detail::ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, old.pid(), 0)));
+            detail::ShareFd link;
+            (void)soon([&] {
+                link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+                return static_cast<bool>(link);
+            });
+            message.kind = detail::ShareMessage::Kind::welcome;
+            CHECK(detail::send_message(link.get(), message, process.get()));
+            listener.reset();
+            lock.reset();
+        }};
+        const Share share = place.join({.name = "next"});
+        leader.join();
+        std::thread waiting{
+            [&] { CHECK(share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{60s}.count()).ok()); }};
+        std::this_thread::sleep_for(std::chrono::milliseconds{120 + 7 * round});
+        old.kill_now();
+        waiting.join();
+    }
+}
+
 TEST_CASE_FIXTURE(OnPlace, "share: leaders that are killed one after the other are not taken for another version") {
     std::vector<std::unique_ptr<Child>> leaders;
     for (int i = 0; i < 12; ++i)
@@ -498,6 +620,16 @@ TEST_CASE_FIXTURE(OnPlace, "share: leaders that are killed one after the other a
     for (const auto& each : leaders) REQUIRE(each->next() == 'r');
     CHECK_NOTHROW((void)place.join({.name = "patient"}));
     for (const auto& each : leaders) (void)::kill(each->pid(), SIGKILL);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: a leader that ends normally is replaced at once") {
+    std::optional<Share> first{place.join({.name = "first"})};
+    const Share second = place.join({.name = "second"});
+    CHECK(second.members().size() == 2);
+    first.reset();
+    CHECK(come_to(second, 1));
+    const Share third = place.join({.name = "third"});
+    CHECK(third.members().size() == 2);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked at any moment has no descriptor of a share") {
@@ -545,6 +677,18 @@ TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked while pages are export
     publishing.join();
 }
 
+TEST_CASE("share: a forked child keeps its own files, whatever number they have") {
+    detail::ShareFd parents = owned(::dup(STDIN_FILENO));
+    const int number = parents.get();
+    Child child{[&] {
+        if (::dup2(STDERR_FILENO, number) != number) return 2;
+        const detail::ShareFd mine = owned(number);
+        parents.reset();
+        return ::fcntl(number, F_GETFD) >= 0 ? 0 : 1;
+    }};
+    CHECK(child.wait() == 0);
+}
+
 TEST_CASE("share: a program that closes all descriptors has an error, and keeps the files that it opens then") {
     const Place place;
     Child child{[&] {
@@ -572,6 +716,22 @@ TEST_CASE("share: a program that closes all descriptors has an error, and keeps 
         return threw ? 0 : 4;
     }};
     CHECK(child.wait() == 0);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: it has no eventfd, which it could not tell from the program's with that number") {
+    const auto eventfds = [] {
+        std::size_t found = 0;
+        for (const auto& each : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+            std::error_code gone; // the iterator's own
+            found += contains(std::filesystem::read_symlink(each.path(), gone).string(), "[eventfd]") ? 1U : 0U;
+        }
+        return found;
+    };
+    const std::size_t before = eventfds();
+    Member member{place, {}};
+    void* const block = fill(member, "weights", page, 1);
+    (void)publish(member.share, member, block);
+    CHECK(eventfds() == before);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a lender that takes longer to give than to answer is waited for") {
@@ -644,6 +804,107 @@ TEST_CASE_FIXTURE(OnPlace, "share: a share may end after main, with the static o
         std::exit(3);
     }};
     CHECK(child.wait() == 3);
+}
+
+TEST_CASE("share: members that are stopped are skipped") {
+    const Place place;
+    const auto stopped_one = [&](const char* name) {
+        return [&place, name] {
+            Member own{place, {.name = name}};
+            (void)fill(own, "idle", 20 * page, 6);
+            const Lending lent = own.lend();
+            stay();
+        };
+    };
+    SUBCASE("a leader: others go on alone") {
+        Child leader{stopped_one("leader")};
+        REQUIRE(leader.next() == 'r');
+        Member saver{place, {.name = "other", .answer_within = 50ms}};
+        share_support::stop(place, leader);
+        (void)saver.arena("a").allocate(30 * page);
+        CHECK_THROWS_AS((void)saver.arena("b").allocate(30 * page), OutOfMemory);
+        CHECK(saver.share.members().size() == 1);
+        leader.kill(SIGCONT);
+        CHECK(come_to(saver.share, 2));
+        CHECK(soon([&] { return served(saver, "b", 30 * page); })); // unless it takes too long to answer
+        leader.kill(SIGKILL);
+    }
+    SUBCASE("a leader while others wait: they go on alone") {
+        Child leader{stopped_one("leader")};
+        REQUIRE(leader.next() == 'r');
+        const Share holder = place.join({.name = "holder"});
+        Member saver{place, {.name = "other", .answer_within = 50ms}};
+        PageHandle pages;
+        void* const block = saver.arena("weights", HostBackup{}).allocate(40 * page);
+        std::memset(block, 7, 40 * page);
+        saver.pause();
+        REQUIRE(holder.driver().create(40 * page, pages).ok());
+        std::thread waiting{[&] { CHECK_NOTHROW((void)saver.resume("weights", {.room_within = 60s})); }};
+        CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
+        share_support::stop(place, leader);
+        std::this_thread::sleep_for(200ms);
+        CHECK(holder.driver().release(pages).ok());
+        waiting.join();
+        CHECK(all_are(block, 7, 40 * page));
+        leader.kill(SIGKILL);
+    }
+    SUBCASE("one that waits: others get what is free") {
+        const Share holder = place.join({.name = "holder"});
+        PageHandle pages;
+        REQUIRE(holder.driver().create(40 * page, pages).ok());
+        Child waiter{[&] {
+            Member own{place, {.name = "waiter"}};
+            (void)own.arena("later", HostBackup{}).allocate(20 * page);
+            own.pause();
+            (void)own.arena("now").allocate(20 * page);
+            say('r');
+            own.resume("later", {.room_within = 1h});
+            wait_to_be_killed();
+        }};
+        REQUIRE(waiter.next() == 'r');
+        CHECK(soon([&] { return contains(table_of(holder.members()), "waits for"); }));
+        share_support::stop(place, waiter);
+        MemorySaver<> saver{holder.driver()};
+        CHECK(soon([&] { return served(saver, "a", 2 * page); }));
+        waiter.kill(SIGKILL);
+        CHECK(holder.driver().release(pages).ok());
+    }
+    SUBCASE("one that is asked for room: the next one is asked") {
+        Member saver{place, {.name = "leader", .answer_within = 50ms}};
+        Child stopped{stopped_one("stopped")};
+        REQUIRE(stopped.next() == 'r');
+        Child other{stopped_one("other")};
+        REQUIRE(other.next() == 'r');
+        share_support::stop(place, stopped);
+        CHECK(soon([&] { return served(saver, "a", 40 * page); })); // from the other one
+        stopped.kill(SIGKILL);
+        other.kill(SIGKILL);
+    }
+}
+
+TEST_CASE("share: a forked child keeps neither the lock nor the connections of its parent, and cannot use the share") {
+    const Place place;
+    Child parent{[&] {
+        const Share mine = place.join({.name = "parent"});
+        if (::fork() == 0) {
+            const bool refused = process_test::refused([&] { (void)mine.members(); });
+            PageHandle pages;
+            const bool no_pages = !mine.driver().create(page, pages).ok();
+            say(refused && no_pages ? 'y' : 'n');
+            (void)::close(STDERR_FILENO);
+            // Outlives its parent, until the test ends.
+            for (int tries = 0; tries < 1000 && std::filesystem::exists(place.folder); ++tries) (void)::usleep(10'000);
+            ::_exit(0);
+        }
+        stay('p');
+    }};
+    const int first = parent.next();
+    const int second = parent.next();
+    CHECK(first + second == 'y' + 'p');
+    const Share share = place.join({.name = "other"});
+    CHECK(share.members().size() == 2);
+    parent.kill_now();
+    CHECK(come_to(share, 1)); // so it leads
 }
 
 TEST_CASE("share: a leader whose device does not say what is free leaves the lead, and does not take it again") {
@@ -727,6 +988,48 @@ TEST_CASE("share: its threads handle none of the process's signals") {
         CHECK((std::stoull(blocked, nullptr, 16) >> (SIGTERM - 1) & 1) == 1);
     }
     CHECK(more >= 2);
+}
+
+TEST_CASE_FIXTURE(OnPlace, "share: many threads of many members ask at once, and everything is released") {
+    std::vector<Share> shares;
+    for (int i = 0; i < 3; ++i) shares.push_back(place.join({.name = "m" + std::to_string(i), .priority = i}));
+    {
+        std::vector<MemorySaver<>> savers;
+        std::vector<Lending> lendings;
+        for (const Share& share : shares) savers.emplace_back(share.driver());
+        for (std::size_t i = 0; i < 3; ++i) lendings.push_back(shares[i].lend(savers[i]));
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < 6; ++i) {
+            threads.emplace_back([&, i] {
+                MemorySaver<>& saver = savers[i % 3];
+                const std::string tag = "t" + std::to_string(i);
+                Arena arena = saver.arena(tag, HostBackup{});
+                void* block = nullptr;
+                for (int round = 0; round < 12; ++round) {
+                    try {
+                        const Use use = saver.use(tag, {.room_within = 2s, .timeout = 2s});
+                        if (block == nullptr) {
+                            block = arena.allocate(18 * page);
+                            std::memset(block, static_cast<int>(i), 18 * page);
+                        }
+                        if (!all_are(block, static_cast<int>(i), 18 * page)) std::abort();
+                    } catch (const OutOfMemory&) { // the others hold theirs
+                    } catch (const NotIdle&) {
+                    }
+                }
+            });
+        }
+        for (std::thread& each : threads) each.join();
+    }
+    const auto held = [&] { // the leader hears of it from each member apart
+        std::size_t bytes = 0;
+        for (const ShareMember& each : shares[0].members()) bytes += each.held_bytes;
+        return bytes;
+    };
+    CHECK(soon([&] { return held() == 0; }));
+    DeviceMemory memory;
+    REQUIRE(place.device().memory(memory).ok());
+    CHECK(memory.free_bytes == 64 * page);
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a hook of what is lent may take memory while another member waits for it") {
