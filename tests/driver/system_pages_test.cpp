@@ -1,31 +1,7 @@
-#include "support/machines.hpp"
+#include "backup/backup_support.hpp"
 
 namespace driver_system_pages_test {
 using namespace test;
-
-/// Returns the lines of /proc/self/smaps for the mapping that contains a byte, the range first.
-std::string smaps_of(const void* pages) {
-    std::ifstream file{"/proc/self/smaps"};
-    REQUIRE(file.is_open());
-    const auto wanted = reinterpret_cast<std::uintptr_t>(pages);
-    std::string found;
-    bool inside = false;
-    for (std::string line; std::getline(file, line);) {
-        std::uintptr_t begin = 0;
-        std::uintptr_t end = 0;
-        char dash = 0;
-        std::istringstream head{line};
-        if (head >> std::hex >> begin >> dash >> end && dash == '-') inside = begin <= wanted && wanted < end;
-        if (inside) found += line + '\n';
-    }
-    return found;
-}
-
-bool has_flag(const std::string& smaps, const std::string& flag) {
-    const std::size_t flags = smaps.find("VmFlags:");
-    REQUIRE(flags != std::string::npos);
-    return (smaps.substr(flags, smaps.find('\n', flags) - flags) + ' ').find(' ' + flag + ' ') != std::string::npos;
-}
 
 std::size_t resident(void* pages, std::size_t bytes) {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -36,18 +12,13 @@ std::size_t resident(void* pages, std::size_t bytes) {
     return count * page;
 }
 
-bool system_has_huge_pages() {
-    std::ifstream file{"/sys/kernel/mm/transparent_hugepage/enabled"};
-    return file.is_open();
-}
-
 TEST_CASE("host pages are kept out of core dumps and forks, and ask for huge pages") {
     void* pages = nullptr;
     REQUIRE(SystemPages::map_host(4_MiB, pages).ok());
-    const std::string smaps = smaps_of(pages);
-    CHECK(has_flag(smaps, "dd"));
-    CHECK(has_flag(smaps, "dc"));
-    if (system_has_huge_pages()) CHECK(has_flag(smaps, "hg"));
+    const std::string flags = mapping_flags(pages);
+    CHECK(contains(flags, " dd "));
+    CHECK(contains(flags, " dc "));
+    if (std::filesystem::exists("/sys/kernel/mm/transparent_hugepage/enabled")) CHECK(contains(flags, " hg "));
     CHECK(SystemPages::unmap_host(pages, 4_MiB).ok());
 }
 

@@ -1,26 +1,12 @@
 // Progress of the host link on a GPU while streams wait: copies by a kernel, and bytes read from a file while streams
 // and graphs wait at gates. The test's time limit ends a deadlock.
+#include "backup/file_source_support.hpp"
 #include "gpu/gpu_support.hpp"
 #include "memsaver/share/staging.hpp"
 #include "support/machines.hpp"
 
 namespace gpu_link_test {
 using namespace gpu_test;
-
-/// A file of this process, removed with it.
-struct File {
-    explicit File(const std::vector<unsigned char>& bytes)
-        : path_{"/tmp/memsaver_gpu_link_" + std::to_string(::getpid())} {
-        std::ofstream out{path_, std::ios::binary};
-        out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-        REQUIRE(out.flush().good());
-    }
-    ~File() { (void)std::remove(path_.c_str()); }
-    [[nodiscard]] const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
-};
 
 std::vector<std::uint32_t> words_of(const std::vector<unsigned char>& bytes, std::uint32_t more) {
     std::vector<std::uint32_t> words(bytes.size() / sizeof(std::uint32_t));
@@ -97,7 +83,8 @@ TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the 
     constexpr std::size_t bytes = 96_MiB;
     constexpr std::uint32_t count = bytes / sizeof(std::uint32_t);
     const auto content = test::pattern(bytes, 5);
-    const File file{content};
+    const test::ModelFiles files;
+    const std::string file = files.put("model", content);
     MemorySaver saver{books.driver};
     for (const bool retain : {true, false}) { // false: buffers are pinned while streams wait
         CAPTURE(retain);
@@ -105,7 +92,7 @@ TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the 
         const Arena arena = saver.arena(tag, FileSource{.threads = 4, .retain = retain});
         const Buffer<std::uint32_t> weights{arena, count};
         const Buffer<std::uint32_t> result{saver.arena("result"), count};
-        arena.load(weights.data(), bytes, file.path());
+        arena.load(weights.data(), bytes, file);
         const Gate gate = arena.gate(weights.data(), bytes);
         GraphRef graph;
         REQUIRE(books.driver.begin_capture(program.stream, CaptureMode::global).ok());

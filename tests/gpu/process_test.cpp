@@ -24,14 +24,6 @@ Buffer<float> pause_some(MemorySaver<CudaDriver>& saver, const std::string& fold
     return buffer;
 }
 
-/// A folder for this test.
-struct Folder {
-    std::filesystem::path path =
-        std::filesystem::temp_directory_path() / ("memsaver-gpu-end-" + std::to_string(::getpid()));
-    Folder() { std::filesystem::create_directory(path); }
-    ~Folder() { std::filesystem::remove_all(path); }
-};
-
 TEST_CASE("alone: exit with a static saver that was made in main" * doctest::skip()) {
     const char* const folder = alone();
     if (folder == nullptr) return;
@@ -52,7 +44,7 @@ TEST_CASE("exit with paused memory is silent, whether the driver ends before the
     for (const char* name : {"alone: exit with a static saver that was made in main",
                              "alone: exit with a static saver that is older than the driver"}) {
         CAPTURE(name);
-        const Folder folder;
+        const test::Folder folder;
         const Ended ended = run_alone(name, folder.path.string());
         INFO(ended.out);
         CHECK(ended.code == 3);

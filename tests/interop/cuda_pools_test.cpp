@@ -12,15 +12,6 @@ void leave_in(const D& driver, PoolRef pool, std::size_t bytes) {
     REQUIRE(host_of(driver).free_pool(pool).ok());
 }
 
-struct Told {
-    std::vector<Event> of_pools;
-    std::vector<Event> ignored;
-    EventSink sink = [this](const Event& event) {
-        if (event.kind == EventKind::trimmed) of_pools.push_back(event);
-        if (event.kind == EventKind::ignored) ignored.push_back(event);
-    };
-};
-
 std::optional<TagReport> pools_of(const Report& report, int device = 0) {
     for (const TagReport& row : report.tags) {
         if (row.tag == "CUDA pools" && row.device == device) return row;
@@ -28,9 +19,7 @@ std::optional<TagReport> pools_of(const Report& report, int device = 0) {
     return {};
 }
 
-TEST_CASE_FIXTURE(OnMachine, "after a pause the pools are trimmed, and the bytes released are reported") {
-    Told told;
-    MemorySaver saver{machine.driver, {.events = told.sink}};
+TEST_CASE_FIXTURE(OnTold, "after a pause the pools are trimmed, and the bytes released are reported") {
     void* const block = saver.arena("tag").allocate(4_MiB);
     Hook trim = saver.after_pause(trim_cuda_pools);
     leave_in(machine.driver, {}, 8_MiB);
@@ -43,10 +32,11 @@ TEST_CASE_FIXTURE(OnMachine, "after a pause the pools are trimmed, and the bytes
     REQUIRE(row);
     CHECK(row->released_bytes == 14_MiB);
     CHECK(row->held_bytes == 2_MiB);
-    REQUIRE(told.of_pools.size() == 1);
-    CHECK(told.of_pools[0].text == "CUDA pools: 16.00 MiB reserved before, 2.00 MiB after");
-    CHECK(told.of_pools[0].bytes_done == 14_MiB);
-    CHECK(told.of_pools[0].bytes_total == 16_MiB);
+    const std::vector<Event> of_pools = told.of(EventKind::trimmed);
+    REQUIRE(of_pools.size() == 1);
+    CHECK(of_pools[0].text == "CUDA pools: 16.00 MiB reserved before, 2.00 MiB after");
+    CHECK(of_pools[0].bytes_done == 14_MiB);
+    CHECK(of_pools[0].bytes_total == 16_MiB);
 
     REQUIRE(host_of(machine.driver).free_pool({}).ok());
     leave_in(machine.driver, {}, 4_MiB); // a weight update, in place
@@ -54,33 +44,31 @@ TEST_CASE_FIXTURE(OnMachine, "after a pause the pools are trimmed, and the bytes
     CHECK(resumed.mapped_bytes == 4_MiB);
     REQUIRE(pools_of(resumed));
     CHECK(pools_of(resumed)->released_bytes == 6_MiB);
-    CHECK(told.of_pools.size() == 2);
+    CHECK(told.of(EventKind::trimmed).size() == 2);
 
     leave_in(machine.driver, {}, 4_MiB);
     trim = Hook{}; // both have ended
     pause_and_resume(saver);
-    CHECK(told.of_pools.size() == 2);
+    CHECK(told.of(EventKind::trimmed).size() == 2);
     CHECK(machine.driver.inner().trim_pool({}, 0).ok());
-    CHECK(told.ignored.empty());
+    CHECK(told.texts().empty());
     saver.deallocate(block);
 }
 
-TEST_CASE_FIXTURE(OnMachine, "trimming after a resume can be switched off, and done separately") {
-    Told told;
-    MemorySaver saver{machine.driver, {.events = told.sink}};
+TEST_CASE_FIXTURE(OnTold, "trimming after a resume can be switched off, and done separately") {
     (void)saver.arena("tag").allocate(4_MiB);
     {
         const Hook only_paused = saver.after_pause(TrimCudaPools{.after_resume = false});
         (void)saver.pause();
-        CHECK(told.of_pools.size() == 1);
+        CHECK(told.of(EventKind::trimmed).size() == 1);
         (void)saver.resume();
-        CHECK(told.of_pools.size() == 1);
+        CHECK(told.of(EventKind::trimmed).size() == 1);
     }
     const Hook only_resumed = saver.after_resume(trim_cuda_pools);
     (void)saver.pause();
-    CHECK(told.of_pools.size() == 1);
+    CHECK(told.of(EventKind::trimmed).size() == 1);
     const Report resumed = saver.resume();
-    CHECK(told.of_pools.size() == 2);
+    CHECK(told.of(EventKind::trimmed).size() == 2);
     CHECK(!pools_of(resumed)); // the pools held nothing: no row
 }
 
@@ -122,14 +110,14 @@ TEST_CASE("a trim that fails does not fail the pause, and is reported") {
     for (const Call call : {Call::pool_memory, Call::trim_pool}) {
         const Checked machine{host_machine};
         Told told;
-        MemorySaver saver{machine.driver, {.events = told.sink}};
+        MemorySaver saver{machine.driver, {.events = told.sink()}};
         (void)saver.arena("tag").allocate(2_MiB);
         const Hook trim = saver.after_pause(trim_cuda_pools);
         leave_in(machine.driver, {}, 4_MiB);
         machine.driver.fail({.call = call});
         CHECK(saver.pause().released_bytes == 2_MiB);
-        REQUIRE(told.ignored.size() == 1);
-        CHECK(contains(told.ignored[0].text, "memory pool"));
+        REQUIRE(told.texts().size() == 1);
+        CHECK(contains(told.texts()[0], "memory pool"));
         (void)saver.resume(); // retried
         CHECK(host_of(machine.driver).counts().held_bytes == 2_MiB);
         machine.driver.fail({.call = call});
@@ -146,13 +134,13 @@ struct NoPools : DeviceAround {
 
 TEST_CASE("on a driver without pools the hook does nothing") {
     Told told;
-    MemorySaver saver{test::HostWith<NoPools>{64_MiB}, {.events = told.sink}};
+    MemorySaver saver{test::HostWith<NoPools>{64_MiB}, {.events = told.sink()}};
     void* const block = saver.arena("tag").allocate(2_MiB);
     const Hook trim = saver.after_pause(trim_cuda_pools);
     CHECK(saver.pause().released_bytes == 2_MiB);
     (void)saver.resume();
-    CHECK(told.of_pools.empty());
-    CHECK(told.ignored.empty());
+    CHECK(told.of(EventKind::trimmed).empty());
+    CHECK(told.texts().empty());
     CHECK_THROWS_AS((void)trim_cuda_pools.trim(saver.driver()), Unavailable);
     saver.deallocate(block);
 }

@@ -153,8 +153,7 @@ struct OneOfEach {
     std::string outputs; ///< outputs that no later call takes as input
 };
 
-/// How often `one_of_each` makes a call of one kind, and calls beyond one of each.
-inline std::uint64_t times_of_each(Call call) { return call == Call::release ? 4 : call == Call::close_file ? 2 : 1; }
+/// `one_of_each` releases pages four times, and closes a file twice.
 inline constexpr std::size_t calls_of_each = call_kinds + 4;
 
 /// Makes valid calls of each kind, and ends with nothing held.
