@@ -267,13 +267,7 @@ TEST_CASE("compressed: a resume that has room for its pages alone is out of memo
         REQUIRE(need <= 16_MiB);
         const Arena other = saver.arena("other");
         void* const rest = other.allocate(8_MiB);
-        std::size_t needed = 0;
-        try {
-            (void)saver.resume("packed");
-        } catch (const OutOfMemory& error) {
-            needed = error.needed_bytes();
-        }
-        CHECK(needed == need);
+        CHECK(thrown<OutOfMemory>([&] { (void)saver.resume("packed"); }).needed_bytes() == need);
         CHECK(row_of(saver, "packed").state == "paused");
         CHECK(row_of(saver, "packed").mapped_bytes == 0);
         other.deallocate(rest);

@@ -34,7 +34,7 @@ struct Setup {
         return sum;
     }
     Faulty driver;
-    PlainBytes memory;
+    PlainBytes<> memory;
     std::vector<std::shared_ptr<HostCells>> cells;
 };
 

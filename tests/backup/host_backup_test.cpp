@@ -9,40 +9,6 @@
 namespace backup_host_backup_test {
 using namespace test;
 
-/// Blocks with new bytes, and a check that they are unchanged.
-template <class D>
-struct Blocks {
-    Blocks(const D& driver, const Arena& arena, const std::vector<std::size_t>& sizes) : driver_{driver} {
-        for (const std::size_t bytes : sizes) add(arena, bytes);
-    }
-    void add(const Arena& arena, std::size_t bytes) { blocks_.push_back({arena.allocate(bytes), bytes, 0}); }
-    void write(std::uint64_t seed) {
-        for (Block& block : blocks_) {
-            block.seed = ++seed * 1000;
-            write_pattern(driver_, block.at, block.bytes, block.seed);
-        }
-    }
-    [[nodiscard]] bool whole() const {
-        return std::all_of(blocks_.begin(), blocks_.end(),
-                           [&](const Block& block) { return has_pattern(driver_, block.at, block.bytes, block.seed); });
-    }
-    void* drop(std::size_t i) {
-        void* const at = blocks_[i].at;
-        blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(i));
-        return at;
-    }
-    [[nodiscard]] void* at(std::size_t i) const { return blocks_[i].at; }
-
-private:
-    struct Block {
-        void* at;
-        std::size_t bytes;
-        std::uint64_t seed;
-    };
-    D driver_;
-    std::vector<Block> blocks_;
-};
-
 /// Every third policy, other ones for each commit; all with MEMSAVER_SWEEP_STEP=1.
 std::vector<NamedPolicy> some_keepers() {
     const std::vector<NamedPolicy> all = keepers();
@@ -395,47 +361,29 @@ struct AtOnce final : Executor {
     void submit(std::function<void()> task) override { task(); }
 };
 
-TEST_CASE("several tags are restored in the caller's order, after all memory was created" * on_machines) {
-    using Driver = MachineDriver;
-    const Checked machine;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnSaver,
+                  "several tags are restored in the caller's order, after all memory was created" * on_machines) {
     // Separate threads would start in that order, but run as the system schedules them.
     const HostBackup policy{.threads = 1, .executor = std::make_shared<AtOnce>()};
-    Blocks a{machine.driver, saver.arena("a", policy), {1_MiB}};
-    Blocks b{machine.driver, saver.arena("b", policy), {1_MiB}};
-    Blocks c{machine.driver, saver.arena("c", policy), {1_MiB}};
-    a.write(1), b.write(2), c.write(3);
+    std::map<char, Blocks<MachineDriver>> tags;
+    for (const char* tag : {"a", "b", "c"}) {
+        auto& blocks =
+            tags.try_emplace(*tag, machine.driver, saver.arena(tag, policy), std::vector{1_MiB}).first->second;
+        blocks.write(static_cast<std::uint64_t>(*tag));
+    }
     (void)saver.pause();
-    struct Seen {
-        std::mutex mutex;
-        std::vector<CallRecord> calls;
-    };
-    const auto seen = std::make_shared<Seen>();
-    const Driver& driver = machine.driver;
-    driver.on_call([seen](const CallRecord& call) {
-        const std::lock_guard lock{seen->mutex};
-        seen->calls.push_back(call);
+    std::string names; // a block may take two copies, if its host memory crosses a cell boundary
+    machine.driver.on_call([&](const CallRecord& call) {
+        if (call.call == Call::create || call.call == Call::map) CHECK(names.empty());
+        if (call.call != Call::copy_to_device) return;
+        for (const auto& [name, blocks] : tags) {
+            const bool here = call.address - address_of(blocks.at(0)) < 1_MiB;
+            if (here && (names.empty() || names.back() != name)) names += name;
+        }
     });
     (void)saver.resume({"c", "a", "b"});
-    driver.on_call({});
-    std::vector<Address> order;
-    for (const CallRecord& call : seen->calls) {
-        if (call.call == Call::create || call.call == Call::map) CHECK(order.empty());
-        if (call.call == Call::copy_to_device) order.push_back(call.address);
-    }
-    const auto name_of = [&](Address address) {
-        for (const auto& [blocks, name] : {std::pair{&a, 'a'}, std::pair{&b, 'b'}, std::pair{&c, 'c'}}) {
-            if (address - address_of(blocks->at(0)) < 1_MiB) return name;
-        }
-        return '?';
-    };
-    std::string names; // a block may take two copies, if its host memory crosses a cell boundary
-    for (const Address address : order) {
-        if (names.empty() || names.back() != name_of(address)) names += name_of(address);
-    }
+    machine.driver.on_call({});
     CHECK(names == "cab");
-    CHECK(a.whole());
-    CHECK(b.whole());
-    CHECK(c.whole());
+    for (const auto& [name, blocks] : tags) CHECK(blocks.whole());
 }
 } // namespace backup_host_backup_test

@@ -6,23 +6,11 @@
 namespace backup_peer_backup_test {
 using namespace test;
 
-constexpr std::array<std::size_t, 4> sizes{1, 70'000, 2_MiB + 17, 5_MiB};
 constexpr std::size_t whole_bytes = 7_MiB; // at least so many in all
 
-/// Blocks of many sizes filled with patterns, in one tag.
-template <class D>
-struct Blocks {
-    Blocks(const D& on, const Arena& arena) : driver{on} {
-        for (const std::size_t bytes : sizes) {
-            all.push_back(arena.allocate(bytes));
-            write_pattern(driver, all.back(), bytes, all.size());
-        }
-    }
-    void check() const {
-        for (std::size_t i = 0; i < all.size(); ++i) CHECK(has_pattern(driver, all[i], sizes[i], i + 1));
-    }
-    D driver;
-    std::vector<void*> all;
+/// Blocks of many sizes with bytes.
+struct Some : Blocks<MachineDriver> {
+    Some(const MachineDriver& on, const Arena& arena) : Blocks{on, arena, {1, 70'000, 2_MiB + 17, 5_MiB}} { write(1); }
 };
 
 TEST_CASE_FIXTURE(OnMachine, "PeerBackup: bytes are kept on the peer, and none on the host" * on_hosts) {
@@ -34,7 +22,7 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: bytes are kept on the peer, and none o
             const Arena arena =
                 saver.arena("parked", PeerBackup{peer.driver, refresh, retain || refresh == Refresh::once});
             saver.set_retain("parked", retain);
-            const Blocks blocks{machine.driver, arena};
+            const Some blocks{machine.driver, arena};
             for (int round = 0; round < 2; ++round) {
                 const Report paused = saver.pause("parked");
                 CHECK(paused.released_bytes > whole_bytes);
@@ -43,7 +31,7 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: bytes are kept on the peer, and none o
                 CHECK(saver.usage().begin()->backed_up_bytes >= whole_bytes);
                 CHECK(machine.driver.calls(Call::map_host) == 0);
                 saver.resume("parked");
-                blocks.check();
+                CHECK(blocks.whole());
                 CHECK((peer.driver.handle_bytes() != 0) == (retain || refresh == Refresh::once));
             }
             saver.close();
@@ -56,8 +44,8 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed 
     MemorySaver saver{machine.driver};
     const Arena first = saver.arena("first", PeerBackup{peer.driver, Refresh::once});
     const Arena second = saver.arena("second", PeerBackup{peer.driver});
-    const Blocks a{machine.driver, first};
-    const Blocks b{machine.driver, second};
+    const Some a{machine.driver, first};
+    const Some b{machine.driver, second};
     saver.prepare({"first", "second"});
     const std::uint64_t created = peer.driver.calls(Call::create);
     CHECK(created != 0);
@@ -65,14 +53,14 @@ TEST_CASE_FIXTURE(OnMachine, "PeerBackup: prepared ahead, saved ahead, streamed 
     const Report paused = saver.pause("first");
     CHECK(paused.saved_bytes == 0);
     saver.exchange("second", "first");
-    a.check();
+    CHECK(a.whole());
     saver.exchange("first", "second");
-    b.check();
-    Arrival coming = saver.resume_async("first", {.first = {{a.all[3], sizes[3]}}});
-    coming.wait(a.all[3], sizes[3]);
-    CHECK(has_pattern(machine.driver, a.all[3], sizes[3], 4));
+    CHECK(b.whole());
+    Arrival coming = saver.resume_async("first", {.first = {{a.at(3), 5_MiB}}});
+    coming.wait(a.at(3), 5_MiB);
+    CHECK(a.whole(3));
     coming.wait();
-    a.check();
+    CHECK(a.whole());
     CHECK(peer.driver.calls(Call::create) == created); // `prepare` allocated all of it
 }
 
@@ -81,24 +69,19 @@ TEST_CASE("PeerBackup: a full peer is OutOfMemory that names it, and the tag sta
     const HostDriver small{4_MiB, {.device = 1}};
     MemorySaver saver{machine.driver};
     const Arena arena = saver.arena("parked", PeerBackup{small});
-    const Blocks blocks{machine.driver, arena};
-    std::string text;
-    try {
-        saver.pause("parked");
-    } catch (const OutOfMemory& error) {
-        text = error.what();
-        CHECK(error.needed_bytes() >= whole_bytes);
-        CHECK(error.free_bytes() == 4_MiB);
-    }
-    CHECK(text.find("tag \"parked\"") != std::string::npos);
-    CHECK(text.find(small.name()) != std::string::npos);
-    blocks.check();
+    const Some blocks{machine.driver, arena};
+    const auto error = thrown<OutOfMemory>([&] { saver.pause("parked"); });
+    CHECK(error.needed_bytes() >= whole_bytes);
+    CHECK(error.free_bytes() == 4_MiB);
+    CHECK(contains(error.what(), "tag \"parked\""));
+    CHECK(contains(error.what(), small.name()));
+    CHECK(blocks.whole());
     CHECK(small.counts().held_bytes == 0);
     CHECK_THROWS_AS(saver.prepare("parked"), OutOfMemory);
-    arena.deallocate(blocks.all[3]);
+    arena.deallocate(blocks.at(3));
     saver.pause("parked"); // the rest fits
     saver.resume("parked");
-    CHECK(has_pattern(machine.driver, blocks.all[2], sizes[2], 3));
+    CHECK(blocks.whole(2));
 }
 
 TEST_CASE("PeerBackup: a block that is larger than a handle of the peer's is kept in one contiguous range") {
@@ -218,12 +201,7 @@ TEST_CASE("peer backup: if the peer has no room, room is made there, and not on 
     (void)saver.arena("out", PeerBackup{peer}).allocate(16_MiB);
     const Arena idle = saver.arena("idle", HostBackup{}, ArenaOptions{.evictable = true});
     (void)idle.allocate(40_MiB);
-    try {
-        (void)saver.exchange("out", "in");
-        FAIL("there is no room");
-    } catch (const OutOfMemory& error) {
-        CHECK(error.device() == 1);
-    }
+    CHECK(thrown<OutOfMemory>([&] { (void)saver.exchange("out", "in"); }).device() == 1);
     CHECK(asked == std::vector{1});
     CHECK(idle.usage().state == "active");
 }

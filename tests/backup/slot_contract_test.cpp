@@ -39,7 +39,7 @@ struct Kept {
     }
 
     Faulty driver = late_machine();
-    PlainBytes memory{driver, bytes};
+    PlainBytes<> memory{driver, bytes};
     detail::UniquePtr<AnySlot> slot;
 };
 

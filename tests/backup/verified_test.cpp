@@ -66,13 +66,8 @@ TEST_CASE("Verified: refuses bytes that differ, and resumes once they are right"
             CHECK(contains(text, "differs from the saved bytes"));
             CHECK(contains(text, "tag \"weights\""));
             CHECK(row_of(saver, "weights").state == "paused");
-            std::string named;
-            try {
-                (void)saver.resume({"other", "weights"});
-            } catch (const BackupDamaged& error) {
-                named = error.tag();
-            }
-            CHECK(named == "weights");
+            const auto damaged = thrown<BackupDamaged>([&] { (void)saver.resume({"other", "weights"}); });
+            CHECK(damaged.tag() == "weights");
             CHECK(row_of(saver, "weights").state == "paused");
             corruption.turn(block, in_file);
         }

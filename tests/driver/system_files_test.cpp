@@ -86,13 +86,19 @@ private:
     void (*handler_)(int) = nullptr;
 };
 
-TEST_CASE("a file is private: no name, mode 0600, closed on exec") {
-    const Directory directory;
-    const FileRef file = open_in(directory.name);
-    CHECK(std::filesystem::is_empty(directory.name));
+/// Opens a file in a directory, and checks that it is private there.
+FileRef open_privately(const std::string& directory) {
+    const FileRef file = open_in(directory);
+    CHECK(std::filesystem::is_empty(directory));
     CHECK(facts(file).st_nlink == 0);
     CHECK((facts(file).st_mode & 07777U) == 0600U);
     CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+    return file;
+}
+
+TEST_CASE("a file is private: no name, mode 0600, closed on exec") {
+    const Directory directory;
+    const FileRef file = open_privately(directory.name);
     CHECK(((::fcntl(file.descriptor, F_GETFL) & O_DIRECT) != 0) == file.direct);
     const std::string link = "/proc/self/fd/" + std::to_string(file.descriptor);
     const std::string name = directory.name + "/back";
@@ -220,12 +226,8 @@ TEST_CASE("where a file must have a name, the name is removed at once") {
     // file is detected there before it is rejected.
     with_mount("mqueue", nullptr, [](const std::string& directory) {
         REQUIRE(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) == -1);
-        const FileRef file = open_in(directory);
-        CHECK(std::filesystem::is_empty(directory));
+        const FileRef file = open_privately(directory);
         CHECK_FALSE(file.direct);
-        CHECK((facts(file).st_mode & 07777U) == 0600U);
-        CHECK(facts(file).st_nlink == 0);
-        CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
         CHECK(SystemFiles::close_file(file).ok());
     });
 }

@@ -137,9 +137,7 @@ inline std::vector<Operation> exchanging() {
         world.pause("swept");
     };
     const auto tight = [](Populated& world) { // the difference between the two, and the margin
-        DeviceMemory memory;
-        REQUIRE(world.driver.inner().memory(memory).ok());
-        world.ballast.emplace(world.driver, memory.free_bytes - 256_KiB - 64_KiB);
+        world.ballast.emplace(world.driver, memory_of(world.driver.inner()).free_bytes - 256_KiB - 64_KiB);
     };
     const auto went = [](Populated& world) {
         CHECK(world.is("paused"));

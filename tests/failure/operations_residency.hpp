@@ -11,9 +11,8 @@ inline void with_rival(Populated& world) {
     (void)world.saver->arena("rival", HostBackup{.threads = 1}, ArenaOptions{.evictable = true});
     world.allocate("rival", 768_KiB);
     if (!world.setting.enabled) return;
-    DeviceMemory memory;
-    REQUIRE(world.driver.inner().memory(memory).ok());
-    world.saver->set_margin(memory.free_bytes - world.saver->bytes_to_resume("swept") + 16_KiB);
+    world.saver->set_margin(memory_of(world.driver.inner()).free_bytes - world.saver->bytes_to_resume("swept") +
+                            16_KiB);
 }
 
 /// Resumes "swept" by a use, and marks the work that a stream was given for it.
@@ -74,9 +73,7 @@ inline std::vector<Operation> evicting() {
         {"allocate: evicts another tag",
          [](Populated& world) {
              world.saver->set_evictable("swept", true);
-             DeviceMemory memory;
-             REQUIRE(world.driver.inner().memory(memory).ok());
-             world.saver->set_margin(memory.free_bytes - 16_KiB);
+             world.saver->set_margin(memory_of(world.driver.inner()).free_bytes - 16_KiB);
          },
          [](Populated& world) {
              world.allocate("beside", 32_KiB);

@@ -76,7 +76,6 @@ TEST_CASE_FIXTURE(OnGpu, "memory is allocated, freed, saved, paused and resumed 
             recording.replay();
         }
         CHECK(program.read(data.data(), 1000) == std::vector<std::uint32_t>(1000, 4));
-        saver.close();
     }
 }
 
@@ -107,6 +106,5 @@ TEST_CASE_FIXTURE(OnGpu, "a graph of kernels replays after its memory was paused
             CHECK(program.read(second.data(), count) == wanted);
         }
     }
-    saver.close();
 }
 } // namespace gpu_capture_test

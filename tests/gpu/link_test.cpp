@@ -113,6 +113,5 @@ TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the 
         program.synchronize();
         REQUIRE(books.driver.close_graph(graph).ok());
     }
-    saver.close();
 }
 } // namespace gpu_link_test

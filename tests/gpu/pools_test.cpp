@@ -77,9 +77,6 @@ TEST_CASE("the memory that graphs keep between launches is released, and the nex
     saver.pause("cache");
     CHECK(graphs() <= before);
     saver.resume("cache");
-    cache.reset();
-    result.reset();
-    saver.close();
 }
 
 TEST_CASE("memory that a stream-ordered pool keeps is released, and memory in use stays") {
@@ -116,7 +113,5 @@ TEST_CASE("memory that a stream-ordered pool keeps is released, and memory in us
     CHECK(held(books.driver, {}) < bytes);
 
     must(calls.set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold), "cuMemPoolSetAttribute");
-    cache.reset();
-    saver.close();
 }
 } // namespace gpu_pools_test

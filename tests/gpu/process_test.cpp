@@ -97,6 +97,5 @@ TEST_CASE("fork: calls of the child are refused, and the parent is unharmed") { 
     for (std::size_t i = 0; i < blocks.size(); ++i) CHECK(test::has_pattern(books.driver, blocks[i], bytes, 10 + i));
     program.add_one(program.stream, blocks[0], 1000);
     program.synchronize(); // the context is valid
-    saver.close();
 }
 } // namespace gpu_process_test

@@ -2,6 +2,7 @@
 // continues. Uses the policy that makes the most calls; tests/failure covers all policies on host memory.
 #include "gpu/gpu_support.hpp"
 #include "support/machines.hpp"
+#include "support/nothing_left.hpp"
 
 namespace gpu_sweep_test {
 using namespace gpu_test;
@@ -36,14 +37,8 @@ struct World {
 
 /// Checks what is still held after the end of the saver: at most the resources whose release failed.
 void check_left(const Watched& driver) {
-    const Outstanding left = driver.outstanding();
-    const auto failed = [&](Call call) { return driver.injected(call); };
-    INFO(driver.leaks());
-    CHECK(left.reservations + left.handles + left.mappings + left.plain + left.files == 0);
-    CHECK(left.events <= failed(Call::close_event));
-    CHECK(left.streams <= failed(Call::close_stream));
-    CHECK(left.pins <= failed(Call::unpin_host));
-    CHECK(left.host_pages <= failed(Call::unmap_host) + failed(Call::unpin_host));
+    const std::string left = test::left_without_reason(driver);
+    CHECK_MESSAGE(left.empty(), left);
     for (const std::string& violation : driver.violations()) FAIL_CHECK(violation);
 }
 

@@ -1,23 +1,12 @@
 // Transfers on a GPU: work that follows one range runs once that range has arrived, before the rest has.
+#include "backup/transfer_support.hpp"
 #include "gpu/gpu_support.hpp"
-#include "memsaver/backup/backup.hpp"
 #include "support/machines.hpp"
 
 namespace gpu_transfer_test {
 using namespace gpu_test;
-
-/// A driver's plain memory.
-struct PlainBytes {
-    PlainBytes(const Watched& driver, std::size_t bytes) : driver_{driver} {
-        REQUIRE(driver_.allocate_plain(bytes, address_).ok());
-    }
-    ~PlainBytes() { CHECK(driver_.free_plain(address_).ok()); }
-    [[nodiscard]] Address address() const { return address_; }
-
-private:
-    Watched driver_;
-    Address address_ = 0;
-};
+using transfer_test::PlainBytes;
+using transfer_test::Shelf;
 
 /// As long as it lives, copies to `from` and to all later addresses wait for the program's gate.
 struct Held {
@@ -93,7 +82,7 @@ void follow_first_and_last(Program& program, const Watched& driver, Transfer& in
 
 /// Saves `memory` by a transfer of `make(direction)`, overwrites it, and lets streams follow the restore.
 template <class Make>
-void save_and_follow(Program& program, const Watched& driver, const PlainBytes& memory, std::size_t bytes,
+void save_and_follow(Program& program, const Watched& driver, const PlainBytes<Watched>& memory, std::size_t bytes,
                      Address second_piece, bool direct, const Make& make) {
     test::write_pattern(driver, pointer(memory.address()), bytes, saved_seed);
     const auto out = make(Direction::out);
@@ -109,23 +98,6 @@ void save_and_follow(Program& program, const Watched& driver, const PlainBytes& 
 detail::Vector<Piece> cut(Address memory, std::uint64_t location, std::size_t bytes, std::size_t cell) {
     return cut_into_pieces({{memory, location, bytes}}, cell, [](const Unit&, const Unit&) { return false; });
 }
-
-/// A store in ordinary memory.
-struct Shelf final : ByteStore {
-    explicit Shelf(std::size_t room) : bytes_(room) {}
-    [[nodiscard]] std::size_t alignment() const noexcept override { return 4096; }
-    Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
-        std::memcpy(bytes_.data() + location, from, bytes);
-        return {};
-    }
-    Status get(std::byte* to, std::uint64_t location, std::size_t bytes) const noexcept override {
-        std::memcpy(to, bytes_.data() + location, bytes);
-        return {};
-    }
-
-private:
-    mutable std::vector<std::byte> bytes_;
-};
 
 TEST_CASE("Direct transfer: a stream follows a range") {
     using Region = HostCells;

@@ -24,11 +24,7 @@ HostDriver open_machine(const std::string& name, std::size_t bytes = capacity) {
     return HostDriver{bytes, {.machine = name, .granularity = page}};
 }
 
-std::size_t free_bytes(const HostDriver& driver) {
-    DeviceMemory memory;
-    REQUIRE(driver.memory(memory).ok());
-    return memory.free_bytes;
-}
+std::size_t free_bytes(const HostDriver& driver) { return memory_of(driver).free_bytes; }
 
 /// Pages at an address of their own.
 struct Pages {

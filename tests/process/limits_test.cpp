@@ -255,47 +255,37 @@ bool untouched(int own, std::size_t bytes) {
 }
 
 TEST_CASE("descriptors: a backup file that the program closed is noticed, and its successor is left alone") {
-    in_child([] {
-        const std::string here = "/tmp/memsaver-" + std::to_string(::getpid());
-        (void)::mkdir(here.c_str(), 0700);
-        MemorySaver saver{HostDriver{256_MiB}};
-        const Arena files = saver.arena("files", FileBackup{.directory = here, .retain = true});
-        void* const block = files.allocate(4_MiB);
-        std::memset(block, 7, 4_MiB);
-        (void)saver.pause();
-        const int own = take_over(here, 8_MiB, (here + "/own").c_str());
-        (void)::rmdir(here.c_str());
-        if (own < 0) return 1;
-        if (!names(text_of<DriverError>([&] { (void)saver.resume(); }), "closed a file descriptor")) return 2;
-        if (!names(text_of<DriverError>([&] { (void)saver.backup_view(block, 1_MiB); }), "closed a file descriptor"))
-            return 3;
-        const char byte = 1;
-        if (!names(text_of<DriverError>([&] { saver.write_backup(block, &byte, 1); }), "closed a file descriptor"))
-            return 4;
-        try {
-            saver.drop("files");
-        } catch (const DriverError&) { // the file could not be closed
-        }
-        saver.close();
-        return untouched(own, 8_MiB) ? 0 : 5;
-    });
-}
-
-TEST_CASE("descriptors: a save to a backup file that the program closed leaves the tag active") {
-    in_child([] {
-        const std::string here = "/tmp/memsaver-" + std::to_string(::getpid());
-        (void)::mkdir(here.c_str(), 0700);
-        MemorySaver saver{HostDriver{256_MiB}};
-        const Arena files = saver.arena("files", FileBackup{.directory = here, .retain = true});
-        void* const block = files.allocate(4_MiB);
-        pause_and_resume(saver);
-        std::memset(block, 7, 4_MiB);
-        const int own = take_over(here, 8_MiB, (here + "/own").c_str());
-        (void)::rmdir(here.c_str());
-        if (own < 0) return 1;
-        if (!names(text_of<DriverError>([&] { (void)saver.pause(); }), "closed a file descriptor")) return 2;
-        return untouched(own, 8_MiB) && files.usage().state == "active" && all_are(block, 7, 4_MiB) ? 0 : 3;
-    });
+    for (const bool paused : {true, false}) {
+        in_child([&] {
+            const test::Folder folder;
+            const std::string here = folder.path.string();
+            MemorySaver saver{HostDriver{256_MiB}};
+            const Arena files = saver.arena("files", FileBackup{.directory = here, .retain = true});
+            void* const block = files.allocate(4_MiB);
+            if (!paused) pause_and_resume(saver);
+            std::memset(block, 7, 4_MiB);
+            if (paused) (void)saver.pause();
+            const int own = take_over(here, 8_MiB, (here + "/own").c_str());
+            if (own < 0) return 1;
+            const auto noticed = [](const std::function<void()>& act) {
+                return names(text_of<DriverError>(act), "closed a file descriptor");
+            };
+            if (!paused) { // a save leaves the tag active
+                if (!noticed([&] { (void)saver.pause(); })) return 2;
+                return untouched(own, 8_MiB) && files.usage().state == "active" && all_are(block, 7, 4_MiB) ? 0 : 3;
+            }
+            if (!noticed([&] { (void)saver.resume(); })) return 4;
+            if (!noticed([&] { (void)saver.backup_view(block, 1_MiB); })) return 5;
+            const char byte = 1;
+            if (!noticed([&] { saver.write_backup(block, &byte, 1); })) return 6;
+            try {
+                saver.drop("files");
+            } catch (const DriverError&) { // the file could not be closed
+            }
+            saver.close();
+            return untouched(own, 8_MiB) ? 0 : 7;
+        });
+    }
 }
 
 TEST_CASE("descriptors: the same for the simulated device's own file") {

@@ -33,6 +33,14 @@ void on_own_stream(const D& driver, Enqueue&& enqueue) {
     CHECK(driver.close_stream(stream).ok());
 }
 
+/// Returns how much memory a device has, and how much of it is free.
+template <class D>
+DeviceMemory memory_of(const D& driver) {
+    DeviceMemory memory;
+    REQUIRE(driver.memory(memory).ok());
+    return memory;
+}
+
 inline Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
 
 template <class D>

@@ -74,61 +74,42 @@ public:
 #undef MEMSAVER_MADE
 
 private:
-    template <class P, class T>
-    static constexpr bool is_result = std::is_lvalue_reference_v<P> && !std::is_const_v<T>;
+    template <class P>
+    static constexpr bool is_result = std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>;
 
     static std::string text(const void* pointer) { return text(reinterpret_cast<std::uintptr_t>(pointer)); }
     static std::string text(const char* path) { return std::string{path} + ' '; }
-    static std::string text(std::uint64_t number) { return std::to_string(number) + ' '; }
-    template <class P, class T>
-    void hear(T& argument) {
-        if constexpr (is_result<P, T>)
-            return;
-        else if constexpr (std::same_as<P, PageHandle>)
-            state.heard += text(argument.value);
-        else if constexpr (std::same_as<P, StreamRef> || std::same_as<P, EventRef>)
-            state.heard += text(argument.native());
-        else if constexpr (std::same_as<P, GraphRef>)
-            state.heard += text(argument.native);
-        else if constexpr (std::same_as<P, PoolRef>)
-            state.heard += argument.graphs() ? "graphs " : text(argument.native());
-        else if constexpr (std::same_as<P, FileRef>)
-            state.heard += text(static_cast<std::uint64_t>(argument.descriptor));
-        else if constexpr (std::same_as<P, const KernelRun&>)
-            state.heard += text(argument.blocks) + text(argument.reads.bytes);
-        else if constexpr (std::same_as<P, const CopyPart*>)
-            state.heard += text(argument->bytes);
-        else if constexpr (std::is_pointer_v<P>)
-            state.heard += text(argument);
-        else
-            state.heard += text(static_cast<std::uint64_t>(argument));
+    static std::string text(PageHandle pages) { return text(pages.value); }
+    static std::string text(StreamRef stream) { return text(stream.native()); }
+    static std::string text(EventRef event) { return text(event.native()); }
+    static std::string text(GraphRef graph) { return text(graph.native); }
+    static std::string text(PoolRef pool) { return pool.graphs() ? "graphs " : text(pool.native()); }
+    static std::string text(FileRef file) { return text(file.descriptor); }
+    static std::string text(const KernelRun& run) { return text(run.blocks) + text(run.reads.bytes); }
+    static std::string text(const CopyPart* parts) { return text(parts->bytes); }
+    template <class N>
+    requires(std::integral<N> || std::is_enum_v<N>) static std::string text(N number) {
+        return std::to_string(static_cast<std::uint64_t>(number)) + ' ';
     }
     template <class P, class T>
+    void hear(const T& argument) {
+        if constexpr (!is_result<P>) state.heard += text(argument);
+    }
+
+    void set(bool& yes) { yes = true; }
+    void set(int& number) { number = static_cast<int>(fresh()); }
+    void set(std::size_t& address_or_bytes) { address_or_bytes = fresh() << 40; }
+    void set(void*& pages) { pages = reinterpret_cast<void*>(fresh() << 40); }
+    void set(StreamRef& stream) { stream = reinterpret_cast<HostStream*>(fresh() << 4); }
+    void set(EventRef& event) { event = reinterpret_cast<HostEvent*>(fresh() << 4); }
+    void set(GraphRef& graph) { graph.native = reinterpret_cast<void*>(fresh() << 4); }
+    void set(FileRef& file) { file = {static_cast<int>(fresh()), true}; }
+    void set(PageHandle& pages) { pages = {fresh()}; }
+    void set(DeviceMemory& memory) { memory = {fresh(), fresh()}; }
+    void set(FileFacts& facts) { facts.bytes = fresh(); }
+    template <class P, class T>
     void give(T& result) {
-        if constexpr (!is_result<P, T>)
-            return;
-        else if constexpr (std::same_as<T, bool>)
-            result = true;
-        else if constexpr (std::same_as<T, int>)
-            result = static_cast<int>(fresh());
-        else if constexpr (std::same_as<T, std::size_t>) // an address, or so many bytes
-            result = fresh() << 40;
-        else if constexpr (std::same_as<T, void*>)
-            result = reinterpret_cast<void*>(fresh() << 40);
-        else if constexpr (std::same_as<T, StreamRef>)
-            result = reinterpret_cast<HostStream*>(fresh() << 4);
-        else if constexpr (std::same_as<T, EventRef>)
-            result = reinterpret_cast<HostEvent*>(fresh() << 4);
-        else if constexpr (std::same_as<T, GraphRef>)
-            result.native = reinterpret_cast<void*>(fresh() << 4);
-        else if constexpr (std::same_as<T, FileRef>)
-            result = {static_cast<int>(fresh()), true};
-        else if constexpr (std::same_as<T, PageHandle>)
-            result = {fresh()};
-        else if constexpr (std::same_as<T, DeviceMemory>)
-            result = {fresh(), fresh()};
-        else
-            result.bytes = fresh(); // FileFacts
+        if constexpr (is_result<P>) set(result);
     }
     std::uint64_t fresh() noexcept { return state.next++; }
 };

@@ -107,11 +107,7 @@ struct Checked {
     explicit Checked(HostDriver host) : driver{std::move(host)} {}
     ~Checked() { check_given_back(driver); }
 
-    [[nodiscard]] std::size_t free_bytes() const {
-        DeviceMemory memory;
-        REQUIRE(driver.inner().memory(memory).ok());
-        return memory.free_bytes;
-    }
+    [[nodiscard]] std::size_t free_bytes() const { return memory_of(driver.inner()).free_bytes; }
 
     const MachineDriver driver;
 };
@@ -177,9 +173,7 @@ struct OnStream : OnSaver {
 /// (decision 1).
 template <class D>
 std::size_t small_change(const FaultyDriver<D>& driver) {
-    DeviceMemory memory;
-    REQUIRE(driver.inner().memory(memory).ok());
-    return std::clamp<std::size_t>(memory.total_bytes / 512, 32_MiB, 128_MiB);
+    return std::clamp<std::size_t>(memory_of(driver.inner()).total_bytes / 512, 32_MiB, 128_MiB);
 }
 
 /// Compares two readings of a device's free memory, allowing for the driver's own allocations.
@@ -191,17 +185,16 @@ struct Ballast {
     Ballast(const FaultyDriver<D>& driver, std::size_t leave) : driver_{driver.inner()} {
         std::size_t granularity = 0;
         REQUIRE(driver_.granularity(granularity).ok());
-        DeviceMemory memory;
-        REQUIRE(driver_.memory(memory).ok());
-        REQUIRE(memory.free_bytes > leave + granularity);
+        const auto to_take = [&] {
+            return memory_of(driver_).free_bytes - std::min(memory_of(driver_).free_bytes, leave);
+        };
+        REQUIRE(to_take() > granularity);
         // A device's last bytes cannot always be allocated in one piece: smaller pieces until none is left to take.
-        for (std::size_t piece = align_down(memory.free_bytes - leave, granularity); piece != 0;) {
+        for (std::size_t piece = align_down(to_take(), granularity); piece != 0;) {
             PageHandle pages;
             if (driver_.create(piece, pages).ok()) {
                 handles_.push_back(pages);
-                REQUIRE(driver_.memory(memory).ok());
-                piece =
-                    memory.free_bytes > leave ? align_down(std::min(piece, memory.free_bytes - leave), granularity) : 0;
+                piece = align_down(std::min(piece, to_take()), granularity);
             } else {
                 piece = align_down(piece / 2, granularity);
             }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -41,21 +40,12 @@ struct ManualCopies {
     /// Whether tickets return a failure once they have been waited for.
     std::atomic<bool> fails{false};
 
-    /// Releases the copies in flight: all, only those of `block`, or only those in one direction.
+    /// Releases the copies in flight: all, or only those of `block`.
     void finish() {
         finish_if([](const Piece&) { return true; });
     }
     void finish(const void* block) {
         finish_if([&](const Piece& piece) { return piece.block.address == reinterpret_cast<Address>(block); });
-    }
-    void finish(Way way) {
-        finish_if([&](const Piece& piece) { return piece.way == way; });
-    }
-
-    /// Waits until `count` blocks have been copied in this direction so far, completed or not.
-    void await(Way way, std::size_t count) {
-        std::unique_lock lock{mutex_};
-        changed_.wait(lock, [&] { return seen_[index(way)].size() >= count; });
     }
 
     /// Returns all blocks that were ever copied in this direction, in order.
@@ -67,7 +57,6 @@ struct ManualCopies {
         const std::lock_guard lock{mutex_};
         return forgotten_;
     }
-    std::atomic<std::size_t> resumed{0};
 
     // --- For slots ---
 
@@ -75,7 +64,6 @@ struct ManualCopies {
         const std::lock_guard lock{mutex_};
         pieces_.push_back(&piece);
         seen_[index(piece.way)].push_back(piece.block);
-        changed_.notify_all();
     }
     void remove(const Piece& piece) noexcept {
         const std::lock_guard lock{mutex_};
@@ -98,7 +86,6 @@ private:
     }
 
     mutable std::mutex mutex_;
-    std::condition_variable changed_;
     std::vector<const Piece*> pieces_;
     std::vector<LiveBlock> seen_[2];
     std::vector<std::uint64_t> forgotten_;
@@ -129,7 +116,6 @@ struct ManualSlot {
         });
     }
     void resumed() noexcept {
-        ++copies_->resumed;
         const std::lock_guard lock{mutex_};
         kept_.clear();
     }

@@ -15,8 +15,7 @@ std::vector<std::uint32_t> words(std::size_t count, std::uint32_t value) {
 }
 
 std::size_t used_on(const Watched& driver) {
-    DeviceMemory memory;
-    check(driver.memory(memory), "ask for the device's memory");
+    const DeviceMemory memory = test::memory_of(driver);
     return memory.total_bytes - memory.free_bytes;
 }
 
@@ -51,10 +50,6 @@ TEST_CASE("each device's memory is released, resumed and restored separately") {
         neighbour.fill(only_there.data(), 1, only_there.size_bytes());
     }
     program.fill(here.data(), 1, here.size_bytes());
-    here.reset();
-    there.reset();
-    only_there.reset();
-    saver.close();
 }
 
 TEST_CASE("bytes kept on two devices at once come back to each, whatever keeps them") {
@@ -90,7 +85,6 @@ TEST_CASE("bytes kept on two devices at once come back to each, whatever keeps t
             for (std::size_t i = 0; i < kept.size(); ++i)
                 CHECK(test::has_pattern(kept[i].driver, kept[i].block, kept[i].bytes, seed(i)));
         }
-        saver.close();
     }
 }
 
@@ -138,7 +132,6 @@ TEST_CASE("freed with a stream of the other device") {
     for (int i = 0; i < 10; ++i) arena.deallocate(arena.allocate(2_MiB), program.stream);
     saver.pause("tag", {.order = after(program.stream)});
     saver.resume("tag");
-    saver.close();
 }
 
 TEST_CASE("a pause waits for both devices") {
@@ -158,9 +151,6 @@ TEST_CASE("a pause waits for both devices") {
     neighbour.open_gate();
     neighbour.synchronize();
     test::pause_and_resume(saver, "tag");
-    here.reset();
-    there.reset();
-    saver.close();
 }
 
 TEST_CASE("a peer can use the pages, before a pause and after") {
@@ -177,8 +167,6 @@ TEST_CASE("a peer can use the pages, before a pause and after") {
             program.synchronize();
             CHECK(program.read(data.data(), data.size()) == words(data.size(), 1));
         }
-        data.reset();
-        saver.close();
     }
     CHECK_MESSAGE(driver.everything_given_back(), driver.leaks());
     CHECK(driver.violations().empty());
@@ -215,7 +203,6 @@ TEST_CASE("a graph on the second device is paused there, and replays") {
         CHECK_THROWS_AS(std::ignore = capture(saver, "graph", program.stream, there, [] {}), Misuse);
     }
     saver.deallocate(block);
-    saver.close();
 }
 
 TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured and paused there") {
@@ -255,6 +242,5 @@ TEST_CASE("a pool of workspaces on the second device: grows, is zeroed, captured
             }
         }
     }
-    saver.close();
 }
 } // namespace gpu_two_devices_test
