@@ -180,6 +180,7 @@ class Runner:
         """Runs llama.cpp's own test of every operation, which compares the GPU with the CPU."""
         start = time.monotonic()
         status, out, _ = self.output("test-backend-ops", "test", "-b", "CUDA0", *self.about.ops.split(), limit=self.about.limit)
+        out = re.sub(r"\x1b\[[\d;]*m", "", out)  # colors
         counts = re.findall(r"(\d+)/(\d+) tests passed", out)
         bad = len(re.findall(r"\bFAIL\b", out))
         passed = int(counts[-1][0]) if counts else len(re.findall(r"[^a-zA-Z]OK", out))
