@@ -22,8 +22,8 @@ if(EXISTS /dev/nvidiactl)
   set(gpu ON)
 endif()
 
-# The sample of the sweeps' failures (tests/support/sampling.hpp), which files run on the nasty machine, and whether the
-# engine is built depend on the commit, so that in time everything is tried.
+# The sample of the sweeps' failures (tests/support/sampling.hpp) and whether the engine is built depend on the commit, so
+# that in time everything is tried.
 set(sample 0)
 if(all)
   set(ENV{MEMSAVER_SWEEP_STEP} 1)
