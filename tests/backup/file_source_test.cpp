@@ -516,28 +516,4 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: bytes that are loaded need no host memor
     saver.resume("model");
     CHECK(read_bytes(machine.driver, block.data(), bytes) == part_of(pattern(8_MiB, 1), 0, bytes));
 }
-
-TEST_CASE_FIXTURE(OnHost, "FileSource: who waits for a restore again gets the same answer") {
-    const ModelFiles files;
-    const std::string path = files.put("model", pattern(1_MiB, 1));
-    const AnyPolicy policy{small_source()};
-    const detail::UniquePtr<detail::AnySlot> slot = policy.open(machine.driver);
-    Address memory = 0;
-    REQUIRE(machine.driver.allocate_plain(1_MiB, memory).ok());
-    const LiveBlock block{memory, 1_MiB, 1};
-    const LiveSet live{{{memory, 1_MiB}}, [&] { return std::vector<LiveBlock>{block}; }};
-    REQUIRE(slot->load(block, 0, {path, 0, 1_MiB}, live));
-    REQUIRE(slot->save(live).wait().ok());
-    machine.driver.on_call([&](const CallRecord& call) {
-        if (call.call == Call::read_file) std::ofstream{path, std::ios::app} << 'x';
-    });
-    Ticket ticket = slot->restore(live);
-    CHECK_THROWS_AS((void)ticket.wait(), SourceChanged);
-    machine.driver.on_call({});
-    std::filesystem::resize_file(path, 1_MiB);
-    CHECK_THROWS_AS((void)ticket.wait(), SourceChanged);
-    ticket = {};
-    CHECK(slot->close().ok());
-    REQUIRE(machine.driver.free_plain(memory).ok());
-}
 } // namespace backup_file_source_test

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <vector>
 
 // These macros would rename the definitions here.
@@ -53,47 +54,10 @@ CUresult result(const Status& status) {
 StreamRef stream_of(CUstream stream) { return StreamRef{reinterpret_cast<HostStream*>(stream)}; }
 EventRef event_of(CUevent event) { return EventRef{reinterpret_cast<HostEvent*>(event)}; }
 
-CUresult init(unsigned) { return CUDA_SUCCESS; }
-CUresult error_name(CUresult error, const char** name) {
-    *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
-    return CUDA_SUCCESS;
-}
-CUresult count_devices(int* count) { return *count = device_count, CUDA_SUCCESS; }
-CUresult get_device(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
-CUresult device_name(char* name, int bytes, CUdevice) {
-    std::snprintf(name, static_cast<std::size_t>(bytes), "host memory");
-    return CUDA_SUCCESS;
-}
-CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
-    constexpr int host_numa_id = 134;
-    *value = static_cast<int>(attribute) == host_numa_id ? -1 : 1;
-    return CUDA_SUCCESS;
-}
-CUresult can_access_peer(int* can, CUdevice, CUdevice) { return *can = 1, CUDA_SUCCESS; }
-CUresult primary_retain(CUcontext* out, CUdevice device) {
-    *out = reinterpret_cast<CUcontext>(&contexts[device]);
-    return CUDA_SUCCESS;
-}
-CUresult primary_release(CUdevice) { return CUDA_SUCCESS; }
-CUresult ctx_push(CUcontext pushed) { return current.push_back(pushed), CUDA_SUCCESS; }
-CUresult ctx_pop(CUcontext* popped) {
-    *popped = current.back();
-    current.pop_back();
-    return CUDA_SUCCESS;
-}
-CUresult ctx_synchronize() { return result(machine().drain()); }
 CUresult ctx_record_event(CUcontext, CUevent event) { return result(machine().record_device(event_of(event))); }
-CUresult exchange_mode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
 
 CUresult granularity(std::size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
     return result(machine().granularity(*bytes));
-}
-CUresult mem_info(std::size_t* free_bytes, std::size_t* total_bytes) {
-    DeviceMemory memory;
-    const Status status = machine().memory(memory);
-    *free_bytes = memory.free_bytes;
-    *total_bytes = memory.total_bytes;
-    return result(status);
 }
 CUresult reserve(CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr, unsigned long long) {
     Address address = 0;
@@ -109,71 +73,22 @@ CUresult create(CUmemGenericAllocationHandle* out, std::size_t bytes, const CUme
     return result(status);
 }
 CUresult release(CUmemGenericAllocationHandle handle) { return result(machine().release({handle})); }
-CUresult export_pages(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-CUresult import_pages(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
 CUresult map(CUdeviceptr at, std::size_t bytes, std::size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
     return result(machine().map(at, bytes, {handle}));
 }
 CUresult unmap(CUdeviceptr at, std::size_t bytes) { return result(machine().unmap(at, bytes)); }
-CUresult set_access(CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc*, std::size_t) {
-    return result(machine().allow_access(at, bytes));
-}
 CUresult host_register(void* pages, std::size_t bytes, unsigned) { return result(machine().pin_host(pages, bytes)); }
-CUresult host_unregister(void* pages) { return result(machine().unpin_host(pages)); }
 
-CUresult stream_create(CUstream* out, unsigned) {
-    StreamRef stream;
-    const Status status = machine().open_stream(stream);
-    *out = static_cast<CUstream>(stream.native());
-    return result(status);
-}
 CUresult stream_destroy(CUstream stream) { return result(machine().close_stream(stream_of(stream))); }
-CUresult stream_context(CUstream, CUcontext* out) {
-    *out = reinterpret_cast<CUcontext>(&contexts[current_device()]);
-    return CUDA_SUCCESS;
-}
-CUresult stream_wait_event(CUstream stream, CUevent event, unsigned) {
-    return result(machine().follow(stream_of(stream), event_of(event)));
-}
-CUresult stream_capturing(CUstream stream, CUstreamCaptureStatus* status) {
-    bool yes = false;
-    const Status asked = machine().capturing(stream_of(stream), yes);
-    *status = yes ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-    return result(asked);
-}
-CUresult event_create(CUevent* out, unsigned) {
-    EventRef event;
-    const Status status = machine().open_event({}, event);
-    *out = static_cast<CUevent>(event.native());
-    return result(status);
-}
-CUresult event_destroy(CUevent event) { return result(machine().close_event(event_of(event))); }
-CUresult event_record(CUevent event, CUstream stream) {
-    return result(machine().record(event_of(event), stream_of(stream)));
-}
-CUresult event_query(CUevent event) {
-    bool passed = false;
-    const Status status = machine().query(event_of(event), passed);
-    return status.ok() && !passed ? CUDA_ERROR_NOT_READY : result(status);
-}
-CUresult event_wait(CUevent event) { return result(machine().wait(event_of(event))); }
 CUresult copy_to_host(void* host, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return result(machine().copy_to_host(host, from, bytes, stream_of(stream)));
 }
 CUresult copy_to_device(CUdeviceptr to, const void* host, std::size_t bytes, CUstream stream) {
     return result(machine().copy_to_device(to, host, bytes, stream_of(stream)));
 }
-CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return result(machine().copy_peer(to, from, bytes, stream_of(stream)));
-}
 CUresult fill(CUdeviceptr to, unsigned char byte, std::size_t bytes, CUstream stream) {
     return result(machine().fill(to, byte, bytes, stream_of(stream)));
 }
-CUresult never() { return CUDA_ERROR_NOT_SUPPORTED; } // graphs, pools and modules are not used here
 
 std::atomic<unsigned long> plain_calls{0};
 
@@ -208,61 +123,114 @@ void* find(const char* name) {
         void* function;
     };
     static const Entry entries[] = {
-        {"cuInit", address(init)},
-        {"cuGetErrorName", address(error_name)},
-        {"cuDeviceGetCount", address(count_devices)},
-        {"cuDeviceGet", address(get_device)},
-        {"cuDeviceGetName", address(device_name)},
-        {"cuDeviceGetAttribute", address(device_attribute)},
-        {"cuDeviceCanAccessPeer", address(can_access_peer)},
-        {"cuDevicePrimaryCtxRetain", address(primary_retain)},
-        {"cuDevicePrimaryCtxRelease", address(primary_release)},
-        {"cuCtxPushCurrent", address(ctx_push)},
-        {"cuCtxPopCurrent", address(ctx_pop)},
-        {"cuCtxSynchronize", address(ctx_synchronize)},
+        {"cuInit", address(+[](unsigned) { return CUDA_SUCCESS; })},
+        {"cuGetErrorName", address(+[](CUresult error, const char** name) {
+             *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
+             return CUDA_SUCCESS;
+         })},
+        {"cuDeviceGetCount", address(+[](int* count) { return *count = device_count, CUDA_SUCCESS; })},
+        {"cuDeviceGet", address(+[](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; })},
+        {"cuDeviceGetName", address(+[](char* name, int bytes, CUdevice) {
+             std::snprintf(name, static_cast<std::size_t>(bytes), "host memory");
+             return CUDA_SUCCESS;
+         })},
+        {"cuDeviceGetAttribute", address(+[](int* value, CUdevice_attribute attribute, CUdevice) {
+             constexpr int host_numa_id = 134;
+             *value = static_cast<int>(attribute) == host_numa_id ? -1 : 1;
+             return CUDA_SUCCESS;
+         })},
+        {"cuDeviceCanAccessPeer", address(+[](int* can, CUdevice, CUdevice) { return *can = 1, CUDA_SUCCESS; })},
+        {"cuDevicePrimaryCtxRetain", address(+[](CUcontext* out, CUdevice device) {
+             *out = reinterpret_cast<CUcontext>(&contexts[device]);
+             return CUDA_SUCCESS;
+         })},
+        {"cuDevicePrimaryCtxRelease", address(+[](CUdevice) { return CUDA_SUCCESS; })},
+        {"cuCtxPushCurrent", address(+[](CUcontext pushed) { return current.push_back(pushed), CUDA_SUCCESS; })},
+        {"cuCtxPopCurrent", address(+[](CUcontext* popped) {
+             *popped = current.back();
+             current.pop_back();
+             return CUDA_SUCCESS;
+         })},
+        {"cuCtxSynchronize", address(+[]() { return result(machine().drain()); })},
         {"cuCtxGetDevice", address(cuCtxGetDevice)},
         {"cuCtxRecordEvent", address(ctx_record_event)},
-        {"cuThreadExchangeStreamCaptureMode", address(exchange_mode)},
+        {"cuThreadExchangeStreamCaptureMode", address(+[](CUstreamCaptureMode*) { return CUDA_SUCCESS; })},
         {"cuMemGetAllocationGranularity", address(granularity)},
-        {"cuMemGetInfo", address(mem_info)},
+        {"cuMemGetInfo", address(+[](std::size_t* free_bytes, std::size_t* total_bytes) {
+             DeviceMemory memory;
+             const Status status = machine().memory(memory);
+             *free_bytes = memory.free_bytes;
+             *total_bytes = memory.total_bytes;
+             return result(status);
+         })},
         {"cuMemAddressReserve", address(reserve)},
         {"cuMemAddressFree", address(unreserve)},
         {"cuMemCreate", address(create)},
         {"cuMemRelease", address(release)},
-        {"cuMemExportToShareableHandle", address(export_pages)},
-        {"cuMemImportFromShareableHandle", address(import_pages)},
         {"cuMemMap", address(map)},
         {"cuMemUnmap", address(unmap)},
-        {"cuMemSetAccess", address(set_access)},
+        {"cuMemSetAccess", address(+[](CUdeviceptr at, std::size_t bytes, const CUmemAccessDesc*, std::size_t) {
+             return result(machine().allow_access(at, bytes));
+         })},
         {"cuMemAlloc", address(cuMemAlloc_v2)},
         {"cuMemFree", address(cuMemFree_v2)},
         {"cuMemFreeAsync", address(cuMemFreeAsync)},
         {"cuMemHostRegister", address(host_register)},
-        {"cuMemHostUnregister", address(host_unregister)},
-        {"cuStreamCreate", address(stream_create)},
+        {"cuMemHostUnregister", address(+[](void* pages) { return result(machine().unpin_host(pages)); })},
+        {"cuStreamCreate", address(+[](CUstream* out, unsigned) {
+             StreamRef stream;
+             const Status status = machine().open_stream(stream);
+             *out = static_cast<CUstream>(stream.native());
+             return result(status);
+         })},
         {"cuStreamDestroy", address(stream_destroy)},
-        {"cuStreamGetCtx", address(stream_context)},
-        {"cuStreamWaitEvent", address(stream_wait_event)},
-        {"cuStreamIsCapturing", address(stream_capturing)},
-        {"cuEventCreate", address(event_create)},
-        {"cuEventDestroy", address(event_destroy)},
-        {"cuEventRecord", address(event_record)},
-        {"cuEventQuery", address(event_query)},
-        {"cuEventSynchronize", address(event_wait)},
+        {"cuStreamGetCtx", address(+[](CUstream, CUcontext* out) {
+             *out = reinterpret_cast<CUcontext>(&contexts[current_device()]);
+             return CUDA_SUCCESS;
+         })},
+        {"cuStreamWaitEvent", address(+[](CUstream stream, CUevent event, unsigned) {
+             return result(machine().follow(stream_of(stream), event_of(event)));
+         })},
+        {"cuStreamIsCapturing", address(+[](CUstream stream, CUstreamCaptureStatus* status) {
+             bool yes = false;
+             const Status asked = machine().capturing(stream_of(stream), yes);
+             *status = yes ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+             return result(asked);
+         })},
+        {"cuEventCreate", address(+[](CUevent* out, unsigned) {
+             EventRef event;
+             const Status status = machine().open_event({}, event);
+             *out = static_cast<CUevent>(event.native());
+             return result(status);
+         })},
+        {"cuEventDestroy", address(+[](CUevent event) { return result(machine().close_event(event_of(event))); })},
+        {"cuEventRecord", address(+[](CUevent event, CUstream stream) {
+             return result(machine().record(event_of(event), stream_of(stream)));
+         })},
+        {"cuEventQuery", address(+[](CUevent event) {
+             bool passed = false;
+             const Status status = machine().query(event_of(event), passed);
+             return status.ok() && !passed ? CUDA_ERROR_NOT_READY : result(status);
+         })},
+        {"cuEventSynchronize", address(+[](CUevent event) { return result(machine().wait(event_of(event))); })},
         {"cuMemcpyDtoHAsync", address(copy_to_host)},
         {"cuMemcpyHtoDAsync", address(copy_to_device)},
-        {"cuMemcpyDtoDAsync", address(copy_on_devices)},
+        {"cuMemcpyDtoDAsync", address(+[](CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+             return result(machine().copy_peer(to, from, bytes, stream_of(stream)));
+         })},
         {"cuMemsetD8Async", address(fill)},
     };
     for (const Entry& entry : entries) {
         if (std::strcmp(entry.name, name) == 0) return entry.function;
     }
-    for (const char* unused : {"cuStreamWaitValue32", "cuMemHostGetDevicePointer", "cuModuleLoadData", "cuModuleUnload",
-                               "cuModuleGetFunction", "cuLaunchKernel", "cuStreamBeginCapture", "cuStreamEndCapture",
-                               "cuGraphDestroy", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphExecDestroy",
-                               "cuGraphExecUpdate", "cuDeviceGetDefaultMemPool", "cuDeviceGetGraphMemAttribute",
-                               "cuDeviceGraphMemTrim", "cuMemPoolGetAttribute", "cuMemPoolTrimTo"}) {
-        if (std::strcmp(unused, name) == 0) return address(never);
+    const std::string unused = // graphs, pools, modules, and pages for other processes
+        " cuMemExportToShareableHandle cuMemImportFromShareableHandle cuStreamWaitValue32 "
+        "cuMemHostGetDevicePointer cuModuleLoadData cuModuleUnload cuModuleGetFunction cuLaunchKernel "
+        "cuStreamBeginCapture cuStreamEndCapture cuGraphDestroy cuGraphInstantiateWithFlags cuGraphLaunch "
+        "cuGraphExecDestroy cuGraphExecUpdate cuDeviceGetDefaultMemPool cuDeviceGetGraphMemAttribute "
+        "cuDeviceGraphMemTrim cuMemPoolGetAttribute cuMemPoolTrimTo ";
+    if (unused.find(' ' + std::string{name} + ' ') != std::string::npos) {
+        return address(+[]() { return CUDA_ERROR_NOT_SUPPORTED; });
     }
     return nullptr;
 }
