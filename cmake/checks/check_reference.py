@@ -83,6 +83,7 @@ def main():
     folder = parser.parse_args().folder
     warnings = (folder / "warnings.txt").read_text(encoding="utf-8").splitlines()
     missing = undocumented(folder)
+    assert len(list((folder / "xml").glob("classmemsaver*.xml"))) > 50, "Doxygen wrote no classes of memsaver"
     for line in warnings:
         print(line)
     for (file, line), name in missing:

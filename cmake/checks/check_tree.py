@@ -69,7 +69,6 @@ class Tree:
             for path in sorted([*self.include.rglob("*.hpp"), *self.include.rglob("*.ipp"), *self.include.rglob("*.h")])
         }
         self.headers = {name: text for name, text in self.files.items() if name.endswith(".hpp")}
-        self.definitions = {name: text for name, text in self.files.items() if name.endswith(".ipp")}
 
     def includes_of(self, name):
         """Yields (line, is_own, target, quote): own targets are relative to include/memsaver."""
@@ -116,14 +115,6 @@ def check_layers(tree):
                 yield f"{name}:{line}: {layer}/ may not include {to}/"
 
 
-def check_c_header(tree):
-    """What C includes needs nothing but its own types."""
-    for name in tree.files:
-        for line, _, target, _ in tree.includes_of(name) if name.endswith(".h") else ():
-            if target not in ("stdbool.h", "stddef.h", "stdint.h"):
-                yield f"{name}:{line}: <{target}>: a header for C may include only <stdbool.h>, <stddef.h>, <stdint.h>"
-
-
 def check_doors(tree):
     """Each layer has a door: a header with its name that includes the whole layer."""
     for layer in LAYERS:
@@ -152,33 +143,6 @@ def check_interop(tree):
                 yield f"{name}:{line}: {target} is opt-in; the library may not include it"
 
 
-def header_of(definitions):
-    return definitions[: -len("ipp")] + "hpp"
-
-
-def check_definition_files(tree):
-    """x.hpp includes x.ipp at its end, unless the definitions are compiled elsewhere: by its layer's impl.hpp, which
-    includes x.ipp too; x.ipp includes x.hpp."""
-    for name in tree.definitions:
-        header = header_of(name)
-        if header not in tree.headers:
-            yield f"{name}: its header {header} does not exist"
-            continue
-        end = f'#include "memsaver/{name}"'
-        text = tree.headers[header].removesuffix(f'\n#include "memsaver/{MACROS_ON}"\n')
-        if not text.endswith(f"\n#ifndef MEMSAVER_COMPILED\n{end}\n#endif\n"):
-            yield f"{header}: must end with {end}, under #ifndef MEMSAVER_COMPILED"
-        if header not in [target for _, own, target, _ in tree.includes_of(name) if own]:
-            yield f"{name}: does not include {header}"
-        impl = IMPL_OF.format(name.split("/")[0])
-        if f'\n{end}\n' not in tree.files.get(impl, ""):
-            yield f"{impl}: does not include {name}"
-    for name in tree.files:
-        for line, own, target, _ in tree.includes_of(name):
-            if own and target.endswith(".ipp") and name not in (header_of(target), IMPL_OF.format(target.split("/")[0])):
-                yield f"{name}:{line}: only {header_of(target)} may include {target}"
-
-
 def check_umbrella_is_quick(tree):
     """The declarations that the umbrella includes compile quickly. The compiled form does not read .ipp files."""
     for name in sorted(tree.reached_from(UMBRELLA, tree.headers)):
@@ -189,17 +153,6 @@ def check_umbrella_is_quick(tree):
                 yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
             elif target in PRICED_HEADERS and name not in PRICED_HEADERS[target]:
                 yield f"{name}:{line}: <{target}> has its price (PRICED_HEADERS); include it in an .ipp file, or do without"
-
-
-def check_form(tree):
-    """Headers have an introductory comment and an include guard."""
-    for name, text in tree.files.items():
-        if not text.startswith("// "):
-            yield f"{name}:1: the first line must be a comment that describes the file"
-        if name in (MACROS_OFF, MACROS_ON):
-            continue  # included by each header that begins and ends with them
-        if not re.search(r"^#pragma once$", text, re.MULTILINE):
-            yield f"{name}: has no #pragma once"
 
 
 def check_macros(tree):

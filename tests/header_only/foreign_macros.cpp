@@ -5,6 +5,7 @@
 #include "memsaver/memsaver.hpp"
 
 #include "memsaver/backup/compressed.hpp"
+#include "memsaver/backup/verified.hpp"
 #include "memsaver/interop/cublas.hpp"
 #include "memsaver/interop/cuda_pools.hpp"
 #include "memsaver/interop/nccl.hpp"
@@ -21,6 +22,7 @@
 #include "memsaver/heap/heap.hpp"
 #include "memsaver/host/host.hpp"
 #include "memsaver/saver/saver.hpp"
+#include "memsaver/share/share.hpp"
 
 #include "support/foreign_macros_kept.h"
 
