@@ -480,26 +480,6 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: kept bytes beside those of files, not re
     check_books(saver, machine.driver);
 }
 
-TEST_CASE("FileSource: kept bytes whose pages cannot be pinned are restored beside those of files" * on_machines) {
-    for (const bool prepared : {false, true}) {
-        const Checked machine;
-        const ModelFiles files;
-        const std::string path = files.put("model", pattern(3_MiB, 1));
-        MemorySaver saver{machine.driver};
-        const Arena model = saver.arena("model", small_source());
-        const Buffer<unsigned char> block{model, 8_MiB};
-        Bytes is = pattern(8_MiB, 3);
-        write_bytes(machine.driver, block.data(), is);
-        model.load(block.data() + 2'000'001, 3_MiB, path);
-        std::memcpy(is.data() + 2'000'001, pattern(3_MiB, 1).data(), 3_MiB);
-        if (prepared) saver.prepare("model");
-        machine.driver.fail({.call = Call::pin_host, .lasting = Lasting::onwards});
-        pause_and_resume(saver, "model");
-        machine.driver.heal();
-        CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
-    }
-}
-
 TEST_CASE_FIXTURE(OnFiles, "FileSource: bytes that are loaded need no host memory any more" * on_machines) {
     const std::string path = files.put("model", pattern(8_MiB, 1));
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});

@@ -216,29 +216,6 @@ TEST_CASE("kernel copies: not if they are switched off, nor for few bytes, nor w
     CHECK(driver.calls(Call::copy_by_kernel) == 0);
 }
 
-TEST_CASE("kernel copies: a transfer behind another one adopts its result") {
-    World world{soon};
-    void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = soon}).allocate(8_MiB);
-    write_pattern(world.driver, more, 8_MiB, 5);
-    pause_and_resume(world.saver, "more");
-    (void)world.saver.pause({"weights", "more"});
-    const HeldLane lane{world.driver, Direction::in};
-    std::atomic<int> of_more{0};
-    world.driver.on_call([&](const CallRecord& made) {
-        if (made.call != Call::copy_by_kernel) return;
-        if (made.address - address_of(more) < 8_MiB) ++of_more;
-        lane.let_go();
-    });
-    const std::uint64_t queries = world.driver.calls(Call::query);
-    (void)world.saver.resume({"weights", "more"});
-    world.driver.on_call({});
-    CHECK(of_more > 0);
-    CHECK(world.driver.calls(Call::query) > queries);
-    CHECK(world.whole());
-    CHECK(has_pattern(world.driver, more, 8_MiB, 5));
-    world.check_clean();
-}
-
 TEST_CASE("kernel copies: a finished transfer that nobody waited for does not delay others") {
     World world{soon};
     void* const more = world.saver.arena("more", HostBackup{.threads = 2, .kernel_copies = never}).allocate(8_MiB);

@@ -5,11 +5,6 @@
 
 namespace test {
 
-inline bool all_are(unsigned char byte, const void* at, std::size_t bytes) {
-    const auto* const begin = static_cast<const unsigned char*>(at);
-    return std::count(begin, begin + bytes, byte) == static_cast<std::ptrdiff_t>(bytes);
-}
-
 inline std::vector<Operation> graphs() {
     // Fills a block that stays, and one that is freed in the capture.
     const auto body = [](Populated& world, unsigned char byte, void*& made, int times = 1) {
@@ -27,7 +22,7 @@ inline std::vector<Operation> graphs() {
     const auto replays = [](Populated& world, const Graph& graph, const void* at, unsigned char byte) {
         graph.launch(world.stream);
         REQUIRE(world.driver.drain().ok());
-        CHECK(all_are(byte, at, 16_KiB));
+        CHECK(filled_with(at, 16_KiB, byte));
     };
     const auto one_works = [replays](Populated& world) { replays(world, world.graph, world.filled, 1); };
     // If the call that ends a capture fails permanently, the capture stays open until the program ends it.
@@ -87,7 +82,7 @@ inline std::vector<Operation> workspaces() {
         world.filled = world.pool->get("a", 25'000);
         std::memset(world.filled, 1, 25'000);
     };
-    const auto kept = [](Populated& world) { CHECK(all_are(1, world.filled, 25'000)); };
+    const auto kept = [](Populated& world) { CHECK(filled_with(world.filled, 25'000, 1)); };
     return {
         {"WorkspacePool::get: a new place", with_pool,
          [](Populated& world) { (void)world.pool->get("b", 17'500, {.group = "other"}); }, kept},
@@ -106,7 +101,7 @@ inline std::vector<Operation> workspaces() {
          },
          [](Populated& world) {
              REQUIRE(world.driver.drain().ok());
-             CHECK(all_are(0, world.refilled, 17'500));
+             CHECK(filled_with(world.refilled, 17'500, 0));
          }},
         {"WorkspacePool::get: a new place while the tag is paused", all_of(with_pool, pause_swept),
          [](Populated& world) {
@@ -131,7 +126,7 @@ inline std::vector<Operation> workspaces() {
          [kept](Populated& world) {
              kept(world);
              REQUIRE(world.driver.drain().ok());
-             CHECK(all_are(0, world.refilled, 22'500));
+             CHECK(filled_with(world.refilled, 22'500, 0));
          }},
         {"~WorkspacePool", with_pool, [](Populated& world) { world.pool.reset(); }, nothing},
         {"~WorkspacePool: paused", all_of(with_pool, pause_swept), [](Populated& world) { world.pool.reset(); },

@@ -333,14 +333,10 @@ struct Populated {
 
     /// Returns whether a block's bytes are as expected. Precondition: its memory is active.
     static bool holds(const Block& block) {
-        const auto* const at = static_cast<const unsigned char*>(block.at);
         switch (block.content) {
-        case Becomes::kept: return same(at, expected_bytes(block.bytes, block.seed));
+        case Becomes::kept: return same(block.at, expected_bytes(block.bytes, block.seed));
         case Becomes::zero:
-        case Becomes::poison: {
-            const unsigned char byte = block.content == Becomes::zero ? 0 : poison;
-            return at[0] == byte && std::memcmp(at, at + 1, block.bytes - 1) == 0;
-        }
+        case Becomes::poison: return filled_with(block.at, block.bytes, block.content == Becomes::zero ? 0 : poison);
         case Becomes::unknown: break;
         }
         return true;

@@ -100,12 +100,8 @@ TEST_CASE("fork: every call of the child is refused, and the parent's bytes stay
     gate.before(nullptr);
     lost.before(nullptr);
     (void)saver.resume();
-    for (const auto& [block, value] : blocks) {
-        CHECK(std::all_of(static_cast<unsigned char*>(block), static_cast<unsigned char*>(block) + bytes,
-                          [v = value](unsigned char byte) { return byte == v; }));
-    }
-    CHECK(std::all_of(static_cast<unsigned char*>(range.data()), static_cast<unsigned char*>(range.data()) + 4_MiB,
-                      [](unsigned char byte) { return byte == 9; }));
+    for (const auto& [block, value] : blocks) CHECK(filled_with(block, bytes, value));
+    CHECK(filled_with(range.data(), 4_MiB, 9));
     range.commit(0, 8_MiB);
     range.resize(0, already_idle);
     CHECK(driver.violations().empty());
@@ -145,8 +141,8 @@ TEST_CASE("fork: objects that the child destroys still belong to the parent") {
     CHECK(child.outcome() == "0");
 
     (void)alone->resume();
-    CHECK(std::all_of(buffer->data(), buffer->data() + bytes, [](unsigned char byte) { return byte == 1; }));
-    CHECK(std::all_of(block, block + bytes, [](unsigned char byte) { return byte == 2; }));
+    CHECK(filled_with(buffer->data(), bytes, 1));
+    CHECK(filled_with(block, bytes, 2));
     CHECK(driver.violations().empty());
 }
 

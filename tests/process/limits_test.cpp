@@ -39,11 +39,6 @@ bool names(const std::string& text, const std::string& limit) {
     return false;
 }
 
-bool all_are(const void* bytes, unsigned char value, std::size_t count) {
-    const auto* const first = static_cast<const unsigned char*>(bytes);
-    return std::all_of(first, first + count, [&](unsigned char byte) { return byte == value; });
-}
-
 /// Takes mappings until the system refuses more.
 struct ManyMappings {
     ManyMappings() {
@@ -78,15 +73,15 @@ TEST_CASE("limits: a file backup that may not be that large is an error, no sign
             std::memset(block, 7, 8_MiB);
             set_limit(RLIMIT_FSIZE, most);
             if (!names(text_of<DriverError>([&] { (void)saver.pause("files"); }), "RLIMIT_FSIZE")) return 1;
-            if (!all_are(block, 7, 8_MiB) || files.usage().state != "active") return 2;
+            if (!filled_with(block, 8_MiB, 7) || files.usage().state != "active") return 2;
             if (saver.pause("rest").released_bytes < 8_MiB) return 3;
             set_limit(RLIMIT_FSIZE, RLIM_INFINITY);
             pause_and_resume(saver, "files");
-            if (!all_are(block, 7, 8_MiB)) return 4;
+            if (!filled_with(block, 8_MiB, 7)) return 4;
             std::memset(block, 8, 8_MiB);
             set_limit(RLIMIT_FSIZE, most); // smaller than the file
             if (!names(text_of<DriverError>([&] { (void)saver.pause("files"); }), "RLIMIT_FSIZE")) return 5;
-            if (!all_are(block, 8, 8_MiB) || files.usage().state != "active") return 6;
+            if (!filled_with(block, 8_MiB, 8) || files.usage().state != "active") return 6;
             saver.drop("files");
             saver.close();
             return 0;
@@ -105,10 +100,10 @@ TEST_CASE("limits: a simulated device under a limit of file sizes can use all of
         for (int i = 0; i < 16; ++i) {
             std::memset(block, i, 16_MiB);
             pause_and_resume(saver, "turns");
-            if (!all_are(block, static_cast<unsigned char>(i), 16_MiB)) return 1;
+            if (!filled_with(block, 16_MiB, static_cast<unsigned char>(i))) return 1;
         }
         if (!names(text_of<DriverError>([&] { (void)kept.allocate(128_MiB); }), "RLIMIT_FSIZE")) return 2;
-        if (!all_are(block, 15, 16_MiB)) return 3;
+        if (!filled_with(block, 16_MiB, 15)) return 3;
         saver.close();
         return 0;
     });
@@ -126,7 +121,7 @@ TEST_CASE("limits: no more addresses: an error of its own for a block, the limit
         set_limit(RLIMIT_AS, address_bytes() + 8_MiB);
         if (!names(text_of<OutOfAddresses>([&] { (void)b.allocate(1_GiB); }), "RLIMIT_AS")) return 1;
         if (!names(text_of<OutOfHostMemory>([&] { (void)saver.pause("a"); }), "RLIMIT_AS")) return 2;
-        if (asked != 0 || a.usage().state != "active" || !all_are(block, 7, 64_MiB)) return 3;
+        if (asked != 0 || a.usage().state != "active" || !filled_with(block, 64_MiB, 7)) return 3;
         set_limit(RLIMIT_AS, address_bytes() / 2); // giving back needs none
         if (saver.pause("b").released_bytes < 64_MiB) return 4;
         saver.drop("a");
@@ -179,10 +174,10 @@ TEST_CASE("limits: without descriptors errors name the limit, memory goes back" 
         std::memset(other, 8, 8_MiB);
         set_limit(RLIMIT_NOFILE, 0);
         if (!names(text_of<Error>([&] { (void)saver.pause("files"); }), "RLIMIT_NOFILE")) return 1;
-        if (!all_are(block, 7, 8_MiB)) return 2;
+        if (!filled_with(block, 8_MiB, 7)) return 2;
         // Whether a backup fits is not known: what the system has available is in files.
         if (!names(text_of<Error>([&] { (void)saver.pause("host"); }), "RLIMIT_NOFILE")) return 3;
-        if (!all_are(other, 8, 8_MiB)) return 4;
+        if (!filled_with(other, 8_MiB, 8)) return 4;
         if (!names(text_of<Error>([] { const HostDriver another{1_MiB}; }), "RLIMIT_NOFILE")) return 5;
         if (saver.pause("rest").released_bytes < 8_MiB) return 6;
         saver.drop("host");
@@ -225,7 +220,7 @@ TEST_CASE("limits: without threads copies name the limit, or run; memory goes ba
         if (saver.pause("rest").released_bytes < 8_MiB) return 5;
         set_limit(RLIMIT_AS, RLIM_INFINITY);
         (void)saver.resume();
-        return all_are(one, 7, 8_MiB) && all_are(other, 8, 8_MiB) ? 0 : 6;
+        return filled_with(one, 8_MiB, 7) && filled_with(other, 8_MiB, 8) ? 0 : 6;
     });
 }
 
@@ -251,7 +246,7 @@ bool untouched(int own, std::size_t bytes) {
     std::vector<char> read(bytes);
     struct stat found {};
     return ::fstat(own, &found) == 0 && static_cast<std::size_t>(found.st_size) == bytes &&
-           ::pread(own, read.data(), bytes, 0) == static_cast<ssize_t>(bytes) && all_are(read.data(), 'D', bytes);
+           ::pread(own, read.data(), bytes, 0) == static_cast<ssize_t>(bytes) && filled_with(read.data(), bytes, 'D');
 }
 
 TEST_CASE("descriptors: a backup file that the program closed is noticed, and its successor is left alone") {
@@ -272,7 +267,7 @@ TEST_CASE("descriptors: a backup file that the program closed is noticed, and it
             };
             if (!paused) { // a save leaves the tag active
                 if (!noticed([&] { (void)saver.pause(); })) return 2;
-                return untouched(own, 8_MiB) && files.usage().state == "active" && all_are(block, 7, 4_MiB) ? 0 : 3;
+                return untouched(own, 8_MiB) && files.usage().state == "active" && filled_with(block, 4_MiB, 7) ? 0 : 3;
             }
             if (!noticed([&] { (void)saver.resume(); })) return 4;
             if (!noticed([&] { (void)saver.backup_view(block, 1_MiB); })) return 5;
@@ -296,9 +291,9 @@ TEST_CASE("descriptors: the same for the simulated device's own file") {
         std::memset(block, 7, 4_MiB);
         const int own = take_over("/memfd:memsaver", 8_MiB, nullptr);
         if (own < 0) return 1;
-        if (!all_are(block, 7, 4_MiB)) return 2;
+        if (!filled_with(block, 4_MiB, 7)) return 2;
         if (!names(text_of<DriverError>([&] { (void)a.allocate(64_MiB); }), "closed a file descriptor")) return 3;
-        if (!all_are(block, 7, 4_MiB)) return 4;
+        if (!filled_with(block, 4_MiB, 7)) return 4;
         saver.close();
         return untouched(own, 8_MiB) ? 0 : 5;
     });
