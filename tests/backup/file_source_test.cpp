@@ -450,36 +450,6 @@ TEST_CASE_FIXTURE(OnFiles, "FileSource: a streamed resume restores the ranges of
     CHECK(read_bytes(machine.driver, block.data(), 8 * layer) == bytes);
 }
 
-TEST_CASE_FIXTURE(OnFiles, "FileSource: kept bytes beside those of files, not retained: only the host memory goes" *
-                               on_machines) {
-    const std::string path = files.put("model", pattern(3_MiB, 1));
-    const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB, .retain = false});
-    const Buffer<unsigned char> block{model, 8_MiB};
-    Bytes is = pattern(8_MiB, 3);
-    write_bytes(machine.driver, block.data(), is);
-    model.load(block.data() + 2'000'001, 3_MiB, path);
-    std::memcpy(is.data() + 2'000'001, pattern(3_MiB, 1).data(), 3_MiB);
-    for (int round = 0; round < 3; ++round) {
-        CHECK(saver.pause("model").saved_bytes == 5_MiB);
-        CHECK(row_of(saver, "model").backed_up_bytes == 5_MiB);
-        std::vector<Address> order; // one thread copies
-        machine.driver.on_call([&](const CallRecord& call) {
-            if (call.call == Call::copy_to_device) order.push_back(call.address);
-        });
-        if (round == 2) { // what is wanted first comes first, wherever it is
-            saver.resume_async("model", {.first = {{block.data() + 7_MiB, 1_MiB}}}).wait();
-            CHECK(order.at(0) == test::address_of(block.data()) + 7_MiB);
-        } else {
-            CHECK(saver.resume("model").restored_bytes == 8_MiB);
-        }
-        machine.driver.on_call({});
-        CHECK(machine.driver.host_bytes() == 0);
-        CHECK(row_of(saver, "model").backed_up_bytes == 0);
-        CHECK(read_bytes(machine.driver, block.data(), is.size()) == is);
-    }
-    check_books(saver, machine.driver);
-}
-
 TEST_CASE_FIXTURE(OnFiles, "FileSource: bytes that are loaded need no host memory any more" * on_machines) {
     const std::string path = files.put("model", pattern(8_MiB, 1));
     const Arena model = saver.arena("model", FileSource{.threads = 1, .ring_bytes = 4_MiB});
