@@ -137,6 +137,10 @@ TEST_CASE_FIXTURE(OnTwo, "devices: out of memory says what the device that refus
     (void)saver.pause();
     const auto refusal = [&] {
         const auto error = thrown<OutOfMemory>([&] { (void)saver.resume(); });
+        const auto unused = thrown<OutOfMemory>([&] { const Use use = saver.use({"a", "b"}); });
+        CHECK(unused.device() == error.device());
+        CHECK(unused.needed_bytes() == error.needed_bytes());
+        CHECK(unused.free_bytes() == error.free_bytes());
         return std::pair{error.needed_bytes(), error.free_bytes()};
     };
     {

@@ -52,6 +52,7 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
     const auto refused = [&](const Tags& tags) {
         const auto error = thrown<OutOfMemory>([&] { const Use use = saver.use(tags); });
         CHECK(error.needed_bytes() >= each);
+        CHECK(about(error.free_bytes(), 40_MiB - each));
         REQUIRE(!error.holders().empty());
         CHECK(error.holders()[0].tag == "a");
         CHECK(error.holders()[0].bytes == each);

@@ -463,18 +463,19 @@ private:
         return std::nullopt;
     }
     [[nodiscard]] OutOfMemory no_room(const Tags& in, const char* why) {
+        const Vector<Shortage> lack = shortages(in);
+        const int device = lack.empty() ? state_.driver_.device() : lack.back().device;
         std::size_t needed = 0;
-        std::size_t free = 0;
+        DeviceMemory memory{};
         for (const auto& member : state_.tags_.members(in)) {
-            DeviceMemory memory;
-            if (needed == 0 && member->driver.memory(memory).ok()) free = memory.free_bytes;
+            if (member->driver.device() != device) continue;
+            if (needed == 0) (void)member->driver.memory(memory);
             needed += member->arena->bytes_to_resume();
         }
-        OutOfMemory error{text_of({"use of ", quoted_tags(in), " needs ", in_bytes(needed), ", ", in_bytes(free),
-                                   " were free: ", why}),
-                          needed, free};
-        const Vector<Shortage> lack = shortages(in);
-        error.attach_device(lack.empty() ? state_.driver_.device() : lack.back().device);
+        OutOfMemory error{text_of({"use of ", quoted_tags(in), " needs ", in_bytes(needed), ", ",
+                                   in_bytes(memory.free_bytes), " were free: ", why}),
+                          needed, memory.free_bytes};
+        error.attach_device(device);
         state_.say_who_holds(error, in);
         return error;
     }
