@@ -1,4 +1,5 @@
 // Bytes in flight while the program continues: streamed resumes, and saving ahead.
+#include "backup/backup_support.hpp"
 #include "graph/graph_support.hpp"
 #include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
@@ -37,22 +38,12 @@ struct Layers {
     Buffer<char> block;
 };
 
-/// Returns policies that keep bytes, one for each way of copying them.
-std::vector<AnyPolicy> policies() {
-    return {HostBackup{},
-            HostBackup{.refresh = Refresh::once},
-            HostBackup{.retain = false},
-            HostBackup{.storage = Storage::pageable, .threads = 2},
-            FileBackup{.directory = "/tmp", .threads = 1},
-            Verified<HostBackup>{},
-            Verified<FileBackup>{{.directory = "/tmp"}}};
-}
-
 TEST_CASE_FIXTURE(OnSaver, "resume_async: memory is there at once, a layer's bytes after its own wait" * on_machines) {
-    for (std::size_t i = 0; i < policies().size(); ++i) {
-        const std::string tag = "weights" + std::to_string(i);
+    std::uint64_t seed = 0;
+    for (const NamedPolicy& keeper : keepers()) {
+        const std::string tag = keeper.name;
         CAPTURE(tag);
-        const Layers weights{machine.driver, saver.arena(tag, policies()[i]), 5, 10 * i};
+        const Layers weights{machine.driver, saver.arena(tag, keeper.policy), 5, seed += 10};
         for (int round = 0; round < 2; ++round) {
             saver.pause(tag);
             const std::size_t need = saver.bytes_to_resume(tag);

@@ -1,8 +1,6 @@
 // Gates: captured graphs wait, in every replay, only for the bytes that they read next.
 #include "backup/backup_support.hpp"
-#include "backup/file_source_support.hpp"
 #include "graph/graph_support.hpp"
-#include "memsaver/backup/verified.hpp"
 #include "support/machines.hpp"
 #include "support/manual_backup.hpp"
 
@@ -59,37 +57,23 @@ struct Model {
     Graph graph;
 };
 
-/// Returns policies that keep bytes, one for each way of copying them.
-std::vector<AnyPolicy> policies() {
-    std::vector<AnyPolicy> all{HostBackup{},
-                               HostBackup{.refresh = Refresh::once},
-                               HostBackup{.retain = false},
-                               HostBackup{.storage = Storage::pageable, .threads = 2},
-                               HostBackup{.storage = Storage::pageable, .threads = 1, .ring_bytes = 4_MiB},
-                               FileBackup{.directory = "/tmp", .threads = 1},
-                               Verified<HostBackup>{},
-                               Verified<FileBackup>{{.directory = "/tmp"}}};
-    for (const NamedPolicy& coded : coded_keepers()) all.push_back(coded.policy); // by kernels on the device
-    return all;
-}
-
 TEST_CASE_FIXTURE(OnSaver, "gates: a graph launched as soon as resume_async returns reads right bytes" * on_machines) {
-    for (std::size_t i = 0; i < policies().size(); ++i) {
-        CAPTURE(i);
-        Model model{saver, machine.driver, "weights" + std::to_string(i), policies()[i]};
+    for (const NamedPolicy& keeper : keepers()) {
+        const std::string tag = keeper.name;
+        CAPTURE(tag);
+        Model model{saver, machine.driver, tag, keeper.policy};
         model.launch(); // with nothing in flight
         model.finish();
         CHECK(model.right());
         for (int round = 0; round < 3; ++round) {
-            saver.pause("weights" + std::to_string(i));
-            const Arrival coming = saver.resume_async("weights" + std::to_string(i), model.backwards());
+            saver.pause(tag);
+            const Arrival coming = saver.resume_async(tag, model.backwards());
             model.launch();
             if (round == 1) coming.wait();
             model.finish();
             CHECK(model.right());
         }
-        saver.pause("weights" + std::to_string(i));
-        saver.resume("weights" + std::to_string(i));
+        pause_and_resume(saver, tag);
         model.launch();
         model.finish();
         CHECK(model.right());
@@ -207,11 +191,12 @@ TEST_CASE_FIXTURE(OnHostSaver, "gates: after a failure, before() throws why the 
 }
 
 TEST_CASE("gates: close and drop while graphs wait" * on_hosts) {
-    for (const AnyPolicy& policy : policies()) {
+    for (const NamedPolicy& keeper : keepers()) {
+        CAPTURE(keeper.name);
         for (const bool drop : {false, true}) {
             const Checked machine;
             MemorySaver saver{machine.driver};
-            const Buffer<char> block{saver.arena("weights", policy), 8 * layer};
+            const Buffer<char> block{saver.arena("weights", keeper.policy), 8 * layer};
             const Gate last = saver.gate(block.data() + 7 * layer, layer);
             const OwnStream stream{machine.driver};
             saver.pause("weights");
