@@ -90,11 +90,6 @@ TEST_CASE("a location in the library is reported without the folders that lead t
     CHECK(Misuse{"no"}.place().empty());
 }
 
-TEST_CASE("a code without a name is still reported, and no code is not") {
-    CHECK(contains(failure_text({.kind = StatusKind::other, .code = 3}, "x"), "x failed: error (3) ["));
-    CHECK(contains(failure_text({.kind = StatusKind::other, .name = "NAME"}, "x"), "x failed: NAME ["));
-}
-
 TEST_CASE("translated: returns the result, also one that cannot be moved or is a reference") {
     int number = 7;
     static_assert(std::is_same_v<decltype(translated([&]() -> int& { return number; })), int&>);
@@ -117,7 +112,7 @@ TEST_CASE("translated: bad_alloc becomes OutOfHostMemory") {
 static_assert(std::is_trivially_copyable_v<Status>);
 static_assert(Status{}.ok());
 
-TEST_CASE("a status is printed in the form that ends error texts") {
+TEST_CASE("a status is printed in the form that ends error texts, also without a name or a code") {
     const Status failed{.kind = StatusKind::other, .code = 1, .name = "CUDA_ERROR_INVALID_VALUE"};
     CHECK(to_string(failed) == "CUDA_ERROR_INVALID_VALUE (1)");
     CHECK(detail::failure_text(failed, "map pages").starts_with("map pages failed: " + to_string(failed)));
@@ -127,14 +122,14 @@ TEST_CASE("a status is printed in the form that ends error texts") {
     std::ostringstream out;
     out << failed << ", " << Status{};
     CHECK(out.str() == "CUDA_ERROR_INVALID_VALUE (1), ok");
-}
-
-TEST_CASE("a status without a name says what its kind means") {
+    // Without a name, what its kind means.
     CHECK(to_string(Status{.kind = StatusKind::out_of_memory, .code = 2}) == "out of memory (2)");
     CHECK(to_string(Status{.kind = StatusKind::out_of_host_memory}) == "out of host memory");
     CHECK(to_string(Status{.kind = StatusKind::out_of_addresses}) == "out of addresses");
     CHECK(to_string(Status{.kind = StatusKind::gone, .name = nullptr}) == "device lost");
     CHECK(to_string(Status{.kind = StatusKind::unsupported}) == "unsupported");
     CHECK(to_string(Status{.kind = StatusKind::other, .code = 5}) == "error (5)");
+    CHECK(contains(failure_text({.kind = StatusKind::other, .code = 3}, "x"), "x failed: error (3) ["));
+    CHECK(contains(failure_text({.kind = StatusKind::other, .name = "NAME"}, "x"), "x failed: NAME ["));
 }
 } // namespace core_error_test

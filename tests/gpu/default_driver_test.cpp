@@ -1,5 +1,5 @@
 // A saver on the default driver, and in threads with contexts of their own. That memory is released and comes back is
-// in saver/memory_saver_test.cpp, which also runs on a GPU; that kernels can use it then is in capture_test.cpp.
+// in saver/programs_test.cpp, which also runs on a GPU; that kernels can use it then is in capture_test.cpp.
 #include "gpu/gpu_support.hpp"
 
 #include <type_traits>

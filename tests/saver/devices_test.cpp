@@ -280,4 +280,26 @@ TEST_CASE("devices: a tag that cannot come to another device is used where it is
     CHECK(row_of(saver, "a").state == "active");
     CHECK(has_pattern(near.driver, block.data(), 1_MiB, 1));
 }
+
+TEST_CASE("devices: a tag on two devices has one policy, and each device one driver") {
+    const Checked first{host_machine, 0};
+    const Checked second{nasty_machine, 1};
+    const Checked twin{host_machine, 1};
+    MemorySaver saver{first.driver};
+    const Arena here = saver.arena("weights", Zero{});
+    const Arena there = saver.arena("weights", Zero{}, second.driver);
+    CHECK(!(here == there));
+    CHECK(saver.arena("weights", Zero{}, second.driver) == there);
+    CHECK_THROWS_AS((void)saver.arena("weights", Discard{}, second.driver), Misuse);
+    CHECK_THROWS_AS((void)saver.arena("weights", Zero{}, twin.driver), Misuse);
+    (void)here.allocate(4_MiB);
+    void* const block = there.allocate(8_MiB);
+    write_pattern(second.driver, block, 8_MiB, 2);
+    CHECK(saver.pause("weights").tags.size() == 2);
+    CHECK(first.driver.handle_bytes() + second.driver.handle_bytes() == 0);
+    CHECK(saver.resume("weights").mapped_bytes == 12_MiB);
+    CHECK(all_are(second.driver, block, 8_MiB, 0));
+    check_books(saver, first.driver);
+    check_books(saver, second.driver);
+}
 } // namespace saver_devices_test

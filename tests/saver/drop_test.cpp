@@ -10,10 +10,6 @@ template <class D>
 void fill(const D& driver, const Buffer<char>& block, unsigned char byte) {
     write_bytes(driver, block.data(), std::vector<unsigned char>(block.size_bytes(), byte));
 }
-template <class D>
-bool filled(const D& driver, const Buffer<char>& block, unsigned char byte) {
-    return read_bytes(driver, block.data(), block.size_bytes()) == std::vector<unsigned char>(block.size_bytes(), byte);
-}
 
 TEST_CASE_FIXTURE(OnSaver, "drop: releases everything of a tag, and its name is unknown again" * on_quick) {
     const Arena gone = saver.arena("lora.1", HostBackup{});
@@ -185,8 +181,8 @@ TEST_CASE_FIXTURE(OnSaver, "set_retain: host memory and files are kept or freed 
         fill(machine.driver, block, byte);
         fill(machine.driver, filed, byte);
         pause_and_resume(saver);
-        CHECK(filled(machine.driver, block, byte));
-        CHECK(filled(machine.driver, filed, byte));
+        CHECK(all_are(machine.driver, block.data(), block.size(), byte));
+        CHECK(all_are(machine.driver, filed.data(), filed.size(), byte));
     };
     cycle(1);
     CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
@@ -217,8 +213,8 @@ TEST_CASE_FIXTURE(OnSaver, "forget_backup: during a pause, the bytes that it dro
         forgetting.join();
     }
     const Use use = saver.use("w");
-    CHECK(use.lost() ==
-          (filled(machine.driver, block, 7) ? std::vector<std::string>{} : std::vector<std::string>{"w"}));
+    CHECK(use.lost() == (all_are(machine.driver, block.data(), block.size(), 7) ? std::vector<std::string>{}
+                                                                                : std::vector<std::string>{"w"}));
 }
 
 TEST_CASE_FIXTURE(OnSaver, "use: bytes that a failing pause has dropped are reported as lost") {
@@ -266,7 +262,7 @@ TEST_CASE_FIXTURE(OnSaver, "forget_backup: blocks that live on are saved by the 
         fill(machine.driver, block, 9);
         CHECK(saver.pause(tag).saved_bytes == 3_MiB);
         CHECK(saver.resume(tag).restored_bytes == 3_MiB);
-        CHECK(filled(machine.driver, block, 9));
+        CHECK(all_are(machine.driver, block.data(), block.size(), 9));
     }
     CHECK(policy.copies->forgotten().size() == 1); // by the end of its buffer
 }

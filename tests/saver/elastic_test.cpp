@@ -499,46 +499,6 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: a commit that waited for a pause elsewhere 
     CHECK(saver.bytes_to_resume("kv") == step);
 }
 
-TEST_CASE_FIXTURE(OnHostSaver, "elastic: a resize that has to make room commits what is lacking by then") {
-    const Arena arena = saver.arena("kv");
-    Elastic kv = arena.elastic(1_GiB, steps);
-    kv.commit(0, 2 * step);
-    arena.deallocate(arena.allocate(1_MiB)); // the device is waited for if room is lacking
-    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
-    Stuck growing{machine.driver, Call::drain, [&] { kv.resize(4 * step); }};
-    kv.resize(0, already_idle);
-    growing.go_on();
-    CHECK(kv.committed_bytes() == 4 * step);
-    CHECK(saver.owns(kv.data()));
-}
-
-TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked") {
-    int asked = 0;
-    int no_room = 0;
-    MemorySaver saver{HostDriver{64_MiB}, {.on_no_room = [&](const NoRoom&) {
-                          no_room += 1;
-                          return false;
-                      }}};
-    Elastic kv;
-    bool drops = false;
-    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
-                                               asked += 1;
-                                               if (drops) saver.drop("kv"); // as another thread might do concurrently
-                                               kv.resize(0);
-                                               return bytes;
-                                           }});
-    kv.commit(0, 40_MiB);
-    const Arena weights = saver.arena("weights");
-    drops = true;
-    const Buffer<char> first{weights, 48_MiB};
-    CHECK(asked == 1);
-    CHECK(no_room == 0);
-    CHECK_THROWS_AS((void)weights.allocate(48_MiB), OutOfMemory);
-    CHECK(saver.reclaim(64_MiB).elastic_bytes == 0);
-    CHECK(asked == 1);
-    CHECK(no_room == 1);
-}
-
 TEST_CASE_FIXTURE(OnEither,
                   "elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
     int asked = 0;
@@ -599,44 +559,5 @@ TEST_CASE_FIXTURE(OnEither,
     kv.commit(0, step);
     kv.release(0, step);
     if (enabled) CHECK(saver.reclaim(step).unused_bytes == step);
-}
-
-TEST_CASE("elastic: an owner that ends its range when it is asked has given its bytes") {
-    MemorySaver saver{HostDriver{16_MiB}};
-    const Arena a = saver.arena("a");
-    Elastic range;
-    const auto again = [&] {
-        range = a.elastic(12_MiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t bytes) {
-                                       range = {};
-                                       return bytes;
-                                   }});
-        range.commit(0, 12_MiB);
-    };
-    again();
-    void* const block = saver.arena("b").allocate(12_MiB);
-    saver.deallocate(block, already_idle);
-    (void)saver.trim();
-    again();
-    CHECK(saver.reclaim(8_MiB).bytes() >= 8_MiB);
-}
-
-TEST_CASE("elastic: close and drop wait for another device's work that may use what was released") {
-    for (const bool drops : {true, false}) {
-        const Checked machine{host_machine};
-        const HostDriver second{1_GiB, {.device = 1}};
-        HeldStream stream{second};
-        MemorySaver saver{machine.driver};
-        (void)saver.arena("other", Discard{}, second);
-        Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
-        kv.commit(0, step);
-        kv.release(0, step, after(stream.get()));
-        CHECK(machine.driver.handle_bytes() == step);
-        Doing ending{[&] { drops ? saver.drop("kv") : saver.close(); }};
-        std::this_thread::sleep_for(std::chrono::milliseconds{20});
-        CHECK(machine.driver.handle_bytes() == step);
-        stream.finish();
-        ending.join();
-        CHECK(machine.driver.handle_bytes() == 0);
-    }
 }
 } // namespace saver_elastic_test

@@ -4,6 +4,8 @@
 #include "support/every_call.hpp"
 #include "support/machines.hpp"
 
+#include <latch>
+
 namespace saver_misuse_test {
 using namespace test;
 
@@ -150,23 +152,17 @@ TEST_CASE_FIXTURE(OnSaver, "a block that two threads free at once is freed by on
     const Arena arena = saver.arena("tag");
     for (int i = 0; i < 50; ++i) {
         void* const block = arena.allocate(i % 2 == 0 ? 300 : 300'000);
-        std::atomic<int> ready{0};
-        std::atomic<int> freed{0};
+        std::latch both{2};
         std::atomic<int> refused{0};
-        const auto give_up = [&] {
-            ++ready;
-            while (ready < 2) std::this_thread::yield();
-            try {
-                saver.deallocate(block);
-                ++freed;
-            } catch (const Misuse&) {
-                ++refused;
-            }
-        };
-        std::thread second{give_up};
-        give_up();
-        second.join();
-        CHECK(freed == 1);
+        Threads threads{2, [&](std::size_t) {
+                            both.arrive_and_wait();
+                            try {
+                                saver.deallocate(block);
+                            } catch (const Misuse&) {
+                                ++refused;
+                            }
+                        }};
+        threads.join();
         CHECK(refused == 1);
     }
     CHECK(arena.usage().blocks == 0);

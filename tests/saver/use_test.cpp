@@ -169,21 +169,6 @@ TEST_CASE("use: its deadline has passed, however much others allocate and free m
     CHECK(most > 0);
 }
 
-TEST_CASE("use: its timeout bounds its order, and other operations") {
-    World world{{"a", "b"}};
-    MemorySaver<D>& saver = *world.saver;
-    (void)saver.arena("kept").allocate(each + each / 2);
-    { const Use a = saver.use("a"); }
-    HeldStream busy{host_of(world.driver)};
-    CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms, .order = after(busy.get())}), NotIdle);
-    WaitingBeside trimming{world.driver, [&] { (void)saver.trim("b", {.order = after(busy.get())}); }};
-    CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms}), NotIdle);
-    busy.let_go();
-    trimming.join();
-    CHECK(saver.use("b"));
-    CHECK(world.whole("b"));
-}
-
 TEST_CASE("use: a pause of a tag in use waits, or is NotIdle; by the holder it is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
@@ -484,11 +469,13 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     CHECK_THROWS_AS((void)saver.use("a"), Misuse);
 }
 
-TEST_CASE("use: another thread's pause of the tag is waited for, until the earlier of both limits") {
-    World world{{"a"}};
+TEST_CASE("use: its order and another thread's pause of the tag are waited for, until the earlier of both limits") {
+    World world{{"a", "b"}};
     MemorySaver<D>& saver = *world.saver;
+    (void)saver.arena("kept").allocate(each + each / 2);
     { const Use a = saver.use("a"); }
     HeldStream busy{host_of(world.driver)};
+    CHECK_THROWS_AS((void)saver.use("b", {.timeout = 5ms, .order = after(busy.get())}), NotIdle);
     WaitingBeside pausing{world.driver, [&] { (void)saver.pause("a", {.order = after(busy.get())}); }};
     CHECK_THROWS_AS((void)saver.use("a", {.room_within = 0ms, .timeout = 1h}), NotIdle);
     CHECK_THROWS_AS((void)saver.use("a", {.room_within = 1h, .timeout = 5ms}), NotIdle);
