@@ -33,46 +33,6 @@ TEST_CASE_FIXTURE(OnMachine, "growth falls back to the exact need" * on_machines
     }
 }
 
-TEST_CASE_FIXTURE(OnMachine, "a large block does not wait over small ones that others free meanwhile" * on_machines) {
-    ArenaOf arena{machine.driver, "small frees"};
-    std::vector<void*> small;
-    for (int i = 0; i < 1024; ++i) small.push_back(arena.allocate(64_KiB));
-    const auto free_some = [&] { // 5 MiB, for which another small block would wait
-        for (int i = 0; i < 80 && !small.empty(); ++i) {
-            arena.deallocate(small.back());
-            small.pop_back();
-        }
-    };
-    free_some();
-    const std::uint64_t waits = machine.driver.calls(Call::drain);
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::drain) free_some(); // as other threads do during a wait
-    });
-    (void)arena.allocate(96_MiB); // more than all of them
-    CHECK(machine.driver.calls(Call::drain) == waits);
-    machine.driver.on_call({});
-}
-
-TEST_CASE("a large block waits for the device once, however much others free meanwhile" * on_machines) {
-    const Checked machine;
-    ArenaOf arena{machine.driver, "large frees"};
-    std::vector<void*> small;
-    const std::size_t count = 8 * small_change(machine.driver) / 64_KiB;
-    for (std::size_t i = 0; i < count; ++i) small.push_back(arena.allocate(64_KiB));
-    const auto free_each_fourth = [&](std::size_t from) { // twice the small change, without adjacent blocks
-        for (std::size_t i = from; i < small.size(); i += 4) arena.deallocate(std::exchange(small[i], nullptr));
-    };
-    free_each_fourth(0);
-    bool freed = false;
-    const std::uint64_t waits = machine.driver.calls(Call::drain);
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::drain && !std::exchange(freed, true)) free_each_fourth(2);
-    });
-    (void)arena.allocate(32_MiB);
-    machine.driver.on_call({});
-    CHECK(machine.driver.calls(Call::drain) == waits + 1);
-}
-
 TEST_CASE_FIXTURE(OnMachine, "the first byte of a chunk that small blocks share is not a block" * on_machines) {
     ArenaOf arena{machine.driver, "chunk"};
     void* const first = arena.allocate(256);

@@ -44,22 +44,4 @@ TEST_CASE("blocks that were freed while paused: their bytes are free at the next
         if (!trims) CHECK(has_pattern(machine.driver, kept, 8_MiB, 1));
     }
 }
-
-TEST_CASE_FIXTURE(OnMachine, "addresses of pages that could not be unmapped are not freed" * on_machines) {
-    ArenaOf<HostBackup> arena{machine.driver, "in the way", HostBackup{.threads = 1}};
-    void* const block = arena.allocate(24_MiB);
-    (void)arena.pause();
-    machine.driver.fail({.call = Call::copy_to_device});
-    machine.driver.fail({.call = Call::unmap, .lasting = Lasting::onwards});
-    CHECK_THROWS_AS((void)arena.resume(), Error); // fails, and cannot be rolled back
-    REQUIRE(arena.usage().held_bytes == 24_MiB);
-    arena.deallocate(block);
-    CHECK_THROWS_AS((void)arena.trim(), Error);
-    CHECK_THROWS_AS((void)arena.pause(), Error);
-    CHECK(arena.allocate(8_MiB) != nullptr); // at other addresses
-    machine.driver.heal();
-    (void)arena.trim();
-    CHECK(arena.usage().held_bytes == 0);
-    CHECK(arena.usage().paused_bytes == 0);
-}
 } // namespace arena_pause_test

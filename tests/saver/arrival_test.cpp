@@ -415,52 +415,6 @@ TEST_CASE_FIXTURE(OnSaver, "hooks around a streamed resume: those after it run o
     CHECK(after == 2); // the resume ran the hooks: the arrival's bytes have been paused since
 }
 
-TEST_CASE("hooks after a streamed resume get each tag that still exists, and do not run after close") {
-    MemorySaver saver{HostDriver{64_MiB}};
-    for (const char* tag : {"stays", "goes"}) (void)saver.arena(tag, HostBackup{}).allocate(2_MiB);
-    using Told = std::vector<std::vector<std::string>>;
-    Told told;
-    const Hook hook = saver.after_resume([&](ResumeEvent& event) { told.push_back(event.tags); });
-    const auto taken = [&] { return std::exchange(told, {}); };
-    saver.pause();
-    const Arrival coming = saver.resume_async();
-    pause_and_resume(saver, "goes");
-    coming.wait();
-    CHECK(taken() == Told{{"goes"}, {"stays"}});
-    saver.pause("stays");
-    const Arrival again = saver.resume_async(); // "goes" is resident, and reported as a resume would
-    saver.pause("goes");
-    again.wait();
-    CHECK(taken() == Told{{"stays"}});
-    saver.pause();
-    {
-        const Arrival both = saver.resume_async();
-        const Arrival one = saver.resume_async("goes");
-        saver.drop("goes");
-    }
-    CHECK(taken() == Told{{"stays"}});
-    saver.pause();
-    Arrival last = saver.resume_async();
-    saver.close();
-    CHECK_THROWS_AS(last.wait(), Misuse);
-    last = Arrival{};
-    CHECK(told.empty());
-}
-
-TEST_CASE("hooks after a streamed resume run though pages still wait that were released meanwhile") {
-    MemorySaver saver{HostDriver{64_MiB}};
-    const Arena kv = saver.arena("kv", HostBackup{});
-    Elastic cache = kv.elastic(8_MiB, {.granularity = 2_MiB});
-    cache.commit(0, 8_MiB);
-    int told = 0;
-    const Hook hook = saver.after_resume([&](ResumeEvent&) { ++told; });
-    saver.pause("kv");
-    const Arrival coming = saver.resume_async("kv");
-    cache.release(4_MiB, 4_MiB); // they wait for the device
-    coming.wait();
-    CHECK(told == 1);
-}
-
 TEST_CASE_FIXTURE(OnSaver, "saved ahead: the pause copies nothing" * on_machines) {
     const std::vector<AnyPolicy> once{
         HostBackup{.refresh = Refresh::once}, HostBackup{.storage = Storage::pageable, .refresh = Refresh::once},
@@ -570,25 +524,6 @@ TEST_CASE("saving ahead after a failed restore: its pages are released first, an
         CHECK(away.whole());
         CHECK(here.whole());
     }
-}
-
-TEST_CASE_FIXTURE(OnSaver, "saving ahead: a block allocated while it waits for its order is saved by the pause") {
-    const Arena arena = saver.arena("frozen", HostBackup{.refresh = Refresh::once});
-    const Layers frozen{machine.driver, arena, 2};
-    arena.deallocate(arena.allocate(64'000), already_idle); // free space beside it, in the same extents
-    const HeldStream stream{machine.driver};
-    std::atomic<bool> waits{false};
-    machine.driver.on_call([&](const CallRecord& made) { waits = waits || made.call == Call::record; });
-    Doing saving{[&] { saver.save("frozen", {.order = after(stream.get())}).wait(); }};
-    while (!waits) std::this_thread::yield();
-    machine.driver.on_call({});
-    const Buffer<unsigned char> late{arena, 60'000};
-    stream.let_go();
-    saving.join();
-    write_pattern(machine.driver, late.data(), late.size(), 33);
-    pause_and_resume(saver, "frozen");
-    CHECK(has_pattern(machine.driver, late.data(), late.size(), 33));
-    CHECK(frozen.whole());
 }
 
 TEST_CASE_FIXTURE(OnSaver, "forget_backup, write_backup: after a failed restore the memory is paused as before") {

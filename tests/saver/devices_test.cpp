@@ -223,20 +223,6 @@ TEST_CASE("devices: options set for a tag hold on devices that it uses later") {
     CHECK(there.allocate(4_MiB) != nullptr);
 }
 
-TEST_CASE("devices: a capacity that is set while a tag comes to another device bounds it there") {
-    MemorySaver<>* known = nullptr;
-    MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}, {.margin = 60_MiB, .on_no_room = [&](const NoRoom&) {
-                                                            known->set_margin(0);
-                                                            known->set_capacity("a", 16_MiB);
-                                                            return true;
-                                                        }}};
-    known = &saver;
-    (void)saver.arena("a");
-    const Arena there = saver.arena("a", Discard{}, AnyDriver{HostDriver{64_MiB, {.device = 1}}}, {.reserve = 8_MiB});
-    CHECK_THROWS_AS((void)there.allocate(32_MiB), Misuse);
-    CHECK(there.allocate(8_MiB) != nullptr);
-}
-
 /// Calls a function when the first memory of a tag is made on another device.
 struct Meanwhile {
     std::function<void()>* act;

@@ -135,32 +135,6 @@ TEST_CASE("drop: tags whose pages could not be released are in no use's way, and
     machine.driver.heal();
 }
 
-TEST_CASE("drop: memory that the tag got while a drop waited for its turn is released with it") {
-    const HostDriver driver{2_GiB};
-    MemorySaver saver{driver};
-    const Arena arena = saver.arena("a", HostBackup{});
-    void* const block = arena.allocate(1_MiB);
-    (void)saver.pause("a");
-    const HeldLane lane{driver, Direction::in};
-    Doing resuming{[&] { (void)saver.resume("a"); }};
-    while (driver.counts().held_bytes == 0) std::this_thread::yield(); // until it has its pages
-    Doing dropping{[&] { saver.drop("a"); }};
-    std::this_thread::sleep_for(std::chrono::milliseconds{50});
-    void* const large = arena.allocate(600_MiB); // a separate reservation
-    CHECK(saver.owns(large));
-    CHECK(saver.owns(block));
-    // Throws, rather than treating the pause as a no-op.
-    CHECK_THROWS_AS(saver.pause("a", {.timeout = std::chrono::milliseconds{1}}), NotIdle);
-    lane.let_go();
-    resuming.join();
-    dropping.join();
-    CHECK(!saver.owns(large));
-    CHECK(!saver.owns(block));
-    void* const all = saver.arena("b").allocate(1800_MiB);
-    CHECK(saver.owns(all));
-    CHECK_NOTHROW(saver.deallocate(all));
-}
-
 TEST_CASE_FIXTURE(OnSaver, "drop: tags that are made and dropped leave nothing behind") {
     for (int i = 0; i < 1000; ++i) {
         const std::string name = "lora." + std::to_string(i);
@@ -200,21 +174,6 @@ TEST_CASE_FIXTURE(OnSaver, "set_retain: host memory and files are kept or freed 
     (void)saver.arena("z", Zero{});
     CHECK_THROWS_AS(saver.set_retain("z", true), Misuse);
     CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "forget_backup: during a pause, the bytes that it drops are reported as lost") {
-    const Buffer<char> block{saver.arena("w", HostBackup{.threads = 1}), 8 << 20};
-    fill(machine.driver, block, 7);
-    {
-        Stuck pausing{machine.driver, Call::record_device, [&] { (void)saver.pause("w"); }};
-        Doing forgetting{[&] { saver.forget_backup("w"); }};
-        for (int i = 0; i < 100; ++i) std::this_thread::yield(); // until it waits for the turn, or slightly earlier
-        pausing.go_on();
-        forgetting.join();
-    }
-    const Use use = saver.use("w");
-    CHECK(use.lost() == (all_are(machine.driver, block.data(), block.size(), 7) ? std::vector<std::string>{}
-                                                                                : std::vector<std::string>{"w"}));
 }
 
 TEST_CASE_FIXTURE(OnSaver, "use: bytes that a failing pause has dropped are reported as lost") {

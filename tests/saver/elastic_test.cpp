@@ -145,37 +145,32 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: each misuse says what was wrong and changes
 
 TEST_CASE_FIXTURE(OnSaver, "elastic: exchange hands steps on, in both directions" * on_machines) {
     constexpr std::size_t large = 16_MiB; // smaller ones are not handed over
-    struct Half {
-        Elastic range;
-        std::vector<std::size_t> steps;
-        std::uint64_t seed;
-    };
-    const auto made = [&](const char* tag, std::vector<std::size_t> of, std::uint64_t seed) {
-        Half half{saver.arena(tag, HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large}), std::move(of),
-                  seed};
-        for (const std::size_t n : half.steps) {
-            half.range.commit(n * large, large);
-            write_pattern(machine.driver, static_cast<char*>(half.range.data()) + n * large, large, seed + n);
+    const std::vector<std::size_t> steps_of[] = {{0, 1, 5}, {1, 2, 3}};
+    Elastic ranges[2];
+    const auto place = [&](std::size_t i, std::size_t n) { return static_cast<char*>(ranges[i].data()) + n * large; };
+    const auto make = [&](std::size_t i, const char* tag) {
+        ranges[i] = saver.arena(tag, HostBackup{.threads = 1}).elastic(1_GiB, {.granularity = large});
+        for (const std::size_t n : steps_of[i]) {
+            ranges[i].commit(n * large, large);
+            write_pattern(machine.driver, place(i, n), large, 9 * i + n);
         }
-        return half;
     };
-    const auto check_whole = [&](const Half& half) {
-        for (const std::size_t n : half.steps)
-            CHECK(has_pattern(machine.driver, static_cast<char*>(half.range.data()) + n * large, large, half.seed + n));
+    const auto check_whole = [&](std::size_t i) {
+        for (const std::size_t n : steps_of[i]) CHECK(has_pattern(machine.driver, place(i, n), large, 9 * i + n));
     };
-    Half a = made("a", {0, 1, 5}, 0);
+    make(0, "a");
     (void)saver.pause("a");
-    Half b = made("b", {1, 2, 3}, 9);
+    make(1, "b");
     for (int round = 0; round < 2; ++round) {
         CHECK(saver.exchange("b", "a").handed_bytes == 3 * large);
-        check_whole(a);
+        check_whole(0);
         CHECK(saver.exchange("a", "b").handed_bytes == 3 * large);
-        check_whole(b);
+        check_whole(1);
     }
-    b.range.release(2 * large, large, already_idle);
+    ranges[1].release(2 * large, large, already_idle);
     CHECK(machine.driver.handle_bytes() == 2 * large);
     (void)saver.exchange("b", "a");
-    check_whole(a);
+    check_whole(0);
     check_books(saver, machine.driver);
 }
 
@@ -499,6 +494,33 @@ TEST_CASE_FIXTURE(OnSaver, "elastic: a commit that waited for a pause elsewhere 
     CHECK(saver.bytes_to_resume("kv") == step);
 }
 
+TEST_CASE("elastic: the owner of a range whose tag has been dropped is not asked") {
+    int asked = 0;
+    int no_room = 0;
+    MemorySaver saver{HostDriver{64_MiB}, {.on_no_room = [&](const NoRoom&) {
+                          no_room += 1;
+                          return false;
+                      }}};
+    Elastic kv;
+    bool drops = false;
+    kv = saver.arena("kv").elastic(1_GiB, {.granularity = step, .on_reclaim = [&](std::size_t bytes) {
+                                               asked += 1;
+                                               if (drops) saver.drop("kv"); // as another thread might do concurrently
+                                               kv.resize(0);
+                                               return bytes;
+                                           }});
+    kv.commit(0, 40_MiB);
+    const Arena weights = saver.arena("weights");
+    drops = true;
+    const Buffer<char> first{weights, 48_MiB};
+    CHECK(asked == 1);
+    CHECK(no_room == 0);
+    CHECK_THROWS_AS((void)weights.allocate(48_MiB), OutOfMemory);
+    CHECK(saver.reclaim(64_MiB).elastic_bytes == 0);
+    CHECK(asked == 1);
+    CHECK(no_room == 1);
+}
+
 TEST_CASE_FIXTURE(OnEither,
                   "elastic: switched off, and on plain memory, it works the same and is never paused" * on_machines) {
     int asked = 0;
@@ -559,5 +581,44 @@ TEST_CASE_FIXTURE(OnEither,
     kv.commit(0, step);
     kv.release(0, step);
     if (enabled) CHECK(saver.reclaim(step).unused_bytes == step);
+}
+
+TEST_CASE("elastic: an owner that ends its range when it is asked has given its bytes") {
+    MemorySaver saver{HostDriver{16_MiB}};
+    const Arena a = saver.arena("a");
+    Elastic range;
+    const auto again = [&] {
+        range = a.elastic(12_MiB, {.granularity = 2_MiB, .on_reclaim = [&](std::size_t bytes) {
+                                       range = {};
+                                       return bytes;
+                                   }});
+        range.commit(0, 12_MiB);
+    };
+    again();
+    void* const block = saver.arena("b").allocate(12_MiB);
+    saver.deallocate(block, already_idle);
+    (void)saver.trim();
+    again();
+    CHECK(saver.reclaim(8_MiB).bytes() >= 8_MiB);
+}
+
+TEST_CASE("elastic: close and drop wait for another device's work that may use what was released") {
+    for (const bool drops : {true, false}) {
+        const Checked machine{host_machine};
+        const HostDriver second{1_GiB, {.device = 1}};
+        HeldStream stream{second};
+        MemorySaver saver{machine.driver};
+        (void)saver.arena("other", Discard{}, second);
+        Elastic kv = saver.arena("kv").elastic(1_GiB, steps);
+        kv.commit(0, step);
+        kv.release(0, step, after(stream.get()));
+        CHECK(machine.driver.handle_bytes() == step);
+        Doing ending{[&] { drops ? saver.drop("kv") : saver.close(); }};
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        CHECK(machine.driver.handle_bytes() == step);
+        stream.finish();
+        ending.join();
+        CHECK(machine.driver.handle_bytes() == 0);
+    }
 }
 } // namespace saver_elastic_test

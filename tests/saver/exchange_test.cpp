@@ -131,23 +131,6 @@ TEST_CASE_FIXTURE(OnSaver, "exchange: hooks of both, in order; one that throws b
     CHECK(b.whole());
 }
 
-TEST_CASE("exchange: work of an attempt that found no room is in the report of the one that succeeded") {
-    const MachineDriver driver{HostDriver{40_MiB}};
-    int asked = 0;
-    MemorySaver saver{driver, {.on_no_room = [&](const NoRoom&) { return ++asked < 3; }}};
-    const Buffer<char> b{saver.arena("b", HostBackup{.threads = 1}), 20_MiB};
-    (void)saver.pause("b");
-    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 32_MiB};
-    Report told;
-    const Hook hook = saver.after_pause([&](const PauseEvent& event) { told = event.report; });
-    driver.fail({.call = Call::create, .nth = 2, .kind = StatusKind::out_of_memory}); // once `a` has been paused
-    const Report report = saver.exchange("a", "b");
-    CHECK(asked != 0);
-    CHECK(report.saved_bytes == 32_MiB);
-    CHECK(report.restored_bytes == 20_MiB);
-    CHECK(told.saved_bytes == 32_MiB);
-}
-
 TEST_CASE("exchange: a timeout after an attempt that found no room says what that attempt did") {
     const MachineDriver driver{HostDriver{40_MiB}};
     const Arena* a = nullptr;

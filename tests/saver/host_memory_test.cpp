@@ -125,19 +125,4 @@ TEST_CASE("host memory that is not there is refused before it is touched, and th
     (void)all.saver.resume();
     all.check_bytes();
 }
-
-TEST_CASE("a ring that the driver does not take back is kept, and freed by a later call") {
-    const Folder folder;
-    const FaultyDriver<HostDriver> driver{HostDriver{256_MiB}};
-    Adapters<FaultyDriver<HostDriver>> all{
-        driver, 2, 2_MiB, FileBackup{.directory = folder.path.string(), .retain = false, .threads = 1}};
-    (void)all.saver.pause();
-    driver.fail({.call = Call::unpin_host, .lasting = Lasting::onwards});
-    (void)all.saver.resume();
-    CHECK(driver.pinned_bytes() != 0);
-    driver.heal();
-    (void)all.saver.trim();
-    CHECK(driver.pinned_bytes() == 0);
-    all.check_bytes();
-}
 } // namespace saver_host_memory_test

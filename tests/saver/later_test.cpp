@@ -94,25 +94,6 @@ TEST_CASE("calls without room obey their limits while another tag's pause waits 
         true));
 }
 
-TEST_CASE("a TaggedArena's resume obeys .room_within while another one's pause waits for the program's work") {
-    CHECK(within_seconds(30, [] {
-        const D driver{HostDriver{32_MiB, {.granularity = 64_KiB}}};
-        TaggedArena<D, HostBackup> a{driver, "a"};
-        TaggedArena<D, HostBackup> b{driver, "b"};
-        TaggedArena<D, HostBackup> c{driver, "c"};
-        (void)b.allocate(12_MiB);
-        (void)b.pause();
-        (void)a.allocate(24_MiB);
-        (void)c.allocate(1_MiB);
-        std::optional<HeldStream> stream{std::in_place, driver};
-        WaitingBeside pausing{driver, [&] { (void)c.pause(); }};
-        const bool good = !text_of<OutOfMemory>([&] { (void)b.resume({.room_within = 50ms}); }).empty();
-        stream.reset();
-        pausing.join();
-        return good;
-    }));
-}
-
 TEST_CASE("pages are not unmapped under copies that could not be waited for") {
     const HostDriver host{64_MiB, {.granularity = 64_KiB, .survive_faults = true}};
     const D driver{host};
@@ -160,33 +141,6 @@ TEST_CASE("no block is handed out while a failed load's copy may still write to 
         for (std::size_t i = 0; i < 1_MiB; ++i) wrong += next[i] != 'N' ? 1U : 0U;
     }
     CHECK(wrong == 0);
-}
-
-TEST_CASE("an arena never holds more than the largest capacity that was set") {
-    MemorySaver<> saver{AnyDriver{HostDriver{256_MiB, {.granularity = 64_KiB}}}};
-    const Arena a = saver.arena("a", Discard{}, {.capacity = 48_MiB});
-    std::atomic<bool> stop{false};
-    std::thread setting{[&] {
-        while (!stop.load()) {
-            saver.set_capacity(Tags{"a"}, 1_MiB);
-            saver.set_capacity(Tags{"a"}, 48_MiB);
-        }
-    }};
-    std::size_t most = 0;
-    const auto until = std::chrono::steady_clock::now() + 1s; // a race: it is not lost in every run
-    while (most <= 48_MiB && std::chrono::steady_clock::now() < until) {
-        std::vector<void*> blocks;
-        try {
-            for (;;) blocks.push_back(a.allocate(300_KiB));
-        } catch (const Error&) {
-        }
-        most = std::max(most, a.usage().mapped_bytes);
-        for (void* const block : blocks) a.deallocate(block, already_idle);
-        (void)saver.trim(Tags{"a"}, {.order = already_idle});
-    }
-    stop.store(true);
-    setting.join();
-    CHECK(most <= 48_MiB);
 }
 
 TEST_CASE("a tag costs the process two mappings, its pages and the addresses around them; a prepared pause none") {

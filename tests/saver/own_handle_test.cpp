@@ -4,76 +4,6 @@
 namespace saver_own_handle_test {
 using namespace test;
 
-TEST_CASE("own handle: a registration that ends itself in its function is called once, and ends") {
-    enum class By { pause, end, destructor, renew };
-    enum class How { end, assign, destroy };
-    for (const By by : {By::pause, By::end, By::destructor, By::renew}) {
-        for (const How how : {How::end, How::assign, How::destroy}) {
-            for (const bool throws : {false, true}) {
-                CAPTURE(static_cast<int>(by));
-                CAPTURE(static_cast<int>(how));
-                CAPTURE(throws);
-                MemorySaver<> saver{AnyDriver{HostDriver{64_MiB}}};
-                const Arena a = saver.arena("a", HostBackup{.threads = 1});
-                void* const block = a.allocate(1_MiB);
-                auto regs = std::make_unique<Registrations>(saver);
-                std::optional<Registration> own;
-                Registration* at = nullptr; // in `own`, also while that is being destroyed
-                int registered = 0;
-                int deregistered = 0;
-                int depth = 0;
-                bool ends = by != By::renew;
-                const auto end_itself = [&] {
-                    REQUIRE(++depth < 3);
-                    if (ends && how == How::end) at->end();
-                    if (ends && how == How::assign) *at = Registration{};
-                    if (ends && how == How::destroy) own.reset();
-                    --depth;
-                };
-                own = regs->add(block, 4096,
-                                {.who = "card",
-                                 .on_pause = OnPause::renew,
-                                 .on_register =
-                                     [&] {
-                                         if (++registered == 2) end_itself();
-                                         if (registered == 2 && throws) throw std::runtime_error{"no card"};
-                                     },
-                                 .on_deregister =
-                                     [&] {
-                                         ++deregistered;
-                                         if (by != By::renew) end_itself();
-                                         if (by != By::renew && throws) throw std::runtime_error{"no card"};
-                                     }});
-                at = &*own;
-                const auto act = [&] {
-                    if (by == By::pause) (void)saver.pause("a");
-                    if (by == By::end) own->end();
-                    if (by == By::destructor) own.reset();
-                    if (by == By::renew) {
-                        (void)saver.pause("a");
-                        ends = true;
-                        (void)saver.resume("a");
-                    }
-                };
-                if (throws && by != By::destructor) {
-                    CHECK_THROWS_AS(act(), std::runtime_error);
-                } else {
-                    act();
-                }
-                // One that was registered anew while it ended is deregistered.
-                CHECK(deregistered == (by == By::renew && !throws ? 2 : 1));
-                if (own) CHECK_FALSE(own->registered());
-                own.reset();
-                const int before = deregistered;
-                (void)saver.pause("a"); // it has ended: not called again, and no pause is in progress for it
-                (void)saver.resume("a");
-                CHECK(deregistered == before);
-                CHECK(registered <= 2);
-            }
-        }
-    }
-}
-
 RegistrationOptions card(
     std::function<void()> on_register, std::function<void()> on_deregister = [] {}) {
     return {.who = "card",
@@ -90,6 +20,71 @@ struct OfACard {
     void cycle() { pause_and_resume(saver, "a"); }
 };
 
+TEST_CASE("own handle: a registration that ends itself in its function is called once, and ends") {
+    enum class By { pause, end, destructor, renew };
+    enum class How { end, assign, destroy };
+    for (const By by : {By::pause, By::end, By::destructor, By::renew}) {
+        for (const How how : {How::end, How::assign, How::destroy}) {
+            for (const bool throws : {false, true}) {
+                CAPTURE(static_cast<int>(by));
+                CAPTURE(static_cast<int>(how));
+                CAPTURE(throws);
+                OfACard f;
+                std::optional<Registration> own;
+                Registration* at = nullptr; // in `own`, also while that is being destroyed
+                int registered = 0;
+                int deregistered = 0;
+                int depth = 0;
+                bool ends = by != By::renew;
+                const auto end_itself = [&] {
+                    REQUIRE(++depth < 3);
+                    if (ends && how == How::end) at->end();
+                    if (ends && how == How::assign) *at = Registration{};
+                    if (ends && how == How::destroy) own.reset();
+                    --depth;
+                };
+                const auto fail = [&](bool now) {
+                    if (now && throws) throw std::runtime_error{"no card"};
+                };
+                own = f.regs.add(f.block, 4096,
+                                 card(
+                                     [&] {
+                                         if (++registered == 2) end_itself();
+                                         fail(registered == 2);
+                                     },
+                                     [&] {
+                                         ++deregistered;
+                                         if (by != By::renew) end_itself();
+                                         fail(by != By::renew);
+                                     }));
+                at = &*own;
+                const auto act = [&] {
+                    if (by == By::pause) (void)f.saver.pause("a");
+                    if (by == By::end) own->end();
+                    if (by == By::destructor) own.reset();
+                    if (by != By::renew) return;
+                    (void)f.saver.pause("a");
+                    ends = true;
+                    (void)f.saver.resume("a");
+                };
+                if (throws && by != By::destructor) {
+                    CHECK_THROWS_AS(act(), std::runtime_error);
+                } else {
+                    act();
+                }
+                // One that was registered anew while it ended is deregistered.
+                CHECK(deregistered == (by == By::renew && !throws ? 2 : 1));
+                if (own) CHECK_FALSE(own->registered());
+                own.reset();
+                const int before = deregistered;
+                f.cycle(); // it has ended: not called again, and no pause is in progress for it
+                CHECK(deregistered == before);
+                CHECK(registered <= 2);
+            }
+        }
+    }
+}
+
 TEST_CASE_FIXTURE(OfACard, "own handle: a registration that another one needs ends itself while both are renewed") {
     bool ends = false;
     Registration first = regs.add(block, 4096, card([&] {
@@ -101,19 +96,6 @@ TEST_CASE_FIXTURE(OfACard, "own handle: a registration that another one needs en
     (void)saver.resume("a");
     CHECK_FALSE(first.registered());
     CHECK(second.registered());
-}
-
-TEST_CASE_FIXTURE(OfACard, "own handle: a registration's function puts another one in its place while it ends") {
-    int ended = 0;
-    Registration own;
-    std::function<void()> replaces = [&] {
-        if (++ended == 1) own = regs.add(block, 4096, card([] {}, replaces));
-    };
-    own = regs.add(block, 4096, card([] {}, replaces));
-    own.end();
-    CHECK(own.registered());
-    own.end();
-    CHECK(ended == 2);
 }
 
 TEST_CASE("own handle: a hook may end itself, of each kind") {

@@ -1,5 +1,4 @@
 // Reclaims: release a given amount to the device, from unused memory and then from idle tags.
-#include "graph/graph_support.hpp"
 #include "support/machines.hpp"
 
 namespace saver_reclaim_test {
@@ -60,46 +59,6 @@ TEST_CASE_FIXTURE(OnSaver, "reclaim: tags in use stay, also until their marks ha
     CHECK(row_of(saver, "a").state == "active");
     stream.let_go();
     CHECK(saver.reclaim(1_MiB, {.timeout = 10min}).bytes() == 8_MiB);
-}
-
-TEST_CASE("reclaim: a capture that begins while it waits for marks prevents evictions, and is no error") {
-    const Checked machine{host_machine};
-    HeldStream busy{host_of(machine.driver)};
-    const OwnStream stream{machine.driver};
-    MemorySaver saver{machine.driver};
-    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 8_MiB};
-    {
-        Use use = saver.use("a");
-        use.until(busy.get());
-    }
-    Reclaimed got;
-    Turnstile asked;
-    asked.open();
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call == Call::wait) asked.pass();
-    });
-    Doing reclaiming{[&] { got = saver.reclaim(8_MiB); }};
-    asked.await();
-    machine.driver.on_call({});
-    const Graph graph = capture(saver, "graph", stream, [&] {
-        busy.let_go();
-        reclaiming.join();
-    });
-    CHECK(got.evicted_bytes == 0);
-    CHECK(contains(got.why_not_more, "a capture is open"));
-}
-
-TEST_CASE_FIXTURE(OnSaver, "reclaim: if another thread has just paused the tag that it chose, it goes on with others") {
-    const Buffer<char> a{saver.arena("a", Discard{}, {.evictable = true, .priority = -1}), 8_MiB};
-    const Buffer<char> b{saver.arena("b", Discard{}, {.evictable = true}), 8_MiB};
-    bool first = true;
-    const Hook hook = saver.before_pause([&](PauseEvent&) {
-        if (!std::exchange(first, false)) return;
-        std::thread{[&] { (void)saver.pause("a"); }}.join();
-    });
-    const Reclaimed got = saver.reclaim(8_MiB);
-    CHECK(got.evicted_bytes == 8_MiB);
-    CHECK(row_of(saver, "b").state == "paused");
 }
 
 TEST_CASE_FIXTURE(OnSaver, "reclaim: bytes that hooks release after a pause count, their time does not") {

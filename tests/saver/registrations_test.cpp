@@ -181,39 +181,6 @@ TEST_CASE_FIXTURE(Nets, "registrations: exchange, eviction and a streamed resume
     CHECK(card.taken().empty());
 }
 
-TEST_CASE_FIXTURE(Nets, "registrations: memory that another thread's pause will release is not registered again") {
-    const Buffer<char> a{saver.arena("a", HostBackup{}), 2_MiB};
-    const Buffer<char> b{saver.arena("b", HostBackup{}), 2_MiB};
-    Registration both = nets.add(Tags{"a", "b"}, card.of("comm"));
-    Registration first = nets.add(a.data(), a.size(), card.of("a"));
-    (void)card.taken();
-    std::atomic<bool> asked{false};
-    const Hook asking = saver.before_pause([&](PauseEvent&) { asked = true; });
-    std::optional<Use> used{saver.use("b")};
-    Doing other{[&] { saver.pause({"a", "b"}, {.timeout = 10s}); }};
-    while (!asked) std::this_thread::yield();
-    SUBCASE("a resume that finds nothing to do") { saver.resume(); }
-    SUBCASE("a resume that is asked for by registrations") { nets.renew(); }
-    SUBCASE("a pause that fails") {
-        CHECK_THROWS_AS(saver.pause({"a", "b"}, {.timeout = std::chrono::milliseconds{1}}), NotIdle);
-    }
-    SUBCASE("a pause that another hook refuses") {
-        const Hook no = saver.before_pause([](PauseEvent&) { throw std::runtime_error{"not now"}; });
-        CHECK_THROWS_AS(saver.pause({"a", "b"}), std::runtime_error);
-    }
-    CHECK(card.taken() == Calls{"-a", "-comm"});
-    CHECK_FALSE(first.registered());
-    CHECK_THROWS_AS((void)nets.add(a.data(), 256, card.of("late")), Misuse);
-    used.reset();
-    CHECK_NOTHROW(other.join());
-    CHECK(card.taken().empty());
-    CHECK_FALSE(first.registered());
-    CHECK_FALSE(both.registered());
-    CHECK(machine.driver.handle_bytes() == 0);
-    saver.resume();
-    CHECK(card.taken() == Calls{"+comm", "+a"});
-}
-
 TEST_CASE_FIXTURE(OnSaver, "registrations: memory resumed before the hooks of its pause is registered after them") {
     Card card;
     std::atomic<bool> paused{false};

@@ -77,33 +77,6 @@ TEST_CASE("room: a tag's memory is waited for while a call of another thread has
     wait(Call::unmap, Discard{}, [](auto&, Elastic& range, void*) { range.resize(0, already_idle); });
 }
 
-TEST_CASE("room: freed memory of an operation that ends while room is looked for serves who looks for it") {
-    const FaultyDriver driver{HostDriver{all}};
-    MemorySaver saver{driver};
-    const Arena arena = saver.arena("away", HostBackup{});
-    const Buffer<char> kept{arena, 1_MiB};
-    (void)saver.pause();
-    arena.deallocate(arena.allocate(most), already_idle);
-    const Arena last = saver.arena("z"); // what cannot be released, after a look at the first tag
-    last.deallocate(last.allocate(1_MiB), already_idle);
-    const HeldLane lane{driver, Direction::in};
-    Doing resuming{[&] { (void)saver.resume("away"); }};
-    while (driver.calls(Call::copy_to_device) == 0) std::this_thread::yield();
-    int unmaps = 0;
-    driver.on_call([&](const CallRecord& made) {
-        if (made.call != Call::unmap || ++unmaps > 2) return;
-        driver.fail({.call = Call::unmap});
-        if (unmaps == 1) return; // then it looks again, after a wait for the device
-        lane.let_go();
-        while (!resuming.over()) std::this_thread::yield();
-    });
-    CHECK_NOTHROW((void)saver.arena("b").allocate(most));
-    CHECK(unmaps >= 2);
-    driver.on_call({});
-    driver.heal();
-    resuming.join();
-}
-
 TEST_CASE("room: a hopeless request does not wait for a device that would free nothing") {
     const HostDriver driver{all};
     const OwnStream stream{driver};

@@ -102,16 +102,4 @@ TEST_CASE("single handle: each step of an elastic range has one, and blocks neve
     CHECK(machine.driver.handle_bytes() == 20_MiB); // and the range's handles are released
     saver.deallocate(block);
 }
-
-TEST_CASE("single handle: a workspace grows once, and the refusal says what to do") {
-    const Watched machine{host_machine};
-    MemorySaver saver{machine.driver};
-    WorkspacePool pool{saver.arena("ws", Discard{}, one_handle)};
-    void* const first = pool.get("gate", 8_MiB);
-    CHECK(pool.get("gate", 4_MiB) == first);
-    const std::string text = text_of<Misuse>([&] { (void)pool.get("gate", 16_MiB); });
-    CHECK(contains(text, "single_handle"));
-    CHECK(contains(text, "request the maximum size first"));
-    CHECK(pool.get("gate", 8_MiB) == first);
-}
 } // namespace saver_single_handle_test

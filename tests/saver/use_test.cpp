@@ -67,16 +67,6 @@ TEST_CASE("use: one that can never fit is OutOfMemory at once, and says who hold
     CHECK(row_of(saver, "b").users == 0);
 }
 
-TEST_CASE("use: its own resident tags are not listed as idle in the error when it finds no room") {
-    World world{{"a", "b"}};
-    auto& saver = *world.saver;
-    const Buffer<char> kept{saver.arena("kept"), 20_MiB};
-    { const Use use = saver.use("a"); }
-    const std::string text = text_of<OutOfMemory>([&] { const Use use = saver.use({"a", "b"}); });
-    CHECK(contains(text, "held: \"kept\" 20.00 MiB not evictable, \"a\" 12.00 MiB wanted"));
-    CHECK(world.states({"a", "b"}) == "10");
-}
-
 TEST_CASE("use: a tag that was never used, nor made evictable, is never evicted") {
     World world{{"a"}};
     auto& saver = *world.saver;
@@ -251,29 +241,6 @@ TEST_CASE("use: an eviction waits for the marks of the uses, and not for the dev
     CHECK(world.whole("d"));
 }
 
-TEST_CASE("use: a resume that drops saved bytes loses nothing of a resident tag") {
-    const D driver{HostDriver{64_MiB}};
-    MemorySaver saver{driver};
-    const Arena here = saver.arena("here", HostBackup{});
-    const Buffer<char> away{saver.arena("away", HostBackup{}), 4_MiB};
-    Elastic cache = here.elastic(32_MiB, {.granularity = 2_MiB});
-    for (const bool async : {false, true}) {
-        CAPTURE(async);
-        saver.pause("away");
-        cache.commit(0, 8_MiB);
-        std::optional<HeldStream> stream{std::in_place, host_of(driver)};
-        cache.release(4_MiB, 4_MiB, after(stream->get())); // these pages are the only reason to check the tag
-        stream->let_go();
-        REQUIRE(driver.drain().ok());
-        if (async) {
-            saver.resume_async(Tags::all(), {.bytes = Discard{}}).wait();
-        } else {
-            (void)saver.resume(Tags::all(), {.bytes = Discard{}});
-        }
-        CHECK(saver.use({"here", "away"}).lost() == std::vector<std::string>{"away"});
-    }
-}
-
 TEST_CASE("use: lost bytes are reported until a use that was informed has ended") {
     World world{{"kept"}};
     auto& saver = *world.saver;
@@ -409,25 +376,6 @@ TEST_CASE("use: moves between threads, and is held by the thread that moved it l
     CHECK(row_of(saver, "d").users == 1);
 }
 
-TEST_CASE("use: a tag whose memory would not help is not counted among those that make room") {
-    const D first{HostDriver{40_MiB}};
-    const D second{HostDriver{40_MiB, {.device = 1}}};
-    MemorySaver saver{first};
-    const HostBackup kept{.threads = 1};
-    const Buffer<char> here{saver.arena("wanted", kept), 16_MiB};
-    const Buffer<char> there{saver.arena("wanted", kept, second), 16_MiB};
-    { const Use use = saver.use("wanted"); }
-    (void)saver.pause("wanted");
-    const Buffer<char> a{saver.arena("a", kept), 16_MiB};
-    const Buffer<char> b{saver.arena("b", kept), 16_MiB};
-    const Buffer<char> c{saver.arena("c", kept, second), 32_MiB};
-    for (const char* name : {"a", "b", "c"}) (void)saver.use(name);
-    std::vector<std::string> asked;
-    const Hook hook = saver.before_pause([&](PauseEvent& event) { asked.push_back(event.tags.at(0)); });
-    const Use use = saver.use("wanted");
-    CHECK(asked == std::vector<std::string>{"a", "c"}); // at once
-}
-
 TEST_CASE("use: inside a capture a hit works and a miss is Misuse") {
     World world{{"a", "b"}};
     auto& saver = *world.saver;
@@ -487,17 +435,6 @@ TEST_CASE("use: its order and another thread's pause of the tag are waited for, 
     CHECK(world.whole("a"));
 }
 
-TEST_CASE_FIXTURE(OnSaver, "use: a pause that only releases pages held since an earlier one loses nothing") {
-    const Buffer<char> a{saver.arena("a", HostBackup{.threads = 1}), 4_MiB};
-    write_pattern(machine.driver, a.data(), 4_MiB, 1);
-    machine.driver.fail({.call = Call::release});
-    CHECK_THROWS_AS((void)saver.pause("a"), DriverError);
-    (void)saver.pause("a", {.bytes = Discard{}});
-    const Use use = saver.use("a");
-    CHECK(has_pattern(machine.driver, a.data(), 4_MiB, 1));
-    CHECK(use.lost().empty());
-}
-
 TEST_CASE_FIXTURE(OnHost, "use: bytes that are on their way are waited for, no longer than either limit") {
     MemorySaver saver{machine.driver, {.default_policy = HostBackup{.threads = 1}}};
     const Buffer<char> weights{saver.arena("weights"), 8_MiB};
@@ -551,15 +488,5 @@ TEST_CASE("use: a tag that is used between its before-pause hook and its evictio
     { const Use use = saver.use("wanted"); }
     other.join();
     CHECK(told == std::vector<std::string>{"before", "failed", "used", "before", "after"});
-}
-
-TEST_CASE("use: one of no tags marks nothing, whosever the stream is") {
-    MemorySaver saver{HostDriver{64_MiB, {.device = 0}}};
-    (void)saver.arena("there", Discard{}, HostDriver{64_MiB, {.device = 1}}).allocate(4096);
-    const AnyDriver elsewhere{HostDriver{64_MiB, {.device = 2}}};
-    OwnedStream stream;
-    REQUIRE(stream.open(elsewhere).ok());
-    Use none = saver.use(Tags::under("lora/"));
-    CHECK_NOTHROW(none.until(stream.get()));
 }
 } // namespace saver_use_test
