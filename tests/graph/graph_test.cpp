@@ -46,27 +46,6 @@ TEST_CASE_FIXTURE(OnStream, "a graph is not launched while any of its tag is pau
     (void)saver.resume("decode");
     replay(machine.driver, graph, stream);
     CHECK(all_are(machine.driver, block, 1_MiB, 5));
-
-    bool asked = false; // during a pause, after it has waited for the device
-    machine.driver.on_call([&](const CallRecord& made) {
-        if (made.call != Call::unmap || std::exchange(asked, true)) return;
-        refused();
-    });
-    (void)saver.pause("decode");
-    machine.driver.on_call({});
-    CHECK(asked);
-
-    bool lacking = false; // a failed resume has changed nothing
-    machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
-    try {
-        (void)saver.resume("decode");
-    } catch (const OutOfMemory&) {
-        lacking = true;
-    }
-    machine.driver.heal();
-    if (lacking) refused();
-    (void)saver.resume();
-    replay(machine.driver, graph, stream);
 }
 
 TEST_CASE_FIXTURE(OnStream, "blocks that a body frees stay with the graph until it ends" * on_machines) {

@@ -76,7 +76,7 @@ void around_captures(const std::function<void(Program&)>& act) {
     }
 }
 
-TEST_CASE("allocating, growing, freeing and another saver inside a capture leave it whole" * on_machines) {
+TEST_CASE("allocating, growing, freeing, waiting and another saver inside a capture leave it whole" * on_machines) {
     around_captures([](Program& program) {
         const auto before = program.machine.driver.calls(Call::create);
         const Arena fresh = program.saver.arena("fresh"); // reserves addresses
@@ -96,29 +96,18 @@ TEST_CASE("allocating, growing, freeing and another saver inside a capture leave
         CHECK(program.saver.bytes_to_resume() == 0);
         CHECK(arena.usage().blocks == 0);
 
-        MemorySaver second{program.machine.driver};
-        { const Buffer<int> buffer{second.arena("tag"), 1 << 20}; }
-        std::ignore = second.usage();
-        second.close();
-    });
-}
-
-TEST_CASE("an allocation that waits for the device leaves a capture whole" * on_machines) {
-    around_captures([](Program& program) {
-        const D& driver = program.machine.driver;
         const Arena full = program.saver.arena("full", Discard{}, {.capacity = 4_MiB});
         void* const old = full.allocate(2_MiB);
         (void)full.allocate(2_MiB);
         full.deallocate(old); // reusable once the device has completed its work
-        const auto drains = driver.calls(Call::drain);
+        const auto drains = program.machine.driver.calls(Call::drain);
         CHECK(full.allocate(2_MiB) == old);
-        CHECK(driver.calls(Call::drain) == drains + 1);
+        CHECK(program.machine.driver.calls(Call::drain) == drains + 1);
 
-        const Arena churn = program.saver.arena("churn");
-        for (std::size_t freed = 0; freed <= 2 * small_change(driver); freed += 16_KiB) {
-            churn.deallocate(churn.allocate(16_KiB)); // small blocks, until they need a fence
-        }
-        CHECK(driver.calls(Call::drain) > drains + 1);
+        MemorySaver second{program.machine.driver};
+        { const Buffer<int> buffer{second.arena("tag"), 1 << 20}; }
+        std::ignore = second.usage();
+        second.close();
     });
 }
 

@@ -93,21 +93,6 @@ TEST_CASE("drop: handles that outlive the tag say that it was dropped, not close
     }
 }
 
-TEST_CASE_FIXTURE(OnSaver, "drop: if the device cannot be waited for, the tag stays, and its blocks are still known") {
-    const Arena arena = saver.arena("a", HostBackup{});
-    void* const block = arena.allocate(1_MiB);
-    machine.driver.fail({.call = Call::drain});
-    CHECK_THROWS_AS(saver.drop("a"), DriverError);
-    CHECK(saver.owns(block));
-    void* const another = arena.allocate(2_MiB);
-    CHECK(saver.owns(another));
-    CHECK(saver.pause("a").released_bytes != 0);
-    (void)saver.resume("a");
-    saver.deallocate(another);
-    saver.drop("a");
-    CHECK(!saver.owns(block));
-}
-
 TEST_CASE("drop: tags whose pages could not be released are in no use's way, and are tried again one by one") {
     const Checked machine{HostDriver{64_MiB}};
     const Checked another{HostDriver{64_MiB, {.device = 1}}};
@@ -174,15 +159,6 @@ TEST_CASE_FIXTURE(OnSaver, "set_retain: host memory and files are kept or freed 
     (void)saver.arena("z", Zero{});
     CHECK_THROWS_AS(saver.set_retain("z", true), Misuse);
     CHECK_THROWS_AS(saver.set_retain("unknown", true), Misuse);
-}
-
-TEST_CASE_FIXTURE(OnSaver, "use: bytes that a failing pause has dropped are reported as lost") {
-    const Buffer<char> block{saver.arena("cache", Discard{}), 2 << 20};
-    { const Use use = saver.use("cache"); }
-    machine.driver.fail({.call = Call::release});
-    CHECK_THROWS_AS((void)saver.pause("cache"), DriverError);
-    machine.driver.heal();
-    CHECK(saver.use("cache").lost() == std::vector<std::string>{"cache"});
 }
 
 TEST_CASE("drop: switched off, nothing of a dropped tag is left, nor are its addresses known") {

@@ -301,26 +301,6 @@ TEST_CASE("evictions: a thread that lacks memory while another one evicts looks 
     CHECK(world.evictions() == 1);
 }
 
-TEST_CASE("evictions: an allocation goes on while another thread moves tags, if others are idle") {
-    World world{{}, evicting};
-    world.fill("away");
-    (void)world.saver->pause("away", {.order = already_idle});
-    world.fill({"a", "b", "c"});
-    Turnstile hooked;
-    const Hook hook = world.saver->before_pause([&](PauseEvent& event) {
-        if (event.tags.at(0) == "a") hooked.pass();
-    });
-    Doing moves{[&] { const Use use = world.saver->use("away"); }}; // evicts "a"
-    hooked.await();
-    world.saver->set_evictable("a", false);
-    (void)world.saver->arena("x").allocate(each);
-    CHECK(world.states({"a", "b", "c"}) == "101");
-    world.saver->set_evictable("a", true);
-    hooked.open();
-    moves.join();
-    CHECK(world.whole("away"));
-}
-
 TEST_CASE("evictions: only the device that lacks memory is relieved") {
     const Checked near{HostDriver{all}};
     const Checked far{HostDriver{all, {.device = 1}}};

@@ -66,26 +66,6 @@ TEST_CASE("one small tag takes as much host memory as it has, rounded up to smal
     }
 }
 
-TEST_CASE("tags that share pinned pages come and go without touching each other's bytes") {
-    const HostDriver host{256_MiB};
-    Adapters<HostDriver> all{host, 40, 100_KiB, HostBackup{.threads = 1}};
-    (void)all.saver.pause();
-    const std::size_t most = host.counts().pinned_bytes;
-    for (int i = 0; i < 40; i += 2) all.saver.drop(tag(i));
-    for (int i = 0; i < 40; i += 2) { // the pages are given out again
-        void* const block = all.saver.arena(tag(i), HostBackup{.threads = 1}).allocate(100_KiB);
-        all.blocks[static_cast<std::size_t>(i)] = block;
-        write_bytes(host, block, std::vector<unsigned char>(100_KiB, byte_of(i)));
-    }
-    (void)all.saver.pause();
-    CHECK(host.counts().pinned_bytes <= most + 2_MiB);
-    (void)all.saver.resume();
-    all.check_bytes();
-    for (int i = 0; i < 40; ++i) all.saver.drop(tag(i));
-    CHECK(host.counts().pinned_bytes == 0);
-    CHECK(all.saver.usage().host_bytes() == 0);
-}
-
 TEST_CASE("usage shows the host memory that is taken, in its table and as JSON, until it is given back") {
     const Folder folder;
     const HostDriver host{256_MiB};
