@@ -9,12 +9,6 @@ Status failed(StatusKind kind) { return {.kind = kind, .code = 7, .name = "NATIV
 
 SourcePlace called_from(SourcePlace place = SourcePlace::here()) { return place; }
 
-struct Pinned { // neither copied nor moved
-    explicit Pinned(int given) : value{given} {}
-    Pinned(Pinned&&) = delete;
-    int value;
-};
-
 template <class E, class Standard>
 void check_thrown(StatusKind kind, const std::string& rest = " [") {
     const auto act = [kind] { check(failed(kind), "map pages"); };
@@ -88,25 +82,6 @@ TEST_CASE("a location in the library is reported without the folders that lead t
         }
     }
     CHECK(Misuse{"no"}.place().empty());
-}
-
-TEST_CASE("translated: returns the result, also one that cannot be moved or is a reference") {
-    int number = 7;
-    static_assert(std::is_same_v<decltype(translated([&]() -> int& { return number; })), int&>);
-    CHECK(&translated([&]() -> int& { return number; }) == &number);
-    CHECK(translated([] { return std::make_unique<int>(3); }) != nullptr);
-    const Pinned pinned = translated([] { return Pinned{4}; });
-    CHECK(pinned.value == 4);
-    translated([&] { number = 8; });
-    CHECK(number == 8);
-}
-
-TEST_CASE("translated: bad_alloc becomes OutOfHostMemory") {
-    CHECK_THROWS_AS(translated([] { throw std::bad_alloc{}; }), OutOfHostMemory);
-    CHECK_THROWS_AS(translated([]() -> int { throw std::bad_array_new_length{}; }), OutOfHostMemory);
-    CHECK_THROWS_AS(translated([] { throw Misuse{"mine"}; }), Misuse);
-    CHECK_THROWS_AS(translated([] { throw OutOfMemory{"the device's", 1, 0}; }), OutOfMemory); // also a bad_alloc
-    CHECK_THROWS_AS(translated([] { throw std::logic_error{"yours"}; }), std::logic_error);
 }
 
 static_assert(std::is_trivially_copyable_v<Status>);

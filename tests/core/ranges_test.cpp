@@ -1,4 +1,4 @@
-// Sets of ranges agree with byte maps; sorting is stable.
+// Sets of ranges agree with byte maps.
 #include "support/machines.hpp"
 
 namespace core_ranges_test {
@@ -54,26 +54,6 @@ TEST_CASE("without and intersection are those of maps of bytes") {
         REQUIRE(intersection(a, b) == ranges_of(both));
     }
     CHECK(without({}, {{1, 2}}).empty());
-}
-
-TEST_CASE("items are sorted by their key, and equal ones keep their order") {
-    struct Item {
-        int key;
-        std::unique_ptr<int> place; // moved, never copied
-    };
-    std::vector<Item> items;
-    const int keys[] = {3, -1, 3, 0, -1, 7};
-    for (int i = 0; i < 6; ++i) items.push_back({keys[i], std::make_unique<int>(i)});
-    sort_by(items, [](const Item& item) { return key_of(item.key); });
-    std::vector<int> places;
-    for (const Item& item : items) places.push_back(*item.place);
-    CHECK(places == std::vector<int>{1, 4, 3, 0, 2, 5});
-    const int* const first = items[0].place.get();
-    sort_by(items, [](const Item& item) { return key_of(item.key); }); // sorted already
-    CHECK(items[0].place.get() == first);
-    std::vector<Item> none;
-    sort_by(none, [](const Item& item) { return key_of(item.key); });
-    CHECK(none.empty());
 }
 
 static_assert(Range{}.bytes == 0 && Range{}.end() == 0);

@@ -16,26 +16,6 @@ TEST_CASE("a text is its parts") {
     CHECK(text_of({in_quotes("")}) == "\"\"");
 }
 
-TEST_CASE("errors are thrown with their text, and with the tag they are about") {
-    CHECK_THROWS_WITH_AS(misuse({"size ", in_digits(0)}), "size 0", Misuse);
-    CHECK_THROWS_WITH_AS(not_idle({"still ", "busy"}), "still busy", NotIdle);
-    CHECK_THROWS_WITH_AS(out_of_host_memory({"no ", in_bytes(1)}), "no 1 B", OutOfHostMemory);
-    CHECK_THROWS_WITH_AS(unavailable({"none"}), "none", Unavailable);
-    CHECK(thrown<Misuse>([] { misuse_of("weights", {"why"}); }).tag() == "weights");
-    const auto error = thrown<OutOfMemory>([] {
-        raise_of({StatusKind::out_of_memory, 2, "NO_MEMORY"}, "create pages", {in_bytes(2 << 20)}, 5, 3);
-    });
-    CHECK(std::string{error.what()}.starts_with("create pages (2.00 MiB) failed: NO_MEMORY (2)"));
-    CHECK(error.needed_bytes() == 5);
-    CHECK(error.free_bytes() == 3);
-}
-
-TEST_CASE("an exception that is rethrown gets a tag") {
-    CHECK_THROWS_AS(naming("weights", [] { throw 7; }), int);
-    const auto twice = [] { naming("weights", [] { naming("inner", [] { misuse({"why"}); }); }); };
-    CHECK(thrown<Misuse>(twice).tag() == "inner");
-}
-
 TEST_CASE("an event's text is built only for a sink, whose exceptions are swallowed") {
     std::vector<Event> seen;
     const EventSink sink = [&](const Event& event) {

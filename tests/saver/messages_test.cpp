@@ -168,6 +168,17 @@ TEST_CASE("messages: a call that an open capture refuses names the captured tag"
     CHECK(driver.violations().empty());
 }
 
+TEST_CASE("messages: the columns of the table stay apart") {
+    MemorySaver saver{HostDriver{64_MiB}};
+    const std::string tag = "a tag whose name is longer than any column";
+    const Buffer<char> a{saver.arena(tag, Discard{.poison = 1}), 1 << 20};
+    (void)saver.pause();
+    const Buffer<char> b{saver.arena(tag), 1 << 20};
+    const std::string out = printed(saver.usage());
+    CHECK(contains(out, tag + "  "));
+    CHECK(contains(out, "discard (poisoned)  partly paused  "));
+}
+
 TEST_CASE("messages: OutOfMemory says who holds the device's memory, and that no other tag is paused for it") {
     const HostDriver driver{64_MiB};
     MemorySaver saver{driver};

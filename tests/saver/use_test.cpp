@@ -328,6 +328,29 @@ TEST_CASE("use: an error reports what all of its attempts have paused") {
     CHECK(world.whole("a"));
 }
 
+/// Uses tag "a" until what waits for an earlier use makes others wait.
+void use_until_others_wait(MemorySaver<D>& saver) {
+    for (;;) {
+        try {
+            (void)saver.use("a", {.timeout = 0ms});
+        } catch (const NotIdle&) {
+            return;
+        }
+    }
+}
+
+TEST_CASE("use: a pause that waits for a use is refused once the saver is closed, also if that fails") {
+    World world{{"a"}};
+    auto& saver = *world.saver;
+    const Use use = saver.use("a");
+    Doing pausing{[&] { CHECK_THROWS_AS((void)saver.pause("a"), Misuse); }};
+    Doing{[&] { use_until_others_wait(saver); }}.join();
+    world.driver.fail({.call = Call::drain});
+    CHECK_THROWS_AS(saver.close(), DriverError);
+    pausing.join();
+    CHECK(row_of(saver, "a").state == "active");
+}
+
 TEST_CASE("use: moves between threads, and is held by the thread that moved it last") {
     World world{{"a", "b", "c", "d"}};
     auto& saver = *world.saver;
@@ -377,13 +400,7 @@ TEST_CASE("use: a thread that waits for a tag which another thread drops gets Mi
     Turnstile claimed;
     claimed.open();
     Doing waiting{[&] {
-        for (bool waits = false; !waits;) { // until the drop makes other uses wait
-            try {
-                (void)saver.use("a", {.timeout = 0ms});
-            } catch (const NotIdle&) {
-                waits = true;
-            }
-        }
+        use_until_others_wait(saver);
         claimed.pass();
         try {
             const Use third = saver.use("a");
