@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <future>
+#include <set>
 
 namespace gpu_busy_device_test {
 using namespace gpu_test;
@@ -32,6 +33,36 @@ TEST_CASE_FIXTURE(OnGpu, "deallocate does not wait for a busy device") {
     CHECK_FALSE(program.idle(program.stream)); // otherwise the kernel ended by its own limit
     program.open_gate();
     program.synchronize();
+    saver.close();
+}
+
+TEST_CASE("a block that was freed while a kernel writes to it is not handed out before the kernel has ended") {
+    Program program;
+    const Ledgered books;
+    MemorySaver saver{books.driver};
+    const Arena arena = saver.arena("tag");
+    for (const std::size_t bytes : {4_KiB, 3_MiB}) {
+        for (const bool with_stream : {false, true}) {
+            CAPTURE(bytes);
+            CAPTURE(with_stream);
+            void* const block = arena.allocate(bytes);
+            program.shut_gate();
+            program.wait_and_store(program.stream, block, 0xBAD);
+            if (with_stream) {
+                arena.deallocate(block, program.stream);
+            } else {
+                arena.deallocate(block);
+            }
+            std::set<void*> later;
+            for (int i = 0; i < 8; ++i) later.insert(arena.allocate(bytes));
+            CHECK(later.count(block) == 0);
+            CHECK_FALSE(program.idle(program.stream));
+            program.open_gate();
+            program.synchronize();
+            for (void* one : later) arena.deallocate(one, already_idle);
+        }
+    }
+    saver.close();
 }
 
 TEST_CASE_FIXTURE(OnGpu, "freed with a stream: reusable once that stream has passed, whatever others do") {
@@ -50,6 +81,7 @@ TEST_CASE_FIXTURE(OnGpu, "freed with a stream: reusable once that stream has pas
     program.open_gate();
     must(program.native.stream_synchronize(program.stream), "cuStreamSynchronize");
     CHECK(arena.allocate(block_bytes) == a);
+    arena.close();
 }
 
 TEST_CASE_FIXTURE(OnGpu, "freed without a stream: handed out again only after waiting for the device") {
@@ -67,6 +99,7 @@ TEST_CASE_FIXTURE(OnGpu, "freed without a stream: handed out again only after wa
     CHECK(program.idle(program.stream));
     CHECK(books.driver.calls(Call::drain) == 1);
     books.driver.on_call({});
+    arena.close();
 }
 
 TEST_CASE_FIXTURE(OnGpu, "a pause waits for kernels that use the memory") {
@@ -128,6 +161,8 @@ TEST_CASE_FIXTURE(OnGpu, "a pause waits for kernels that use the memory") {
     program.open_gate();
     program.synchronize();
     program.fill(buffer.data(), 1, buffer.size_bytes()); // the context and the memory are valid
+    buffer.reset();
+    saver.close();
 }
 
 TEST_CASE_FIXTURE(OnGpu, "allocating and growing go on while the device is busy") {
@@ -144,5 +179,6 @@ TEST_CASE_FIXTURE(OnGpu, "allocating and growing go on while the device is busy"
     CHECK_FALSE(program.idle(program.stream));
     program.open_gate();
     for (void* block : blocks) arena.deallocate(block);
+    saver.close();
 }
 } // namespace gpu_busy_device_test

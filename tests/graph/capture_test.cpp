@@ -120,4 +120,54 @@ TEST_CASE_FIXTURE(OnStream, "a thread captures one graph at a time" * on_hosts) 
     older.update(inside, [] {});
     replay(machine.driver, older, inside);
 }
+
+TEST_CASE_FIXTURE(OnStream, "a first capture that fails leaves blocks that the program's captures keep" * on_machines) {
+    const Arena arena = saver.arena("graph", HostBackup{});
+    void* const kept = arena.allocate(20_MiB);
+    GraphRef own;
+    REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    fill_on(machine.driver, kept, 20_MiB, 1, stream);
+    arena.deallocate(kept, stream); // the end of that graph is unknown
+    REQUIRE(machine.driver.end_capture(stream, own).ok());
+    CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] { throw std::runtime_error{"no"}; }), std::runtime_error);
+    (void)saver.pause("graph"); // fences; free memory is free at once
+    (void)saver.resume("graph");
+    for (int i = 0; i < 3; ++i) CHECK(arena.allocate(20_MiB) != kept);
+    REQUIRE(machine.driver.close_graph(own).ok());
+}
+
+TEST_CASE_FIXTURE(OnSaver, "a block freed with a capturing stream is its graph's, whoever frees it" * on_hosts) {
+    const OwnStream first{machine.driver};
+    const OwnStream second{machine.driver};
+    const Arena arena = saver.arena("data", Zero{}, {.capacity = 32_MiB});
+    void* const block = arena.allocate(2_MiB);
+    const auto handed_out = [&] { // by allocating everything that fits into the arena
+        CHECK(machine.driver.drain().ok());
+        std::vector<void*> all;
+        try {
+            for (;;) all.push_back(arena.allocate(2_MiB));
+        } catch (const Misuse&) {
+        }
+        const bool found = std::find(all.begin(), all.end(), block) != all.end();
+        for (void* const each : all) arena.deallocate(each, already_idle);
+        return found;
+    };
+    Turnstile recorded; // the first capture stays open during the second
+    Graph graph;
+    Doing capturing{[&] {
+        graph = capture(saver, "graph", first, [&] {
+            fill_on(machine.driver, block, 2_MiB, 1, first);
+            recorded.pass();
+        });
+    }};
+    recorded.await();
+    Graph other = capture(saver, "graph", second, [&] { arena.deallocate(block, first); });
+    other.reset();
+    CHECK(!handed_out());
+    recorded.open();
+    capturing.join();
+    CHECK(!handed_out());
+    graph.reset();
+    CHECK(handed_out());
+}
 } // namespace graph_capture_test

@@ -212,4 +212,11 @@ TEST_CASE_FIXTURE(OnMachine, "tags that are made while hooks run are left to the
     for (const char* tag : {"first", "second", "late", "later"}) CHECK(row_of(saver, tag).state == "active");
     for (void* block : {first, second, late}) saver.deallocate(block, already_idle);
 }
+
+TEST_CASE_FIXTURE(OnSaver, "a resume in the middle of which the saver is closed is Misuse" * on_machines) {
+    (void)saver.arena("a").allocate(2_MiB);
+    saver.pause();
+    const Hook closes = saver.before_resume([&](ResumeEvent&) { Doing{[&] { saver.close(); }}.join(); });
+    CHECK_THROWS_AS(saver.resume(), Misuse);
+}
 } // namespace saver_hooks_test

@@ -230,4 +230,32 @@ TEST_CASE("room: memory that an owner of elastic memory frees elsewhere counts")
     CHECK(none.elastic_bytes == 0); // what it says it released does not count alone
     CHECK(none.evicted_bytes == 32_MiB);
 }
+
+TEST_CASE("room: a resume asks the program with no turn held, and waits for others") {
+    std::optional<MemorySaver<>> saver;
+    bool ask = true;
+    saver = MemorySaver{HostDriver{all}, {.on_no_room = [&](const NoRoom& need) {
+                            CHECK(need.bytes == most);
+                            if (!std::exchange(ask, false)) return false;
+                            (void)saver->pause({"a", "b"}); // b is being resumed
+                            return true;
+                        }}};
+    const Buffer<char> b{saver->arena("b"), most};
+    (void)saver->pause("b");
+    std::optional<Buffer<char>> a{std::in_place, saver->arena("a"), most};
+    CHECK(saver->resume("b").mapped_bytes == most);
+    CHECK(!ask);
+
+    (void)saver->pause("b");
+    (void)saver->resume("a");
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_AS(saver->resume("b", {.room_within = 20ms}), OutOfMemory);
+    CHECK(std::chrono::steady_clock::now() - start >= 20ms);
+    std::thread other{[&] {
+        std::this_thread::sleep_for(20ms);
+        a.reset();
+    }};
+    CHECK(saver->resume("b", {.room_within = 60s}).mapped_bytes == most);
+    other.join();
+}
 } // namespace saver_room_test

@@ -79,9 +79,41 @@ struct PerThread : DeviceAround {
     Status owns_stream(StreamRef stream, bool& yes) noexcept override {
         return DeviceAround::owns_stream(of_this_thread(stream), yes);
     }
+    Status begin_capture(StreamRef stream, CaptureMode mode) noexcept override {
+        return DeviceAround::begin_capture(of_this_thread(stream), mode);
+    }
+    Status end_capture(StreamRef stream, GraphRef& graph) noexcept override {
+        return DeviceAround::end_capture(of_this_thread(stream), graph);
+    }
     static inline thread_local StreamRef mine{};
 };
 const StreamRef per_thread = StreamRef::from_native(reinterpret_cast<void*>(std::uintptr_t{2}));
+
+TEST_CASE("streams: blocks freed in a capture of a thread's default stream stay with the graph") {
+    const HostWith<PerThread> driver{64_MiB};
+    const OwnStream stream{driver};
+    const OwnStream others{driver};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("graph");
+    PerThread::mine = stream;
+    void* freed = nullptr;
+    {
+        const Graph graph = capture(saver, "graph", per_thread, {.mode = CaptureMode::relaxed}, [&] {
+            freed = saver.allocate(1_MiB, per_thread);
+            std::thread{[&] { // it frees outside of the capture
+                PerThread::mine = others;
+                arena.deallocate(arena.allocate(2_MiB), per_thread);
+            }}
+                .join();
+            saver.deallocate(freed, per_thread);
+        });
+        (void)saver.trim();
+        CHECK(arena.usage().mapped_bytes == 2_MiB);
+        CHECK(arena.allocate(1_MiB) != freed);
+    }
+    (void)saver.trim();
+    PerThread::mine = {};
+}
 
 TEST_CASE("streams: a block freed with a thread's default stream is not reused by another thread before that passed") {
     const HostWith<PerThread> driver{64_MiB};
@@ -103,6 +135,32 @@ TEST_CASE("streams: a block freed with a thread's default stream is not reused b
     }}.join();
     CHECK(driver.host().let_go(first).ok());
     CHECK(driver.drain().ok());
+}
+
+/// Behaves like cuStreamIsCapturing for the default stream while a stream that waits for it is being captured.
+struct Implicit : DeviceAround {
+    using DeviceAround::DeviceAround;
+    Status capturing(StreamRef stream, bool& yes) noexcept override {
+        const Status status = DeviceAround::capturing(stream, yes);
+        yes = yes || (stream == StreamRef{} && implicit);
+        return status;
+    }
+    bool implicit = false;
+};
+
+TEST_CASE("streams: blocks freed with the default stream while others capture are free after the next fence") {
+    const HostWith<Implicit> driver{1_GiB};
+    MemorySaver saver{driver};
+    const Arena arena = saver.arena("a", ArenaOptions{.capacity = 256_MiB});
+    for (int i = 0; i < 20; ++i) { // more than the capacity in total
+        void* const block = arena.allocate(32_MiB);
+        driver.changed().implicit = true;
+        arena.deallocate(block, StreamRef{});
+        driver.changed().implicit = false;
+    }
+    (void)saver.trim();
+    CHECK(arena.usage().mapped_bytes == 0);
+    CHECK(saver.owns(arena.allocate(200_MiB)));
 }
 
 TEST_CASE("streams: a block that is freed during a resume which fails is gone at once, as it is paused again") {
