@@ -124,14 +124,14 @@ void* find(const char* name) {
     };
     static const Entry entries[] = {
         {"cuInit", address(+[](unsigned) { return CUDA_SUCCESS; })},
-        {"cuGetErrorName", address(+[](CUresult error, const char** name) {
-             *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
+        {"cuGetErrorName", address(+[](CUresult error, const char** text) {
+             *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
              return CUDA_SUCCESS;
          })},
         {"cuDeviceGetCount", address(+[](int* count) { return *count = device_count, CUDA_SUCCESS; })},
         {"cuDeviceGet", address(+[](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; })},
-        {"cuDeviceGetName", address(+[](char* name, int bytes, CUdevice) {
-             std::snprintf(name, static_cast<std::size_t>(bytes), "host memory");
+        {"cuDeviceGetName", address(+[](char* text, int bytes, CUdevice) {
+             std::snprintf(text, static_cast<std::size_t>(bytes), "host memory");
              return CUDA_SUCCESS;
          })},
         {"cuDeviceGetAttribute", address(+[](int* value, CUdevice_attribute attribute, CUdevice) {
