@@ -56,4 +56,21 @@ TEST_CASE_FIXTURE(OnMachine, "an arena whose destructor fails to release reports
     }
     CHECK(!told.texts().empty());
 }
+
+TEST_CASE_FIXTURE(OnMachine, "a resume of nothing that releases held pages reports it") {
+    ArenaOf<> arena{machine.driver, "held"};
+    void* const kept = arena.allocate(2_MiB);
+    arena.deallocate(arena.allocate(32_MiB), already_idle);
+    machine.driver.fail({.call = Call::release});
+    CHECK_THROWS_AS((void)arena.trim(), DriverError);
+    const std::size_t held = arena.usage().held_bytes;
+    CHECK(held == 32_MiB);
+    const Report report = arena.resume();
+    CHECK(report.released_bytes == held);
+    CHECK(report.mapped_bytes == 0);
+    CHECK(arena.usage().held_bytes == 0);
+    CHECK(arena.resume().tags.empty());
+    arena.deallocate(arena.allocate(32_MiB), already_idle);
+    arena.deallocate(kept);
+}
 } // namespace arena_tagged_arena_test
