@@ -73,4 +73,9 @@ TEST_CASE_FIXTURE(OnMachine, "a resume of nothing that releases held pages repor
     arena.deallocate(arena.allocate(32_MiB), already_idle);
     arena.deallocate(kept);
 }
+
+TEST_CASE_FIXTURE(OnMachine, "a reserve may be as large as the capacity") {
+    ArenaOf<> arena{machine.driver, "full", Discard{}, {.capacity = 4_MiB, .reserve = 4_MiB}};
+    CHECK(arena.usage().mapped_bytes == 4_MiB);
+}
 } // namespace arena_tagged_arena_test

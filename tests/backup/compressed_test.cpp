@@ -236,6 +236,7 @@ TEST_CASE_FIXTURE(OnTold, "compressed: on a full device bytes are saved uncompre
     for (int cycle = 0; cycle < 2; ++cycle) {
         machine.driver.fail({.call = Call::create, .kind = StatusKind::out_of_memory});
         (void)saver.pause("packed");
+        CHECK(told.of(EventKind::fell_back).size() == 1);
         CHECK(row_of(saver, "packed").backed_up_bytes == 8_MiB);
         CHECK(saver.bytes_to_resume("packed") == 8_MiB);
         (void)saver.resume("packed");

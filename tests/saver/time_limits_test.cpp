@@ -162,4 +162,13 @@ TEST_CASE("time limits: a machine whose copies stall for ever counts no overflow
     (void)saver.arena("a", HostBackup{.threads = 1, .kernel_copies = {.after = hours::max()}}).allocate(unit);
     pause_and_resume(saver);
 }
+
+TEST_CASE_FIXTURE(OnSaver, "a pause that does not wait for another operation names the tag that it is on") {
+    (void)saver.arena("a").allocate(2_MiB);
+    const Arena b = saver.arena("b");
+    b.deallocate(b.allocate(2_MiB), already_idle);
+    Stuck trimming{machine.driver, Call::unmap, [&] { (void)saver.trim("b"); }};
+    CHECK(thrown<NotIdle>([&] { (void)saver.pause({"a", "b"}, {.timeout = milliseconds{10}}); }).tag() == "b");
+    trimming.go_on();
+}
 } // namespace saver_time_limits_test
