@@ -66,6 +66,16 @@ TEST_CASE_FIXTURE(OnStream, "a capture that is broken by a wait says so, and lea
     pause_and_resume(saver);
 }
 
+TEST_CASE_FIXTURE(OnStream,
+                  "a stream can be used after a capture whose body throws, also if the end fails once" * on_hosts) {
+    machine.driver.fail({.call = Call::end_capture});
+    CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] { throw std::runtime_error{"the body's"}; }),
+                    std::runtime_error);
+    CHECK(machine.driver.injected(Call::end_capture) == 1);
+    CHECK(!stream.capturing());
+    replay(machine.driver, capture(saver, "graph", stream, [] {}), stream);
+}
+
 TEST_CASE_FIXTURE(OnStream, "a capture that is begun while a pause is under way waits for its end" * on_hosts) {
     (void)saver.arena("paused", Zero{}).allocate(1_MiB);
     Turnstile gate;

@@ -120,6 +120,19 @@ TEST_CASE("late host streams: nothing starts until a thread waits for it, and th
         REQUIRE(driver.wait(done).ok());
         CHECK(seen == 0); // every time
     }
+    SUBCASE("nor what the next work waits for") {
+        std::atomic<bool> ran{false};
+        REQUIRE(driver.enqueue(second, [&] { ran = true; }).ok());
+        REQUIRE(driver.record(done, second).ok());
+        const StreamRef third = open_stream(driver);
+        const EventRef before = open_event(driver);
+        REQUIRE(driver.fill(a.address, 7, 1, third).ok());
+        REQUIRE(driver.record(before, third).ok());
+        REQUIRE(driver.follow(third, done).ok());
+        REQUIRE(driver.wait(before).ok());
+        std::this_thread::sleep_for(std::chrono::milliseconds{20}); // long enough for its thread to run it
+        CHECK_FALSE(ran);
+    }
     SUBCASE("a query starts it") {
         bool yes = false;
         while (!yes) {

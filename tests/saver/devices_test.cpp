@@ -1,5 +1,6 @@
 // One saver on several devices: which device streams and events belong to, which device was out of memory, which was
 // waited for, and the loss of one. Uses any number of host machines.
+#include "backup/backup_support.hpp"
 #include "support/machines.hpp"
 
 namespace saver_devices_test {
@@ -58,6 +59,23 @@ TEST_CASE("devices: after(...) takes streams and events of every device, whichev
     // A tag on one device, a stream of another: work there may read the tag as a peer.
     CHECK(saver.pause("other", {.order = after(a.get())}).released_bytes == 2_MiB);
     CHECK(second.driver.inner().close_event(event).ok());
+}
+
+TEST_CASE("devices: what a policy copies and codes is not on the device's default stream" * on_hosts) {
+    for (const NamedPolicy& keeper : keepers()) {
+        CAPTURE(keeper.name);
+        const HostDriver host{256_MiB};
+        MemorySaver saver{host};
+        const Arena arena = saver.arena("tag", keeper.policy);
+        auto* const block = static_cast<unsigned char*>(arena.allocate(2_MiB));
+        std::memset(block, 5, 2_MiB);
+        REQUIRE(host.hold({}).ok());
+        REQUIRE(host.enqueue({}, [] {}).ok());
+        (void)saver.pause({.order = already_idle, .timeout = 10s});
+        saver.resume();
+        CHECK(block[2_MiB - 1] == 5);
+        REQUIRE(host.let_go({}).ok());
+    }
 }
 
 TEST_CASE_FIXTURE(OnTwo, "devices: the default stream is that of every device concerned") {

@@ -178,6 +178,7 @@ TEST_CASE_FIXTURE(OnMachine, "after close each call says what was wanted, and of
         void* const block = arena.allocate(1000);
         void* const plain = saver.outside().allocate(1000);
         const auto region = saver.region("b");
+        const Arrival arrival = saver.resume_async();
         saver.close();
         saver.close();
         CHECK(machine.driver.handle_bytes() + machine.driver.plain_bytes() + machine.driver.reserved_bytes() == 0);
@@ -197,7 +198,13 @@ TEST_CASE_FIXTURE(OnMachine, "after close each call says what was wanted, and of
             {[&] { (void)region.allocate(77); }, {"allocate(77 bytes)", "tag \"b\"", "closed"}},
             {[&] { Buffer<char>(arena, 77); }, {"allocate(77 bytes)", "tag \"a\"", "closed"}},
         });
-        if (enabled) check_refused({{[&] { saver.deallocate(block); }, {at(block), "tag \"a\"", "closed"}}});
+        if (enabled)
+            check_refused({
+                {[&] { saver.deallocate(block); }, {at(block), "tag \"a\"", "closed"}},
+                {[&] { arrival.wait(block, 1000); }, {"wait for bytes", "closed"}},
+                {[&] { arrival.wait(); }, {"wait for bytes", "closed"}},
+                {[&] { arrival.before(StreamRef{}, block, 1000); }, {"before", "closed"}},
+            });
         CHECK_THROWS_AS(saver.deallocate(plain), Misuse);
     }
 }

@@ -216,6 +216,17 @@ TEST_CASE_FIXTURE(OnPlace, "share hand-over: pages of another size become free, 
     CHECK(free_bytes(place) == 4 * page);
 }
 
+TEST_CASE_FIXTURE(OnPlace, "share hand-over: passed pages of another size make room together with what is free") {
+    Party a{place, "a"};
+    Party b{place, "b"};
+    (void)a.bare("weights", 50 * page);
+    REQUIRE(b.share.driver().ask_for_room(50 * page, 0).ok());
+    CHECK(free_bytes(place) == 14 * page); // the rest was passed, and is not used
+    (void)b.bare("weights", 60 * page);
+    CHECK(b.device->imported == 0);
+    CHECK(free_bytes(place) == 4 * page);
+}
+
 TEST_CASE_FIXTURE(OnPlace, "share hand-over: published pages are passed to nobody") {
     Party a{place, "a"};
     Party b{place, "b"};

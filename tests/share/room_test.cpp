@@ -17,14 +17,15 @@ struct Desk {
         std::uint64_t bytes;
     };
     std::uint64_t free = 0;
-    std::uint64_t idle = 0; // of the member that was asked last, as far as the leader knew
-    bool held_back = false; // more is heard before the next look
+    std::uint64_t idle = 0;    // of the member that was asked last, as far as the leader knew
+    std::int64_t as_pages = 0; // how much of what it releases it is to pass
+    bool held_back = false;    // more is heard before the next look
     std::vector<Sent> sent;
     int waits = 0;           // how often somebody was told that it waits
     std::uint64_t asked = 0; // the number of the last question
     ShareRoom::Clock::time_point now{};
     ShareRoom room{[this](int link, const ShareMessage& m, int /*descriptor*/) {
-                       if (m.kind == Kind::lend) asked = m.id, idle = m.facts.idle;
+                       if (m.kind == Kind::lend) asked = m.id, idle = m.facts.idle, as_pages = m.within;
                        if (m.kind == Kind::waits) ++waits;
                        if (m.kind != Kind::welcome && m.kind != Kind::waits)
                            sent.push_back({link, m.kind, m.id, m.bytes});
@@ -338,6 +339,16 @@ TEST_CASE("share room: a want takes the pages that are coming rather than free m
     desk.say(1, Kind::freed, 8);
     desk.look();
     CHECK(desk.want(1, 10, 12).heard() == "1 deny 10"); // 2 has no more
+}
+
+TEST_CASE_FIXTURE(Taker, "share room: each lender is to pass no more than is lacking still") {
+    desk.join(2, 4);
+    desk.join(3, 9, 1);
+    CHECK(desk.want(1, 12, 11, long_time).heard() == "2 lend 4");
+    CHECK(desk.as_pages == 12);
+    desk.pass(2, 4);
+    CHECK(desk.say(2, Kind::gave, 4).heard() == "3 lend 8");
+    CHECK(desk.as_pages == 8);
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: pages that their owner releases wait a moment for more of them") {

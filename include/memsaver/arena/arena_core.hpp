@@ -1578,7 +1578,7 @@ private:
     }
     void refuse_closed(const std::string& wanted) const {
         fork_check_.require_parent(wanted.c_str());
-        misuse({wanted, ": tag ", in_quotes(tag_), closed_.load() ? " has been " : " is being ", end()});
+        misuse_of(tag_, {wanted, ": tag ", in_quotes(tag_), closed_.load() ? " has been " : " is being ", end()});
     }
     /// Throws the error of a failing driver call, naming the tag.
     void check_of_tag(const Status& status, const Attempt& attempt) const {

@@ -390,8 +390,10 @@ public:
                 const auto* const other = first_in(tags, claimed);
                 if (other == nullptr) break;
                 if (over(deadline)) {
-                    not_idle({"tag ", in_quotes((*other)->tag),
-                              " was still being paused when the timeout expired; nothing has changed"});
+                    naming((*other)->tag, [&] {
+                        not_idle({"tag ", in_quotes((*other)->tag),
+                                  " was still being paused when the timeout expired; nothing has changed"});
+                    });
                 }
             }
             for (const auto& tag : tags) tag->claimed_by = here;
