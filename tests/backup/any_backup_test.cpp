@@ -49,6 +49,8 @@ TEST_CASE("AnyPolicy: equal if type and value are") {
     CHECK(Any{Reading{1}} != Any{Reading{2}});
     CHECK(zero.name() == "zero");
     CHECK(Any{Discard{}}.name() == "discard");
+    CHECK(Any{FileBackup{}}.name() == "file");
+    CHECK(Any{FileBackup{.refresh = Refresh::once}}.name() == "file, once");
 }
 
 TEST_CASE("AnyPolicy: a slot that reads files is given the block as memory that is mapped") {

@@ -139,7 +139,7 @@ TEST_CASE("PeerStore: pages that copies may still reach do not go back before th
     Address memory = 0;
     REQUIRE(home.allocate_plain(2_MiB, memory).ok());
     PeerStore store{home, away, {{.threads = 1}, 4_MiB}};
-    (void)store.grow(2_MiB, {});
+    const Room stays = store.grow(2_MiB, {});
     const Room room = store.grow(2_MiB, {});
     home.fail({.call = Call::wait, .lasting = Lasting::onwards});
     home.fail({.call = Call::drain, .lasting = Lasting::onwards});
@@ -151,6 +151,11 @@ TEST_CASE("PeerStore: pages that copies may still reach do not go back before th
     home.heal();
     CHECK(store.retry().ok());
     CHECK(away.handle_bytes() == 2_MiB);
+    std::vector<std::byte> host(64_KiB); // nothing may use it after a failure either
+    const auto drained = away.calls(Call::drain);
+    away.fail({.call = Call::wait});
+    CHECK(!store.put(host.data(), stays.location, host.size()).ok());
+    CHECK(away.calls(Call::drain) == drained + 1);
     CHECK(store.clear().ok());
     CHECK(home.free_plain(memory).ok());
     check_given_back(home);

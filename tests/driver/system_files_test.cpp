@@ -1,6 +1,7 @@
 #include "support/machines.hpp"
 
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/time.h>
 
@@ -94,6 +95,22 @@ FileRef open_privately(const std::string& directory) {
     CHECK((facts(file).st_mode & 07777U) == 0600U);
     CHECK((::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC) != 0);
     return file;
+}
+
+TEST_CASE("a small text is read as a whole, however little a read returns") {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::write(ends[1], "max ", 4) == 4);
+    std::thread writer{[&] {
+        for (int unread = 4; unread != 0; std::this_thread::yield()) REQUIRE(::ioctl(ends[0], FIONREAD, &unread) == 0);
+        REQUIRE(::write(ends[1], "100\n", 4) == 4);
+        (void)::close(ends[1]);
+    }};
+    const detail::SystemText text{"/proc/self/fd/%d", ends[0]};
+    writer.join();
+    CHECK(text.text() == "max 100\n");
+    CHECK(text.number("max", 0) == 100);
+    (void)::close(ends[0]);
 }
 
 TEST_CASE("a file is private: no name, mode 0600, closed on exec") {

@@ -926,15 +926,20 @@ TEST_CASE("share: a leader without descriptors goes on; members come when it has
     Child leader{[&] {
         const Share mine = place.join({.name = "leader"});
         {
-            const Limit none{RLIMIT_NOFILE, 0};
+            const int next = ::dup(STDERR_FILENO);
+            (void)::close(next);
+            const Limit none{RLIMIT_NOFILE, static_cast<rlim_t>(next)}; // 0 would make it poll in vain
             say('l');
+            const std::clock_t before = std::clock(); // of the processor
             std::this_thread::sleep_for(300ms);
+            say(std::clock() - before < CLOCKS_PER_SEC / 10 ? 'i' : 'b');
         }
         wait_to_be_killed();
     }};
     REQUIRE(leader.next() == 'l');
     Member saver{place, {.name = "late", .answer_within = 20ms}};
     (void)saver.arena("a").allocate(4 * page); // alone
+    CHECK(leader.next() == 'i');               // it was not busy with who could not come
     CHECK(come_to(saver.share, 2));
     leader.kill_now();
 }
