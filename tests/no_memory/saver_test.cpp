@@ -256,6 +256,15 @@ TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host m
     };
     CHECK(sweep(fill, [](World& w) { w.saver->prepare("packed"); }) > 0);
     CHECK(sweep(fill, [](World& w) { (void)w.saver->pause("packed"); }) > 10); // its scratch memory may stay
+    const auto grown = [&](World& w) { // after a failure the backup takes no room that it does not have
+        (void)w.saver->pause("packed");
+        (void)w.saver->resume("packed");
+        (void)w.saver->arena("packed").allocate(4_MiB);
+        (void)w.saver->pause("packed");
+        (void)w.saver->resume("packed");
+        for (std::size_t at = 0; at < bytes; ++at) REQUIRE(block[at] == static_cast<unsigned char>(at / 100));
+    };
+    CHECK(sweep(fill, grown, true) > 10);
     const auto away = then(fill, [](World& w) { (void)w.saver->pause("packed"); });
     CHECK(sweep(away, [&](World& w) { (void)w.saver->backup_view(block, bytes); }) > 0);
     CHECK(sweep(

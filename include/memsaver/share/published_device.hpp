@@ -100,9 +100,7 @@ public:
         });
     }
     Status fill(Address to, unsigned char byte, std::size_t bytes, StreamRef stream) noexcept override {
-        return outside({to, bytes}, [&](std::size_t skip, std::size_t count) {
-            return DeviceAround::fill(to + skip, byte, count, stream);
-        });
+        return is_shared({to, bytes}) ? Status{} : DeviceAround::fill(to, byte, bytes, stream); // by extents
     }
     Status copy_peer(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
         return outside({to, bytes}, [&](std::size_t skip, std::size_t count) {
