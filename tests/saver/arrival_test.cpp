@@ -323,6 +323,23 @@ TEST_CASE("a failed restore: pages stay, waits throw, the next resume recovers" 
     CHECK(machine.driver.drain().ok());
 }
 
+TEST_CASE("after a failed restore: a pause reports the pages that it releases, and an eviction counts them") {
+    const Checked machine{host_machine};
+    MemorySaver saver{machine.driver};
+    const ManualBackup policy;
+    policy.copies->held = false;
+    const Layers a{machine.driver, saver.arena("manual", policy, {.evictable = true}), 2};
+    const std::size_t released = saver.pause("manual").released_bytes;
+    policy.copies->fails = true;
+    CHECK_THROWS_AS(saver.resume_async("manual").wait(), DriverError);
+    policy.copies->fails = false;
+    SUBCASE("pause") { CHECK(saver.pause("manual").released_bytes == released); }
+    SUBCASE("reclaim") { CHECK(saver.reclaim(1).evicted_bytes == released); }
+    CHECK(row_of(saver, "manual").pauses == 1);
+    saver.resume("manual");
+    CHECK(a.whole());
+}
+
 TEST_CASE_FIXTURE(OnStream, "a graph's launch waits in its stream for its own tag" * on_machines) {
     Outbox outbox{machine.driver, layer};
     const Layers weights{machine.driver, saver.arena("graph", HostBackup{}), 1};

@@ -1564,8 +1564,9 @@ private:
     /// Waits for the bytes in flight, and commits them. Throws NotIdle once the deadline has passed. With `join`, does
     /// not wait for bytes that are being restored.
     void commit_arriving(const Deadline& deadline = {}, bool join = false);
-    /// Makes memory whose restore failed paused again: waits for the device, then releases the pages.
-    void give_up_failed_arrival() noexcept;
+    /// Makes memory whose restore failed paused again: waits for the device, then releases the pages. Returns the bytes
+    /// released.
+    std::size_t give_up_failed_arrival() noexcept;
     /// As above, and waits for copies of failed operations. Throws DriverError if they cannot be waited for.
     void recover();
 

@@ -129,12 +129,13 @@ public:
         (coming_ ? row_.restored_bytes : row_.saved_bytes) = bytes;
         set(State::over, failure);
     }
-    /// If it has failed: waits for the device and makes the memory paused as before.
-    void give_up() noexcept {
-        if (!in(State::failed)) return;
-        end_tickets(failure_);             // no lock: the turn is held
-        (void)Resume{std::move(*coming_)}; // its end undoes it
+    /// If it has failed: waits for the device and makes the memory paused as before. Returns the bytes released.
+    std::size_t give_up() noexcept {
+        if (!in(State::failed)) return 0;
+        end_tickets(failure_); // no lock: the turn is held
+        const std::size_t released = coming_->undo();
         set(State::over, failure_);
+        return released;
     }
 
     // --- any thread, several at once ---
@@ -354,11 +355,12 @@ inline std::optional<Turn::Hold> ArenaCore::try_turn() {
     return hold;
 }
 
-inline void ArenaCore::give_up_failed_arrival() noexcept {
+inline std::size_t ArenaCore::give_up_failed_arrival() noexcept {
     const auto failed = arriving_;
-    if (failed == nullptr) return;
-    failed->give_up();
+    if (failed == nullptr) return 0;
+    const std::size_t released = failed->give_up();
     set_arriving(nullptr);
+    return released;
 }
 
 inline void ArenaCore::recover() {

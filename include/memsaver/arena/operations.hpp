@@ -68,6 +68,7 @@ public:
     Pause(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once)
         : Step{core, std::move(turn)}, keeps_{(once ? *once : core.policy_).keeps_bytes()},
           slot_{once ? std::shared_ptr<AnySlot>{once->open(core.driver_)} : core.own_} {
+        row_.released_bytes = core.give_up_failed_arrival();
         core.recover();
         // A pause is not complete while pages are held, so it also releases those of earlier calls.
         note(core.retry_leftovers(row_.released_bytes));
@@ -252,15 +253,37 @@ public:
         try { // pages that were handed over, and could not be unmapped then
             unmap_handed();
         } catch (...) {
-            back_to_paused();
+            undo();
             throw;
         }
     }
     Resume(Resume&&) noexcept = default;
     ~Resume() {
-        if (core_ == nullptr) return;
+        if (core_ != nullptr) undo();
+    }
+    /// Ends the operation: the memory is paused as before. Returns the bytes released.
+    std::size_t undo() noexcept {
         tickets_.clear();
-        back_to_paused();
+        ArenaCore& core = *core_.release();
+        const Status drained = enqueued_ ? core.driver_.drain() : Status{};
+        if (!drained.ok() && drained.kind != StatusKind::gone) core.unsettle();
+        std::size_t released = 0;
+        for (Memory* const memory : coming_) {
+            for (Extent& extent : memory->extents) {
+                const std::size_t freed = core.bytes_freed(extent);
+                const Status status = drained.ok() ? core.drop(extent) : drained;
+                core.tell_kept(status, "release pages (the next operation retries)");
+                released += status.ok() ? freed : 0;
+            }
+        }
+        core.each_scratch(coming_, [](DeviceScratch& scratch) { (void)scratch.give(); }); // a failure stays counted
+        {
+            const std::lock_guard lock{core.mutex_};
+            for (Memory* const memory : coming_) memory->state = Memory::State::paused;
+            core.free_paused();
+        }
+        if (once_) core.retire_slot(std::move(once_));
+        return released;
     }
 
     /// Returns whether there is nothing to resume and nothing to report, not even a leftover that was released.
@@ -458,24 +481,6 @@ private:
             coming_.push_back(memory.get());
         }
         for (Memory* const memory : coming_) memory->state = Memory::State::arriving;
-    }
-    void back_to_paused() noexcept {
-        ArenaCore& core = *core_;
-        const Status drained = enqueued_ ? core.driver_.drain() : Status{};
-        if (!drained.ok() && drained.kind != StatusKind::gone) core.unsettle();
-        for (Memory* const memory : coming_) {
-            for (Extent& extent : memory->extents) {
-                core.tell_kept(drained.ok() ? core.drop(extent) : drained,
-                               "release pages (the next operation retries)");
-            }
-        }
-        core.each_scratch(coming_, [](DeviceScratch& scratch) { (void)scratch.give(); }); // a failure stays counted
-        {
-            const std::lock_guard lock{core.mutex_};
-            for (Memory* const memory : coming_) memory->state = Memory::State::paused;
-            core.free_paused();
-        }
-        if (once_) core.retire_slot(std::move(once_));
     }
 
     std::shared_ptr<AnySlot> once_;
