@@ -151,8 +151,10 @@ TEST_CASE_FIXTURE(OnSaver, "set_retain: host memory and files are kept or freed 
     cycle(2);
     CHECK(machine.driver.host_bytes() == 0);
     CHECK(machine.driver.outstanding().files == 0);
+    (void)saver.arena("own", ManualBackup{});
+    check_says<Misuse>("\"own\" has no retain option", [&] { saver.set_retain("own", true); });
     (void)saver.pause();
-    saver.set_retain(Tags::all(), true); // while it is paused
+    saver.set_retain(Tags::all(), true); // while it is paused; "own" is not named
     (void)saver.resume();
     CHECK(row_of(saver, "w").backed_up_bytes == 8_MiB);
     CHECK_NOTHROW((void)saver.arena("w", HostBackup{.threads = 1})); // the policy is unchanged

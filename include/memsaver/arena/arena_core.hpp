@@ -432,12 +432,10 @@ public:
         tell_kept(own_->resumed());
         for (std::shared_ptr<AnySlot>& slot : old) retire_slot(std::move(slot));
     }
-    /// Throws Misuse if the policy has no such option. Waits for an operation that is in progress.
-    void set_retain(bool yes) {
+    /// Returns false if the policy has no such option. Waits for an operation that is in progress.
+    bool set_retain(bool yes) {
         const auto turn = take_turn({}, "set_retain");
-        if (own_->set_retain(yes)) return;
-        misuse({"set_retain: the policy ", in_quotes(policy_.name()), " of tag ", in_quotes(tag_),
-                " has no retain option"});
+        return own_->set_retain(yes);
     }
     /// Frees the host memory that copies pass through, of all arenas that share this one's budget.
     void trim_host() noexcept {

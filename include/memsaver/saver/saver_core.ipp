@@ -420,7 +420,11 @@ MEMSAVER_INLINE Usage SaverCore::usage() {
 
 MEMSAVER_INLINE void SaverCore::set_retain(const Tags& tags, bool yes) {
     boundary("set_retain", tags, [&] {
-        state_->for_each_left(state_->keeping("set_retain", tags), [&](ArenaCore& core) { core.set_retain(yes); });
+        state_->for_each_left(state_->keeping("set_retain", tags), [&](ArenaCore& core) {
+            if (core.set_retain(yes) || tags.kind() != Tags::Kind::named) return;
+            misuse({"set_retain: the policy ", in_quotes(core.policy().name()), " of tag ", in_quotes(core.tag()),
+                    " has no retain option"});
+        });
     });
 }
 
