@@ -6,16 +6,10 @@
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/setup.cmake)
 
-set(all OFF)
 math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(i RANGE ${last})
-  if("${CMAKE_ARGV${i}}" STREQUAL "--all")
-    set(all ON)
-  endif()
-endforeach()
+string(COMPARE EQUAL "${CMAKE_ARGV${last}}" "--all" all)
 
 memsaver_setup(DOCTEST)
-set(build ${MEMSAVER_SOURCE_DIR}/build/test)
 
 set(gpu OFF) # whether to add the tests that need a GPU
 if(EXISTS /dev/nvidiactl)
@@ -24,21 +18,17 @@ endif()
 
 # The sample of the sweeps' failures (tests/support/sampling.hpp) and whether the engine is built depend on the commit, so
 # that in time everything is tried.
-set(sample 0)
-if(all)
-  set(ENV{MEMSAVER_SWEEP_STEP} 1)
-elseif(DEFINED ENV{MEMSAVER_SWEEP_OFFSET})
-  set(sample $ENV{MEMSAVER_SWEEP_OFFSET})
-else()
+if(NOT DEFINED ENV{MEMSAVER_SWEEP_OFFSET})
   execute_process(COMMAND git rev-parse --short=6 HEAD WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR}
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(commit MATCHES "^[0-9a-f]+$")
-    string(SUBSTRING ${commit} 0 6 commit)
-    math(EXPR offset "0x${commit}")
-    set(ENV{MEMSAVER_SWEEP_OFFSET} ${offset})
-    set(sample ${offset})
-    message(STATUS "A sample is tried; the same again with MEMSAVER_SWEEP_OFFSET=${offset}, everything with -- --all")
-  endif()
+  math(EXPR offset "0x0${commit}") # 0 without a repository
+  set(ENV{MEMSAVER_SWEEP_OFFSET} ${offset})
+endif()
+set(sample $ENV{MEMSAVER_SWEEP_OFFSET})
+if(all)
+  set(ENV{MEMSAVER_SWEEP_STEP} 1)
+else()
+  message(STATUS "A sample is tried; the same again with MEMSAVER_SWEEP_OFFSET=${sample}, everything with -- --all")
 endif()
 
 math(EXPR quarter "${sample} % 4")
@@ -47,12 +37,11 @@ if(all OR gpu OR quarter EQUAL 0)
   set(engine ON)
 endif()
 
-set(generator)
 find_program(ninja NAMES ninja ninja-build NO_CACHE)
-if(ninja AND NOT DEFINED ENV{CMAKE_GENERATOR} AND NOT EXISTS ${build}/CMakeCache.txt)
-  set(generator -G Ninja)
+if(ninja AND NOT DEFINED ENV{CMAKE_GENERATOR})
+  set(ENV{CMAKE_GENERATOR} Ninja) # ignored in a folder that is configured already
 endif()
-memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test ${generator} -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
+memsaver_run("Configuring" ${CMAKE_COMMAND} --preset test -DCMAKE_CXX_COMPILER=${MEMSAVER_CXX}
   -DMEMSAVER_TEST_GPU_PROGRAMS=${gpu} -DMEMSAVER_TEST_ALL=${all}
   -DMEMSAVER_TEST_SAMPLE=${sample} -DMEMSAVER_BUILD_ENGINE=${engine})
 memsaver_run("Building" ${CMAKE_COMMAND} --build --preset test --parallel ${MEMSAVER_CORES})
@@ -60,7 +49,7 @@ math(EXPR at_once "${MEMSAVER_CORES} + 2") # most tests wait for their own threa
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --preset test --parallel ${at_once}
   WORKING_DIRECTORY ${MEMSAVER_SOURCE_DIR} RESULT_VARIABLE failed)
 
-set(log ${build}/Testing/Temporary/LastTest.log)
+set(log ${MEMSAVER_SOURCE_DIR}/build/test/Testing/Temporary/LastTest.log)
 if(EXISTS ${log})
   file(STRINGS ${log} reasons REGEX "(^|MESSAGE: )skipped: ")
   list(REMOVE_DUPLICATES reasons)
