@@ -41,12 +41,11 @@ if(MEMSAVER_COVERAGE)
 endif()
 
 # The compiled form and the C interface use the flags too, but do not propagate them.
-separate_arguments(library_flags UNIX_COMMAND "${MEMSAVER_LIBRARY_FLAGS}")
 foreach(library memsaver_compiled memsaver_c memsaver_keeper memsaver_top)
   target_compile_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_COMPILE_OPTIONS>)
   target_link_options(${library} PRIVATE $<TARGET_PROPERTY:memsaver_flags,INTERFACE_LINK_OPTIONS>)
 endforeach()
-target_compile_options(memsaver_compiled PRIVATE ${library_flags})
+target_compile_options(memsaver_compiled PRIVATE "SHELL:${MEMSAVER_LIBRARY_FLAGS}")
 
 # Fewer files, compiled together, take less time.
 if(MEMSAVER_TEST_BATCH GREATER 1)

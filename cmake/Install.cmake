@@ -5,24 +5,17 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/memsaver)
 
-install(TARGETS memsaver memsaver_impl EXPORT memsaverTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT memsaverTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
+# The libraries have exports of their own, which the package reads only if they exist, because programs that do not link
+# them need not build them. The header of the C interface is installed with the others.
+install(TARGETS memsaver memsaver_impl EXPORT memsaverTargets FILE_SET HEADERS)
+foreach(library memsaver_compiled memsaver_c)
+  install(TARGETS ${library} EXPORT ${library}Targets OPTIONAL INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endforeach()
+foreach(export memsaver memsaver_compiled memsaver_c)
+  install(EXPORT ${export}Targets NAMESPACE memsaver:: DESTINATION ${package_dir})
+endforeach()
 
-# A separate export, which the package reads only if the library exists, because programs that do not link it need not
-# build it.
-install(TARGETS memsaver_compiled EXPORT memsaverCompiledTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
-install(EXPORT memsaverCompiledTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
-
-# The same for the C interface; its header is installed with the others.
-install(TARGETS memsaver_c EXPORT memsaverCTargets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL
-  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT memsaverCTargets NAMESPACE memsaver:: DESTINATION ${package_dir})
-
-install(TARGETS memsaver_keeper memsaver_top RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+install(TARGETS memsaver_keeper memsaver_top OPTIONAL)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/memsaverConfig.cmake.in
   ${PROJECT_BINARY_DIR}/memsaverConfig.cmake INSTALL_DESTINATION ${package_dir}

@@ -1,8 +1,7 @@
 # The target `reference`: the API reference generated from include/, in build/reference/html. Not part of `all`.
 set(REFERENCE_DIR ${PROJECT_BINARY_DIR}/reference)
 find_package(Doxygen QUIET)
-find_program(SED sed)
-if(NOT DOXYGEN_FOUND OR NOT SED)
+if(NOT DOXYGEN_FOUND)
   message(STATUS "memsaver: Doxygen not found; the reference is not built (on Debian and Ubuntu: apt-get install doxygen)")
   return()
 endif()
