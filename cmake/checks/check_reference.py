@@ -8,7 +8,6 @@ known from the language and its library (constructors, which the class documents
 `data`); members of a documented struct and values of a documented enumeration, which documents them if their names do
 not suffice; methods required by a concept, which documents them; those of Device in the classes that forward to it.
 """
-import argparse
 import collections
 import re
 import sys
@@ -37,18 +36,13 @@ def of_the_language(member, owner):
     return name[0] == "~" or name in {owner.rsplit("::")[-1], *STANDARD} or re.match(r"operator\b", name) is not None
 
 
-def asked_for_by_concepts(compounds):
-    """Returns the methods that the concepts' definitions name: `{ d.map(a, n, h) } noexcept`."""
-    concepts = [compound for compound in compounds if compound.get("kind") == "concept"]
-    return {name for each in concepts for name in re.findall(r"[{(]\s*\w+\.(\w+)\(", text_of(each, "initializer"))}
-
-
 def undocumented(folder):
     """Returns [(place, name)], sorted by place."""
-    files = [path for path in (folder / "xml").glob("*.xml") if path.name != "index.xml"]
-    compounds = [compound for path in files for compound in ElementTree.parse(path).getroot().findall("compounddef")]
-    compounds = [each for each in compounds if each.get("kind") in KINDS and text_of(each, "compoundname").startswith("memsaver")]
-    by_concept = asked_for_by_concepts(compounds)
+    compounds = [each for path in (folder / "xml").glob("*.xml") for each in ElementTree.parse(path).getroot().findall("compounddef")
+                 if each.get("kind") in KINDS and text_of(each, "compoundname").startswith("memsaver")]
+    # The methods that the concepts' definitions name: `{ d.map(a, n, h) } noexcept`.
+    by_concept = {name for each in compounds if each.get("kind") == "concept"
+                  for name in re.findall(r"[{(]\s*\w+\.(\w+)\(", text_of(each, "initializer"))}
     names = collections.defaultdict(list)  # for each name: (described, place)
     for compound in compounds:
         owner = text_of(compound, "compoundname")
@@ -78,9 +72,7 @@ def place(element):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    folder = Path(sys.argv[1])
     warnings = (folder / "warnings.txt").read_text(encoding="utf-8").splitlines()
     missing = undocumented(folder)
     assert len(list((folder / "xml").glob("classmemsaver*.xml"))) > 50, "Doxygen wrote no classes of memsaver"

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 """Checks structural rules of the source tree. Reports violations and exits with 1 if there are any.
 
-    check_tree.py [--root DIR]
-
 Each rule is a function below, which says what it wants. A definition in an .ipp file that lacks MEMSAVER_INLINE is found
 by bench/weight.py: a line that only includes the library compiles to no code.
 """
-import argparse
 import re
 import sys
 from pathlib import Path
@@ -15,35 +12,23 @@ from pathlib import Path
 LAYERS = ["core", "driver", "heap", "backup", "arena", "saver", "graph", "host", "share", "interop", "testing"]
 # Layers that may include only some of the layers before them.
 KNOWS = {"host": {"core", "driver"}, "share": {"core", "driver", "heap", "backup", "arena", "saver"}}
-# Layers whose headers users include one by one: their door, if they have one, need not include everything.
-NO_DOOR_NEEDED = {"interop"}
 # Opt-in headers: they need a library that not everybody has, to compile or to run; and their shared helpers.
 OPT_IN = {f"backup/{name}.hpp" for name in ("verified", "damaged", "compressed", "codec", "coded_store", "host_codec", "nvcomp_abi", "nvcomp_codec")}
-# May be included everywhere: declarations without definitions.
-FORWARD = "fwd.hpp"
-# All definitions: of the library, and of a layer.
-IMPL, IMPL_OF = "impl.hpp", "{}/impl.hpp"
 # Macros of other libraries are removed between the two: in every header that a program includes.
 MACROS_OFF, MACROS_ON = "core/macros_off.hpp", "core/macros_on.hpp"
-INCLUDED_BY_PROGRAMS = {"memsaver.hpp", IMPL, "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp", "share/share.hpp"}
-# Shared by adapters, which are otherwise independent of each other.
-INTEROP_SHARED = "interop/no_throw.hpp"
-# Headers excluded from the umbrella, because each costs 50 ms or more per unit: only definitions, and their
-# dependencies, include them.
-UMBRELLA = "memsaver.hpp"
-SLOW_HEADERS = {"algorithm", "condition_variable", "deque", "fstream", "future", "iomanip", "iostream", "list", "map", "mutex",
-                "ostream", "ranges", "regex", "set", "shared_mutex", "span", "sstream", "thread", "unordered_map"}
-
-# Each costs a tenth of a second per unit: the umbrella's headers that may include them, because their types are part of
-# the interface. Others use core/function_ref.hpp and core/time_limit.hpp.
-PRICED_HEADERS = {
+INCLUDED_BY_PROGRAMS = {"memsaver.hpp", "impl.hpp", "fwd.hpp", "backup/verified.hpp", "backup/compressed.hpp", "share/share.hpp"}
+# Headers that cost 50 ms or more per unit: the umbrella's headers that may include them, because their types are part of
+# the interface. Others include them in definitions, or use core/function_ref.hpp and core/time_limit.hpp.
+SLOW_HEADERS = dict.fromkeys(
+    ["algorithm", "condition_variable", "deque", "fstream", "future", "iomanip", "iostream", "list", "map", "mutex", "ostream",
+     "ranges", "regex", "set", "shared_mutex", "span", "sstream", "thread", "unordered_map"], ()) | {
     "functional": {"backup/executor.hpp", "backup/policy.hpp", "backup/stored_slot.hpp", "backup/ticket.hpp", "core/event.hpp",
                    "host/host_driver.hpp", "saver/elastic.hpp", "saver/hooks.hpp", "saver/memory_saver.hpp",
                    "saver/options.hpp", "saver/registrations.hpp", "saver/saver_core.hpp"},
     "chrono": {"backup/kernel_copies.hpp", "core/order.hpp", "core/report.hpp", "core/time_limit.hpp", "core/usage.hpp"},
 }
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"][^>"]+[>"])', re.MULTILINE)
 ENDS_PROCESS = re.compile(
     r"(?<![\w.>])(?:std\s*::\s*|::\s*)?(_?exit|_Exit|quick_exit|abort|terminate|assert|__builtin_trap)\s*\(|std\s*::\s*terminate\b"
 )
@@ -70,13 +55,12 @@ class Tree:
         }
         self.headers = {name: text for name, text in self.files.items() if name.endswith(".hpp")}
 
-    def includes_of(self, name):
-        """Yields (line, is_own, target, quote): own targets are relative to include/memsaver."""
+    def includes_of(self, name, own):
+        """Yields (line, target): own ones relative to include/memsaver, others with their brackets or quotes."""
         text = self.files[name]
         for match in INCLUDE.finditer(text):
-            quote, target = match.groups()
-            own = target.startswith("memsaver/")
-            yield line_of(text, match.start(1)), own, target[len("memsaver/") :] if own else target, quote
+            if (match[1][1:10] == "memsaver/") == own:
+                yield line_of(text, match.start(1)), match[1][10:-1] if own else match[1]
 
     def reached_from(self, start, among):
         """Returns the names that a file includes, directly or indirectly through others of `among`, and its own."""
@@ -85,33 +69,30 @@ class Tree:
             name = todo.pop()
             if name not in seen and name in among:
                 seen.add(name)
-                todo += [target for _, own, target, _ in self.includes_of(name) if own]
+                todo += [target for _, target in self.includes_of(name, own=True)]
         return seen
 
 
 def check_layers(tree):
     """Includes point up the list of layers."""
     for name in tree.files:
-        layer = name.split("/")[0] if "/" in name else None
-        if layer is None:
+        layer, slash, _ = name.partition("/")
+        if not slash:
             continue  # an umbrella includes every layer
         if layer not in LAYERS:
             yield f"{name}: the folder {layer}/ is not in the list of layers"
             continue
+        for line, target in tree.includes_of(name, own=False):
+            if target[0] == '"':
+                yield f'{name}:{line}: {target} must be included as "memsaver/<layer>/..."'
         known = KNOWS.get(layer, set(LAYERS[: LAYERS.index(layer)])) | {layer}
-        for line, own, target, quote in tree.includes_of(name):
-            if not own:
-                if quote == '"':
-                    yield f'{name}:{line}: "{target}" must be included as "memsaver/<layer>/..."'
-                continue
+        for line, target in tree.includes_of(name, own=True):
+            to = target.split("/")[0]
             if target not in tree.files:
                 yield f"{name}:{line}: memsaver/{target} does not exist"
-                continue
-            if "/" not in target and target != FORWARD:
+            elif "/" not in target and target != "fwd.hpp":
                 yield f"{name}:{line}: a layer must not include the umbrella {target}"
-                continue
-            to = target.split("/")[0]
-            if to in LAYERS and to not in known:
+            elif to in LAYERS and to not in known:
                 yield f"{name}:{line}: {layer}/ may not include {to}/"
 
 
@@ -120,70 +101,60 @@ def check_doors(tree):
     for layer in LAYERS:
         members = {name for name in tree.files if name.startswith(layer + "/")}
         door = f"{layer}/{layer}.hpp"
-        if not members or layer in NO_DOOR_NEEDED:
+        if not members or layer == "interop": # adapters are included one by one
             continue
         if door not in members:
             yield f"{layer}/: has no door, {door}"
             continue
-        for name in sorted((members & set(tree.headers)) - tree.reached_from(door, members) - OPT_IN - {IMPL_OF.format(layer)}):
+        for name in sorted((members & set(tree.headers)) - tree.reached_from(door, members) - OPT_IN - {f"{layer}/impl.hpp"}):
             yield f"{name}: is not included by {door}, directly or indirectly"
 
 
 def check_interop(tree):
     """Adapters are independent of each other. The umbrella includes only those that need no third-party header."""
     for name in tree.files:
-        for line, own, target, _ in tree.includes_of(name):
-            if not own or not target.startswith("interop/") or target == INTEROP_SHARED:
+        for line, target in tree.includes_of(name, own=True):
+            if not target.startswith("interop/") or target == "interop/no_throw.hpp" or name == "interop/impl.hpp":
                 continue
-            if target[:-3] == name[:-3] or name == IMPL_OF.format("interop"):
+            if target[:-3] == name[:-3]:
                 continue  # a header and its definitions
             if name.startswith("interop/"):
                 yield f"{name}:{line}: an adapter may not include another one, {target}"
-            elif "/" in name or any(not own and re.search(r"[./]", to) for _, own, to, _ in tree.includes_of(target)):
+            elif "/" in name or any(re.search(r"[./]", to) for _, to in tree.includes_of(target, own=False)):
                 yield f"{name}:{line}: {target} is opt-in; the library may not include it"
 
 
 def check_umbrella_is_quick(tree):
     """The declarations that the umbrella includes compile quickly. The compiled form does not read .ipp files."""
-    for name in sorted(tree.reached_from(UMBRELLA, tree.headers)):
-        for line, own, target, _ in tree.includes_of(name):
-            if own:
-                continue
-            if target in SLOW_HEADERS:
-                yield f"{name}:{line}: <{target}> is slow and included by {UMBRELLA}; include it in an .ipp file"
-            elif target in PRICED_HEADERS and name not in PRICED_HEADERS[target]:
-                yield f"{name}:{line}: <{target}> has its price (PRICED_HEADERS); include it in an .ipp file, or do without"
+    for name in sorted(tree.reached_from("memsaver.hpp", tree.headers)):
+        for line, target in tree.includes_of(name, own=False):
+            if name not in SLOW_HEADERS.get(target[1:-1], [name]):
+                yield f"{name}:{line}: {target} is slow and included by memsaver.hpp; include it in an .ipp file, or do without"
 
 
 def check_macros(tree):
     """The headers that programs include begin and end with the pair of files that removes other libraries' macros."""
     if MACROS_OFF not in tree.headers:
         return  # nothing to remove
-    names = {name: re.findall(r'^#pragma (?:push|pop)_macro\("(\w+)"\)$', tree.headers.get(name, ""), re.M)
-             for name in (MACROS_OFF, MACROS_ON)}
-    if names[MACROS_OFF] != names[MACROS_ON][::-1]:
+    off, on = tree.headers[MACROS_OFF], tree.headers.get(MACROS_ON, "")
+    removed = re.findall(r'^#pragma push_macro\("(\w+)"\)$', off, re.M)
+    if removed != re.findall(r'^#pragma pop_macro\("(\w+)"\)$', on, re.M)[::-1]:
         yield f"{MACROS_ON}: must restore what {MACROS_OFF} removes, in reverse order"
-    if sorted(re.findall(r"^#undef (\w+)$", tree.headers.get(MACROS_OFF, ""), re.M)) != sorted(names[MACROS_OFF]):
+    if removed != re.findall(r"^#undef (\w+)$", off, re.M):
         yield f"{MACROS_OFF}: must undefine each macro that it keeps"
-    doors = {f"{layer}/{layer}.hpp" for layer in LAYERS}
+    wanted = INCLUDED_BY_PROGRAMS | {f"{layer}/{layer}.hpp" for layer in LAYERS}
     for name in sorted(tree.headers):
-        own = [target for _, own, target, _ in tree.includes_of(name) if own and target != "core/form.hpp"]
+        own = [target for _, target in tree.includes_of(name, own=True) if target != "core/form.hpp"]
         begins, ends = own[:1] == [MACROS_OFF], own[-1:] == [MACROS_ON]
-        if not begins and not ends and name not in INCLUDED_BY_PROGRAMS | doors and not name.startswith("interop/"):
-            continue
-        if name == IMPL_OF.format("interop"):
+        if name == "interop/impl.hpp" or not (begins or ends or name in wanted or name.startswith("interop/")):
             continue
         if not begins or not ends or re.search(rf'^#include "memsaver/{MACROS_ON}"\n(#endif\n)?\Z', tree.headers[name], re.M) is None:
             yield f"{name}: must begin with {MACROS_OFF} and end with {MACROS_ON}"
 
 
 def check_version_namespace(tree):
-    version = tree.headers.get("core/version.hpp", "")
-    parts = [re.search(rf"#define MEMSAVER_VERSION_{part} (\d+)", version) for part in ("MAJOR", "MINOR")]
-    if not all(parts):
-        yield "core/version.hpp: does not define MEMSAVER_VERSION_MAJOR and _MINOR"
-        return
-    wanted = "v{}_{}".format(*(part.group(1) for part in parts))
+    """Each namespace is of the version."""
+    wanted = "v{}_{}".format(*re.findall(r"#define MEMSAVER_VERSION_M\w+ (\d+)", tree.headers["core/version.hpp"]))
     for name, text in tree.files.items():
         for match in re.finditer(r"namespace memsaver::inline (\w+)|namespace memsaver(?!::inline)\b[^;]*?\{", code_of(text)):
             if match.group(1) != wanted:
@@ -195,8 +166,7 @@ def check_process_end(tree):
     for name, text in tree.files.items():
         code = code_of(text)
         for match in ENDS_PROCESS.finditer(code):
-            if not code[: match.start()].endswith("->"):
-                yield f"{name}:{line_of(code, match.start())}: the library must not end the process: {match.group(0).strip()}"
+            yield f"{name}:{line_of(code, match.start())}: the library must not end the process: {match.group(0).strip()}"
 
 
 def check_tests(tree):
@@ -216,36 +186,16 @@ def check_tests(tree):
 
 
 OPTIONS_PAGE = "docs/options.md"
-OPTIONS = re.compile(r"^struct (\w+Options|Discard|HostBackup|FileBackup|FileSource|PeerBackup|Compressed|Verified) \{$", re.M)
-# A data member and its default: `bool retain = true`, `Order order{}`.
-MEMBER = re.compile(r"(?!friend\b|static\b|using\b|\[\[)\S.*? (\w+)(?: = (.+)|(\{.*\}))?")
-
-
-def end_of_scope(code, at):
-    """Returns the end of the scope whose brace is the first one at or after `at`."""
-    depth = 0
-    for match in re.compile(r"[{}]").finditer(code, at):
-        depth += 1 if match[0] == "{" else -1
-        if depth == 0:
-            return match.start()
-    return len(code)
+OPTIONS = re.compile(r"^struct (\w+Options|Discard|HostBackup|FileBackup|FileSource|PeerBackup|Compressed|Verified) \{\n(.*?)^\};", re.M | re.S)
+DETAIL = re.compile(r"^namespace [^\n]*\bdetail\b.*?^} // namespace [^\n]*\bdetail\b", re.M | re.S)
+# A data member and its default: `bool retain = true;`, `Order order{};`.
+MEMBER = re.compile(r"^    (?!friend |static |using |//|\[\[)\S[^={;]*? (?!const|noexcept)(\w+)(?: = (.+)|(\{.*\}))?;", re.M)
 
 
 def options_of(text):
     """Yields (struct, {option: default}) of the options that a header declares for programs; "" is a default of {}."""
-    hidden = [(match.start(), end_of_scope(text, match.start()))
-              for match in re.finditer(r"^namespace [\w: ]*detail\b[\w:]* \{", text, re.M)]
-    for match in OPTIONS.finditer(text):
-        if any(begin < match.start() < end for begin, end in hidden):
-            continue
-        code = re.sub(r"//[^\n]*", "", text[match.start() : end_of_scope(text, match.start())])
-        body = re.sub(r"\)[^;(){}=]*\{(.*?\n    \}|[^;]*; \})\n", ");\n", code[code.index("{") + 1 :], flags=re.S)
-        found = {}
-        for said in body.split(";"):
-            member = MEMBER.fullmatch(" ".join(said.split()))
-            if member and member[1] not in ("const", "noexcept", "default"):
-                found[member[1]] = (member[2] or member[3] or "").removeprefix("{}")
-        yield match[1], found
+    for name, body in OPTIONS.findall(DETAIL.sub("", text)):
+        yield name, {match[1]: (match[2] or match[3] or "").removeprefix("{}") for match in MEMBER.finditer(body)}
 
 
 def check_options(tree):
@@ -296,9 +246,7 @@ def violations(root):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
-    found = violations(parser.parse_args().root)
+    found = violations(Path(__file__).resolve().parents[2])
     for message in found:
         print(message)
     print(f"{len(found)} violations of {len(RULES)} rules" if found else f"{len(RULES)} rules hold")

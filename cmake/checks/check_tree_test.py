@@ -7,7 +7,6 @@ from pathlib import Path
 import check_tree
 
 VERSION = "#define MEMSAVER_VERSION_MAJOR 0\n#define MEMSAVER_VERSION_MINOR 1\n"
-INCLUDE = "include/memsaver/"
 
 
 def header(*includes, body=""):
@@ -26,98 +25,28 @@ DRIVER = '"memsaver/driver/driver.hpp"'
 API = '"memsaver/driver/cuda_api.hpp"'
 CORE = '"memsaver/core/core.hpp"'
 TREE = {
-    INCLUDE + "core/version.hpp": header(body=VERSION),
-    INCLUDE + "core/core.hpp": header('"memsaver/core/version.hpp"'),
-    INCLUDE + "driver/cuda_api.hpp": header("<dlfcn.h>", CORE),
-    INCLUDE + "memsaver.hpp": header(DRIVER),
-    INCLUDE + "driver/driver.hpp": defined_header("driver/driver", API),
-    INCLUDE + "driver/driver.ipp": definitions("driver/driver", body="MEMSAVER_INLINE void f() {}"),
-    INCLUDE + "driver/impl.hpp": header('"memsaver/driver/driver.ipp"'),
+    "core/version.hpp": header(body=VERSION),
+    "core/core.hpp": header('"memsaver/core/version.hpp"'),
+    "driver/cuda_api.hpp": header("<dlfcn.h>", CORE),
+    "memsaver.hpp": header(DRIVER),
+    "driver/driver.hpp": defined_header("driver/driver", API),
+    "driver/driver.ipp": definitions("driver/driver", body="MEMSAVER_INLINE void f() {}"),
+    "driver/impl.hpp": header('"memsaver/driver/driver.ipp"'),
 }
 INTEROP = {"interop/no_throw.hpp": header(), "interop/first.hpp": header("<first.h>", '"memsaver/interop/no_throw.hpp"')}
 LAYERS = {f"{layer}/{layer}.hpp": header(DRIVER) for layer in ("heap", "host", "interop")}
-BODY = '// exit(1)\n/* abort() */\nconst char* s = "exit(1)"; static_assert(true); auto y = op.abort(); p->exit(2);'
-
-# Headers that no rule reports, beside the valid tree or instead of its own.
-FINE = [
-    {},
-    {"driver/driver.ipp": definitions("driver/driver", "<mutex>")},
-    {**INTEROP, "interop/second.hpp": header('"memsaver/interop/no_throw.hpp"')},
-    {"interop/first.hpp": header("<vector>"), "memsaver.hpp": header(DRIVER, '"memsaver/interop/first.hpp"')},
-    LAYERS,
-    # a header that only definitions want
-    {"driver/own.hpp": header(), "driver/driver.ipp": definitions("driver/driver", '"memsaver/driver/own.hpp"')},
-    {"memsaver.hpp": header(body=BODY)},
-]
-
-# What is reported, and the headers that it is reported of.
-PLANTED = [
-    ("core/ may not include driver/", {"core/version.hpp": header(DRIVER, body=VERSION)}),
-    ("must not include the umbrella", {"driver/cuda_api.hpp": header('"memsaver/memsaver.hpp"')}),
-    ("does not exist", {"driver/cuda_api.hpp": header('"memsaver/core/gone.hpp"')}),
-    ("must be included as", {"driver/cuda_api.hpp": header('"cuda_types.hpp"')}),
-    ("not in the list of layers", {"misc/misc.hpp": header()}),
-    ("has no door", {"heap/extent.hpp": header()}),
-    ("is not included by", {"driver/hidden.hpp": header()}),
-    ("<mutex> is slow", {"driver/cuda_api.hpp": header("<mutex>", CORE)}),
-    ("<functional> has its price", {"driver/cuda_api.hpp": header("<functional>", CORE)}),
-    ("may not include another one", {**INTEROP, "interop/second.hpp": header('"memsaver/interop/first.hpp"')}),
-    ("is opt-in", {"interop/first.hpp": header("<first.h>"), "memsaver.hpp": header(DRIVER, '"memsaver/interop/first.hpp"')}),
-    ("is opt-in", {"interop/first.hpp": header("<vector>"), "testing/testing.hpp": header('"memsaver/interop/first.hpp"')}),
-    ("host/ may not include heap/", {**LAYERS, "host/host.hpp": header('"memsaver/heap/heap.hpp"')}),
-    ("driver.ipp:4: driver/ may not include heap/",
-     {"heap/heap.hpp": header(), "driver/driver.ipp": definitions("driver/driver", '"memsaver/heap/heap.hpp"')}),
-    ("memsaver::inline v0_1", {"memsaver.hpp": header(body="namespace memsaver::inline v0_3 {}")}),
-    ("memsaver::inline v0_1", {"memsaver.hpp": header(body="namespace memsaver {}")}),
-    *(("must not end the process", {"memsaver.hpp": header(body=f"inline void g() {{ {call} }}")})
-      for call in ("exit(1);", "std::abort();", "::_exit(2);", "f(std::terminate);", "assert(x);")),
-]
-
-
-class CheckTree(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.root = Path(self.folder.name)
-        for name, text in TREE.items():
-            self.write(name, text)
-
-    def tearDown(self):
-        self.folder.cleanup()
-
-    def write(self, name, text):
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-    def plant(self, headers):
-        for name, text in headers.items():
-            self.write(INCLUDE + name, text)
-
-    def assert_found(self, text):
-        found = check_tree.violations(self.root)
-        self.assertEqual(len(found), 1, found)
-        self.assertIn(text, found[0])
-
-    def test_headers(self):
-        for text, headers in [*((None, headers) for headers in FINE), *PLANTED]:
-            with self.subTest(text=text, headers=[*headers]):
-                self.tearDown()
-                self.setUp()
-                self.plant(headers)
-                if text is None:
-                    self.assertEqual(check_tree.violations(self.root), [])
-                else:
-                    self.assert_found(text)
-
-    def test_links(self):
-        self.write("docs/a.md", "# One: *two*, `three`\n```\n# no heading\n```\n")
-        for target, good in (("docs/a.md", True), ("docs/a.md#one-two-three", True), ("https://nowhere.test/b.md", True),
-                             ("docs/b.md", False), ("docs/a.md#one", False), ("docs/a.md#no-heading", False)):
-            self.write("README.md", f"See [it]({target}); `[not](a.link)`.\n")
-            self.assertEqual(check_tree.violations(self.root) == [], good, target)
-
-    def test_page_of_options(self):
-        options = """struct PauseOptions {
+MACROS_OFF, MACROS_ON = '"memsaver/core/macros_off.hpp"', '"memsaver/core/macros_on.hpp"'
+END = f"\n#include {MACROS_ON}\n"
+OFF = '// Removes.\n#pragma push_macro("A")\n#pragma push_macro("B")\n#undef A\n#undef B\n'
+ON = '// Restores.\n#pragma pop_macro("B")\n#pragma pop_macro("A")\n'
+MACROS = {
+    "core/macros_off.hpp": OFF,
+    "core/macros_on.hpp": ON,
+    "core/core.hpp": header(MACROS_OFF, '"memsaver/core/version.hpp"') + END,
+    "driver/driver.hpp": defined_header("driver/driver", MACROS_OFF, API) + END,
+    "memsaver.hpp": header(MACROS_OFF, DRIVER) + END,
+}
+OPTIONS = {"driver/cuda_api.hpp": header("<dlfcn.h>", CORE, body="""struct PauseOptions {
     /// A comment; and {.more = 1} of it.
     Order order{};
     unsigned threads = 8; // as many
@@ -134,56 +63,80 @@ struct HiddenOptions {
     int more = 1;
 };
 } // namespace detail
-"""
-        page = """| option | default | |\n|---|---|---|\n| **`PauseOptions`** | | `pause(tags)` |\n| `order` | | what to wait for |
-| `threads` | `8` | how many |\n| `who` | `"a thread"` | in errors |\n| `done` | | called at the end |\n"""
-        self.write("include/memsaver/driver/cuda_api.hpp", header("<dlfcn.h>", '"memsaver/core/core.hpp"', body=options))
-        self.assert_found("PauseOptions is missing")
-        self.write(check_tree.OPTIONS_PAGE, page)
-        self.assertEqual(check_tree.violations(self.root), [])
-        rows = page.splitlines()[-4:]
-        for wrong, says in ((page.replace("`8`", "`9`"), "threads"), (page.replace("| `done` | | called at the end |\n", ""), "done"),
-                            (page.replace("\n".join(rows[:2]), "\n".join(rows[1::-1])), "the order of its options"),
-                            (page + "| **`Other`** | | |\n", "Other is no options of a header")):
-            self.write(check_tree.OPTIONS_PAGE, wrong)
-            self.assert_found(says)
+""")}
+ORDER, THREADS, DONE = "| `order` | | what to wait for |\n", "| `threads` | `8` | how many |\n", "| `done` | | called at the end |\n"
+OPTIONS_HEAD, WHO = "| option | default | |\n|---|---|---|\n| **`PauseOptions`** | | `pause(tags)` |\n", '| `who` | `"a thread"` | in errors |\n'
+HEADINGS = "# One: *two*, `three`\n```\n# no heading\n```\n"
+BODY = '// exit(1)\n/* abort() */\nconst char* s = "exit(1)"; static_assert(true); auto y = op.abort(); p->exit(2);'
 
-    def test_macros_of_other_libraries(self):
-        pair = {"off": '// Removes.\n#pragma push_macro("A")\n#pragma push_macro("B")\n#undef A\n#undef B\n',
-                "on": '// Restores.\n#pragma pop_macro("B")\n#pragma pop_macro("A")\n'}
-        off, on = ('"memsaver/core/macros_off.hpp"', '"memsaver/core/macros_on.hpp"')
-        for name, text in pair.items():
-            self.write(f"include/memsaver/core/macros_{name}.hpp", text)
-        core, driver = '"memsaver/core/version.hpp"', '"memsaver/driver/driver.hpp"'
-        self.write("include/memsaver/core/core.hpp", header(off, core) + f"\n#include {on}\n")
-        guarded = defined_header("driver/driver", off, '"memsaver/driver/cuda_api.hpp"')
-        self.write("include/memsaver/driver/driver.hpp", guarded + f"\n#include {on}\n")
-        whole = header(off, driver) + f"\n#include {on}\n"
-        self.write("include/memsaver/memsaver.hpp", whole)
-        self.assertEqual(check_tree.violations(self.root), [])
-        for text in (header(driver), header(off, driver), header(driver) + f"\n#include {on}\n", whole + "int n;\n"):
-            self.write("include/memsaver/memsaver.hpp", text)
-            self.assert_found("memsaver.hpp: must begin with core/macros_off.hpp and end with core/macros_on.hpp")
-        self.write("include/memsaver/memsaver.hpp", whole)
-        self.write("include/memsaver/core/macros_on.hpp", pair["on"].replace('"B"', '"C"'))
-        self.assert_found("must restore what")
-        self.write("include/memsaver/core/macros_on.hpp", pair["on"])
-        self.write("include/memsaver/core/macros_off.hpp", pair["off"].replace("#undef B\n", ""))
-        self.assert_found("must undefine each")
+# Files that no rule reports, beside the valid tree or instead of its own.
+FINE = [
+    {},
+    {"driver/driver.ipp": definitions("driver/driver", "<mutex>")},
+    {**INTEROP, "interop/second.hpp": header('"memsaver/interop/no_throw.hpp"')},
+    {"interop/first.hpp": header("<vector>"), "memsaver.hpp": header(DRIVER, '"memsaver/interop/first.hpp"')},
+    LAYERS,
+    # a header that only definitions want
+    {"driver/own.hpp": header(), "driver/driver.ipp": definitions("driver/driver", '"memsaver/driver/own.hpp"')},
+    {"memsaver.hpp": header(body=BODY)},
+    MACROS,
+    {**OPTIONS, "docs/options.md": OPTIONS_HEAD + ORDER + THREADS + WHO + DONE},
+    {"docs/a.md": HEADINGS, "README.md": "[A](docs/a.md), [b](docs/a.md#one-two-three), [c](https://nowhere.test/b.md); `[not](a.link)`.\n"},
+    {"tests/interop/containers_test.cu": 'TEST_CASE("runs") {}\n',
+     "tests/core/sizes_test.cpp": 'namespace core_sizes_test {\nTEST_CASE("x") {}\n}\n'},
+]
 
-    def test_test_case_where_nobody_looks(self):
-        self.write("tests/core/sizes.cpp", 'TEST_CASE("x") {}\n')
-        self.assert_found("*_test.cpp")
+# What is reported, and the files that it is reported of.
+PLANTED = [
+    ("core/ may not include driver/", {"core/version.hpp": header(DRIVER, body=VERSION)}),
+    ("must not include the umbrella", {"driver/cuda_api.hpp": header('"memsaver/memsaver.hpp"')}),
+    ("does not exist", {"driver/cuda_api.hpp": header('"memsaver/core/gone.hpp"')}),
+    ("must be included as", {"driver/cuda_api.hpp": header('"cuda_types.hpp"')}),
+    ("not in the list of layers", {"misc/misc.hpp": header()}),
+    ("has no door", {"heap/extent.hpp": header()}),
+    ("is not included by", {"driver/hidden.hpp": header()}),
+    ("<mutex> is slow", {"driver/cuda_api.hpp": header("<mutex>", CORE)}),
+    ("<functional> is slow", {"driver/cuda_api.hpp": header("<functional>", CORE)}),
+    ("may not include another one", {**INTEROP, "interop/second.hpp": header('"memsaver/interop/first.hpp"')}),
+    ("is opt-in", {"interop/first.hpp": header("<first.h>"), "memsaver.hpp": header(DRIVER, '"memsaver/interop/first.hpp"')}),
+    ("is opt-in", {"interop/first.hpp": header("<vector>"), "testing/testing.hpp": header('"memsaver/interop/first.hpp"')}),
+    ("host/ may not include heap/", {**LAYERS, "host/host.hpp": header('"memsaver/heap/heap.hpp"')}),
+    ("driver.ipp:4: driver/ may not include heap/",
+     {"heap/heap.hpp": header(), "driver/driver.ipp": definitions("driver/driver", '"memsaver/heap/heap.hpp"')}),
+    ("memsaver::inline v0_1", {"memsaver.hpp": header(body="namespace memsaver::inline v0_3 {}")}),
+    ("memsaver::inline v0_1", {"memsaver.hpp": header(body="namespace memsaver {}")}),
+    *(("must not end the process", {"memsaver.hpp": header(body=f"inline void g() {{ {call} }}")})
+      for call in ("exit(1);", "std::abort();", "::_exit(2);", "f(std::terminate);", "assert(x);")),
+    *(("memsaver.hpp: must begin with core/macros_off.hpp and end with core/macros_on.hpp", {**MACROS, "memsaver.hpp": text})
+      for text in (header(DRIVER), header(MACROS_OFF, DRIVER), header(DRIVER) + END, header(MACROS_OFF, DRIVER) + END + "int n;\n")),
+    ("must restore what", {**MACROS, "core/macros_on.hpp": ON.replace('"B"', '"C"')}),
+    ("must undefine each", {**MACROS, "core/macros_off.hpp": OFF.replace("#undef B\n", "")}),
+    ("PauseOptions is missing", OPTIONS),
+    *((says, {**OPTIONS, "docs/options.md": OPTIONS_HEAD + rows}) for says, rows in (
+        ("threads", ORDER + THREADS.replace("8", "9") + WHO + DONE),
+        ("done", ORDER + THREADS + WHO),
+        ("the order of its options", THREADS + ORDER + WHO + DONE),
+        ("Other is no options of a header", ORDER + THREADS + WHO + DONE + "| **`Other`** | | |\n"))),
+    *((says, {"docs/a.md": HEADINGS, "README.md": f"See [it]({target}).\n"}) for says, target in (
+        ("does not exist", "docs/b.md"), ("has no heading #one", "docs/a.md#one"), ("has no heading", "docs/a.md#no-heading"))),
+    ("*_test.cpp", {"tests/core/sizes.cpp": 'TEST_CASE("x") {}\n'}),
+    ("core_sizes_test", {"tests/core/sizes_test.cpp": 'TEST_CASE("x") {}\n'}),
+    ("core_sizes_test", {"tests/core/sizes_test.cpp": 'namespace sizes {\nTEST_CASE("x") {}\n}\n'}),
+]
 
-    def test_test_case_in_its_place(self):
-        self.write("tests/interop/containers_test.cu", 'TEST_CASE("runs") {}\n')
-        self.write("tests/core/sizes_test.cpp", 'namespace core_sizes_test {\nTEST_CASE("x") {}\n}\n')
-        self.assertEqual(check_tree.violations(self.root), [])
 
-    def test_test_case_without_a_namespace_of_its_own(self):
-        for text in ('TEST_CASE("x") {}\n', 'namespace sizes {\nTEST_CASE("x") {}\n}\n'):
-            self.write("tests/core/sizes_test.cpp", text)
-            self.assert_found("core_sizes_test")
+class CheckTree(unittest.TestCase):
+    def test_planted(self):
+        for text, files in [*((None, files) for files in FINE), *PLANTED]:
+            with self.subTest(text=text, files=[*files]), tempfile.TemporaryDirectory() as folder:
+                for name, content in {**TREE, **files}.items():
+                    path = Path(folder) / ("" if name.startswith(("README", "docs/", "tests/")) else "include/memsaver") / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(content, encoding="utf-8")
+                found = check_tree.violations(folder)
+                self.assertEqual(len(found), 0 if text is None else 1, found)
+                if text is not None:
+                    self.assertIn(text, found[0])
 
 
 if __name__ == "__main__":
