@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Measures the strength of the tests: changes the library in one place at a time and checks whether a test fails.
 
-    cmake/mutants.py --build build/dev --work DIR --output FILE.txt [--count 140] [--backup 40] [--seed N] [--retry]
-    cmake/mutants.py --self-test
+    cmake/mutants.py --build build/dev --work DIR --output FILE.txt [--count 140] [--backup 40] [--seed N]
 
 mutations.py defines the mutants. Places are drawn by a seed, by default the commit's: --backup of them in backup/, the
 others elsewhere; not in what only a GPU executes. --build is a configured folder whose target `all_tests` is built. A
 mutant is compiled into one object file, with all inline functions of its folder. Linked before the objects of all_tests,
 its functions are those that the linker takes: some ten seconds a mutant. Instances of templates that only tests have are
 not replaced. Which files of tests execute a line is measured first, with gcov, and kept in DIR (all of share/, whose
-processes are killed before gcov has written anything). They run, the folder's own first, then the quick ones, on both machines, until one fails or takes twelve times as long as before. A mutant that
-does not compile says nothing about tests and is replaced by another one. FILE.txt is written after each mutant; called
-again, it is continued. --retry tries its survivors once more, after tests were added.
+processes are killed before gcov has written anything). They run, the folder's own first, then the quick ones, on both
+machines, until one fails or takes twelve times as long as before. A mutant that does not compile says nothing about tests
+and is replaced by another one. FILE.txt is written after each mutant; called again, it is continued: without the lines of
+its survivors, these are tried once more.
 """
 import argparse
 import json
@@ -21,7 +21,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -31,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = "core driver host heap backup arena saver graph share".split()
 GPU_ONLY = re.compile(r"/(?:cuda_|nvcomp_|hash_kernel)")  # no test on the host executes these files
 FLAGS = ["-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-fkeep-inline-functions", "-DMEMSAVER_COMPILED"]
-MACHINES = ("host", "nasty")
 
 
 def done(command, **options):
@@ -106,7 +104,7 @@ class Bench:
         return found
 
     def verdict(self, site, measured):
-        """Tries a mutant. Returns what became of it, or None if it does not compile."""
+        """Tries a mutant. Returns what became of it."""
         path = self.include / site.file
         path.write_text(mutations.apply(self.text[site.file], site), encoding="utf-8")
         layer = site.file.split("/")[1]
@@ -114,12 +112,12 @@ class Bench:
         path.write_text(self.text[site.file], encoding="utf-8")
         program = self.linked([compiled]) if compiled else None
         if program is None:
-            return None
+            return "does not compile"
         near = {f"{site.file}:{line}" for line in range(site.line - 2, site.line + 3)} # gcov counts a statement at one of its lines
         reaching = [test for test in self.tests if not measured[test]["why"] and
                     (not near.isdisjoint(measured[test]["lines"]) or (layer == "share" and test.startswith("share/")))]
         reaching.sort(key=lambda test: (not test.startswith(f"{layer}/"), measured[test]["seconds"]))
-        for machine in MACHINES:
+        for machine in ("host", "nasty"):
             for test in reaching:
                 if machine != "host" and not re.search(r"on_(machines|hosts)\)", (ROOT / "tests" / test).read_text(encoding="utf-8")):
                     continue  # a file without a case for the machine fails, mutant or not
@@ -132,19 +130,13 @@ class Bench:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path)
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--output", type=Path, metavar="FILE.txt")
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.txt")
     parser.add_argument("--count", type=int, default=140)
     parser.add_argument("--backup", type=int, default=40)
     parser.add_argument("--seed", type=lambda text: int(text, 0))
-    parser.add_argument("--retry", action="store_true")
-    parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
-    if options.self_test:
-        return mutations.self_test(sorted((ROOT / "include").rglob("*.[hi]pp")))
-    if not (options.build and options.work and options.output):
-        parser.error("--build, --work and --output are required")
     options.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.build.resolve(), options.work.resolve())
     reached = bench.work / "reached.json"
@@ -163,18 +155,17 @@ def main():
         backup = site.file.startswith("memsaver/backup/")
         if left[backup] == 0:
             continue
-        row = f"{site.file}:{site.line}  {mutations.shown(site)}  "
-        at = next((i for i, text in enumerate(rows) if text.startswith(row)), None)
-        if at is None or (options.retry and "SURVIVED" in rows[at]):
-            verdict = bench.verdict(site, measured)
-            at = len(rows) if at is None else at
-            rows[at:at + 1] = [row + (verdict or "does not compile")]
+        begin = f"{site.file}:{site.line}  {mutations.shown(site)}  "
+        row = next((text for text in rows if text.startswith(begin)), None)
+        if row is None:
+            row = begin + bench.verdict(site, measured)
+            rows.append(row)
             options.output.write_text("\n".join(rows) + "\n", encoding="utf-8")
-            print(rows[at], flush=True)
-        left[backup] -= not rows[at].endswith("does not compile")
+            print(row, flush=True)
+        left[backup] -= not row.endswith("does not compile")
     killed, survived = (sum(text in row for row in rows) for text in ("  killed by ", "  SURVIVED "))
     print(f"{killed + survived} mutants: {killed} killed, {survived} survived")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

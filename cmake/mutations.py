@@ -1,4 +1,4 @@
-"""Finds places in C++ text where a change should make a test fail, and the changes; for mutants.py.
+"""Finds places in C++ text where a change should make a test fail, and the changes; for mutants.py. Run alone, tests itself.
 
 A mutation changes one operator surrounded by spaces (so that template brackets do not match), a step or a `!`, or
 removes a call that is a statement on its own line. Excluded are comments, strings, directives, and code that is only
@@ -12,10 +12,9 @@ Site = collections.namedtuple("Site", "file begin end old new line")
 
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\b\d[\w.\']*|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 SWAPS = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "&&": "||", "||": "&&", "+": "-", "-": "+",
-         "+=": "-=", "-=": "+="}
+         "+=": "-=", "-=": "+=", "++": "--", "--": "++", "!": ""}
 OPERATOR = re.compile(r"(?<=[ \n])(?:[=!<>]=|[<>+-]|&&|\|\||[+-]=)(?=[ \n])")  # surrounded by spaces: no template's bracket
-STEP = re.compile(r"(?<!\+)\+\+(?!\+)|(?<!-)--(?!-)")
-NOT = re.compile(r"(?<![\w)\]])!(?=[\w(*])")
+STEP_OR_NOT = re.compile(r"(?<!\+)\+\+(?!\+)|(?<!-)--(?!-)|(?<![\w)\]])!(?=[\w(*])")
 CALL = re.compile(r"[ \t]*((?:\(void\))?[A-Za-z_](?:[\w.:]|->|\[\w+\])*\(.*\);)[ \t]*$")
 NO_CALL = re.compile(r"(?:return|throw|co_\w+|if|for|while|switch|catch|new|delete|assert)\b|"
                      r"\w+\((?:const\b[^()]*|[\w:<>]+&&?[ \w]*)\);")  # a constructor's declaration
@@ -57,12 +56,7 @@ def is_call(line):
     found = CALL.match(line)
     if not found or NO_CALL.match(found[1]) or re.search(r"\)[^()]* = ", found[1]):
         return False
-    depth = 0
-    for at, sign in enumerate(found[1]):
-        depth += (sign in "({[") - (sign in ")}]")
-        if depth < 0 or (sign == ";" and depth == 0 and at != len(found[1]) - 1):
-            return False
-    return depth == 0
+    return statement_end(found[1], 0) == len(found[1]) and found[1].count("(") == found[1].count(")")
 
 
 def sites_of(name, text):
@@ -79,10 +73,8 @@ def sites_of(name, text):
             if '"' in hidden[begin:statement_end(hidden, match.start())]:
                 continue
         add(*match.span(), SWAPS[match[0]])
-    for match in STEP.finditer(hidden):
-        add(*match.span(), "--" if match[0] == "++" else "++")
-    for match in NOT.finditer(hidden):
-        add(*match.span(), "")
+    for match in STEP_OR_NOT.finditer(hidden):
+        add(*match.span(), SWAPS[match[0]])
     begin, last = 0, ";"
     for line in hidden.splitlines(keepends=True):
         code = line.strip()
@@ -103,8 +95,7 @@ def shown(site):
     return f"delete {site.old}" if site.new == ";" else f"{site.old} -> {site.new}" if site.new else f"{site.old} left out"
 
 
-def self_test(paths):
-    """Tests with example text, and with files that are only read."""
+def test():
     text = """#define A 1 + 2 // not a == b
 #include "a < b.hpp"
 static_assert(sizeof(int) == 4, "; 1");
@@ -130,14 +121,7 @@ void f(int a, const char* s) {
               "9: delete g(a, h(2_KiB)).again();", "13: += -> -=", "17: delete (void)lock.wait([&] { return a >= 7'000; });", "17: >= -> >"]
     assert changes == wanted, "\n".join(["", *changes])
     assert len(mask(text)) == len(text)
-    kinds = collections.Counter()
-    for path in paths:
-        text = path.read_text(encoding="utf-8")
-        hidden = mask(text)
-        assert [len(line) for line in hidden.split("\n")] == [len(line) for line in text.split("\n")], path
-        for site in sites_of(path.name, text):
-            before, after = text.split("\n"), apply(text, site).split("\n")
-            assert [at for at, lines in enumerate(zip(before, after), 1) if lines[0] != lines[1]] == [site.line], site
-            assert len(before) == len(after) and not before[site.line - 1].lstrip().startswith(("//", "#")), site
-            kinds["call" if site.new == ";" else site.old] += 1
-    print(f"{len(paths)} files, {kinds.total()} places: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
+
+
+if __name__ == "__main__":
+    test()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the C++ code in a page and runs its programs, so that pages stay correct.
 
-    snippets.py PAGE --work DIR [--library FILE] -- COMPILER FLAGS...
+    snippets.py PAGE --work DIR --library FILE -- COMPILER FLAGS...
 
 A page's ```cpp blocks become one function, each in a scope nested in the previous one: it may use earlier declarations
 or redeclare names. tests/snippets/prelude.hpp declares names that snippets take for granted. Exceptions:
@@ -71,7 +71,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=lambda name: Path(name).resolve())
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--library", help="library to link programs with")
+    parser.add_argument("--library", required=True, help="library to link programs with")
     parser.add_argument("compiler", nargs="+")
     arguments = parser.parse_args()
     page, compiler = arguments.page, arguments.compiler
@@ -91,11 +91,10 @@ def main():
         source.write_text(text, encoding="utf-8")
         program = source.with_suffix("")
         runs = alone and "int main(" in text
-        library = [arguments.library] if arguments.library else []
-        how = [str(source), "-o", str(program), *library, "-ldl", "-pthread"] if runs else ["-fsyntax-only", str(source)]
+        how = [source, "-o", program, arguments.library, "-ldl", "-pthread"] if runs else ["-fsyntax-only", source]
         good = subprocess.run([*compiler, *how]).returncode == 0 and good
         if runs and good:
-            good = subprocess.run([str(program)]).returncode == 0
+            good = subprocess.run([program]).returncode == 0
     if not units and not errors and not any(mark == "program:begin" for _, _, mark, _ in blocks_of(arguments.page)):
         print(f"{page}: has no C++ code to compile")
         return 1
