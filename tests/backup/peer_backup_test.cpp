@@ -143,7 +143,7 @@ TEST_CASE("PeerStore: pages that copies may still reach do not go back before th
     const Room room = store.grow(2_MiB, {});
     home.fail({.call = Call::wait, .lasting = Lasting::onwards});
     home.fail({.call = Call::drain, .lasting = Lasting::onwards});
-    CHECK(!store.out({{memory, room.location, room.bytes}}, {})->wait().ok());
+    CHECK(!store.move(Direction::out, {{memory, room.location, room.bytes}}, {})->wait().ok());
     LocationSpace space;
     space.add(room.location, room.bytes);
     store.shrink(space);

@@ -38,8 +38,7 @@ struct Place final : BackupStore {
     Status retry() noexcept override { return {}; }
     void discard(std::uint64_t, std::size_t) noexcept override {}
     void prepare(detail::Vector<Unit>) override {}
-    detail::UniquePtr<Transfer> start(Direction direction, detail::Vector<Unit> units, const LiveSet&,
-                                      const std::vector<Range>&) override {
+    detail::UniquePtr<Transfer> start(Direction direction, detail::Vector<Unit> units, const LiveSet&) override {
         (direction == Direction::out ? saved : restored) = std::move(units);
         auto transfer = detail::UniquePtr<Transfer>::make(HostDriver{}, detail::Vector<Piece>(1), CrewOptions{},
                                                           ProgressSink{}, detail::UniquePtr<Done>::make(status));

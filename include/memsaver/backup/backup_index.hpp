@@ -36,11 +36,10 @@ public:
     BackupIndex(std::shared_ptr<BackupStore> place, StoredSlotOptions how)
         : store{std::move(place)}, options{how}, space{store->alignment()} {}
 
-    [[nodiscard]] Unit unit(const LiveBlock& block) const {
-        return {block.address, find(block.serial)->location, block.bytes};
-    }
     /// Not inlined: clang would make four copies of a growing list.
-    [[gnu::noinline]] void add_unit(const LiveBlock& block, Vector<Unit>& units) const { units.push_back(unit(block)); }
+    [[gnu::noinline]] void add_unit(const LiveBlock& block, Vector<Unit>& units) const {
+        units.push_back({block.address, find(block.serial)->location, block.bytes});
+    }
 
     /// Returns the first entry that does not belong to an earlier block.
     [[nodiscard]] Vector<Entry>::const_iterator at_or_after(std::uint64_t serial) const noexcept {

@@ -30,8 +30,8 @@ namespace memsaver::inline v0_3::detail {
 
 struct CodedOptions {
     std::shared_ptr<const Codec> codec{};
-    std::size_t piece_bytes = 32_MiB; ///< size of a piece
-    unsigned pieces = 3;              ///< pieces in flight
+    std::size_t piece_bytes = 32_MiB; ///< size of a piece, at least 1 MiB
+    unsigned pieces = 3;              ///< pieces in flight, at least 1
 };
 
 ///     locations, as the slot sees them   |  chunk  |  chunk  | chunk |       at most 1 MiB of one block each
@@ -55,8 +55,6 @@ public:
     CodedStore(const AnyDriver& driver, std::shared_ptr<BackupStore> inside, StoreOptions options, CodedOptions coding)
         : NamingStore{driver, std::move(inside), std::move(options), 8_MiB, "read bytes from the backup"},
           coding_{std::move(coding)}, scratch_{new_shared<DeviceScratch>(driver)} {
-        coding_.pieces = std::max(1U, coding_.pieces);
-        coding_.piece_bytes = std::clamp<std::size_t>(coding_.piece_bytes, largest_chunk, 1_GiB);
         lent_.resize(coding_.pieces);
         shape_ = Ring::Shape{options_.ring_bytes, coding_.pieces, 8_MiB};
     }
@@ -291,8 +289,7 @@ private:
         if (there < wanted) packed_.grow(*inside_, align_up(wanted - there, page), last_live_);
         return scratch;
     }
-    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                              const std::vector<Range>& first) override;
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live) override;
 
     // Bookkeeping. `free_location`, `erase` and `count` need mutex_ to be held; the others lock it.
     void free_location(const Record& record) {
@@ -747,8 +744,7 @@ inline void CodedStore::CodedWay::work(Transfer& transfer) {
     }
 }
 
-inline UniquePtr<Transfer> CodedStore::start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                             const std::vector<Range>& first) {
+inline UniquePtr<Transfer> CodedStore::start(Direction direction, Vector<Unit> units, const LiveSet& live) {
     measure();
     check_of(settle(driver_, unsettled_), "wait for copies of an earlier call", 0);
     ring()->settle(error_prefix_); // here: the crew must not wait for the device
@@ -771,7 +767,7 @@ inline UniquePtr<Transfer> CodedStore::start(Direction direction, Vector<Unit> u
             check_of(scratch_->take(), "allocate memory for decompression", scratch_->wanted_bytes());
     }
     inside_->about(live);
-    Vector<Piece> pieces = pieces_of(units, first);
+    Vector<Piece> pieces = pieces_of(units, live.first);
     CrewOptions crew = options_.crew;
     const std::size_t movers = std::min({scratch.parts != 0 ? scratch.parts : std::size_t{coding_.pieces},
                                          pieces.size(), std::max<std::size_t>(1, crew.threads)});

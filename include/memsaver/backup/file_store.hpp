@@ -12,7 +12,6 @@
 #include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -111,13 +110,12 @@ private:
                          {error_prefix_, in_bytes(bytes), " in ", directory_}, bytes);
         }
     }
-    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                              const std::vector<Range>& first) override {
-        if (direction == Direction::out) take_room(units);
-        for (const Unit& unit : units) { // the save computes new checksums
-            if (direction == Direction::out) forget_half_changed(unit.location, unit.bytes);
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live) override {
+        if (direction == Direction::out) {
+            take_room(units);
+            for (const Unit& unit : units) forget_half_changed(unit.location, unit.bytes); // new checksums
         }
-        return through_ring(direction, std::move(units), live, first);
+        return through_ring(direction, std::move(units), live);
     }
     void forget_half_changed(std::uint64_t location, std::size_t bytes) noexcept {
         erase_in(half_changed_, [&](std::uint64_t unit) { return location <= unit && unit < location + bytes; });

@@ -17,7 +17,6 @@
 #include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -177,11 +176,10 @@ private:
         }
         return {};
     }
-    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                              const std::vector<Range>& first) override {
-        if (!pinned_) return through_ring(direction, std::move(units), live, first);
-        auto work = direct_transfer(moving(direction, live), reached(std::move(units), HostCells::cell_bytes, first),
-                                    this, options_.kernel_copies);
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live) override {
+        if (!pinned_) return through_ring(direction, std::move(units), live);
+        auto pieces = reached(std::move(units), HostCells::cell_bytes, live.first);
+        auto work = direct_transfer(moving(direction, live), std::move(pieces), this, options_.kernel_copies);
         work->start();
         return work;
     }

@@ -14,7 +14,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -147,10 +146,9 @@ private:
     /// Bytes per event: small enough that the first bytes are known to have arrived early.
     static constexpr std::size_t piece_bytes = 64_MiB;
 
-    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                              const std::vector<Range>& first) override {
-        auto work =
-            direct_transfer(moving(direction, live), reached(std::move(units), piece_bytes, first), nullptr, {}, true);
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live) override {
+        auto pieces = reached(std::move(units), piece_bytes, live.first);
+        auto work = direct_transfer(moving(direction, live), std::move(pieces), nullptr, {}, true);
         work->start();
         return work;
     }

@@ -17,7 +17,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace memsaver::inline v0_3::detail {
 
@@ -155,14 +154,13 @@ private:
     };
     using Parts = std::map<std::uint64_t, Part>; // by name, without overlap
 
-    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                              const std::vector<Range>&) override {
+    UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live) override {
         if (direction == Direction::out) {
             look_at_files(live);
             Vector<Unit> kept = take(units);
             for (const Unit& unit : units)
                 each_part(unit.location, unit.bytes, [](Part& part) { part.filled = part.kept(); });
-            return inside_->out(std::move(kept), live);
+            return inside_->move(direction, std::move(kept), live);
         }
         UniquePtr<SourceReader> reader;
         for (const Unit& unit : units) {
@@ -173,7 +171,8 @@ private:
             });
         }
         units = at_home(units);
-        return reader ? read(std::move(units), std::move(reader), live) : inside_->in(std::move(units), live);
+        if (reader) return read(std::move(units), std::move(reader), live);
+        return inside_->move(direction, std::move(units), live);
     }
     /// Starts a transfer of bytes in files and of kept ones. The files are open in `reader`.
     UniquePtr<Transfer> read(Vector<Unit> units, UniquePtr<SourceReader> reader, const LiveSet& live) {

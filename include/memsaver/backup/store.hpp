@@ -199,28 +199,21 @@ public:
     virtual void shrink(LocationSpace& space) noexcept = 0;
     /// `clear` frees all storage; `retry` frees what could not be freed before. Both return the first failure.
     virtual Status clear() noexcept = 0;
-    virtual Status retry() noexcept {
-        const Status own = pool_->retry();
-        const Status shared = budget_ ? budget_->retry() : Status{};
-        return own.ok() ? shared : own;
-    }
+    virtual Status retry() noexcept { return first_failure({pool_->retry(), budget_ ? budget_->retry() : Status{}}); }
     /// Allocates ahead of time what saving these units would need. May throw.
     virtual void prepare(Vector<Unit> units) = 0;
-    UniquePtr<Transfer> out(Vector<Unit> units, const LiveSet& live) {
+    /// Starts a transfer of these units.
+    UniquePtr<Transfer> move(Direction direction, Vector<Unit> units, const LiveSet& live) {
         about(live);
-        return start(Direction::out, std::move(units), live, {});
-    }
-    UniquePtr<Transfer> in(Vector<Unit> units, const LiveSet& live) {
-        about(live);
-        return start(Direction::in, std::move(units), live, live.first);
+        return start(direction, std::move(units), live);
     }
     /// Throws Misuse if the device's bytes differ from the kept ones. `compare_with` compares them (Check).
     void compare(Vector<Unit> units, const LiveSet& live, CompareWith compare_with) {
         join(live.host_budget);
         compare_with(*this, driver_, units, cut(units, shape_.buffer_bytes), shared_ring(), options_.crew, live.tag);
     }
-    /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `out`; the observer
-    /// sees the affected parts again. If it throws, some of the bytes may have been written.
+    /// Overwrites `bytes` bytes of a kept unit, starting at `offset`. `unit` is as it was passed to `move`; the
+    /// observer sees the affected parts again. If it throws, some of the bytes may have been written.
     virtual void change(const Unit& unit, std::size_t offset, const std::byte* from, std::size_t bytes) = 0;
     /// Returns host memory with these bytes, and its owner: a copy, unless overridden. Throws also what `get` throws.
     [[nodiscard]] virtual BackupView view(std::uint64_t location, std::size_t bytes) const {
@@ -278,9 +271,7 @@ protected:
                                                                                               options_.crew.threads,
                                                                                               largest_buffer} {}
 
-    /// Starts a transfer. `first`: the ranges whose bytes are needed first.
-    virtual UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                      const std::vector<Range>& first) = 0;
+    virtual UniquePtr<Transfer> start(Direction direction, Vector<Unit> units, const LiveSet& live) = 0;
 
     /// Cuts units into pieces, in the order in which their bytes are needed. Also cuts at the borders of `first`, so
     /// that those bytes wait for nothing else. If there is an observer, a given block is always cut into the same units
@@ -324,10 +315,9 @@ protected:
         return {driver_, direction, options_.crew, options_.observer.get(), live.progress, live.before_write};
     }
     /// Starts a transfer whose bytes pass through the ring, and `put` and `get`.
-    UniquePtr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live,
-                                     const std::vector<Range>& first) {
-        auto work = staged_transfer(moving(direction, live), cut(std::move(units), shape_.buffer_bytes, first), *this,
-                                    shared_ring(), error_prefix_);
+    UniquePtr<Transfer> through_ring(Direction direction, Vector<Unit> units, const LiveSet& live) {
+        auto work = staged_transfer(moving(direction, live), cut(std::move(units), shape_.buffer_bytes, live.first),
+                                    *this, shared_ring(), error_prefix_);
         work->start();
         return work;
     }

@@ -89,7 +89,7 @@ MEMSAVER_INLINE Ticket StoredSlot::save(const LiveSet& live) {
         }
     }
     if (!unchanged.empty()) index_->store->compare(std::move(unchanged), live, index_->options.check.compare());
-    return UnderWay::of(index_->store->out(std::move(units), live), std::move(under_way));
+    return UnderWay::of(index_->store->move(Direction::out, std::move(units), live), std::move(under_way));
 }
 
 MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
@@ -104,7 +104,7 @@ MEMSAVER_INLINE Ticket StoredSlot::restore(const LiveSet& live) {
             if (entry != nullptr && entry->saved) index_->add_unit(block, units);
         }
     }
-    return UnderWay::of(index_->store->in(std::move(units), live), std::move(under_way));
+    return UnderWay::of(index_->store->move(Direction::in, std::move(units), live), std::move(under_way));
 }
 
 MEMSAVER_INLINE void StoredSlot::saved_in_part(const std::vector<Range>& away) noexcept {
