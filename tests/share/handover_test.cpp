@@ -282,6 +282,24 @@ TEST_CASE("share hand-over: pages whose clearing could not be waited for are not
     }
 }
 
+TEST_CASE_FIXTURE(OnPlace,
+                  "share hand-over: pages from elsewhere can be published after a release of them has failed") {
+    Party a{place, "a"};
+    const FaultyDriver<HostDriver> driver{place.device()};
+    const Share share{driver, {.name = "b", .linger = 5s, .folder = place.folder}};
+    (void)a.bare("weights", big);
+    REQUIRE(share.driver().ask_for_room(big, 0).ok());
+    PageHandle pages;
+    REQUIRE(share.driver().create(big, pages).ok());
+    driver.fail({.call = Call::record}); // what clears them
+    driver.fail({.call = Call::release});
+    CHECK_FALSE(share.driver().release(pages).ok());
+    int descriptor = -1;
+    CHECK(share.driver().export_pages(pages, descriptor).ok());
+    (void)::close(descriptor);
+    CHECK(share.driver().release(pages).ok());
+}
+
 TEST_CASE_FIXTURE(OnPlace, "share hand-over: what nobody uses goes back to the driver") {
     Party a{place, "a"};
     Party b{place, "b"};

@@ -172,26 +172,25 @@ private:
         if (!status.ok()) member_->turned(bytes, std::move(descriptor));
         return status;
     }
-    /// A descriptor of pages about to be released, to be passed on; cleared, unless `as_left`, where they are `mapped`,
-    /// if they are. Invalid if it cannot be.
-    ShareFd pass(PageHandle pages, Held& held, bool as_left, Address mapped) noexcept {
+    /// Makes pages about to be released ready to be passed on: with a descriptor; cleared, unless `as_left`, where they
+    /// are `mapped`, if they are. False if they cannot be.
+    bool ready_to_pass(PageHandle pages, Held& held, bool as_left, Address mapped) noexcept {
         try {
             std::size_t least = least_.load(std::memory_order_relaxed);
             if (least == 0) {
                 DeviceMemory memory;
-                if (!inner().memory(memory).ok()) return {};
+                if (!inner().memory(memory).ok()) return false;
                 least_ = least = std::max<std::size_t>(memory.total_bytes / most_descriptors, 1);
             }
-            if (held.bytes < least) return {};
-            ShareFd descriptor = std::move(held.descriptor);
-            if (!descriptor)
-                descriptor = ShareFd::exported([&] {
+            if (held.bytes < least) return false;
+            if (!held.descriptor)
+                held.descriptor = ShareFd::exported([&] {
                     int exported = -1;
                     return DeviceAround::export_pages(pages, exported).ok() ? exported : -1;
                 });
-            if (descriptor && !as_left) {
+            if (held.descriptor && !as_left) {
                 const std::lock_guard lock{clearing_mutex_};
-                if (unsettled_) return {};
+                if (unsettled_) return false;
                 if (mapped == 0) mapped = window_.emplace(inner(), pages, held.bytes, Rights::read_write).address();
                 if (!clearing_) clearing_ = UniquePtr<Staging>::make(inner(), std::size_t{0});
                 try {
@@ -203,9 +202,9 @@ private:
                 }
                 window_.reset();
             }
-            return descriptor;
+            return static_cast<bool>(held.descriptor);
         } catch (...) {
-            return {};
+            return false;
         }
     }
     /// Waits for a clear that could not be waited for; until then its pages stay, and stay mapped.
@@ -226,21 +225,19 @@ private:
             outside_ += 1;
         }
         bool as_left = false;
-        ShareFd pages;
-        if (&sizes == &handles_ && !node.empty() && !node.mapped().shared &&
-            member_->passes(node.mapped().bytes, as_left))
-            pages = pass({number}, node.mapped(), as_left, mapped);
+        const bool passes = &sizes == &handles_ && !node.empty() && !node.mapped().shared &&
+                            member_->passes(node.mapped().bytes, as_left) &&
+                            ready_to_pass({number}, node.mapped(), as_left, mapped);
         Status status = settled();
         if (status.ok()) status = give();
         const bool freed = status.ok() && !node.empty();
         if (freed) {
-            node.mapped().descriptor.reset(); // without it the pages are free
-            member_->freed(node.mapped().bytes, std::move(pages), as_left);
+            if (!passes) node.mapped().descriptor.reset(); // without it the pages are free
+            member_->freed(node.mapped().bytes, std::move(node.mapped().descriptor), as_left);
         }
         const std::lock_guard lock{mutex_};
         outside_ -= 1;
         if (freed || node.empty()) return status;
-        if (pages) node.mapped().descriptor = std::move(pages);
         sizes.insert(std::move(node)); // there is room
         return status;
     }
