@@ -199,6 +199,14 @@ TEST_CASE_FIXTURE(OnSaver, "compressed: prepare and a later save use the host me
     CHECK(read_bytes(machine.driver, block, 8_MiB) == thin(8_MiB, 2));
 }
 
+TEST_CASE_FIXTURE(OnHostSaver, "compressed: bytes that do not shrink take no more host memory than they have") {
+    void* const block = saver.arena("packed", Compressed<HostBackup>{}).allocate(8_MiB); // one piece
+    write_bytes(machine.driver, block, noise(8_MiB, 1));
+    pause_and_resume(saver, "packed");
+    CHECK(saver.usage().host_bytes() < 10_MiB);
+    CHECK(read_bytes(machine.driver, block, 8_MiB) == noise(8_MiB, 1));
+}
+
 TEST_CASE_FIXTURE(OnSaver, "compressed: host memory that cannot be pinned is used all the same" * on_machines) {
     if (no_codec_here()) return;
     void* const block = saver.arena("packed", compressed(HostBackup{.threads = 2})).allocate(3_MiB);

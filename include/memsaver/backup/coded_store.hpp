@@ -116,19 +116,21 @@ public:
                     options_.observer->restoring({chunk.device, old.location, old.stored}, plain);
             }
             std::memcpy(plain + (first - chunk.location), from + (first - begin), last - first);
-            Record changed{take_room(stride(chunk.bytes), 0), chunk.bytes, chunk.bytes};
+            std::unique_lock lock{mutex_};
+            Record changed{take_room(stride(chunk.bytes), 0, lock), chunk.bytes, chunk.bytes};
+            lock.unlock();
             changed.whole = true;
             changed.device = chunk.device;
             try { // at another location: no bytes are ever half changed
                 check_of(write(plain, changed.location, stride(chunk.bytes)), "write bytes to the backup", chunk.bytes);
                 if (options_.observer) options_.observer->saved({chunk.device, changed.location, chunk.bytes}, plain);
-                const std::lock_guard lock{mutex_};
+                lock.lock();
                 free_location(old);
                 count(old, false);
                 count(changed, true);
                 records_.at(chunk.location) = changed;
             } catch (...) {
-                const std::lock_guard lock{mutex_};
+                if (!lock) lock.lock();
                 free_location(changed);
                 throw;
             }
@@ -319,14 +321,12 @@ private:
         const std::shared_lock steady{inside_mutex_};
         return inside_->unpinned_cells();
     }
-    /// Returns a location in the inner store, which grows if needed.
-    std::uint64_t take_room(std::size_t bytes, std::size_t grow_by) {
-        {
-            const std::lock_guard lock{mutex_};
-            if (const std::uint64_t location = packed_.take(bytes)) return location;
-        }
+    /// Returns a location in the inner store, which grows if needed. `lock`: holds mutex_, but not while it waits.
+    std::uint64_t take_room(std::size_t bytes, std::size_t grow_by, std::unique_lock<std::mutex>& lock) {
+        if (const std::uint64_t location = packed_.take(bytes)) return location;
+        lock.unlock();
         const std::unique_lock growing{inside_mutex_};
-        const std::lock_guard lock{mutex_};
+        lock.lock();
         for (;;) {
             if (const std::uint64_t location = packed_.take(bytes)) return location; // another thread may have grown it
             packed_.grow(*inside_, align_up(std::max(bytes, grow_by), page), last_live_);
@@ -565,21 +565,19 @@ private:
         return cargo;
     }
     void place(Vector<StoredChunk>& cargo) {
-        std::size_t bytes = 0;
+        std::size_t bytes = 0; // without a place
         for (const StoredChunk& one : cargo) bytes += stride(one);
-        std::uint64_t location = store_.take_room(bytes, grow_by_);
-        const std::uint64_t end = location + bytes;
-        const std::lock_guard lock{store_.mutex_};
-        try {
-            for (StoredChunk& one : cargo) {
-                one.record.location = location;
-                one.record.device = one.chunk.device;
+        std::unique_lock lock{store_.mutex_};
+        for (StoredChunk& one : cargo) { // side by side where there is room for that
+            one.record.location = store_.take_room(stride(one), std::max(bytes, grow_by_), lock);
+            one.record.device = one.chunk.device;
+            bytes -= stride(one);
+            try {
                 store_.records_.insert_or_assign(one.chunk.location, one.record); // not whole yet
-                location += stride(one);
+            } catch (...) {
+                store_.free_location(one.record);
+                throw;
             }
-        } catch (...) {
-            store_.packed_.give(location, static_cast<std::size_t>(end - location));
-            throw;
         }
     }
     void note_whole(const Vector<StoredChunk>& cargo) {
