@@ -323,7 +323,7 @@ TEST_CASE("a failed restore: pages stay, waits throw, the next resume recovers" 
     CHECK(machine.driver.drain().ok());
 }
 
-TEST_CASE("after a failed restore: a pause reports the pages that it releases, and an eviction counts them") {
+TEST_CASE("after a failed restore: who gives its pages up reports them as released, and an eviction counts them") {
     const Checked machine{host_machine};
     MemorySaver saver{machine.driver};
     const ManualBackup policy;
@@ -335,6 +335,7 @@ TEST_CASE("after a failed restore: a pause reports the pages that it releases, a
     policy.copies->fails = false;
     SUBCASE("pause") { CHECK(saver.pause("manual").released_bytes == released); }
     SUBCASE("reclaim") { CHECK(saver.reclaim(1).evicted_bytes == released); }
+    SUBCASE("resume") { CHECK(saver.resume("manual").released_bytes == released); }
     CHECK(row_of(saver, "manual").pauses == 1);
     saver.resume("manual");
     CHECK(a.whole());

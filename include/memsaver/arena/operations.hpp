@@ -240,6 +240,7 @@ public:
     /// of an earlier, failed operation cannot be waited for; then nothing has changed.
     Resume(ArenaCore& core, Turn::Hold turn, const std::optional<AnyPolicy>& once = {})
         : Step{core, std::move(turn)}, once_{once ? once->open(core.driver_) : nullptr} {
+        row_.released_bytes = core.give_up_failed_arrival();
         core.recover();
         bool sealed = false; // if published pages could not be released, bytes would come back into what others read
         for (std::size_t i = 0; const Memory* const each = core.memory(i); ++i) sealed |= each->sealed;
