@@ -264,7 +264,7 @@ TEST_CASE("Compressed: preparing, pausing, reading and resuming, whatever host m
         (void)w.saver->resume("packed");
         for (std::size_t at = 0; at < bytes; ++at) REQUIRE(block[at] == static_cast<unsigned char>(at / 100));
     };
-    CHECK(sweep(fill, grown, true) > 10);
+    CHECK(sweep(fill, grown) > 10);
     const auto away = then(fill, [](World& w) { (void)w.saver->pause("packed"); });
     CHECK(sweep(away, [&](World& w) { (void)w.saver->backup_view(block, bytes); }) > 0);
     CHECK(sweep(
