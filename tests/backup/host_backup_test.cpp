@@ -258,6 +258,23 @@ TEST_CASE_FIXTURE(OnSome, "prepare: the first pause then allocates no host memor
     CHECK_THROWS_AS(saver.prepare("nobody"), Misuse);
 }
 
+TEST_CASE_FIXTURE(OnHostSaver, "prepare: leaves the host memory of other tags alone, which may be being written") {
+    std::vector<void*> blocks; // the last two share a mapping
+    for (const char* tag : {"a", "b", "c", "d"})
+        blocks.push_back(saver.arena(tag, HostBackup{.storage = Storage::pageable}).allocate(256_KiB));
+    (void)saver.pause({"a", "b", "c"});
+    const BackupView saved = saver.backup_view(blocks[2], 256_KiB);
+    bool touched = false;
+    machine.driver.on_call([&](const CallRecord& made) {
+        const auto* const begin = static_cast<const std::byte*>(made.host);
+        touched = touched || (made.call == Call::populate_host && begin < saved.data() + saved.size_bytes &&
+                              saved.data() < begin + made.bytes);
+    });
+    saver.prepare("d");
+    machine.driver.on_call({});
+    CHECK_FALSE(touched);
+}
+
 TEST_CASE("a limit on pins: none, a little, and enough") {
     using Driver = MachineDriver;
     for (const std::size_t limit : {std::size_t{0}, 66_MiB, 1_GiB}) {

@@ -66,10 +66,12 @@ public:
         crew.start(pieces.size(), [&] {
             if (readies_kernel.exchange(false)) (void)driver_.copy_by_kernel(0, 0, 0, {});
             for (std::size_t i = next++; i < pieces.size(); i = next++) {
-                CopyablePages& pages = *pieces[i].pages;
-                const Status status = pages.prepare(pieces[i].location(), pinned_);
-                if (!status.ok() && !pages.ready(pieces[i].location(), false))
-                    check_of(status, "allocate host pages", pieces[i].bytes());
+                const Piece& piece = pieces[i];
+                const Status status =
+                    pinned_ ? piece.pages->prepare(piece.location(), true)
+                            : piece.each_copy([&](const Unit& unit) { return populate(unit.location, unit.bytes); });
+                if (!status.ok() && !piece.pages->ready(piece.location(), false))
+                    check_of(status, "allocate host pages", piece.bytes());
             }
         });
         crew.join();
@@ -143,13 +145,7 @@ public:
         }
     }
     Status put(const std::byte* from, std::uint64_t location, std::size_t bytes) const noexcept override {
-        constexpr std::uintptr_t page = 4096;
-        const std::uintptr_t begin = align_up(location, page); // only whole pages of these bytes
-        const std::uintptr_t end = align_down(location + bytes, page);
-        if (begin < end) {
-            if (const Status status = driver_.populate_host(at(begin), end - begin); !status.ok()) return status;
-            mapping_of(location)->touched(end - begin);
-        }
+        if (const Status status = populate(location, bytes); !status.ok()) return status;
         std::byte* const to = at(location);
         std::memcpy(to, from, bytes);
         return {};
@@ -166,6 +162,16 @@ private:
 
     static std::byte* at(std::uint64_t location) noexcept {
         return reinterpret_cast<std::byte*>(location); // NOLINT(performance-no-int-to-ptr): a host address
+    }
+    /// Allocates the whole pages of these bytes. Not others: another backup in the mapping may be writing them.
+    Status populate(std::uint64_t location, std::size_t bytes) const noexcept {
+        constexpr std::uintptr_t page = 4096;
+        const std::uintptr_t begin = align_up(location, page);
+        const std::uintptr_t end = align_down(location + bytes, page);
+        if (begin >= end) return {};
+        const Status status = driver_.populate_host(at(begin), end - begin);
+        if (status.ok()) mapping_of(location)->touched(end - begin);
+        return status;
     }
     static std::uint64_t next_cell(std::uint64_t at) noexcept {
         return align_down(at, HostCells::cell_bytes) + HostCells::cell_bytes;
