@@ -199,7 +199,11 @@ public:
     virtual void shrink(LocationSpace& space) noexcept = 0;
     /// `clear` frees all storage; `retry` frees what could not be freed before. Both return the first failure.
     virtual Status clear() noexcept = 0;
-    virtual Status retry() noexcept { return first_failure({pool_->retry(), budget_ ? budget_->retry() : Status{}}); }
+    virtual Status retry() noexcept {
+        const Status own = pool_->retry();
+        const Status shared = budget_ ? budget_->retry() : Status{};
+        return own.ok() ? shared : own;
+    }
     /// Allocates ahead of time what saving these units would need. May throw.
     virtual void prepare(Vector<Unit> units) = 0;
     /// Starts a transfer of these units.
