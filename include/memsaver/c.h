@@ -25,7 +25,8 @@
 // - A `pointer` with a number of bytes may point into a block. Outputs that handles are written to must not be null.
 // - Callbacks must not throw C++ exceptions or longjmp.
 // - Streams are cudaStream_t or CUstream, passed as void*. Null is the device's default stream.
-// - In a forked child every call is MEMSAVER_MISUSE, except that destroying and releasing handles is a no-op.
+// - In a forked child every call is MEMSAVER_MISUSE, except that destroying and releasing handles is a no-op, and so is
+//   what would do nothing elsewhere (freeing null).
 
 #define MEMSAVER_INIT(type, ...)                                                                                       \
     { sizeof(type), __VA_ARGS__ }
