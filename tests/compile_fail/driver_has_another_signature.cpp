@@ -1,4 +1,5 @@
 // error: (marked .+override.+but does not override|hides virtual member function)
+// flags: -Wno-overloaded-virtual
 // few: the method is named
 // A machine whose `unmap` takes only an address.
 #include "memsaver/driver/driver.hpp"
