@@ -1008,11 +1008,11 @@ TEST_CASE_FIXTURE(Published, "publish: what strangers publish, and does not hold
         made->facts.id = static_cast<std::uint64_t>(kind) + 1;
         made->facts.made = kind;
         detail::Manifest manifest;
-        if (kind == 3 || kind == 4 || kind == 7) manifest.parts = {page};
+        const bool sound = kind == 4 || kind == 7; // but its descriptor names no pages
+        if (kind == 3 || sound) manifest.parts = {page};
         manifest.rows.emplace_back();
         manifest.rows[0].name[0] = 'a';
-        manifest.rows[0].bytes =
-            kind == 4 || kind == 7 ? page : page + 1; // 4: sound, but its descriptor names no pages
+        manifest.rows[0].bytes = sound ? page : page + 1;
         if (kind == 6) manifest.parts = {std::uint64_t{1} << 63U, std::uint64_t{1} << 63U}; // overflows
         if (kind == 1 || kind == 5) made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
         if (kind == 5) { // as many parts as overflow, too
