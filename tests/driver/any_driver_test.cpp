@@ -28,14 +28,12 @@ TEST_CASE("every call passes through each layer with its arguments, and its resu
     const Faulty direct{Gullible{}};
     const OneOfEach expected = one_of_each(direct);
     CHECK(expected.failed.empty());
-    CHECK(direct.calls() == calls_of_each);
-    for (std::size_t i = 0; i < call_kinds; ++i)
-        CHECK_MESSAGE(direct.calls(static_cast<Call>(i)) > 0, call_name(static_cast<Call>(i)));
+    CHECK(direct.calls() == call_kinds);
     const Faulty inside{Gullible{}};
     const AnyDriver any{std::make_shared<DeviceAround>(inside)};
     const OneOfEach made = one_of_each(any);
     CHECK(made.failed.empty());
-    CHECK(made.outputs == expected.outputs);
+    CHECK(made.results == expected.results);
     CHECK(inside.log() == direct.log());
     CHECK(inside.inner().state().heard == direct.inner().state().heard);
 }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -19,7 +20,63 @@ using namespace memsaver;
 using namespace memsaver::detail;
 
 inline constexpr std::size_t page = 2_MiB;
-inline char some_host_bytes[16] = {};
+
+/// Values of the types of parameters: by number, and as text.
+namespace call_values {
+
+/// Whether a call returns something in a parameter of this type.
+template <class P>
+inline constexpr bool is_result = std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>;
+
+inline std::string text(const void* pointer) { return std::to_string(reinterpret_cast<std::uintptr_t>(pointer)) + ' '; }
+inline std::string text(const char* path) { return std::string{path} + ' '; }
+template <class N>
+requires(std::integral<N> || std::is_enum_v<N>) std::string text(N number) {
+    return std::to_string(static_cast<std::uint64_t>(number)) + ' ';
+}
+inline std::string text(PageHandle pages) { return text(pages.value); }
+inline std::string text(StreamRef stream) { return text(stream.native()); }
+inline std::string text(EventRef event) { return text(event.native()); }
+inline std::string text(GraphRef graph) { return text(graph.native); }
+inline std::string text(PoolRef pool) { return pool.graphs() ? "graphs " : text(pool.native()); }
+inline std::string text(FileRef file) { return text(file.descriptor); }
+inline std::string text(const KernelRun& run) { return text(run.blocks) + text(run.reads.bytes); }
+inline std::string text(const CopyPart* parts) { return text(parts->bytes); }
+inline std::string text(const DeviceMemory& memory) { return text(memory.free_bytes) + text(memory.total_bytes); }
+inline std::string text(const FileFacts& facts) { return text(facts.bytes); }
+
+inline void set(bool& yes, std::uint64_t) { yes = true; }
+inline void set(int& number, std::uint64_t n) { number = static_cast<int>(n); }
+inline void set(std::size_t& address_or_bytes, std::uint64_t n) { address_or_bytes = n << 40; }
+inline void set(void*& pages, std::uint64_t n) { pages = reinterpret_cast<void*>(n << 40); }
+inline void set(StreamRef& stream, std::uint64_t n) { stream = reinterpret_cast<HostStream*>(n << 4); }
+inline void set(EventRef& event, std::uint64_t n) { event = reinterpret_cast<HostEvent*>(n << 4); }
+inline void set(GraphRef& graph, std::uint64_t n) { graph.native = reinterpret_cast<void*>(n << 4); }
+inline void set(PoolRef& pool, std::uint64_t) { pool = PoolRef::of_graphs(); }
+inline void set(FileRef& file, std::uint64_t n) { file = {static_cast<int>(n), true}; }
+inline void set(PageHandle& pages, std::uint64_t n) { pages = {n}; }
+inline void set(DeviceMemory& memory, std::uint64_t n) { memory = {n, n + 1}; }
+inline void set(FileFacts& facts, std::uint64_t n) { facts.bytes = n; }
+inline void set(KernelRun& run, std::uint64_t n) { run = {.code = nullptr, .blocks = 7, .reads = {n, n}}; }
+
+/// Sets an argument of a call: a small number where it may be one.
+template <class T>
+void set_argument(T& value, std::uint64_t n) {
+    static const CopyPart parts[8]{{1, 2, 3}};
+    if constexpr (std::is_same_v<T, const CopyPart*>)
+        value = parts;
+    else if constexpr (std::is_same_v<T, const char*>)
+        value = "/path";
+    else if constexpr (std::is_pointer_v<T>)
+        value = reinterpret_cast<T>(n << 12);
+    else if constexpr (std::is_enum_v<T>)
+        value = static_cast<T>(n % 2);
+    else if constexpr (std::is_integral_v<T>)
+        value = static_cast<T>(n);
+    else
+        set(value, n);
+}
+} // namespace call_values
 
 /// Returns fresh values, accepts everything, notes arguments, counts the calls, and returns `answer` where instructed
 /// to.
@@ -38,7 +95,7 @@ private:
     auto made(Status (Device::*)(P...) noexcept) noexcept {
         return [this](P... arguments) noexcept {
             const std::lock_guard lock{state.mutex};
-            (hear<P>(arguments), ...);
+            ((state.heard += call_values::is_result<P> ? "" : call_values::text(arguments)), ...);
             ++state.made;
             if (state.answer.ok()) (give<P>(arguments), ...);
             return state.answer;
@@ -65,7 +122,9 @@ public:
                 .takes = true,
                 .asks = true};
     }
-    void name_addresses(Address, std::size_t bytes, const char*) noexcept override { state.heard += text(bytes); }
+    void name_addresses(Address, std::size_t bytes, const char*) noexcept override {
+        state.heard += call_values::text(bytes);
+    }
     Status owns_event(EventRef event, bool& yes) noexcept override { return made(&Device::owns_event)(event, yes); }
 #define MEMSAVER_MADE(name, parameters, arguments, ...)                                                                \
     Status name parameters noexcept override { return made(&Device::name) arguments; }
@@ -74,44 +133,10 @@ public:
 #undef MEMSAVER_MADE
 
 private:
-    template <class P>
-    static constexpr bool is_result = std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>;
-
-    static std::string text(const void* pointer) { return text(reinterpret_cast<std::uintptr_t>(pointer)); }
-    static std::string text(const char* path) { return std::string{path} + ' '; }
-    static std::string text(PageHandle pages) { return text(pages.value); }
-    static std::string text(StreamRef stream) { return text(stream.native()); }
-    static std::string text(EventRef event) { return text(event.native()); }
-    static std::string text(GraphRef graph) { return text(graph.native); }
-    static std::string text(PoolRef pool) { return pool.graphs() ? "graphs " : text(pool.native()); }
-    static std::string text(FileRef file) { return text(file.descriptor); }
-    static std::string text(const KernelRun& run) { return text(run.blocks) + text(run.reads.bytes); }
-    static std::string text(const CopyPart* parts) { return text(parts->bytes); }
-    template <class N>
-    requires(std::integral<N> || std::is_enum_v<N>) static std::string text(N number) {
-        return std::to_string(static_cast<std::uint64_t>(number)) + ' ';
-    }
-    template <class P, class T>
-    void hear(const T& argument) {
-        if constexpr (!is_result<P>) state.heard += text(argument);
-    }
-
-    void set(bool& yes) { yes = true; }
-    void set(int& number) { number = static_cast<int>(fresh()); }
-    void set(std::size_t& address_or_bytes) { address_or_bytes = fresh() << 40; }
-    void set(void*& pages) { pages = reinterpret_cast<void*>(fresh() << 40); }
-    void set(StreamRef& stream) { stream = reinterpret_cast<HostStream*>(fresh() << 4); }
-    void set(EventRef& event) { event = reinterpret_cast<HostEvent*>(fresh() << 4); }
-    void set(GraphRef& graph) { graph.native = reinterpret_cast<void*>(fresh() << 4); }
-    void set(FileRef& file) { file = {static_cast<int>(fresh()), true}; }
-    void set(PageHandle& pages) { pages = {fresh()}; }
-    void set(DeviceMemory& memory) { memory = {fresh(), fresh()}; }
-    void set(FileFacts& facts) { facts.bytes = fresh(); }
     template <class P, class T>
     void give(T& result) {
-        if constexpr (is_result<P>) set(result);
+        if constexpr (call_values::is_result<P>) call_values::set(result, state.next++);
     }
-    std::uint64_t fresh() noexcept { return state.next++; }
 };
 
 /// Its handle.
@@ -131,115 +156,30 @@ private:
 
 struct OneOfEach {
     std::vector<Call> failed;
-    std::string outputs; ///< outputs that no later call takes as input
+    std::string results;
 };
 
-/// `one_of_each` releases pages four times, and closes a file twice.
-inline constexpr std::size_t calls_of_each = call_kinds + 4;
-
-/// Makes valid calls of each kind, and ends with nothing held.
+/// Makes each call once, with arguments that differ from each other and are the same each time: no program would make
+/// these calls.
 template <class D>
 OneOfEach one_of_each(const D& driver) {
-    std::vector<Call> failed;
-    std::string outputs;
-    const auto gave = [&](std::size_t value) { outputs += std::to_string(value) + ' '; };
-    const auto made = [&](Call call, Status status) {
-        if (!status.ok()) failed.push_back(call);
+    OneOfEach all;
+    const auto make = [&]<class... P>(Call call, Status (Device::*)(P...) noexcept, auto act) {
+        std::tuple<std::remove_cvref_t<P>...> values{};
+        std::apply(
+            [&](auto&... value) {
+                std::uint64_t n = 0;
+                (call_values::set_argument(value, ++n), ...);
+                if (!act(value...).ok()) all.failed.push_back(call);
+                ((all.results += call_values::is_result<P> ? call_values::text(value) : ""), ...);
+            },
+            values);
     };
-    std::size_t bytes = 0;
-    DeviceMemory memory;
-    Address address = 0;
-    Address plain = 0;
-    PageHandle handle;
-    StreamRef stream;
-    EventRef event;
-    GraphRef graph;
-    bool yes = false;
-    StreamRef lane;
-    void* pages = nullptr;
-    FileRef file;
-    made(Call::granularity, driver.granularity(bytes));
-    gave(bytes);
-    made(Call::memory, driver.memory(memory));
-    gave(memory.free_bytes);
-    made(Call::reserve, driver.reserve(page, 2 * page, address));
-    made(Call::create, driver.create(page, handle));
-    made(Call::map, driver.map(address, page, handle));
-    made(Call::allow_access, driver.allow_access(address, page));
-    made(Call::open_stream, driver.open_stream(stream));
-    made(Call::open_event, driver.open_event(stream, event));
-    made(Call::record, driver.record(event, stream));
-    made(Call::record_device, driver.record_device(event));
-    made(Call::follow, driver.follow(stream, event));
-    made(Call::query, driver.query(event, yes));
-    gave(yes ? 1 : 0);
-    made(Call::wait, driver.wait(event));
-    made(Call::drain, driver.drain());
-    yes = false;
-    made(Call::capturing, driver.capturing(stream, yes));
-    gave(yes ? 1 : 0);
-    made(Call::copy_to_host, driver.copy_to_host(some_host_bytes, address, sizeof some_host_bytes, stream));
-    made(Call::copy_to_device, driver.copy_to_device(address, some_host_bytes, sizeof some_host_bytes, stream));
-    made(Call::fill, driver.fill(address, 7, page, stream));
-    made(Call::reach_peer, driver.reach_peer(address, page));
-    made(Call::copy_peer, driver.copy_peer(address, address + page, 64, stream));
-    const CopyPart part{address, address + page, 64};
-    made(Call::copy_many, driver.copy_many(Direction::in, &part, 1, stream));
-    made(Call::copy_by_kernel, driver.copy_by_kernel(address, address + page, 64, stream));
-    made(Call::run_kernel, driver.run_kernel({.code = nullptr, .blocks = 7, .reads = {address, page}}, stream));
-    made(Call::allocate_plain, driver.allocate_plain(64, plain));
-    made(Call::free_plain, driver.free_plain(plain));
-    made(Call::begin_capture, driver.begin_capture(stream, CaptureMode::relaxed));
-    made(Call::end_capture, driver.end_capture(stream, graph));
-    made(Call::update_graph, driver.update_graph(stream, graph));
-    made(Call::launch, driver.launch(graph, stream));
-    made(Call::close_graph, driver.close_graph(graph));
-    made(Call::follow_outside, driver.follow_outside(stream, event));
-    made(Call::close_event, driver.close_event(event));
-    made(Call::close_stream, driver.close_stream(stream));
-    made(Call::unmap, driver.unmap(address, page));
-    made(Call::release, driver.release(handle));
-    made(Call::unreserve, driver.unreserve(address, page));
-    PageHandle more;
-    int descriptor = 0;
-    made(Call::ask_for_room, driver.ask_for_room(2 * page, 5));
-    made(Call::take, driver.take(page, more, bytes));
-    gave(bytes);
-    made(Call::release, driver.release(more));
-    made(Call::create_shared, driver.create_shared(page, more));
-    made(Call::export_pages, driver.export_pages(more, descriptor));
-    made(Call::release, driver.release(more));
-    made(Call::import_pages, driver.import_pages(descriptor, more));
-    made(Call::release, driver.release(more));
-    made(Call::lane, driver.lane(Direction::in, lane));
-    gave(reinterpret_cast<std::size_t>(lane.native()));
-    yes = false;
-    made(Call::owns_stream, driver.owns_stream(stream, yes));
-    gave(yes ? 1 : 0);
-    made(Call::pool_memory, driver.pool_memory({}, bytes));
-    gave(bytes);
-    made(Call::trim_pool, driver.trim_pool(PoolRef::of_graphs(), 9));
-    made(Call::host_available, driver.host_available(bytes));
-    gave(bytes);
-    made(Call::map_host, driver.map_host(page, pages));
-    made(Call::populate_host, driver.populate_host(pages, page));
-    made(Call::pin_host, driver.pin_host(pages, page));
-    made(Call::unpin_host, driver.unpin_host(pages));
-    made(Call::unmap_host, driver.unmap_host(pages, page));
-    made(Call::open_file, driver.open_file("/", file));
-    made(Call::allocate_file, driver.allocate_file(file, 4096, page));
-    made(Call::write_file, driver.write_file(file, some_host_bytes, sizeof some_host_bytes, 4096));
-    made(Call::read_file, driver.read_file(file, some_host_bytes, sizeof some_host_bytes, 8192));
-    made(Call::punch_file, driver.punch_file(file, 4096, page));
-    made(Call::close_file, driver.close_file(file));
-    FileFacts facts;
-    made(Call::open_source, driver.open_source("model", true, file));
-    made(Call::file_facts, driver.file_facts(file, facts));
-    gave(static_cast<std::size_t>(facts.bytes));
-    yes = false;
-    made(Call::file_cached, driver.file_cached(file, page, 4096, yes));
-    gave(yes ? 1 : 0);
-    made(Call::close_file, driver.close_file(file));
-    return {failed, outputs};
+#define MEMSAVER_MAKE(name, ...)                                                                                       \
+    make(Call::name, &Device::name, [&](auto&... values) { return driver.name(values...); });
+    MEMSAVER_MACHINE_CALLS(MEMSAVER_MAKE, MEMSAVER_MAKE)
+    MEMSAVER_SYSTEM_CALLS(MEMSAVER_MAKE)
+#undef MEMSAVER_MAKE
+    return all;
 }
 } // namespace test

@@ -49,20 +49,16 @@ TEST_CASE("copies share everything, and only copies are equal") {
 TEST_CASE("each kind of call can be failed, and is not forwarded then; without failures all are") {
     const Faulty working{Gullible{}};
     CHECK(one_of_each(working).failed.empty());
-    CHECK(working.inner().state().made == static_cast<int>(calls_of_each));
-    CHECK(working.calls() == calls_of_each);
-    CHECK(working.everything_given_back());
-    CHECK(working.leaks().empty());
-    CHECK(working.violations().empty());
+    CHECK(working.inner().state().made == static_cast<int>(call_kinds));
     CHECK(working.injected() == 0);
     for (std::size_t i = 0; i < call_kinds; ++i) {
         const auto call = static_cast<Call>(i);
         INFO(call_name(call));
-        CHECK(working.calls(call) == (call == Call::release ? 4 : call == Call::close_file ? 2 : 1));
+        CHECK(working.calls(call) == 1);
         const Faulty driver{Gullible{}};
         driver.fail({.call = call});
         CHECK(one_of_each(driver).failed == std::vector{call});
-        CHECK(driver.inner().state().made == static_cast<int>(calls_of_each - 1));
+        CHECK(driver.inner().state().made == static_cast<int>(call_kinds - 1));
         CHECK(driver.injected() == 1);
     }
 }
