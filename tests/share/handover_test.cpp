@@ -53,12 +53,6 @@ struct Party {
     Lending lending;
 };
 
-std::size_t held_by_all(const Share& share) {
-    std::size_t bytes = 0;
-    for (const ShareMember& each : share.members()) bytes += each.held_bytes;
-    return bytes;
-}
-
 void go(const Place& place) { std::ofstream{place.folder + "/go"} << '!'; }
 void wait_for_go(const Place& place) {
     while (!std::filesystem::exists(place.folder + "/go")) (void)::usleep(500);

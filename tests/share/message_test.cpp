@@ -152,11 +152,7 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that send
             return share.lend(saver);
         }();
         for (int round = 0; round < rounds / 4; ++round) {
-            ShareFd link;
-            CHECK(soon([&] {
-                link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-                return static_cast<bool>(link);
-            }));
+            const ShareFd link = accepted(listener);
             for (std::uint64_t left = noise(30); left != 0; --left) {
                 ShareMessage asked; // answers what it is asked, wrongly
                 ShareFd descriptor;
@@ -181,16 +177,11 @@ TEST_CASE_FIXTURE(OnPlace, "share messages: a member survives a leader that send
     CHECK(open_descriptors() == before);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share messages: a member asks again if its other threads have used what it was granted") {
-    const detail::ShareFolder folder{"", place.folder};
+TEST_CASE_FIXTURE(InFolder, "share messages: a member asks again if its other threads have used what it was granted") {
     const ShareFd lock = folder.lead();
     const ShareFd listener = folder.listen();
     std::thread leads{[&] {
-        ShareFd link;
-        CHECK(soon([&] {
-            link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-            return static_cast<bool>(link);
-        }));
+        const ShareFd link = accepted(listener, SOCK_CLOEXEC);
         ShareMessage said;
         ShareFd process;
         for (int wants = 0; wants < 2;) {
@@ -229,9 +220,8 @@ TEST_CASE("share messages: what is of another version or size, or of a number th
     }
 }
 
-TEST_CASE("share messages: members of another version are told so, and those who are there go on alone") {
-    const Place place;
-    const detail::ShareFolder folder{"", place.folder};
+TEST_CASE_FIXTURE(InFolder,
+                  "share messages: members of another version are told so, and those who are there go on alone") {
     ShareFd lock = folder.lead();
     ShareFd listener = folder.listen();
     REQUIRE(listener);
@@ -244,10 +234,7 @@ TEST_CASE("share messages: members of another version are told so, and those who
             ShareFd link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
             if (version != ShareMessage::this_version) kept.reset();
             if (!link) continue;
-            ShareMessage welcome;
-            welcome.kind = Kind::welcome;
-            welcome.version = version;
-            (void)detail::send_message(link.get(), welcome, process.get());
+            (void)detail::send_message(link.get(), {.version = version, .kind = Kind::welcome}, process.get());
             if (version == ShareMessage::this_version)
                 kept = std::move(link);
             else
@@ -261,7 +248,7 @@ TEST_CASE("share messages: members of another version are told so, and those who
     CHECK(share.driver().release(pages).ok());
     std::this_thread::sleep_for(300ms);
     CHECK(turned_away < 60); // it tries now and again, not all the time
-    CHECK(test::contains(test::text_of<Unavailable>([&] { (void)place.join({}); }), "use another version of memsaver"));
+    test::check_says<Unavailable>("use another version of memsaver", [&] { (void)place.join({}); });
     over = true;
     leader.join();
     listener.reset();

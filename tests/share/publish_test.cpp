@@ -117,22 +117,27 @@ int become_keeper(const std::string& folder, const char* option = nullptr) {
 }
 
 /// A socket for what a service tells systemd: sd_notify(3), sd_listen_fds(3).
-struct Notified {
+struct Notified : InFolder {
     Notified() {
         address.sun_family = AF_UNIX;
         path.copy(address.sun_path, sizeof address.sun_path - 1);
         REQUIRE(::bind(notify.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
     }
-    const Place place{};
     const std::string path = place.folder + "/notify";
     const detail::ShareFd notify = owned(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
 };
 
 // What most cases begin with.
-struct WithEngine {
-    const Place place{};
+struct WithEngine : InFolder {
     Engine engine{place};
+    detail::Keeper asking{folder, 3s}; ///< as another member would
+};
+
+/// An engine whose device does things at calls.
+struct WithWatched : InFolder {
+    const std::shared_ptr<Watched> machine = std::make_shared<Watched>(place.device());
+    Engine engine{place, AnyDriver{machine}};
 };
 
 struct Published : WithEngine {
@@ -143,6 +148,11 @@ struct WithModel : Published {
     Reader reader{place};
     const Attached model = reader.attach();
 };
+
+/// Whether the device is as it was before anybody used it, soon.
+bool whole_soon(const Place& place) {
+    return soon([&] { return free_bytes(place) == 64 * page; });
+}
 
 TEST_CASE("publish: the hash function is XXH64") {
     CHECK(detail::xxh64("", 0) == 0xEF46DB3751D8E999);
@@ -171,9 +181,9 @@ TEST_CASE("publish: a model outlives its publisher as long as any process has it
         second.kill_now();
         CHECK(right(model));
     }
-    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    CHECK(whole_soon(place));
     Reader late{place};
-    CHECK(contains(text_of<Unavailable>([&] { (void)late.attach(); }), "nothing is in this share"));
+    check_says<Unavailable>("nothing is in this share", [&] { (void)late.attach(); });
 }
 
 TEST_CASE_FIXTURE(Published, "publish: readers share the pages, and each has copies of its own") {
@@ -286,24 +296,20 @@ TEST_CASE_FIXTURE(WithEngine, "publish: versions stand side by side") {
 }
 
 TEST_CASE_FIXTURE(WithEngine, "publish: the version that was published last is attached, whatever the clock says") {
-    const detail::ShareFolder folder{"", place.folder};
-    detail::Keeper before{folder, 3s};
     auto made = std::make_shared<detail::Publication>();
     std::strncpy(made->facts.name.data(), "model", made->facts.name.size() - 1);
     made->facts.version[0] = '1';
     made->facts.made = std::numeric_limits<std::int64_t>::max() - 1; // in the year 2262
-    before.keep(made);
+    asking.keep(made);
     (void)engine.publish("2");
     Reader reader{place};
     CHECK(reader.attach().tag() == "model@2");
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: the version whose publication ends last is attached, whichever began first") {
-    const auto machine = std::make_shared<Watched>(place.device());
-    Engine slow{place, AnyDriver{machine}};
+TEST_CASE_FIXTURE(WithWatched, "publish: the version whose publication ends last is attached, whichever began first") {
     Engine quick{place};
     machine->at_copy = [&] { (void)quick.publish("quick"); };
-    (void)slow.publish("slow");
+    (void)engine.publish("slow");
     Reader reader{place};
     CHECK(reader.attach().tag() == "model@slow");
 }
@@ -332,9 +338,7 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the hash is of names and bytes, wherever
     CHECK(hash == again.share.publish("model", again.saver, "weights", options));
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: a tag is not paused while ranges in it are copied for readers") {
-    const auto machine = std::make_shared<Watched>(place.device());
-    Engine engine{place, AnyDriver{machine}};
+TEST_CASE_FIXTURE(WithWatched, "publish: a tag is not paused while ranges in it are copied for readers") {
     std::thread pausing;
     machine->at_copy = [&] {
         pausing = std::thread{[&] { (void)engine.saver.pause("state"); }};
@@ -361,8 +365,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a tag is not paused while ranges in it are 
     resuming.join();
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: a keeper that does not take a publication is reported") {
-    const detail::ShareFolder folder{"", place.folder};
+TEST_CASE_FIXTURE(InFolder, "publish: a keeper that does not take a publication is reported") {
     const detail::ShareFd silent = folder.listen("keeper-silent");
     const Share share{place.device(), {.answer_within = 100ms, .folder = place.folder}};
     std::string told;
@@ -370,12 +373,10 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a keeper that does not take a publication i
     void* const block = saver.arena("weights").allocate(page);
     (void)share.publish("model", saver, "weights", {.names = {{"w", block, page}}});
     CHECK_MESSAGE(contains(told, "has not taken it"), told);
-    CHECK(contains(text_of<Unavailable>([&] { (void)share.attach("other", saver); }), "do not answer"));
+    check_says<Unavailable>("do not answer", [&] { (void)share.attach("other", saver); });
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: many copied ranges are hashed together") {
-    const auto machine = std::make_shared<Watched>(place.device());
-    Engine engine{place, AnyDriver{machine}};
+TEST_CASE_FIXTURE(WithWatched, "publish: many copied ranges are hashed together") {
     PublishOptions options = engine.options();
     for (int i = 0; i < 20; ++i) {
         const std::string name = "more " + std::to_string(i);
@@ -447,8 +448,7 @@ TEST_CASE("publish: a kernel of the device makes the same hashes, and the host i
     CHECK(detail::hashes_of(device, ranges, 0) == right);
 }
 
-TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and are given to nobody else") {
-    Arena weights = engine.saver.arena("weights");
+TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only") {
     SUBCASE("a write ends the process, as on a device it ends the context") {
         Child writer{[&] {
             (void)std::signal(SIGSEGV, SIG_DFL); // not doctest's
@@ -477,46 +477,36 @@ TEST_CASE_FIXTURE(WithEngine, "publish: the published pages are read-only, and a
         (void)engine.publish("2");
         CHECK_FALSE(write());
     }
+}
+
+TEST_CASE_FIXTURE(WithModel, "publish: the published pages are given to nobody else") {
+    Arena weights = engine.saver.arena("weights");
     SUBCASE("new blocks come from other pages, also after frees") {
-        (void)engine.publish();
-        Reader reader{place};
-        const Attached model = reader.attach();
         weights.deallocate(engine.second, already_idle);
         for (int i = 0; i < 8; ++i) std::memset(weights.allocate(page), 9, page);
         std::memset(weights.allocate(300), 9, 300);
-        CHECK(right(model));
-        model.verify();
     }
     SUBCASE("a pause and a resume bring back pages of the publisher's own") {
-        (void)engine.publish();
-        Reader reader{place};
-        const Attached model = reader.attach();
         pause_and_resume(engine.saver, "weights");
         CHECK(all_are(engine.first, 1, 3 * page));
         std::memset(engine.first, 9, 3 * page);
         std::memset(weights.allocate(page), 9, page);
-        CHECK(right(model));
     }
     SUBCASE("an exchange hands over none of them") {
         void* const other = engine.block("other", 3 * page, 5);
         engine.saver.pause("other");
-        (void)engine.publish();
-        Reader reader{place};
-        const Attached model = reader.attach();
         engine.saver.exchange("weights", "other");
         std::memset(other, 6, 3 * page);
         CHECK(right(model));
         engine.saver.exchange("other", "weights");
         CHECK(all_are(engine.first, 1, 3 * page));
-        CHECK(right(model));
     }
     SUBCASE("the tag can be published again, under another name") {
-        (void)engine.publish();
         CHECK(engine.share.publish("other", engine.saver, "weights", engine.options()) != 0);
-        Reader reader{place};
-        CHECK(right(reader.attach()));
         CHECK(right(reader.share.attach("other", reader.saver)));
     }
+    CHECK(right(model));
+    model.verify();
 }
 
 TEST_CASE("publish: published pages that their publisher releases are not granted to waiting members") {
@@ -564,32 +554,24 @@ TEST_CASE_FIXTURE(WithEngine, "publish: free space reads as zero for others") {
 }
 
 TEST_CASE_FIXTURE(WithEngine, "publish: misuse is refused, and changes nothing") {
-    const auto refused = [&](const PublishOptions& options, const char* tag = "weights") {
-        return text_of<Misuse>([&] { (void)engine.share.publish("model", engine.saver, tag, options); });
+    using Spoil = void (*)(PublishOptions&);
+    const std::pair<const char*, Spoil> wrong[] = {
+        {"has no name", [](PublishOptions& o) { o.names.erase(o.names.begin()); }},
+        {"two ranges have the name \"first\"", [](PublishOptions& o) { o.names[1].name = "first"; }},
+        {"is not in a live block", [](PublishOptions& o) { o.names[0].bytes = 3 * page + 1000; }},
+        {"has no name", [](PublishOptions& o) { o.names[0].bytes = 0; }},
+        {"not bytes of live blocks", [](PublishOptions& o) { o.names[2].bytes = 3 * page; }},
+        {"longer than 199 bytes", [](PublishOptions& o) { o.names[0].name = std::string(200, 'x'); }},
+        {"longer than 63 bytes", [](PublishOptions& o) { o.version = std::string(64, 'x'); }}};
+    const auto refused = [&](const char* why, const PublishOptions& options, const std::string& name = "model") {
+        check_says<Misuse>(why, [&] { (void)engine.share.publish(name, engine.saver, "weights", options); });
     };
-    PublishOptions options = engine.options();
-    options.names.erase(options.names.begin());
-    CHECK(contains(refused(options), "has no name"));
-    options = engine.options();
-    options.names[1].name = "first";
-    CHECK(contains(refused(options), "two ranges have the name \"first\""));
-    options = engine.options();
-    options.names[0].bytes = 3 * page + 1000;
-    CHECK(contains(refused(options), "is not in a live block"));
-    options.names[0].bytes = 0;
-    CHECK(contains(refused(options), "has no name"));
-    options = engine.options();
-    options.names[2].bytes = 3 * page;
-    CHECK(contains(refused(options), "not bytes of live blocks"));
-    options = engine.options();
-    options.names[0].name = std::string(200, 'x');
-    CHECK(contains(refused(options), "longer than 199 bytes"));
-    options = engine.options(std::string(64, 'x'));
-    CHECK(contains(refused(options), "longer than 63 bytes"));
-    CHECK(contains(text_of<Misuse>([&] {
-                       (void)engine.share.publish(std::string(128, 'x'), engine.saver, "weights", engine.options());
-                   }),
-                   "longer than 127 bytes"));
+    for (const auto& [why, spoil] : wrong) {
+        PublishOptions options = engine.options();
+        spoil(options);
+        refused(why, options);
+    }
+    refused("longer than 127 bytes", engine.options(), std::string(128, 'x'));
     CHECK_THROWS_AS((void)engine.share.publish("", engine.saver, "weights", engine.options()), Misuse);
     CHECK_THROWS_AS((void)engine.share.publish("model", engine.saver, "nothing", engine.options()), Misuse);
     (void)engine.saver.arena("empty");
@@ -597,32 +579,30 @@ TEST_CASE_FIXTURE(WithEngine, "publish: misuse is refused, and changes nothing")
     MemorySaver<> stranger{place.device()};
     CHECK_THROWS_AS((void)engine.share.publish("model", stranger, "weights", {}), Misuse);
     CHECK_THROWS_AS((void)engine.share.attach("model", stranger), Misuse);
-    engine.saver.pause("weights");
-    CHECK(contains(refused(engine.options()), "is paused"));
-    engine.saver.resume("weights");
-    engine.saver.pause("state");
-    CHECK(contains(refused(engine.options()), "is paused"));
-    engine.saver.resume("state");
-    CHECK(contains(text_of<Unavailable>([&] { engine.share.withdraw("model"); }), "is not published"));
+    for (const char* const tag : {"weights", "state"}) {
+        engine.saver.pause(tag);
+        refused("is paused", engine.options());
+        engine.saver.resume(tag);
+    }
+    check_says<Unavailable>("is not published", [&] { engine.share.withdraw("model"); });
 
     std::memset(engine.first, 1, 3 * page); // as before
     (void)engine.publish();
     Reader reader{place};
     const Attached model = reader.attach();
     CHECK(right(model));
-    CHECK(contains(text_of<Misuse>([&] { (void)model.at("first").writable(); }), "is shared"));
-    CHECK(contains(text_of<Misuse>([&] { (void)model.at("third"); }), "nothing has the name"));
+    check_says<Misuse>("is shared", [&] { (void)model.at("first").writable(); });
+    check_says<Misuse>("nothing has the name", [&] { (void)model.at("third"); });
     CHECK_THROWS_AS((void)reader.share.publish("again", reader.saver, model.tag(), {}), Misuse);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: two publishers of one name") {
+TEST_CASE_FIXTURE(InFolder, "publish: two publishers of one name") {
     Engine one{place};
     Engine two{place};
     (void)one.publish();
     CHECK(contains(text_of<Misuse>([&] { (void)two.publish(); }), "is published already"));
     one.share.withdraw("model");
     (void)two.publish();
-    const detail::ShareFolder folder{"", place.folder};
     const std::string full = "model@2";
     const detail::ShareFd lock = folder.lock(detail::xxh64(full.data(), full.size())); // as if it were publishing
     CHECK(contains(text_of<Misuse>([&] { (void)one.publish("2"); }), "another process is publishing"));
@@ -636,7 +616,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal frees the pages once the last 
         Reader reader{place};
         const Attached model = reader.attach();
         reader.share.withdraw("model"); // anybody may
-        CHECK(contains(text_of<Unavailable>([&] { (void)reader.attach(); }), "not published"));
+        check_says<Unavailable>("not published", [&] { (void)reader.attach(); });
         engine.reset();
         CHECK(right(model));
         (void)reader.saver.pause(model.tag());
@@ -644,7 +624,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal frees the pages once the last 
         CHECK(right(model));
         reader.saver.drop(model.tag());
         CHECK(free_bytes(place) == 64 * page);
-        CHECK(contains(text_of<Misuse>([&] { model.verify(); }), "was dropped"));
+        check_says<Misuse>("was dropped", [&] { model.verify(); });
         Engine again{place};
         (void)again.publish("1");
         CHECK(right(reader.attach()));
@@ -672,15 +652,12 @@ TEST_CASE_FIXTURE(Published, "publish: what is withdrawn while a reader attaches
     reader.saver.drop(model.tag());
     machine->at_import = [&] { other.share.withdraw("other"); };
     (void)reader.attach();
-    const detail::ShareFolder folder{"", place.folder};
-    const detail::Keeper asking{folder, 3s};
     CHECK(asking.list().size() == 1);
     other.share.withdraw("model");
     CHECK(asking.list().empty());
 }
 
 TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says nothing keeps nobody waiting") {
-    const detail::ShareFolder folder{"", place.folder};
     detail::Vector<detail::ShareFd> silent;
     for (const std::string& keeper : folder.names("keep"))
         for (int i = 0; i < 40; ++i) silent.push_back(folder.connect(keeper.c_str()));
@@ -688,7 +665,7 @@ TEST_CASE_FIXTURE(Published, "publish: who has connected to a keeper and says no
     CHECK(detail::Keeper{folder, 20s}.list().size() == 1); // the publisher waits a second for each
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
+TEST_CASE_FIXTURE(InFolder, "publish: keepers that are stopped are passed by, and hear of a withdrawal later") {
     Child publisher = publisher_process(place);
     REQUIRE(publisher.next() == 'p');
     std::vector<std::unique_ptr<Child>> stopped;
@@ -704,15 +681,13 @@ TEST_CASE_FIXTURE(OnPlace, "publish: keepers that are stopped are passed by, and
     CHECK(std::chrono::steady_clock::now() - before < 8s); // all at once, for 0.4 s each time
     CHECK_THROWS_AS((void)reader.share.attach("model", reader.saver), Error);
     for (const auto& each : stopped) each->kill(SIGCONT);
-    const detail::ShareFolder folder{"", place.folder};
     const detail::Keeper asking{folder, 200ms};
     CHECK(soon([&] { return asking.list().empty(); }));
     for (const auto& each : stopped) each->kill(SIGKILL);
     publisher.kill(SIGKILL);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal of which a stopped keeper cannot even hear later is refused") {
-    const detail::ShareFolder folder{"", place.folder};
+TEST_CASE_FIXTURE(InFolder, "publish: a withdrawal of which a stopped keeper cannot even hear later is refused") {
     const detail::ShareFd stopped = folder.listen("keeps-stopped");
     std::vector<detail::ShareFd> asking;
     const auto ask = [&] {
@@ -730,8 +705,6 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a withdrawal of which a stopped keeper cann
 
 TEST_CASE_FIXTURE(WithModel, "publish: bytes that somebody wrote are found") {
     model.verify();
-    const detail::ShareFolder folder{"", place.folder};
-    const detail::Keeper asking{folder, 3s};
     const detail::Keeper::Kept kept = asking.get(asking.list()[0].id);
     const HostDriver device = place.device();
     PageHandle pages;
@@ -795,8 +768,8 @@ TEST_CASE_FIXTURE(OnPlace, "publish: what is published makes no room unless a ho
     CHECK(engine.saver.arena("weights").usage().state == "paused");
 }
 
-TEST_CASE("publish: a process that may not write a file as large as the manifest is told so, and not ended") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace,
+                  "publish: a process that may not write a file as large as the manifest is told so, and not ended") {
     Child publisher{[&] {
         Engine own{place};
         {
@@ -868,7 +841,7 @@ TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will
         CHECK(right(reader.attach()));
         reader.share.withdraw("model");
     }
-    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+    CHECK(whole_soon(place));
     Engine another{place};
     (void)another.publish("3");
     keeper.kill(SIGTERM);
@@ -879,7 +852,6 @@ TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper keeps what is and what will
 }
 
 TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper as a service leaves what it keeps with systemd") {
-    const detail::ShareFolder folder{"", place.folder};
     std::map<std::string, int> stored; // no ShareFd, which a child does not have
     int ready = 0;
     const auto hear_until = [&](auto holds) {
@@ -946,13 +918,13 @@ TEST_CASE_FIXTURE(Notified, "publish: memsaver-keeper as a service leaves what i
             reader.share.withdraw("model");
             hear_until([&] { return stored.empty(); });
         }
-        CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
+        CHECK(whole_soon(place));
         keeper.kill(SIGTERM);
         CHECK(keeper.wait() == 0);
     }
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper lives on when nobody can hear what it says") {
+TEST_CASE_FIXTURE(InFolder, "publish: memsaver-keeper lives on when nobody can hear what it says") {
     Child keeper{[&] {
         int gone[2];
         if (::pipe(gone) != 0 || ::dup2(gone[1], STDERR_FILENO) < 0 || ::close(gone[0]) != 0) return 8;
@@ -960,7 +932,6 @@ TEST_CASE_FIXTURE(OnPlace, "publish: memsaver-keeper lives on when nobody can he
         (void)::setenv("NOTIFY_SOCKET", "/nowhere", 1); // it says that
         return become_keeper(place.folder);
     }};
-    const detail::ShareFolder folder{"", place.folder};
     CHECK(soon([&] { return !folder.names("keeper").empty(); }));
     std::this_thread::sleep_for(50ms);
     keeper.kill(SIGTERM);
@@ -999,8 +970,6 @@ TEST_CASE_FIXTURE(OnPlace, "publish: a forked child has nothing that its parent 
 }
 
 TEST_CASE_FIXTURE(Published, "publish: what strangers publish, and does not hold what it says, is ignored") {
-    const detail::ShareFolder folder{"", place.folder};
-    detail::Keeper stranger{folder, 3s};
     for (int kind = 0; kind < 8; ++kind) {
         CAPTURE(kind);
         auto made = std::make_shared<detail::Publication>();
@@ -1026,7 +995,7 @@ TEST_CASE_FIXTURE(Published, "publish: what strangers publish, and does not hold
             made->descriptors.push_back(owned(::memfd_create("noise", MFD_CLOEXEC)));
         made->facts.hash = manifest.hash() + (kind == 7 ? 1 : 0);
         made->facts.descriptors = made->descriptors.size();
-        stranger.keep(made);
+        asking.keep(made);
         Reader reader{place};
         if (kind == 4) {
             CHECK_THROWS_AS((void)reader.share.attach("noise", reader.saver), Error);
@@ -1034,7 +1003,7 @@ TEST_CASE_FIXTURE(Published, "publish: what strangers publish, and does not hold
             CHECK_THROWS_AS((void)reader.share.attach("noise", reader.saver), Unavailable);
         }
         CHECK(right(reader.attach()));
-        stranger.withdraw("noise");
+        asking.withdraw("noise");
     }
 }
 
@@ -1137,23 +1106,20 @@ TEST_CASE_FIXTURE(Published, "publish: each driver call of an attach fails, and 
     }
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: of publishers that are killed no socket stays, nor a page") {
+TEST_CASE_FIXTURE(InFolder, "publish: of publishers that are killed no socket stays, nor a page") {
     for (int round = 0; round < 10; ++round) {
         Child publisher = publisher_process(place);
         REQUIRE(publisher.next() == 'p');
         publisher.kill_now();
     }
-    CHECK(soon([&] { return free_bytes(place) == 64 * page; }));
-    CHECK(detail::ShareFolder{"", place.folder}.names("keep").size() <= 1); // of the last one
+    CHECK(whole_soon(place));
+    CHECK(folder.names("keep").size() <= 1); // of the last one
 }
 
-TEST_CASE_FIXTURE(OnPlace, "publish: one version is withdrawn without the others") {
-    Engine engine{place};
+TEST_CASE_FIXTURE(WithEngine, "publish: one version is withdrawn without the others") {
     Engine other{place};
     (void)engine.publish("1");
     (void)other.publish("2");
-    const detail::ShareFolder folder{"", place.folder};
-    const detail::Keeper asking{folder, 3s};
     REQUIRE(asking.list().size() == 2);
     const detail::PublicationFacts gone = asking.list()[0];
     asking.withdraw("model", gone.id);

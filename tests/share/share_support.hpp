@@ -68,6 +68,11 @@ struct OnPlace {
     const Place place{};
 };
 
+/// The same with what members of the share see of its folder.
+struct InFolder : OnPlace {
+    const detail::ShareFolder folder{"", place.folder};
+};
+
 inline bool all_are(const void* block, int value, std::size_t bytes) {
     const auto* const at = static_cast<const unsigned char*>(block);
     for (std::size_t i = 0; i < bytes; i += 997)
@@ -80,6 +85,12 @@ inline std::size_t free_bytes(const Place& place) {
     DeviceMemory memory;
     REQUIRE(place.device().memory(memory).ok());
     return memory.free_bytes;
+}
+
+inline std::size_t held_by_all(const Share& share) {
+    std::size_t bytes = 0;
+    for (const ShareMember& each : share.members()) bytes += each.held_bytes;
+    return bytes;
 }
 
 /// Stops a child in the middle of no call of the simulated device: it would have the lock that others wait for.
@@ -127,5 +138,15 @@ bool soon(F holds) {
     for (int tries = 0; tries < 4000; ++tries, std::this_thread::sleep_for(5ms))
         if (holds()) return true;
     return false;
+}
+
+/// The next connection to a socket.
+inline detail::ShareFd accepted(const detail::ShareFd& listener, int flags = SOCK_CLOEXEC | SOCK_NONBLOCK) {
+    detail::ShareFd link;
+    CHECK(soon([&] {
+        link = owned(::accept4(listener.get(), nullptr, nullptr, flags));
+        return static_cast<bool>(link);
+    }));
+    return link;
 }
 } // namespace share_support

@@ -17,6 +17,12 @@ using namespace test;
 using namespace process_test;
 using namespace share_support;
 
+/// Two members.
+struct OnPair : OnPlace {
+    Member a{place, {.name = "one"}};
+    Member b{place, {.name = "two"}};
+};
+
 /// A block in a tag that others may have while it is idle.
 void* fill(MemorySaver<>& saver, const char* tag, std::size_t bytes, int value) {
     void* const block = saver.arena(tag, HostBackup{}, ArenaOptions{.evictable = true}).allocate(bytes);
@@ -108,9 +114,9 @@ bool come_to(const Share& share, std::size_t members) {
 }
 
 std::string table_of(const std::vector<ShareMember>& members) {
-    std::ostringstream text;
-    for (const ShareMember& each : members) text << each << '\n';
-    return text.str();
+    std::string text;
+    for (const ShareMember& each : members) text += printed(each) + '\n';
+    return text;
 }
 
 /// Whether there is room for an allocation, now.
@@ -130,10 +136,8 @@ std::size_t mapped(MemorySaver<>& saver, const std::string& tag) {
     return bytes;
 }
 
-TEST_CASE("share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
-    const Place place;
-    Member a{place, {.name = "one"}};
-    Member b{place, {.name = "two"}};
+TEST_CASE_FIXTURE(OnPair,
+                  "share: a member without room gets memory that is idle elsewhere, and both restore their bytes") {
     const Lending lent_a = a.lend();
     const Lending lent_b = b.lend();
     void* const weights_a = fill(a, "weights", 40 * page, 1);
@@ -146,7 +150,7 @@ TEST_CASE("share: a member without room gets memory that is idle elsewhere, and 
     CHECK(all_are(weights_b, 2, 40 * page));
 }
 
-TEST_CASE("share: no kernel copies, which would take turns with other members' kernels") {
+TEST_CASE_FIXTURE(OnPlace, "share: no kernel copies, which would take turns with other members' kernels") {
     struct Counted final : DeviceAround {
         using DeviceAround::DeviceAround;
         Status copy_by_kernel(Address to, Address from, std::size_t bytes, StreamRef stream) noexcept override {
@@ -155,7 +159,6 @@ TEST_CASE("share: no kernel copies, which would take turns with other members' k
         }
         std::atomic<int> copies{0};
     };
-    const Place place;
     const auto counted = std::make_shared<Counted>(place.device());
     const AnyDriver device{counted};
     const Share share{device, {.folder = place.folder}};
@@ -172,20 +175,16 @@ TEST_CASE("share: no kernel copies, which would take turns with other members' k
     }
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: who has used its memory since it took some is not taken for idle") {
-    Member a{place, {.name = "one"}};
-    Member b{place, {.name = "two"}};
+TEST_CASE_FIXTURE(OnPair, "share: who has used its memory since it took some is not taken for idle") {
     Member c{place, {.name = "three"}};
     const Lending lent_a = a.lend();
     const Lending lent_b = b.lend();
     void* const in_a = fill(a, "weights", 20 * page, 1);
     (void)fill(b, "weights", 20 * page, 2);
-    const auto all_heard = [&] {
+    REQUIRE(soon([&] { // both are heard
         const auto members = c.share.members();
-        return std::count_if(members.begin(), members.end(), [](const auto& each) { return each.held_bytes != 0; }) ==
-               2;
-    };
-    REQUIRE(soon(all_heard));
+        return std::count_if(members.begin(), members.end(), [](const auto& m) { return m.held_bytes != 0; }) == 2;
+    }));
     std::this_thread::sleep_for(100ms); // more than a message takes
     { const Use use = a.use("weights"); }
     std::this_thread::sleep_for(5ms);
@@ -205,18 +204,18 @@ TEST_CASE_FIXTURE(OnPlace, "share: memory in use, below the floor or of a saver 
     (void)fill(a, "first", 20 * page, 1);
     (void)fill(a, "second", 20 * page, 2);
     const auto b_lacks = [&] {
-        return contains(text_of<OutOfMemory>([&] { (void)b.arena("big").allocate(30 * page); }),
-                        "no member of the share gives so much");
+        check_says<OutOfMemory>("no member of the share gives so much",
+                                [&] { (void)b.arena("big").allocate(30 * page); });
     };
-    CHECK(b_lacks());
+    b_lacks();
     std::optional<Lending> lent{a.lend()};
     {
         const Use first = a.use("first");
         const Use second = a.use("second");
-        CHECK(b_lacks());
+        b_lacks();
     }
     lent.reset();
-    CHECK(b_lacks());
+    b_lacks();
     CHECK(mapped(a, "first") + mapped(a, "second") == 40 * page);
     lent.emplace(a.lend());
     (void)b.arena("big").allocate(30 * page);
@@ -239,7 +238,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: a tag that reaches below the floor of its mem
 TEST_CASE_FIXTURE(OnPlace, "share: a ceiling bounds what one member takes, whatever is free") {
     Member saver{place, {.name = "small", .ceiling = 10 * page}};
     void* const block = saver.arena("a").allocate(8 * page);
-    CHECK(contains(text_of<OutOfMemory>([&] { (void)saver.arena("b").allocate(4 * page); }), "ceiling"));
+    check_says<OutOfMemory>("ceiling", [&] { (void)saver.arena("b").allocate(4 * page); });
     saver.deallocate(block);
     (void)saver.arena("b").allocate(10 * page); // its own unused memory is released first
 }
@@ -248,16 +247,15 @@ TEST_CASE_FIXTURE(OnPlace, "share: threads that allocate at the same time stay b
     const auto machine = std::make_shared<SlowCreate>(place.device());
     const Share share{AnyDriver{machine}, {.ceiling = 10 * page, .folder = place.folder}};
     std::atomic<int> taken{0};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i)
-        threads.emplace_back([&, i] {
-            PageHandle pages;
-            Address plain = 0;
-            const Status status =
-                i % 2 == 0 ? share.driver().create(4 * page, pages) : share.driver().allocate_plain(4 * page, plain);
-            taken += status.ok() ? 1 : 0;
-        });
-    for (std::thread& each : threads) each.join();
+    Threads{4,
+            [&](std::size_t i) {
+                PageHandle pages;
+                Address plain = 0;
+                const Status status = i % 2 == 0 ? share.driver().create(4 * page, pages)
+                                                 : share.driver().allocate_plain(4 * page, plain);
+                taken += status.ok() ? 1 : 0;
+            }}
+        .join();
     CHECK(taken == 2);
     CHECK(share.members().at(0).held_bytes == 8 * page);
 }
@@ -292,9 +290,8 @@ TEST_CASE_FIXTURE(OnPlace, "share: members are listed, printed, and named where 
     CHECK(first.process == ::getpid());
     CHECK(first.held_bytes >= 5 * page);
     CHECK(first.lends);
-    std::ostringstream text;
-    text << first;
-    CHECK_MESSAGE(contains(text.str(), "held, priority 3, floor 128.00 KiB, ceiling 3.75 MiB, lends"), text.str());
+    const std::string text = printed(first);
+    CHECK_MESSAGE(contains(text, "held, priority 3, floor 128.00 KiB, ceiling 3.75 MiB, lends"), text);
     MemorySaver<> b{two.driver()};
     const std::string lacking = text_of<OutOfMemory>([&] { (void)b.arena("y").allocate(63 * page); });
     CHECK_MESSAGE(contains(lacking, "members of the share: "), lacking);
@@ -381,25 +378,23 @@ TEST_CASE_FIXTURE(OnPlace, "share: impossible options, devices, folders and save
     for (const std::chrono::milliseconds time : {-1ms, 1h + 1ms, std::chrono::milliseconds::max()})
         CHECK_THROWS_AS((void)place.join({.linger = time}), Misuse);
     CHECK_THROWS_AS((void)place.join({.answer_within = 0ms}), Misuse);
-    CHECK(contains(text_of<Unavailable>([] { const Share share{HostDriver{}}; }), "HostDriverOptions::machine"));
+    check_says<Unavailable>("HostDriverOptions::machine", [] { const Share share{HostDriver{}}; });
+    const auto refused = [&] { check_says<Unavailable>("only this user may use", [&] { (void)place.join({}); }); };
     REQUIRE(::chmod(place.folder.c_str(), 0750) == 0);
-    CHECK(contains(text_of<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
+    refused();
     REQUIRE(::chmod(place.folder.c_str(), 0700) == 0);
     if (::geteuid() == 0) {
         REQUIRE(::chown(place.folder.c_str(), 1, 1) == 0);
-        CHECK(contains(text_of<Unavailable>([&] { (void)place.join({}); }), "only this user may use"));
+        refused();
         REQUIRE(::chown(place.folder.c_str(), 0, 0) == 0);
     }
-    CHECK(contains(text_of<Unavailable>([&] {
-                       const Share share{place.device(), {.folder = "/no/such/one"}};
-                   }),
-                   "ENOENT"));
+    check_says<Unavailable>("ENOENT", [&] { (void)Share{place.device(), {.folder = "/no/such/one"}}; });
     CHECK_THROWS_AS((Share{place.device(), {.folder = "/proc"}}), Unavailable);
     const Share share = place.join({});
     MemorySaver<> stranger{place.device()};
     CHECK_THROWS_AS((void)share.lend(stranger), Misuse);
     Member others{place, {}};
-    CHECK(contains(text_of<Misuse>([&] { (void)share.lend(others); }), "not on the driver of this share"));
+    check_says<Misuse>("not on the driver of this share", [&] { (void)share.lend(others); });
 }
 
 TEST_CASE_FIXTURE(OnPlace, "share: a folder that is full or read-only is refused, and who is in it goes on") {
@@ -468,7 +463,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: members whose folder is removed go on, and th
     void* const block = saver.arena("weights").allocate(page);
     std::filesystem::remove_all(place.folder);
     CHECK(saver.share.members().size() == 2);
-    CHECK(contains(text_of<Unavailable>([&] { (void)publish(saver.share, saver, block); }), "ENOENT"));
+    check_says<Unavailable>("ENOENT", [&] { (void)publish(saver.share, saver, block); });
     one.reset();
     std::memset(block, 1, page);
     (void)saver.arena("alone").allocate(60 * page); // nobody leads any more
@@ -497,10 +492,7 @@ TEST_CASE_FIXTURE(OnPlace, "share: handles that were moved from, assigned and gi
 TEST_CASE_FIXTURE(OnPlace, "share: members of two devices do not meet in one folder") {
     const Place other;
     const Share share = place.join({.name = "one"});
-    CHECK(contains(text_of<Misuse>([&] {
-                       const Share wrong{other.device(), {.folder = place.folder}};
-                   }),
-                   "share another device"));
+    check_says<Misuse>("share another device", [&] { (void)Share{other.device(), {.folder = place.folder}}; });
     CHECK(share.members().size() == 1);
 }
 
@@ -526,9 +518,8 @@ TEST_CASE_FIXTURE(OnPlace, "share: a folder with a long name works") {
     CHECK(two.members().size() == 2);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: strangers on the leader's socket are rejected, and do no harm") {
+TEST_CASE_FIXTURE(InFolder, "share: strangers on the leader's socket are rejected, and do no harm") {
     const Share share = place.join({.name = "leader"});
-    const detail::ShareFolder folder{"", place.folder};
     const auto rejected = [&](const std::string& noise) { // the connection ends
         const detail::ShareFd stranger = folder.connect();
         REQUIRE(::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(noise.size()));
@@ -582,25 +573,18 @@ TEST_CASE("share: a killed leader's memory is granted when its process has ended
         detail::ShareFd listener = folder.listen();
         REQUIRE(listener);
         std::thread leader{[&] { // in the place of the one that is killed, whose connections end before it does
-            detail::ShareMessage message;
             const detail::ShareFd process = owned(static_cast<int>(::syscall(SYS_pidfd_open, old.pid(), 0)));
-            detail::ShareFd link;
-            (void)soon([&] {
-                link = owned(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-                return static_cast<bool>(link);
-            });
-            message.kind = detail::ShareMessage::Kind::welcome;
-            CHECK(detail::send_message(link.get(), message, process.get()));
+            const detail::ShareMessage welcome{.kind = detail::ShareMessage::Kind::welcome};
+            CHECK(detail::send_message(accepted(listener).get(), welcome, process.get()));
             listener.reset();
             lock.reset();
         }};
         const Share share = place.join({.name = "next"});
         leader.join();
-        std::thread waiting{
+        Doing waiting{
             [&] { CHECK(share.driver().ask_for_room(60 * page, std::chrono::nanoseconds{60s}.count()).ok()); }};
         std::this_thread::sleep_for(std::chrono::milliseconds{120 + 7 * round});
         old.kill_now();
-        waiting.join();
     }
 }
 
@@ -638,23 +622,16 @@ TEST_CASE_FIXTURE(OnPlace, "share: a child that is forked at any moment has no d
         const detail::ShareFolder folder{"", place.folder};
         const detail::ShareFd listener = folder.listen("leader");
         std::atomic<bool> over{false};
-        std::vector<std::thread> threads;
-        for (int kind = 0; kind < 2; ++kind)
-            threads.emplace_back([&, kind] {
-                while (!over) {
-                    if (kind == 0)
-                        (void)folder.lead();
-                    else
-                        (void)folder.connect();
-                }
-            });
+        Threads threads{2, [&](std::size_t kind) {
+                            while (!over) (void)(kind == 0 ? folder.lead() : folder.connect());
+                        }};
         for (int i = 0; i < (test::sanitized ? 50 : 300); ++i) {
             const pid_t child = ::fork();
             if (child == 0) ::_exit(share_support::has_share_descriptors(place) ? 1 : 0);
             children.push_back(child);
         }
         over = true;
-        for (std::thread& each : threads) each.join();
+        threads.join();
     }
     int with = 0;
     for (const pid_t child : children) {
@@ -689,8 +666,8 @@ TEST_CASE("share: a forked child keeps its own files, whatever number they have"
     CHECK(child.wait() == 0);
 }
 
-TEST_CASE("share: a program that closes all descriptors has an error, and keeps the files that it opens then") {
-    const Place place;
+TEST_CASE_FIXTURE(OnPlace,
+                  "share: a program that closes all descriptors has an error, and keeps the files that it opens then") {
     Child child{[&] {
         std::optional<Share> share = place.join({.name = "a"});
         std::optional<MemorySaver<>> saver{share->driver()};
@@ -1003,43 +980,32 @@ TEST_CASE_FIXTURE(OnPlace, "share: many threads of many members ask at once, and
         std::vector<Lending> lendings;
         for (const Share& share : shares) savers.emplace_back(share.driver());
         for (std::size_t i = 0; i < 3; ++i) lendings.push_back(shares[i].lend(savers[i]));
-        std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < 6; ++i) {
-            threads.emplace_back([&, i] {
-                MemorySaver<>& saver = savers[i % 3];
-                const std::string tag = "t" + std::to_string(i);
-                Arena arena = saver.arena(tag, HostBackup{});
-                void* block = nullptr;
-                for (int round = 0; round < 12; ++round) {
-                    try {
-                        const Use use = saver.use(tag, {.room_within = 2s, .timeout = 2s});
-                        if (block == nullptr) {
-                            block = arena.allocate(18 * page);
-                            std::memset(block, static_cast<int>(i), 18 * page);
+        Threads{6,
+                [&](std::size_t i) {
+                    MemorySaver<>& saver = savers[i % 3];
+                    const std::string tag = "t" + std::to_string(i);
+                    Arena arena = saver.arena(tag, HostBackup{});
+                    void* block = nullptr;
+                    for (int round = 0; round < 12; ++round) {
+                        try {
+                            const Use use = saver.use(tag, {.room_within = 2s, .timeout = 2s});
+                            if (block == nullptr) {
+                                block = arena.allocate(18 * page);
+                                std::memset(block, static_cast<int>(i), 18 * page);
+                            }
+                            if (!all_are(block, static_cast<int>(i), 18 * page)) std::abort();
+                        } catch (const OutOfMemory&) { // the others hold theirs
+                        } catch (const NotIdle&) {
                         }
-                        if (!all_are(block, static_cast<int>(i), 18 * page)) std::abort();
-                    } catch (const OutOfMemory&) { // the others hold theirs
-                    } catch (const NotIdle&) {
                     }
-                }
-            });
-        }
-        for (std::thread& each : threads) each.join();
+                }}
+            .join();
     }
-    const auto held = [&] { // the leader hears of it from each member apart
-        std::size_t bytes = 0;
-        for (const ShareMember& each : shares[0].members()) bytes += each.held_bytes;
-        return bytes;
-    };
-    CHECK(soon([&] { return held() == 0; }));
-    DeviceMemory memory;
-    REQUIRE(place.device().memory(memory).ok());
-    CHECK(memory.free_bytes == 64 * page);
+    CHECK(soon([&] { return held_by_all(shares[0]) == 0; })); // the leader hears of it from each member apart
+    CHECK(free_bytes(place) == 64 * page);
 }
 
-TEST_CASE_FIXTURE(OnPlace, "share: a hook of what is lent may take memory while another member waits for it") {
-    Member a{place, {.name = "one"}};
-    Member b{place, {.name = "two"}};
+TEST_CASE_FIXTURE(OnPair, "share: a hook of what is lent may take memory while another member waits for it") {
     fill(a, "weights", 40 * page, 1);
     std::size_t taken = 0;
     const Hook hook = a.before_pause([&](const PauseEvent&) {
