@@ -1,8 +1,10 @@
-// Without host memory, the small containers throw bad_alloc and are unchanged.
+// Without host memory, the small containers throw bad_alloc and are unchanged. This file replaces operator new for the
+// test program: if it failed less often than it is told to, the numbers of failures here would be wrong.
 #include "failing_new.hpp"
 #include "memsaver/arena/addresses.hpp"
 #include "memsaver/heap/block_allocator.hpp"
 #include "memsaver/heap/deferred_frees.hpp"
+#include "support/failing_operators.hpp"
 #include "support/machines.hpp"
 #include "support/reserved.hpp"
 

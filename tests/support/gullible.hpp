@@ -57,7 +57,10 @@ inline void set(FileRef& file, std::uint64_t n) { file = {static_cast<int>(n), t
 inline void set(PageHandle& pages, std::uint64_t n) { pages = {n}; }
 inline void set(DeviceMemory& memory, std::uint64_t n) { memory = {n, n + 1}; }
 inline void set(FileFacts& facts, std::uint64_t n) { facts.bytes = n; }
-inline void set(KernelRun& run, std::uint64_t n) { run = {.code = nullptr, .blocks = 7, .reads = {n, n}}; }
+inline void set(KernelRun& run, std::uint64_t n) {
+    static constexpr KernelCode code{"name", "text", nullptr};
+    run = {.code = &code, .blocks = 7, .reads = {n, n}};
+}
 
 /// Sets an argument of a call: a small number where it may be one.
 template <class T>
@@ -156,13 +159,14 @@ private:
 
 struct OneOfEach {
     std::vector<Call> failed;
+    std::vector<StatusKind> kinds; ///< of each call
     std::string results;
 };
 
 /// Makes each call once, with arguments that differ from each other and are the same each time: no program would make
-/// these calls.
+/// these calls. Without `system` none that only the operating system answers.
 template <class D>
-OneOfEach one_of_each(const D& driver) {
+OneOfEach one_of_each(const D& driver, bool system = true) {
     OneOfEach all;
     const auto make = [&]<class... P>(Call call, Status (Device::*)(P...) noexcept, auto act) {
         std::tuple<std::remove_cvref_t<P>...> values{};
@@ -170,7 +174,8 @@ OneOfEach one_of_each(const D& driver) {
             [&](auto&... value) {
                 std::uint64_t n = 0;
                 (call_values::set_argument(value, ++n), ...);
-                if (!act(value...).ok()) all.failed.push_back(call);
+                all.kinds.push_back(act(value...).kind);
+                if (all.kinds.back() != StatusKind::ok) all.failed.push_back(call);
                 ((all.results += call_values::is_result<P> ? call_values::text(value) : ""), ...);
             },
             values);
@@ -178,6 +183,7 @@ OneOfEach one_of_each(const D& driver) {
 #define MEMSAVER_MAKE(name, ...)                                                                                       \
     make(Call::name, &Device::name, [&](auto&... values) { return driver.name(values...); });
     MEMSAVER_MACHINE_CALLS(MEMSAVER_MAKE, MEMSAVER_MAKE)
+    if (!system) return all;
     MEMSAVER_SYSTEM_CALLS(MEMSAVER_MAKE)
 #undef MEMSAVER_MAKE
     return all;
