@@ -115,34 +115,32 @@ TEST_CASE("bytes that a resume retained can be read at the same address until on
             const auto& driver = bench.machine.driver;
             void* const block = bench.allocate("retained", bytes, keep);
             const auto kept_is = [&](std::uint64_t seed) {
-                const auto* const kept = static_cast<const unsigned char*>(bench.engine.backup_of(block, bytes));
+                const void* const kept = bench.engine.backup_of(block, bytes);
                 REQUIRE(kept != nullptr);
-                const auto expected = pattern(bytes, seed);
-                CHECK(std::equal(expected.begin(), expected.end(), kept));
+                CHECK(std::memcmp(kept, pattern(bytes, seed).data(), bytes) == 0);
                 return kept;
+            };
+            const auto paused_with = [&](std::uint64_t seed) {
+                write_pattern(driver, block, bytes, seed);
+                CHECK(bench.engine.pause("retained"));
+                return kept_is(seed);
             };
             CHECK(!bench.engine.retain());
             CHECK(bench.engine.pause("retained"));
             CHECK(bench.engine.resume("retained"));
             CHECK(bench.host_bytes() <= (keep == Keep::pinned ? 0 : 64_MiB)); // the rest is copy buffers
-            write_pattern(driver, block, bytes, 1);
-            CHECK(bench.engine.pause("retained"));
-            const auto* const first = kept_is(1);
+            const void* const first = paused_with(1);
             bench.engine.set_retain(true); // between a pause and a resume
             CHECK(bench.engine.resume("retained"));
             CHECK(kept_is(1) == first);
             CHECK(has_pattern(driver, block, bytes, 1));
             bench.engine.set_retain(false);
             CHECK(kept_is(1) == first);
-            write_pattern(driver, block, bytes, 2);
-            CHECK(bench.engine.pause("retained"));
-            CHECK(kept_is(2) == first);
+            CHECK(paused_with(2) == first);
             bench.engine.set_retain(true);
             CHECK(bench.engine.resume("retained"));
             CHECK(kept_is(2) == first);
-            write_pattern(driver, block, bytes, 3);
-            CHECK(bench.engine.pause("retained"));
-            CHECK(kept_is(3) == first);
+            CHECK(paused_with(3) == first);
             bench.engine.set_retain(false);
             CHECK(bench.engine.resume("retained"));
             CHECK(bench.host_bytes() <= (keep == Keep::pinned ? 0 : 64_MiB));
@@ -169,34 +167,24 @@ TEST_CASE("host memory is freed at once with the last block" * on_machines) {
     }
 }
 
-TEST_CASE("freeing releases pages and waits for the device" * on_machines) {
+TEST_CASE("freeing releases pages and waits for the device, or for a stream" * on_machines) {
     Bench bench;
     const auto& driver = bench.machine.driver;
-    std::array<void*, 4> blocks{};
-    for (void*& block : blocks) block = bench.allocate("a", 32_MiB);
-    StreamRef stream;
-    REQUIRE(driver.open_stream(stream).ok());
-    REQUIRE(driver.fill(address_of(blocks[0]), 7, 32_MiB, stream).ok()); // unmapping under it would be a violation
-    for (void* block : blocks) CHECK(bench.engine.free(block));
-    CHECK(bench.mapped() == 0);
-    CHECK(driver.close_stream(stream).ok());
-    CHECK_THROWS_AS(bench.engine.free(blocks[0]), Misuse); // twice
-}
-
-TEST_CASE("freed in a stream's order" * on_machines) {
-    Bench bench;
-    const auto& driver = bench.machine.driver;
-    void* const block = bench.allocate("a", 32_MiB);
-    StreamRef stream;
-    REQUIRE(driver.open_stream(stream).ok());
-    REQUIRE(driver.fill(address_of(block), 7, 32_MiB, stream).ok());
-    CHECK(bench.engine.free(block, stream));
-    CHECK_THROWS_AS(bench.engine.free(block, stream), Misuse);
-    int mine = 0;
-    CHECK(!bench.engine.free(&mine, stream));
-    CHECK(bench.engine.pause("a"));
-    CHECK(bench.mapped() == 0);
-    CHECK(driver.close_stream(stream).ok());
+    const OwnStream stream{driver};
+    for (const bool in_order : {false, true}) {
+        std::array<void*, 4> blocks{};
+        for (void*& block : blocks) block = bench.allocate("a", 32_MiB);
+        REQUIRE(driver.fill(address_of(blocks[0]), 7, 32_MiB, stream).ok()); // unmapping under it would be a violation
+        const auto free = [&](void* block) {
+            return in_order ? bench.engine.free(block, stream) : bench.engine.free(block);
+        };
+        for (void* block : blocks) CHECK(free(block));
+        CHECK_THROWS_AS(free(blocks[0]), Misuse); // twice
+        int mine = 0;
+        CHECK(!free(&mine));
+        if (in_order) CHECK(bench.engine.pause("a"));
+        CHECK(bench.mapped() == 0);
+    }
 }
 
 TEST_CASE("an allocation leaves the margin free, and a resume need not") {
@@ -214,42 +202,21 @@ TEST_CASE("an allocation leaves the margin free, and a resume need not") {
     CHECK(bench.engine.free(block));
 }
 
-TEST_CASE("several devices") {
-    const Checked first{host_machine, 0};
-    const Checked second{host_machine, 1};
-    Engine<MachineDriver> engine{{.open = [&](int device) { return device == 0 ? first.driver : second.driver; }}};
-    void* const a = engine.allocate({"w", Keep::pinned, "", 0}, 8_MiB);
-    void* const b = engine.allocate({"w", Keep::pinned, "", 1}, 8_MiB);
-    write_pattern(first.driver, a, 8_MiB, 1);
-    write_pattern(second.driver, b, 8_MiB, 2);
-    CHECK(engine.pause("w"));
-    CHECK(first.driver.handle_bytes() == 0);
-    CHECK(second.driver.handle_bytes() == 0);
-    CHECK(engine.resume("w"));
-    CHECK(has_pattern(first.driver, a, 8_MiB, 1));
-    CHECK(has_pattern(second.driver, b, 8_MiB, 2));
-    CHECK(engine.free(b));
-    CHECK(second.driver.handle_bytes() == 0);
-    CHECK(first.driver.handle_bytes() != 0);
-}
-
 TEST_CASE("several threads, while somebody pauses") {
     Bench bench{host_machine};
-    std::vector<std::thread> threads;
-    for (int thread = 0; thread < 4; ++thread) {
-        threads.emplace_back([&, thread] {
-            const std::string tag = "thread " + std::to_string(thread % 2);
-            const Keep keep = thread < 2 ? Keep::nothing : Keep::pinned;
-            for (int i = 0; i < 50; ++i) {
-                void* const block = bench.allocate(tag, 1_MiB, keep);
-                CHECK(bench.engine.owns(block));
-                if (i % 10 == 0) CHECK(bench.engine.pause(tag));
-                if (i % 10 == 5) CHECK(bench.engine.resume(tag));
-                CHECK(bench.engine.free(block));
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
+    Threads{4,
+            [&](std::size_t thread) {
+                const std::string tag = "thread " + std::to_string(thread % 2);
+                const Keep keep = thread < 2 ? Keep::nothing : Keep::pinned;
+                for (int i = 0; i < 50; ++i) {
+                    void* const block = bench.allocate(tag, 1_MiB, keep);
+                    CHECK(bench.engine.owns(block));
+                    if (i % 10 == 0) CHECK(bench.engine.pause(tag));
+                    if (i % 10 == 5) CHECK(bench.engine.resume(tag));
+                    CHECK(bench.engine.free(block));
+                }
+            }}
+        .join();
     CHECK(bench.engine.resume(""));
 }
 
@@ -279,16 +246,4 @@ TEST_CASE("a pause that fails leaves no backup to be read") {
     CHECK(has_pattern(bench.machine.driver, block, 4_MiB, 2));
 }
 
-TEST_CASE("plain memory can use pages that no block needs") {
-    Bench bench{host_machine};
-    void* const block = bench.allocate("a", 384_MiB);
-    StreamRef stream;
-    REQUIRE(bench.machine.driver.open_stream(stream).ok());
-    CHECK(bench.engine.free(block, stream)); // kept for the next allocation
-    CHECK(bench.mapped() >= 384_MiB);
-    void* const plain = bench.engine.allocate_plain(0, 256_MiB);
-    CHECK(bench.mapped() == 0);
-    bench.engine.free_plain(0, plain);
-    CHECK(bench.machine.driver.close_stream(stream).ok());
-}
 } // namespace torch_memory_saver_engine_test

@@ -17,18 +17,20 @@ struct Said {
     }
 };
 
+bool same(const Settings& a, const Settings& b) {
+    const auto all = [](const Settings& s) {
+        return std::tie(s.enable, s.cpu_backup, s.host_memory, s.disk_backup, s.retain, s.disk_directory,
+                        s.disk_chunk_bytes, s.driver_min_bytes, s.control);
+    };
+    return all(a) == all(b);
+}
+
+/// With nothing set.
+const Settings defaults{false, false, Keep::pinned, false, false, "/tmp", 0, 0, ""}; // NOLINT(cert-err58-cpp)
+
 TEST_CASE("nothing set") {
     Said said;
-    const Settings settings = said.read({});
-    CHECK(!settings.enable);
-    CHECK(!settings.cpu_backup);
-    CHECK(!settings.disk_backup);
-    CHECK(!settings.retain);
-    CHECK(settings.host_memory == Keep::pinned);
-    CHECK(settings.disk_directory == "/tmp");
-    CHECK(settings.disk_chunk_bytes == 0);
-    CHECK(settings.driver_min_bytes == 0);
-    CHECK(settings.control.empty());
+    CHECK(same(said.read({}), defaults));
     CHECK(said.lines.empty());
 }
 
@@ -43,15 +45,7 @@ TEST_CASE("everything set") {
                                          {"TMS_DISK_BACKUP_CHUNK_MB", "64"},
                                          {"MEMSAVER_DRIVER_MIN_BYTES", "65536"},
                                          {"MEMSAVER_CONTROL", "/tmp/%p"}});
-    CHECK(settings.enable);
-    CHECK(settings.cpu_backup);
-    CHECK(settings.host_memory == Keep::mmap);
-    CHECK(!settings.disk_backup);
-    CHECK(settings.retain);
-    CHECK(settings.disk_directory == "/var/tmp");
-    CHECK(settings.disk_chunk_bytes == std::size_t{64} << 20);
-    CHECK(settings.driver_min_bytes == 65536);
-    CHECK(settings.control == "/tmp/%p");
+    CHECK(same(settings, {true, true, Keep::mmap, false, true, "/var/tmp", std::size_t{64} << 20, 65536, "/tmp/%p"}));
     CHECK(said.lines.empty());
 }
 
@@ -70,12 +64,7 @@ TEST_CASE("a wrong value is one message, and the default") {
         CAPTURE(variable.first);
         CAPTURE(variable.second);
         Said said;
-        const Settings settings = said.read({{variable.first, variable.second}});
-        CHECK(!settings.enable);
-        CHECK(settings.host_memory == Keep::pinned);
-        CHECK(settings.disk_chunk_bytes == 0);
-        CHECK(settings.driver_min_bytes == 0);
-        CHECK(!settings.retain);
+        CHECK(same(said.read({variable}), defaults));
         REQUIRE(said.lines.size() == 1);
         CHECK(said.lines.front().find(variable.first) != std::string::npos);
     }

@@ -10,7 +10,6 @@ namespace torch_memory_saver_preload_late_runtime_test {
 using namespace test;
 
 TEST_CASE("functions that were not loaded before are found later") {
-    constexpr std::size_t mib = std::size_t{1} << 20;
     constexpr int not_initialized = 3;
     const Interface tms;
     const auto allocate = symbol<int(void**, std::size_t)>("cudaMalloc");
@@ -18,8 +17,7 @@ TEST_CASE("functions that were not loaded before are found later") {
     void* block = nullptr;
     CHECK(allocate(&block, mib) == not_initialized);
     CHECK(free(nullptr) == not_initialized);
-    tms.region(true);
-    tms.tag("late");
+    tms.enter("late", false);
     CHECK(allocate(&block, mib) == not_initialized);
 
     REQUIRE_MESSAGE(::dlopen(std::getenv("MEMSAVER_HOST_CUDART"), RTLD_NOW | RTLD_LOCAL) != nullptr, ::dlerror());

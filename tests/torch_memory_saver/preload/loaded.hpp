@@ -26,6 +26,9 @@ struct Interface {
     void region(bool on) const { symbol<void(bool)>("tms_set_interesting_region", library_)(on); }
     void tag(const char* tag) const { symbol<void(const char*)>("tms_set_current_tag", library_)(tag); }
     void cpu_backup(bool on) const { symbol<void(bool)>("tms_set_enable_cpu_backup", library_)(on); }
+    /// The calling thread's allocations go to a tag, until `leave`.
+    void enter(const char* name, bool kept = true) const { region(true), tag(name), cpu_backup(kept); }
+    void leave() const { region(false), cpu_backup(false); }
     int pause(const char* tag = nullptr) const { return symbol<int(const char*)>("tms_pause", library_)(tag); }
     int resume(const char* tag = nullptr) const { return symbol<int(const char*)>("tms_resume", library_)(tag); }
     const unsigned char* backup(const void* at, std::size_t bytes) const {
@@ -36,6 +39,14 @@ struct Interface {
 private:
     void* library_;
 };
+
+inline constexpr std::size_t mib = std::size_t{1} << 20;
+
+/// Returns the number of calls of cuMemAlloc.
+inline unsigned long plain_calls() {
+    static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+    return symbol<unsigned long()>("host_libcuda_plain_calls", driver)();
+}
 
 /// Returns the free bytes of the first device, queried from the driver as a program would.
 inline std::size_t free_bytes() {

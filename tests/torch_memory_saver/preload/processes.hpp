@@ -21,12 +21,6 @@ struct Allocating {
     std::function<void*(std::size_t)> allocate;
     std::function<void(void*)> free;
 
-    /// The calling thread's allocations go to a tag.
-    void enter(const char* tag) const {
-        tms.region(true);
-        tms.tag(tag);
-        tms.cpu_backup(true);
-    }
     void use(const char* tag) const {
         void* const block = allocate(1 << 20);
         (void)tms.pause(tag);
@@ -50,7 +44,7 @@ bool in_child(const Act& act) {
 
 /// A child, such as a data loader's worker, destroys tensors of its parent: they stay the parent's.
 inline void check_forks(const Allocating& how) {
-    how.enter("parent");
+    how.tms.enter("parent");
     constexpr std::size_t bytes = 4 << 20;
     auto* const block = static_cast<unsigned char*>(how.allocate(bytes));
     REQUIRE(block != nullptr);
@@ -59,15 +53,15 @@ inline void check_forks(const Allocating& how) {
     std::thread threads[2];
     for (const char* tag : {"one", "two"}) {
         threads[tag[0] == 'o' ? 0 : 1] = std::thread{[&, tag] {
-            how.enter(tag);
+            how.tms.enter(tag);
             while (!stop) how.use(tag);
         }};
     }
     for (int i = 0; i < 50; ++i) {
         CHECK(in_child([&] {
             how.free(block);
-            how.enter("a tag that the parent does not have");
-            how.enter("parent");
+            how.tms.enter("a tag that the parent does not have");
+            how.tms.enter("parent");
             return how.allocate(1 << 20) == nullptr && how.tms.pause("parent") != 0;
         }));
     }
@@ -77,8 +71,7 @@ inline void check_forks(const Allocating& how) {
     CHECK(how.tms.resume("parent") == 0);
     CHECK(block[bytes - 1] == 7);
     how.free(block);
-    how.tms.region(false);
-    how.tms.cpu_backup(false);
+    how.tms.leave();
 }
 
 /// A thread that is cancelled inside a call ends after it, and leaves no lock taken.
@@ -87,7 +80,7 @@ inline void check_cancellation(const Allocating& how) {
         pthread_t thread{};
         const auto body = [](void* context) -> void* {
             const auto& given = *static_cast<const Allocating*>(context);
-            given.enter("cancelled");
+            given.tms.enter("cancelled");
             for (;;) {
                 given.use("cancelled");
                 ::pthread_testcancel();
@@ -100,9 +93,8 @@ inline void check_cancellation(const Allocating& how) {
         CHECK(::pthread_join(thread, &result) == 0);
         CHECK(result == PTHREAD_CANCELED);
     }
-    how.enter("cancelled");
+    how.tms.enter("cancelled");
     how.use("cancelled");
-    how.tms.region(false);
-    how.tms.cpu_backup(false);
+    how.tms.leave();
 }
 } // namespace test

@@ -12,13 +12,6 @@
 namespace torch_memory_saver_preload_shared_runtime_test {
 using namespace test;
 
-constexpr std::size_t mib = std::size_t{1} << 20;
-
-unsigned long plain_calls() {
-    static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
-    return symbol<unsigned long()>("host_libcuda_plain_calls", driver)();
-}
-
 TEST_CASE("outside of a region, and for foreign pointers, the runtime's own are called") {
     const unsigned long before = plain_calls();
     void* plain = nullptr;
@@ -32,14 +25,11 @@ TEST_CASE("outside of a region, and for foreign pointers, the runtime's own are 
 
 TEST_CASE("in a region, memory that can be paused") {
     const Interface tms;
-    tms.region(true);
-    tms.tag("weights");
-    tms.cpu_backup(true);
+    tms.enter("weights");
     const std::size_t before = free_bytes();
     void* block = nullptr;
     REQUIRE(cudaMalloc(&block, 64 * mib) == 0);
-    tms.region(false);
-    tms.cpu_backup(false);
+    tms.leave();
     std::memset(block, 42, 64 * mib); // it is host memory
     CHECK(before - free_bytes() >= 64 * mib);
     CHECK(tms.pause("weights") == 0);

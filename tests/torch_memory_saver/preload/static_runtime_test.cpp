@@ -17,13 +17,6 @@
 namespace torch_memory_saver_preload_static_runtime_test {
 using namespace test;
 
-constexpr std::size_t mib = std::size_t{1} << 20;
-
-unsigned long plain_calls() {
-    static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
-    return symbol<unsigned long()>("host_libcuda_plain_calls", driver)();
-}
-
 bool in_preload(void* function) {
     Dl_info info{};
     return ::dladdr(function, &info) != 0 &&
@@ -70,9 +63,7 @@ TEST_CASE("allocations of the size that was set are taken, in regions; memsaver'
     void* outside = nullptr;
     REQUIRE(cudaMalloc(&outside, mib) == 0);
     const unsigned long before = plain_calls();
-    tms.region(true);
-    tms.tag("static");
-    tms.cpu_backup(true);
+    tms.enter("static");
     void* small = nullptr;
     void* large = nullptr;
     REQUIRE(cudaMalloc(&small, 65535) == 0);
@@ -99,8 +90,7 @@ TEST_CASE("allocations of the size that was set are taken, in regions; memsaver'
 
 TEST_CASE("the driver's allocations can use pages that no block needs") {
     const Interface tms;
-    tms.region(true);
-    tms.tag("static");
+    tms.enter("static", false);
     void* block = nullptr;
     REQUIRE(cudaMalloc(&block, 600 * mib) == 0);
     tms.region(false);
@@ -118,9 +108,7 @@ TEST_CASE("paused from outside") {
     std::string pipe = path;
     if (const auto at = pipe.find("%p"); at != std::string::npos) pipe.replace(at, 2, std::to_string(::getpid()));
     const Interface tms;
-    tms.region(true);
-    tms.tag("outside");
-    tms.cpu_backup(true);
+    tms.enter("outside");
     void* block = nullptr;
     REQUIRE(cudaMalloc(&block, 8 * mib) == 0);
     std::memset(block, 7, 8 * mib);

@@ -22,9 +22,7 @@ TEST_CASE("memory in and outside of a region") {
 
     void* const plain = allocate(bytes, 0, nullptr);
     REQUIRE(plain != nullptr);
-    tms.region(true);
-    tms.tag("a");
-    tms.cpu_backup(true);
+    tms.enter("a");
     void* const block = allocate(bytes, 1, nullptr);
     REQUIRE(block != nullptr);
     CHECK(allocate(0, 0, nullptr) == nullptr);
