@@ -36,6 +36,13 @@ void leave_with_8(int signal, siginfo_t* info, void* context) {
 
 int touch(const void* pointer) { return *static_cast<const volatile unsigned char*>(pointer); }
 
+/// Checks what a child says first, or that it says nothing, and how it ends.
+void check_end(Child& child, const std::string& said, int code) {
+    const std::string all = child.rest();
+    CHECK_MESSAGE((said.empty() ? all.empty() : all.starts_with(said)), all);
+    CHECK(child.wait() == code);
+}
+
 /// Pauses a tag of a machine and touches its memory.
 int touch_paused(HostDriverOptions options = {}, const std::string& tag = "kv_cache") {
     MemorySaver saver{HostDriver{64_MiB, options}};
@@ -77,8 +84,7 @@ TEST_CASE("a fault: each tag has its own name, a TaggedArena too; of reused addr
             (void)alone.pause();
             return touch(*touched == 'f' ? first : *touched == 's' ? second : third) & 0;
         }};
-        CHECK(child.rest().starts_with(std::string{"memsaver: tag \""} + touched + "\": 0x"));
-        CHECK(child.wait() == -SIGSEGV);
+        check_end(child, std::string{"memsaver: tag \""} + touched + "\": 0x", -SIGSEGV);
     }
 }
 
@@ -109,14 +115,12 @@ TEST_CASE("a fault elsewhere, and with tell_faults off: nothing is printed") {
         (void)saver.arena("weights").allocate(1_MiB);
         return touch(::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) & 0;
     }};
-    CHECK(elsewhere.rest().empty());
-    CHECK(elsewhere.wait() == -SIGSEGV);
+    check_end(elsewhere, "", -SIGSEGV);
     Child off{[] {
         use_default();
         return touch_paused({.tell_faults = false});
     }};
-    CHECK(off.rest().empty());
-    CHECK(off.wait() == -SIGSEGV);
+    check_end(off, "", -SIGSEGV);
 }
 
 TEST_CASE("a fault: the program's own handler comes next, with its mask and its arguments") {
@@ -124,8 +128,7 @@ TEST_CASE("a fault: the program's own handler comes next, with its mask and its 
         use_handler(leave_with_7);
         return touch_paused();
     }};
-    CHECK(plain.rest().starts_with("memsaver: tag \"kv_cache\""));
-    CHECK(plain.wait() == 7);
+    check_end(plain, "memsaver: tag \"kv_cache\"", 7);
     Child informed{[] {
         struct sigaction action {};
         action.sa_sigaction = leave_with_8;
@@ -134,8 +137,7 @@ TEST_CASE("a fault: the program's own handler comes next, with its mask and its 
         (void)::sigaction(SIGSEGV, &action, nullptr);
         return touch_paused();
     }};
-    CHECK(informed.rest().starts_with("memsaver: tag \"kv_cache\""));
-    CHECK(informed.wait() == 8);
+    check_end(informed, "memsaver: tag \"kv_cache\"", 8);
 }
 
 void* mended = nullptr;
@@ -154,8 +156,7 @@ TEST_CASE("a fault: the program goes on if a handler repairs it; a handler for o
                 (void)touch(mended);
             }
         }};
-        CHECK(child.rest().empty());
-        CHECK(child.wait() == (once ? -SIGSEGV : 0));
+        check_end(child, "", (once ? -SIGSEGV : 0));
     }
 }
 
@@ -166,8 +167,7 @@ TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignore
         (void)saver.arena("weights").allocate(1_MiB);
         (void)::raise(SIGSEGV);
     }};
-    CHECK(ends.rest().empty());
-    CHECK(ends.wait() == -SIGSEGV);
+    check_end(ends, "", -SIGSEGV);
     Child ignores{[] {
         use_handler(SIG_IGN);
         MemorySaver saver{HostDriver{64_MiB}};
@@ -177,9 +177,7 @@ TEST_CASE("a signal that was sent is no fault: it ends the process, or is ignore
         (void)saver.pause();
         return touch(block) & 0; // cannot be ignored
     }};
-    const std::string told = ignores.rest();
-    CHECK(told.starts_with("still here\nmemsaver: tag \"weights\""));
-    CHECK(ignores.wait() == -SIGSEGV);
+    check_end(ignores, "still here\nmemsaver: tag \"weights\"", -SIGSEGV);
 }
 
 TEST_CASE("the handler is installed while a tag has addresses, then the earlier one is restored") {
@@ -224,7 +222,6 @@ TEST_CASE("a handler that came later stays, and hands on to ours while and after
         if (current().sa_sigaction != above.sa_sigaction) return 2; // installed twice, they would call each other
         return touch(block) & 0;
     }};
-    CHECK(child.rest().starts_with("above\nmemsaver: tag \"b\": 0x"));
-    CHECK(child.wait() == -SIGSEGV);
+    check_end(child, "above\nmemsaver: tag \"b\": 0x", -SIGSEGV);
 }
 } // namespace host_fault_names_test

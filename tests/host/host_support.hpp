@@ -34,10 +34,15 @@ inline bool readable(Address address) {
 
 /// Reserved addresses with pages, unless the machine is lost.
 struct Mapped {
-    explicit Mapped(HostDriver d, std::size_t size = page) : driver{d}, bytes{size} {
+    explicit Mapped(HostDriver d, std::size_t size = page) : Mapped{d, size, created(d, size)} {}
+    Mapped(HostDriver d, std::size_t size, PageHandle pages) : driver{d}, bytes{size}, handle{pages} {
         REQUIRE(driver.reserve(bytes, 0, address).ok());
-        REQUIRE(driver.create(bytes, handle).ok());
         map();
+    }
+    static PageHandle created(const HostDriver& d, std::size_t size) {
+        PageHandle pages;
+        REQUIRE(d.create(size, pages).ok());
+        return pages;
     }
     void map() {
         REQUIRE(driver.map(address, bytes, handle).ok());
@@ -52,8 +57,8 @@ struct Mapped {
 
     HostDriver driver;
     std::size_t bytes;
-    Address address = 0;
     PageHandle handle;
+    Address address = 0;
 };
 
 inline StreamRef open_stream(const HostDriver& driver) {

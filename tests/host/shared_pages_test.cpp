@@ -1,5 +1,6 @@
 // One simulated device for several processes: capacity, pages that pass from one to another, and processes that are
 // killed.
+#include "host_support.hpp"
 #include "memsaver/host/page_source.hpp"
 #include "memsaver/saver/saver.hpp"
 #include "memsaver/share/message.hpp"
@@ -26,37 +27,27 @@ HostDriver open_machine(const std::string& name, std::size_t bytes = capacity) {
 
 std::size_t free_bytes(const HostDriver& driver) { return memory_of(driver).free_bytes; }
 
-/// Pages at an address of their own.
-struct Pages {
-    Pages(const HostDriver& made_by, std::size_t size) : driver{made_by}, bytes{size} {
-        REQUIRE(driver.create_shared(bytes, handle).ok());
-        map();
+/// Pages that other processes may get.
+struct Pages : host_test::Mapped {
+    Pages(const HostDriver& made_by, std::size_t size) : Mapped{made_by, size, shared(made_by, size)} {}
+    Pages(const HostDriver& made_by, std::size_t size, int descriptor)
+        : Mapped{made_by, size, imported(made_by, descriptor)} {}
+    static PageHandle shared(const HostDriver& driver, std::size_t bytes) {
+        PageHandle pages;
+        REQUIRE(driver.create_shared(bytes, pages).ok());
+        return pages;
     }
-    Pages(const HostDriver& made_by, std::size_t size, int descriptor) : driver{made_by}, bytes{size} {
-        REQUIRE(driver.import_pages(descriptor, handle).ok());
-        map();
-    }
-    void map() {
-        REQUIRE(driver.reserve(bytes, 0, address).ok());
-        REQUIRE(driver.map(address, bytes, handle).ok());
-        REQUIRE(driver.allow_access(address, bytes, Rights::read_write).ok());
-    }
-    void give_back() {
-        CHECK(driver.unmap(address, bytes).ok());
-        CHECK(driver.release(handle).ok());
-        CHECK(driver.unreserve(address, bytes).ok());
+    static PageHandle imported(const HostDriver& driver, int descriptor) {
+        PageHandle pages;
+        REQUIRE(driver.import_pages(descriptor, pages).ok());
+        return pages;
     }
     [[nodiscard]] int exported() const {
         int descriptor = -1;
         REQUIRE(driver.export_pages(handle, descriptor).ok());
         return descriptor;
     }
-    [[nodiscard]] unsigned char* data() const { return reinterpret_cast<unsigned char*>(address); }
-
-    HostDriver driver;
-    std::size_t bytes;
-    PageHandle handle;
-    Address address = 0;
+    [[nodiscard]] unsigned char* data() const { return host_test::bytes_at(address); }
 };
 
 /// A machine that other processes open, too.
@@ -138,17 +129,14 @@ TEST_CASE("shared machine: it has a name for everybody, and exports pages") {
 
 TEST_CASE("shared machine: impossible names and sizes are refused") {
     for (const std::string& bad : {std::string{"a/b"}, std::string{".."}, std::string{".x"}, std::string(65, 'x')}) {
-        const std::string text = text_of<Misuse>([&] { (void)open_machine(bad); });
-        CHECK_MESSAGE(contains(text, "valid are names of at most 64 characters without '/'"), text);
+        check_says<Misuse>("valid are names of at most 64 characters without '/'", [&] { (void)open_machine(bad); });
     }
     CHECK_THROWS_AS((void)open_machine(std::string{"a\0b", 3}), Misuse);
     const std::string name = unique_name();
     {
         const HostDriver driver = open_machine(name);
-        const std::string text = text_of<Misuse>([&] { (void)open_machine(name, 2 * capacity); });
-        CHECK_MESSAGE(text.find("has 1.00 MiB in units of 64.00 KiB as long as it is used, not 2.00 MiB") !=
-                          std::string::npos,
-                      text);
+        check_says<Misuse>("has 1.00 MiB in units of 64.00 KiB as long as it is used, not 2.00 MiB",
+                           [&] { (void)open_machine(name, 2 * capacity); });
         CHECK_THROWS_AS((HostDriver{capacity, {.machine = name, .granularity = 2 * page}}), Misuse);
     }
     const HostDriver larger = open_machine(name, 2 * capacity); // a machine that nobody uses any more is another one
@@ -159,14 +147,12 @@ TEST_CASE_FIXTURE(Shared, "shared machine: a machine of another version is refus
     const int file = ::open((base() + '/' + name + "/machine").c_str(), O_WRONLY);
     REQUIRE(::pwrite(file, "memsaver 9", 10, 0) == 10);
     (void)::close(file);
-    const std::string text = text_of<Unavailable>([&] { (void)open_machine(name); });
-    CHECK_MESSAGE(contains(text, "another version of memsaver"), text);
+    check_says<Unavailable>("another version of memsaver", [&] { (void)open_machine(name); });
 }
 
 TEST_CASE_FIXTURE(Shared, "shared machine: pages outlive their maker in a descriptor, mapping or message, no longer") {
     Line line;
     Child child{[&] { return send_pages(name, line); }};
-    ;
     line.close(1);
     REQUIRE(child.next() == 's');
     child.kill_now();
@@ -235,14 +221,11 @@ TEST_CASE("shared machine: without descriptors an error names the limit" * docte
     const std::string name = unique_name();
     Child child{[&] {
         const HostDriver driver = open_machine(name, 1024 * page);
-        rlimit limit{};
-        (void)::getrlimit(RLIMIT_NOFILE, &limit);
-        limit.rlim_cur = 64;
-        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+        const Limit few{RLIMIT_NOFILE, 64};
         std::vector<PageHandle> made;
         Status status;
         for (PageHandle handle; (status = driver.create(page, handle)).ok();) made.push_back(handle);
-        if (std::string{status.name}.find("RLIMIT_NOFILE") == std::string::npos) return 2;
+        if (!contains(status.name, "RLIMIT_NOFILE")) return 2;
         for (const PageHandle handle : made)
             if (!driver.release(handle).ok()) return 3;
         return free_bytes(driver) == 1024 * page ? 0 : 4;
@@ -250,14 +233,12 @@ TEST_CASE("shared machine: without descriptors an error names the limit" * docte
     CHECK_MESSAGE(child.wait() == 0, child.rest());
 }
 
-TEST_CASE("shared machine: a folder that others may use is refused") {
-    const std::string name = unique_name();
+TEST_CASE_FIXTURE(Shared, "shared machine: a folder that others may use is refused") {
     const std::string folder = base() + '/' + name;
-    const HostDriver driver = open_machine(name);
     REQUIRE(::chmod(folder.c_str(), 0755) == 0);
-    const std::string text = text_of<Unavailable>([&] { (void)open_machine(name); });
+    check_says<Unavailable>(folder + ": EPERM: not a folder that only this user may use",
+                            [&] { (void)open_machine(name); });
     REQUIRE(::chmod(folder.c_str(), 0700) == 0);
-    CHECK_MESSAGE(contains(text, folder + ": EPERM: not a folder that only this user may use"), text);
     (void)open_machine(name);
 }
 } // namespace host_shared_pages_test
