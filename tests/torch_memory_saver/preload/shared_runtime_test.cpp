@@ -96,11 +96,12 @@ TEST_CASE("devices") {
     const Interface tms;
     void* first = nullptr;
     void* second = nullptr;
+    const std::size_t before = free_bytes();
     tms.region(true);
     tms.tag("both");
     REQUIRE(cudaMalloc(&first, 8 * mib) == 0);
     REQUIRE(cudaSetDevice(1) == 0);
-    REQUIRE(cudaMalloc(&second, 8 * mib) == 0);
+    REQUIRE(cudaMalloc(&second, 64 * mib) == 0);
     tms.region(false);
     CHECK(tms.pause("both") == 0);
     int device = 0;
@@ -108,8 +109,9 @@ TEST_CASE("devices") {
     CHECK(device == 1);
     CHECK(tms.resume("both") == 0);
     std::memset(first, 1, 8 * mib);
-    std::memset(second, 1, 8 * mib);
+    std::memset(second, 1, 64 * mib);
     CHECK(cudaSetDevice(0) == 0);
+    CHECK(before - free_bytes() < 64 * mib); // the first device's
     CHECK(cudaFree(first) == 0);
     CHECK(cudaFree(second) == 0);
 }
