@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -1114,26 +1112,25 @@ static void test_structures(void) {
     memsaver_destroy(saver);
 }
 
+static memsaver_arena* inherited_arena = NULL;
+
+static void use_inherited(void* block) {
+    MISUSE(memsaver_pop_region(saver), "fork");
+    MISUSE(memsaver_get_info(saver, &(memsaver_info){MEMSAVER_INFO_INIT}), "fork");
+    CHECK(!memsaver_owns(saver, block));
+    memsaver_release_arena(inherited_arena);
+    memsaver_destroy(saver);
+}
+
 static void test_fork(void) {
     open_saver();
-    memsaver_arena* arena = arena_of("tag", NULL);
+    inherited_arena = arena_of("tag", NULL);
     OK(memsaver_push_region(saver, "tag"));
     void* block = block_of(NULL, MIB, 4);
-    const pid_t child = fork();
-    if (child == 0) {
-        failures = 0;
-        MISUSE(memsaver_pop_region(saver), "fork");
-        MISUSE(memsaver_get_info(saver, &(memsaver_info){MEMSAVER_INFO_INIT}), "fork");
-        CHECK(!memsaver_owns(saver, block));
-        memsaver_release_arena(arena);
-        memsaver_destroy(saver);
-        _exit(failures != 0);
-    }
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    in_child("use of a parent's saver", use_inherited, block);
     CHECK(reads(block, 4, MIB));
     OK(memsaver_pop_region(saver));
-    memsaver_release_arena(arena);
+    memsaver_release_arena(inherited_arena);
     memsaver_destroy(saver);
 }
 

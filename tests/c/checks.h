@@ -1,8 +1,11 @@
 // Checks of the programs in C: a failure is counted, and printed with the last error.
 #include <memsaver/c.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -59,3 +62,19 @@ static inline int refused(const char* file, int line, const char* call, memsaver
 
 /// Calls a function with something null. For tables of calls.
 #define NIL(function, ...) refused(__FILE__, __LINE__, "memsaver_" #function "(", memsaver_##function(__VA_ARGS__))
+
+/// Expects `act` to end within a minute in a child, without a failure or a signal.
+static inline void in_child(const char* name, void (*act)(void*), void* context) {
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        failures = 0;
+        act(context);
+        _exit(failures != 0);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    ++failures;
+    fprintf(stderr, "%s: %s\n", name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed");
+}

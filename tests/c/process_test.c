@@ -5,11 +5,9 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define HOST(...) OPTIONS(.driver = MEMSAVER_DRIVER_HOST, .host_capacity = 256 * MIB, __VA_ARGS__)
@@ -37,22 +35,6 @@ static void pause_and_resume(memsaver_saver* saver) {
     OK(memsaver_resume(saver, &tag, 1, NULL, NULL));
     CHECK(((unsigned char*)block)[MIB - 1] == 7);
     OK(memsaver_deallocate(saver, block));
-}
-
-/// Expects `act` to end within a minute in a child, without a failure or a signal.
-static void in_child(const char* name, void (*act)(void*), void* context) {
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(60);
-        failures = 0;
-        act(context);
-        _exit(failures != 0);
-    }
-    int status = -1;
-    if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    ++failures;
-    fprintf(stderr, "%s: %s\n", name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed");
 }
 
 // --- pthread_exit in main: the process ends with its last thread, and runs its exit there ---

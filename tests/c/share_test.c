@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define JOIN(...) MADE(share_options, MEMSAVER_SHARE_OPTIONS_INIT, .folder = folder, __VA_ARGS__)
 #define ATTACH(...) MADE(attach_options, MEMSAVER_ATTACH_OPTIONS_INIT, __VA_ARGS__)
@@ -192,32 +190,29 @@ static void test_failures(void) {
     memsaver_end_lending(NULL);
 }
 
+static memsaver_attached* attached = NULL;
+static memsaver_lending* lending = NULL;
+
+static void use_inherited(void* context) {
+    struct member* member = context;
+    memsaver_saver* saver = NULL;
+    char* json = NULL;
+    MISUSE(memsaver_get_members_json(member->share, &json), "fork");
+    MISUSE(memsaver_create(OPTIONS(.share = member->share), &saver), "fork");
+    MISUSE(memsaver_attached_at(attached, "first", &(memsaver_attached_range){MEMSAVER_ATTACHED_RANGE_INIT}), "fork");
+    memsaver_end_lending(lending);
+    memsaver_release_attached(attached);
+    leave(member);
+}
+
 /// A child of a process with a share is refused, and can release what it inherited.
 static void test_fork(void) {
     struct member member = join("parent", 0);
     (void)publish(&member);
-    memsaver_attached* attached = NULL;
     OK(memsaver_attach(member.share, "model", member.saver, NULL, &attached));
-    memsaver_lending* lending = NULL;
     OK(memsaver_lend(member.share, member.saver, &lending));
     CHECK(lists(member.share, "\"lends\":true,\"published_bytes\":2097152,"));
-    fflush(NULL);
-    const pid_t process = fork();
-    if (process == 0) {
-        failures = 0;
-        memsaver_saver* saver = NULL;
-        char* json = NULL;
-        MISUSE(memsaver_get_members_json(member.share, &json), "fork");
-        MISUSE(memsaver_create(OPTIONS(.share = member.share), &saver), "fork");
-        MISUSE(memsaver_attached_at(attached, "first", &(memsaver_attached_range){MEMSAVER_ATTACHED_RANGE_INIT}),
-               "fork");
-        memsaver_end_lending(lending);
-        memsaver_release_attached(attached);
-        leave(&member);
-        _exit(failures != 0);
-    }
-    int status = -1;
-    CHECK(waitpid(process, &status, 0) == process && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    in_child("use of a parent's share", use_inherited, &member);
     const char* const tag = "model@1";
     OK(memsaver_drop(member.saver, &tag, 1));
     MISUSE(memsaver_attached_verify(attached), "was dropped");

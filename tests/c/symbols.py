@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""symbols.py --nm NM --header c.h LIBRARY: checks that LIBRARY exports exactly the declarations of c.h, each
-function with a version."""
+"""symbols.py --nm NM --readelf READELF --header c.h LIBRARY: checks that LIBRARY exports exactly the declarations of
+c.h, each function with a version, and that it is never unloaded: its threads may still run, and threads that end destroy
+what they have of it."""
 import argparse
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--nm", required=True)
+parser.add_argument("--readelf", required=True)
 parser.add_argument("--header", required=True)
 parser.add_argument("library")
 arguments = parser.parse_args()
@@ -29,6 +31,11 @@ for line in listed.splitlines():
 for what, names in (("shows", shown - declared), ("does not show", declared - shown), ("shows in this way", wrong)):
     for name in sorted(names):
         print(f"{arguments.library} {what}: {name}")
+dynamic = subprocess.run(
+    [arguments.readelf, "--dynamic", "--wide", arguments.library], check=True, capture_output=True, text=True
+).stdout
+if not re.search(r"\(FLAGS_1\).*\bNODELETE\b", dynamic):
+    sys.exit(f"{arguments.library} was linked without -z nodelete")
 if not declared or wrong or shown != declared:
     sys.exit(1)
 print(f"{len(shown)} functions")

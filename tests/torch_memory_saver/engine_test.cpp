@@ -220,8 +220,13 @@ TEST_CASE("several threads, while somebody pauses") {
     CHECK(bench.engine.resume(""));
 }
 
-TEST_CASE("plain memory, and memory of others") {
+TEST_CASE("plain memory, also on pages that no block needs, and memory of others") {
     Bench bench{host_machine};
+    const OwnStream stream{bench.machine.driver};
+    CHECK(bench.engine.free(bench.allocate("a", 384_MiB), stream)); // kept for the next allocation
+    CHECK(bench.mapped() >= 384_MiB);
+    bench.engine.free_plain(0, bench.engine.allocate_plain(0, 256_MiB));
+    CHECK(bench.mapped() == 0);
     void* const plain = bench.engine.allocate_plain(0, 1000);
     CHECK(!bench.engine.owns(plain));
     CHECK(!bench.engine.free(plain));
