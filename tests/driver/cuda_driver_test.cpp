@@ -530,9 +530,17 @@ TEST_CASE_FIXTURE(OnStub, "CudaDriver: works on a thread that is new to CUDA, ov
         mine.contexts.push_back(nullptr); // as a program may leave it
         CHECK(other.memory(memory).ok());
         left = mine.contexts.size();
+        cuda::Context context = nullptr;
+        REQUIRE(CudaApi{stub_file}.primary_retain(&context, 0) == cuda::success);
+        mine.contexts.push_back(context);
+        stub.state.fails["cuCtxPushCurrent"] = CUDA_ERROR_INVALID_VALUE; // is not called if it is current
+        CHECK(driver.memory(memory).ok());
+        CHECK(other.memory(memory).code == CUDA_ERROR_INVALID_VALUE);
+        CHECK(CudaApi{stub_file}.primary_release(0) == cuda::success);
+        mine.contexts.clear();
     }}.join();
     CHECK(left == 1);
-    REQUIRE(stub.state.calls.size() == 2);
+    REQUIRE(stub.state.calls.size() >= 2);
     CHECK(stub.state.calls[0].context_device == 0);
     CHECK(stub.state.calls[1].context_device == 1);
 }

@@ -128,6 +128,10 @@ CUresult primary_release(CUdevice device) {
     --state().retained[device];
     return note("cuDevicePrimaryCtxRelease");
 }
+CUresult ctx_get(CUcontext* current) {
+    *current = thread().contexts.empty() ? nullptr : static_cast<CUcontext>(thread().contexts.back());
+    return CUDA_SUCCESS;
+}
 CUresult ctx_push(CUcontext pushed) {
     const auto fail = state().fails.find("cuCtxPushCurrent");
     if (fail != state().fails.end()) return fail->second;
@@ -301,6 +305,7 @@ const Entry* find(const char* name) {
         {"cuDeviceCanAccessPeer", 4000, address(can_access_peer)},
         {"cuDevicePrimaryCtxRetain", 7000, address(primary_retain)},
         {"cuDevicePrimaryCtxRelease", 11000, address(primary_release)},
+        {"cuCtxGetCurrent", 4000, address(ctx_get)},
         {"cuCtxPushCurrent", 4000, address(ctx_push)},
         {"cuCtxPopCurrent", 4000, address(ctx_pop)},
         noted<"cuCtxSynchronize">(2000),

@@ -190,6 +190,7 @@ static_assert(alike<decltype(Api::device_attribute), PFN_cuDeviceGetAttribute_v2
 static_assert(alike<decltype(Api::can_access_peer), PFN_cuDeviceCanAccessPeer_v4000>);
 static_assert(alike<decltype(Api::primary_retain), PFN_cuDevicePrimaryCtxRetain_v7000>);
 static_assert(alike<decltype(Api::primary_release), PFN_cuDevicePrimaryCtxRelease_v11000>);
+static_assert(alike<decltype(Api::ctx_get), PFN_cuCtxGetCurrent_v4000>);
 static_assert(alike<decltype(Api::ctx_push), PFN_cuCtxPushCurrent_v4000>);
 static_assert(alike<decltype(Api::ctx_pop), PFN_cuCtxPopCurrent_v4000>);
 static_assert(alike<decltype(Api::ctx_synchronize), PFN_cuCtxSynchronize_v2000>);

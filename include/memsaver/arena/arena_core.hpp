@@ -247,25 +247,20 @@ public:
         };
         still_open();
         Kind kind = order.kind;
-        Frees::Place place{driver_};
+        Frees::Place place{frees_};
         if (kind == Kind::stream) {
-            std::size_t bytes = 0;
-            bool away = false;
-            {
-                const Frees::Lock lock = Frees::lock(mutex_);
-                const auto [memory, block] = live_block(address);
-                bytes = block->requested;
-                away = memory->state != Memory::State::active;
-                if (!away) frees_.number(place);
-            }
             if (being_captured(driver_, order.stream)) {
                 // The default stream cannot be captured. It reports a capture while a stream that synchronizes with it
                 // is captured: a mark in it would break that capture, so the block waits for the whole device.
                 kind = order.stream == StreamRef{} ? Kind::device : Kind::replayed;
-            } else if (away || order.stream.per_thread()) { // that handle names a different stream in each thread
+            } else if (order.stream.per_thread()) { // that handle names a different stream in each thread
                 kind = Kind::device;
-            } else {
-                frees_.record(place, order.stream, bytes, address);
+            } else if (const Status status = place.record(order.stream); !status.ok()) {
+                const Frees::Lock lock = Frees::lock(mutex_);
+                const auto [memory, block] = live_block(address);
+                const bool active = memory->state == Memory::State::active; // else no mark is needed
+                if (active) check(status, "record a CUDA event for a deallocation", block->requested, address);
+                kind = Kind::device;
             }
         }
         std::shared_ptr<Kept> kept;
@@ -293,7 +288,6 @@ public:
         } else if (!now) {
             frees_.after_fence(address, block->bytes);
         }
-        frees_.give_back(place);
         forget(*memory, block->serial);
         memory->blocks.mark_freed(*block);
         if (now) memory->blocks.reclaim(address);
@@ -976,8 +970,9 @@ private:
             const std::uint64_t passed = frees_.last_done();
             const std::uint64_t ended = turn_.ended();
             {
+                const bool in_order = request.stream && frees_.reusable_in(*request.stream);
                 Frees::Lock lock = Frees::lock(mutex_);
-                if (const Address address = serve(lock, size, request)) return address;
+                if (const Address address = serve(lock, size, request, in_order)) return address;
                 // Other threads may take the memory that this one waited for, so it waits only once to avoid growth, or
                 // it might never be served.
                 const std::size_t growth = std::max(size, growth_step(physical_bytes_, granularity_));
@@ -1005,8 +1000,8 @@ private:
     static constexpr int most_reclaims = 64;
     static constexpr int gentle_reclaims = 8; // the first of them keep the arena's pages
     /// Returns a block of active memory, or 0.
-    Address serve(Frees::Lock& lock, std::size_t size, const Request& request) {
-        if (request.stream && frees_.reusable_in(lock, *request.stream)) {
+    Address serve(Frees::Lock& lock, std::size_t size, const Request& request, bool in_order) {
+        if (in_order) {
             const Address freed = frees_.take(*request.stream, size, [&](Range block) {
                 return block.address % request.alignment == 0 && memory_with_block(block.address)->serves();
             });

@@ -24,7 +24,7 @@ namespace memsaver::inline v0_3::detail {
 /// Blocks freed with a stream are numbered, too. A *mark* is an event and covers the blocks of its stream with numbers
 /// up to its own. A list has at most 16 marks: one more joins the two neighbors that cover the fewest bytes, so no mark
 /// covers much more than an eighth of what waits. The events are the caller's, who opens, records, queries and closes
-/// them; here are those that marks need, and a few to spare. Not thread-safe.
+/// them; here are those of marks. Not thread-safe.
 class DeferredFrees {
 public:
     using Visit = FunctionRef<void(Address)>;
@@ -40,11 +40,9 @@ public:
         fenced_bytes_ += bytes;
     }
 
-    /// A number for a block that is about to be freed with a stream, and an event to spare, or none. Call it before the
-    /// event is recorded in the stream: whatever was numbered before is then covered, whoever is first to add it.
-    Mark begin_mark() noexcept { return {spare_count_ == 0 ? EventRef{} : spare_[--spare_count_], ++last_number_}; }
-    /// Adds that block. Returns an event that is not needed any more, or none. Strong exception guarantee: may throw
-    /// std::bad_alloc.
+    /// Adds a block, whose number was taken before the mark's event was recorded: whatever was numbered before is then
+    /// covered, whoever is first to add it. Returns an event that is not needed any more, or none. Strong exception
+    /// guarantee: may throw std::bad_alloc.
     EventRef after_stream(Address address, std::size_t bytes, StreamRef stream, Mark mark) {
         Stream& list = list_of(stream);
         const auto block = static_cast<FreeBins::Node>(list.blocks.size());
@@ -53,19 +51,9 @@ public:
         list.sizes.insert(block, bytes);
         const EventRef over = add_mark(list, mark);
         covering(list, mark.number).bytes += bytes;
-        return spare(over);
-    }
-    /// Keeps an event to spare. Returns it if there are enough.
-    EventRef spare(EventRef event) noexcept {
-        if (!event || spare_count_ == most_spare) return event;
-        spare_[spare_count_++] = event;
-        return {};
+        return over;
     }
 
-    /// Returns whether a block waits for this stream.
-    [[nodiscard]] bool waits(StreamRef stream) const noexcept {
-        return any_in(streams_, [&](const Stream& list) { return list.stream == stream && !list.blocks.empty(); });
-    }
     /// Takes a waiting block of this stream, with at least `bytes` and at most a quarter more, for which
     /// `usable(range)` is true; returns 0 if none is found. The block no longer waits: later work of the same stream
     /// runs after all work that touched it. Its cost does not depend on how many blocks wait.
@@ -132,7 +120,7 @@ public:
             if (first) remove_mark(*list, 0);
             forget_idle(*list);
         }
-        return spare(asked.mark.event);
+        return asked.mark.event;
     }
 
     /// Calls `reclaim(address)` for the blocks that no work can touch any more according to `gone(address)`. Does not
@@ -165,7 +153,7 @@ public:
                 if (event) return event;
             }
         }
-        return spare_count_ == 0 ? EventRef{} : spare_[--spare_count_];
+        return {};
     }
 
     /// The first fence that makes a block reusable, ignoring blocks of streams; 0: there is none.
@@ -179,7 +167,6 @@ public:
 
 private:
     static constexpr std::size_t most_marks = 16;   // of a stream
-    static constexpr std::size_t most_spare = 64;   // events
     static constexpr std::size_t most_streams = 16; // without waiting blocks
 
     struct Waiting {
@@ -257,9 +244,6 @@ private:
 
     Vector<Waiting> fenced_; // in the order of their fences
     Vector<Stream> streams_;
-    std::array<EventRef, most_spare> spare_{};
-    std::size_t spare_count_ = 0;
-    std::uint64_t last_number_ = 0;
     std::size_t fenced_bytes_ = 0;
 };
 

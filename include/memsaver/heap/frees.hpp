@@ -10,6 +10,7 @@
 #include "memsaver/heap/deferred_frees.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -19,6 +20,41 @@
 #include <utility>
 
 namespace memsaver::inline v0_3::detail {
+
+/// Events that no mark needs. Thread-safe, without a lock; a thread looks first where it leaves its own, so that
+/// events, and what the driver keeps with them, stay on its core.
+class SpareEvents {
+public:
+    /// Takes an event, or none.
+    EventRef take() noexcept {
+        EventRef found;
+        (void)search([&](std::atomic<EventRef>& place) {
+            if (place.load(std::memory_order_relaxed)) found = place.exchange({});
+            return static_cast<bool>(found);
+        });
+        return found;
+    }
+    /// Keeps an event. Returns it if there are enough.
+    EventRef put(EventRef event) noexcept {
+        const bool kept = search([&](std::atomic<EventRef>& place) {
+            EventRef none;
+            return !place.load(std::memory_order_relaxed) && place.compare_exchange_strong(none, event);
+        });
+        return kept ? EventRef{} : event;
+    }
+
+private:
+    template <class Try>
+    bool search(Try attempt) noexcept {
+        const std::size_t first = std::hash<std::thread::id>{}(std::this_thread::get_id()) % places_.size();
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            if (attempt(places_[(first + i) % places_.size()])) return true;
+        }
+        return false;
+    }
+
+    std::array<std::atomic<EventRef>, 64> places_{};
+};
 
 /// The freed blocks of an arena that wait for work, and the count of *fences*: moments at which all work submitted to
 /// the device before is known to be complete.
@@ -49,55 +85,50 @@ public:
     explicit Frees(const AnyDriver& driver) noexcept : driver_{driver} {}
     ~Frees() = default;
 
-    // --- deallocation, in three steps: `number`, `record` without the lock, `after_stream` ---
+    // --- deallocation ---
 
-    /// A place in a stream, at which a block was freed. Closes an event that it still has when it is destroyed, which
-    /// must be without the lock.
+    /// A place in a stream, at which a block was freed. Must be destroyed without the lock.
     class Place {
     public:
-        explicit Place(const AnyDriver& driver) noexcept : driver_{driver} {}
+        explicit Place(Frees& frees) noexcept : frees_{frees} {}
         Place& operator=(Place&&) = delete;
         ~Place() {
-            if (mark_.event) (void)driver_.close_event(mark_.event);
+            if (mark_.event) mark_.event = frees_.spare_.put(mark_.event);
+            if (mark_.event) (void)frees_.driver_.close_event(mark_.event);
+        }
+        /// Records an event at the place. Takes no lock.
+        Status record(StreamRef stream) noexcept {
+            const AnyDriver& driver = frees_.driver_;
+            mark_ = {frees_.spare_.take(), ++frees_.last_number_};
+            if (mark_.event) {
+                if (driver.record(mark_.event, stream).ok()) return {};
+                (void)driver.close_event(mark_.event); // it was made for a stream of another context
+                mark_.event = {};
+            }
+            const Status status = driver.open_event(stream, mark_.event);
+            return status.ok() ? driver.record(mark_.event, stream) : status;
         }
 
     private:
         friend class Frees;
-        const AnyDriver& driver_;
+        Frees& frees_;
         Mark mark_;
     };
 
-    /// Numbers the block, before its event is recorded. Requires the lock.
-    void number(Place& place) noexcept { place.mark_ = begin_mark(); }
-    /// Records an event at the place. Throws the error of a failing driver call.
-    void record(Place& place, StreamRef stream, std::size_t bytes, Address address) const {
-        if (place.mark_.event && driver_.record(place.mark_.event, stream).ok()) return;
-        Place fresh{driver_}; // none to spare, or that was made for a stream of another context
-        Status status = driver_.open_event(stream, fresh.mark_.event);
-        if (status.ok()) status = driver_.record(fresh.mark_.event, stream);
-        check(status, "record a CUDA event for a deallocation", bytes, address);
-        std::swap(place.mark_.event, fresh.mark_.event);
-    }
-    /// Adds the block. Strong exception guarantee: may throw std::bad_alloc. Requires the lock.
+    /// Adds a block. Strong exception guarantee: may throw std::bad_alloc. Requires the lock.
     void after_stream(Address address, std::size_t bytes, StreamRef stream, Place& place) {
         place.mark_.event = DeferredFrees::after_stream(address, bytes, stream, place.mark_);
     }
     /// Adds a block that waits for the next fence. As above.
     void after_fence(Address address, std::size_t bytes) { DeferredFrees::after_fence(address, bytes, begun_); }
-    /// Keeps the event of a place that was not needed. Requires the lock.
-    void give_back(Place& place) noexcept { place.mark_.event = spare(place.mark_.event); }
-
     // --- reuse ---
 
-    /// Returns whether blocks wait in this stream that work which is submitted to it now may reuse.
-    [[nodiscard]] bool reusable_in(Lock& lock, StreamRef stream) {
-        if (stream.per_thread() || !waits(stream)) return false; // that handle is another stream on each thread
+    /// Returns whether work which is submitted to this stream now may reuse what was freed with it. Takes no lock.
+    [[nodiscard]] bool reusable_in(StreamRef stream) const noexcept {
+        if (stream.per_thread()) return false; // that handle is another stream on each thread
         // Captured work runs later, in any stream: the work that the block waits for may not have completed by then.
-        lock.unlock();
         bool capturing = true;
-        const bool eager = driver_.capturing(stream, capturing).ok() && !capturing;
-        lock.lock();
-        return eager;
+        return driver_.capturing(stream, capturing).ok() && !capturing;
     }
     /// Calls `reclaim(address)` for blocks whose work has completed. Returns whether there was any.
     bool collect(Lock& lock, Visit reclaim) {
@@ -114,7 +145,7 @@ public:
                 passed = false;
                 if (!driver_.query(asked.mark.event, passed).ok()) passed = false;
                 lock.lock();
-                close(lock, answer(asked, passed, reclaim));
+                if (EventRef over = answer(asked, passed, reclaim)) close(lock, spare_.put(over));
                 any = any || passed;
                 changed_.notify_all();
             }
@@ -124,6 +155,7 @@ public:
     /// Forgets all blocks, and closes all events.
     void clear(Lock& lock) noexcept {
         while (const EventRef event = DeferredFrees::clear()) close(lock, event);
+        while (const EventRef event = spare_.take()) close(lock, event);
     }
 
     // --- fences ---
@@ -202,9 +234,11 @@ private:
     }
 
     const AnyDriver& driver_;
-    std::condition_variable changed_; // a fence is over, or an event has been queried
-    bool fencing_ = false;            // a thread waits for the device, and others wait for that thread
-    std::size_t threshold_ = 0;       // 0: the device has not been asked yet
+    SpareEvents spare_;
+    std::atomic<std::uint64_t> last_number_{0}; // of a block freed with a stream
+    std::condition_variable changed_;           // a fence is over, or an event has been queried
+    bool fencing_ = false;                      // a thread waits for the device, and others wait for that thread
+    std::size_t threshold_ = 0;                 // 0: the device has not been asked yet
     std::atomic<std::uint64_t> begun_{0};
     std::atomic<std::uint64_t> done_{0};
 };

@@ -145,6 +145,10 @@ void* find(const char* name) {
              return CUDA_SUCCESS;
          })},
         {"cuDevicePrimaryCtxRelease", address(+[](CUdevice) { return CUDA_SUCCESS; })},
+        {"cuCtxGetCurrent", address(+[](CUcontext* out) {
+             *out = current.empty() ? nullptr : current.back();
+             return CUDA_SUCCESS;
+         })},
         {"cuCtxPushCurrent", address(+[](CUcontext pushed) { return current.push_back(pushed), CUDA_SUCCESS; })},
         {"cuCtxPopCurrent", address(+[](CUcontext* popped) {
              *popped = current.back();
