@@ -79,7 +79,7 @@ struct Desk {
     }
     /// Passes pages.
     void pass(int link, std::uint64_t bytes, bool as_left = false, std::uint64_t kind = 0,
-              std::chrono::nanoseconds lingers = {}) {
+              std::chrono::nanoseconds lingers = {}, bool let_go = true) {
         ShareMessage message;
         message.within = lingers.count();
         message.kind = Kind::pass;
@@ -87,6 +87,9 @@ struct Desk {
         message.as_left = as_left ? 1 : 0;
         message.facts.pages = kind;
         room.hear(link, message, now, ShareFd::opened([] { return ::eventfd(0, EFD_CLOEXEC); }));
+        if (!let_go) return;
+        message.kind = Kind::freed;
+        room.hear(link, message, now);
     }
     Desk& want(int link, std::uint64_t bytes, std::uint64_t id, std::int64_t within = 0) {
         return say(link, Kind::want, bytes, id, within);
@@ -339,6 +342,19 @@ TEST_CASE("share room: a want takes the pages that are coming rather than free m
     desk.say(1, Kind::freed, 8);
     desk.look();
     CHECK(desk.want(1, 10, 12).heard() == "1 deny 10"); // 2 has no more
+}
+
+TEST_CASE("share room: pages of which the giver still has a descriptor are not counted, and go to nobody") {
+    for (const bool leaves : {false, true}) {
+        Desk desk;
+        desk.join(1, 0, 0, 0, false);
+        desk.join(2, 8);
+        CHECK(desk.want(1, 8, 11).heard() == "2 lend 8");
+        desk.pass(2, 8, false, 0, 10s, false);
+        CHECK(desk.look().heard().empty());
+        leaves ? desk.leave(2) : desk.say(2, Kind::freed, 8);
+        CHECK(desk.heard() == "1 page 8, 1 grant 0");
+    }
 }
 
 TEST_CASE_FIXTURE(Taker, "share room: each lender is to pass no more than is lacking still") {

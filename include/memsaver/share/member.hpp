@@ -148,8 +148,8 @@ public:
                                    .bytes = bytes,
                                    .within = linger_.count(),
                                    .facts = facts_};
-        if (pages && link_ && send_message(link_.get(), message, pages.get())) return;
-        pages.reset();
+        if (pages && link_) (void)send_message(link_.get(), message, pages.get());
+        pages.reset(); // what others are told to be free must not be held here
         tell(Kind::freed, bytes);
     }
     /// What it has, apart from pages that were passed to it and are not used yet.

@@ -56,7 +56,7 @@ struct ShareMessage {
         took,   ///< `bytes` that had been granted were created
         unused, ///< `bytes` that had been granted will not be
         freed,  ///< `bytes` were released
-        pass, ///< with a descriptor of pages: they have `bytes`, and are no longer its own. They stay for `within` (ns)
+        pass,   ///< with a descriptor of pages of `bytes`, before they are `freed`. They stay for `within` (ns)
         turned, ///< pages of `bytes` that were passed to it went to the driver: it may take as much instead
         giving, ///< the answer to `lend` `id` takes longer: it is releasing
         gave,   ///< the answer to `lend`: released what it could
@@ -74,7 +74,7 @@ struct ShareMessage {
         row,  ///< a member's `facts`, in answer to `list` `id`
         end   ///< after the last row; `bytes`: of pages that linger
     };
-    static constexpr std::uint32_t this_version = 6;
+    static constexpr std::uint32_t this_version = 7;
     /// More than any device has: sums of a few do not overflow.
     static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60U;
 

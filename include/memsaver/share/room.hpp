@@ -74,6 +74,7 @@ public:
     void leave(Link link) {
         erase_in(members_, [&](const Member& each) { return each.link == link; });
         erase_in(wants_, [&](const Want& each) { return each.link == link; });
+        arrived(link);
         for (Want& each : wants_)
             erase_in(each.asked, [&](Link asked) { return asked == link; }); // another one may get its number
         if (asked_ == link) answered();
@@ -114,17 +115,19 @@ public:
             member->active = now;
             break;
         case Kind::unused: less(member->facts.granted); break;
-        case Kind::freed: less(member->facts.held); break;
-        case Kind::pass:
-            less(member->facts.held);
+        case Kind::pass: // the giver has it, too, until it says `freed`
             for (Page& each : pages_)
                 if (each.message.within == 0) each.until = std::max(each.until, now + pages_wait);
             if (descriptor) { // else the driver has them already
                 const std::chrono::nanoseconds lingers{
                     std::clamp<std::int64_t>(message.within, 0, std::chrono::nanoseconds{longest}.count())};
-                pages_.push_back(
-                    {message, std::move(descriptor), now + std::max<std::chrono::nanoseconds>(pages_wait, lingers)});
+                pages_.push_back({message, std::move(descriptor),
+                                  now + std::max<std::chrono::nanoseconds>(pages_wait, lingers), link});
             }
+            break;
+        case Kind::freed:
+            less(member->facts.held);
+            arrived(link);
             break;
         case Kind::turned:
             less(member->facts.held);
@@ -186,6 +189,7 @@ private:
         ShareMessage message;
         ShareFd descriptor;
         Clock::time_point until; // when it goes to the driver
+        Link from;               // who still has a descriptor of it, too; -1: nobody
     };
     struct Want {
         Link link;
@@ -205,8 +209,12 @@ private:
     }
     [[nodiscard]] std::uint64_t page_bytes() const noexcept {
         std::uint64_t bytes = 0;
-        for (const Page& each : pages_) bytes += each.message.bytes;
+        for (const Page& each : pages_) bytes += each.from < 0 ? each.message.bytes : 0;
         return bytes;
+    }
+    void arrived(Link from) noexcept {
+        for (Page& each : pages_)
+            if (each.from == from) each.from = -1;
     }
     void want(Member& member, const ShareMessage& message, Clock::time_point now) {
         const auto behind = std::find_if(wants_.begin(), wants_.end(),
@@ -309,7 +317,8 @@ private:
         std::uint64_t passed = 0;
         erase_in(pages_, [&](Page& each) {
             ShareMessage message = each.message;
-            const bool fits = message.facts.pages == to.facts.pages && message.bytes <= want.bytes - passed &&
+            const bool fits = each.from < 0 && message.facts.pages == to.facts.pages &&
+                              message.bytes <= want.bytes - passed &&
                               (want.within != only_free || message.bytes == want.bytes) && // for one handle
                               (message.as_left == 0 || to.facts.trusted != 0);
             message.kind = Kind::page;
@@ -319,8 +328,11 @@ private:
         });
         to.facts.held += passed;
         const auto rest = static_cast<std::int64_t>(want.bytes - passed);
-        for (; free < rest && !pages_.empty(); pages_.pop_back())
-            free += static_cast<std::int64_t>(pages_.back().message.bytes);
+        for (auto each = pages_.end(); free < rest && each != pages_.begin();) {
+            if ((--each)->from >= 0) continue;
+            free += static_cast<std::int64_t>(each->message.bytes);
+            pages_.erase(each);
+        }
         return passed;
     }
     /// Gives the driver the pages whose time is over, and those that wait for more of them and need not.
