@@ -25,34 +25,19 @@ namespace memsaver::inline v0_3::detail {
 /// events, and what the driver keeps with them, stay on its core.
 class SpareEvents {
 public:
-    /// Takes an event, or none.
-    EventRef take() noexcept {
-        EventRef found;
-        (void)search([&](std::atomic<EventRef>& place) {
-            if (place.load(std::memory_order_relaxed)) found = place.exchange({});
-            return static_cast<bool>(found);
-        });
-        return found;
-    }
-    /// Keeps an event. Returns it if there are enough.
-    EventRef put(EventRef event) noexcept {
-        const bool kept = search([&](std::atomic<EventRef>& place) {
-            EventRef none;
-            return !place.load(std::memory_order_relaxed) && place.compare_exchange_strong(none, event);
-        });
-        return kept ? EventRef{} : event;
+    /// Keeps an event, or takes one, if `event` is none. Returns the one that was taken, or for which there is no room.
+    EventRef exchange(EventRef event) noexcept {
+        const std::size_t first = std::hash<std::thread::id>{}(std::this_thread::get_id());
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            std::atomic<EventRef>& place = places_[(first + i) % places_.size()];
+            EventRef now = place.load(std::memory_order_relaxed);
+            if (static_cast<bool>(now) != static_cast<bool>(event) && place.compare_exchange_strong(now, event))
+                return now;
+        }
+        return event;
     }
 
 private:
-    template <class Try>
-    bool search(Try attempt) noexcept {
-        const std::size_t first = std::hash<std::thread::id>{}(std::this_thread::get_id()) % places_.size();
-        for (std::size_t i = 0; i < places_.size(); ++i) {
-            if (attempt(places_[(first + i) % places_.size()])) return true;
-        }
-        return false;
-    }
-
     std::array<std::atomic<EventRef>, 64> places_{};
 };
 
@@ -93,13 +78,13 @@ public:
         explicit Place(Frees& frees) noexcept : frees_{frees} {}
         Place& operator=(Place&&) = delete;
         ~Place() {
-            if (mark_.event) mark_.event = frees_.spare_.put(mark_.event);
-            if (mark_.event) (void)frees_.driver_.close_event(mark_.event);
+            if (mark_.event && (mark_.event = frees_.spare_.exchange(mark_.event)))
+                (void)frees_.driver_.close_event(mark_.event);
         }
         /// Records an event at the place. Takes no lock.
         Status record(StreamRef stream) noexcept {
             const AnyDriver& driver = frees_.driver_;
-            mark_ = {frees_.spare_.take(), ++frees_.last_number_};
+            mark_ = {frees_.spare_.exchange({}), ++frees_.last_number_};
             if (mark_.event) {
                 if (driver.record(mark_.event, stream).ok()) return {};
                 (void)driver.close_event(mark_.event); // it was made for a stream of another context
@@ -121,6 +106,7 @@ public:
     }
     /// Adds a block that waits for the next fence. As above.
     void after_fence(Address address, std::size_t bytes) { DeferredFrees::after_fence(address, bytes, begun_); }
+
     // --- reuse ---
 
     /// Returns whether work which is submitted to this stream now may reuse what was freed with it. Takes no lock.
@@ -145,7 +131,7 @@ public:
                 passed = false;
                 if (!driver_.query(asked.mark.event, passed).ok()) passed = false;
                 lock.lock();
-                if (EventRef over = answer(asked, passed, reclaim)) close(lock, spare_.put(over));
+                if (EventRef over = answer(asked, passed, reclaim)) close(lock, spare_.exchange(over));
                 any = any || passed;
                 changed_.notify_all();
             }
@@ -155,7 +141,7 @@ public:
     /// Forgets all blocks, and closes all events.
     void clear(Lock& lock) noexcept {
         while (const EventRef event = DeferredFrees::clear()) close(lock, event);
-        while (const EventRef event = spare_.take()) close(lock, event);
+        while (const EventRef event = spare_.exchange({})) close(lock, event);
     }
 
     // --- fences ---
