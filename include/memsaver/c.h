@@ -194,8 +194,7 @@ typedef enum memsaver_driver {
     MEMSAVER_DRIVER_DEFAULT = 0, ///< the GPU if a usable one exists, else host memory
     MEMSAVER_DRIVER_CUDA = 1,    ///< the GPU; MEMSAVER_UNAVAILABLE if there is none
     /// Host memory: pointers refer to this process's memory, which the CPU may read and write while it is not paused.
-    /// Touching paused memory is a segmentation fault; a line on stderr names the tag first. For this, a SIGSEGV
-    /// handler is installed while any tag has addresses; it chains to the previously installed handler.
+    /// Touching paused memory is a segmentation fault.
     MEMSAVER_DRIVER_HOST = 2
 } memsaver_driver;
 

@@ -135,4 +135,18 @@ TEST_CASE("host captures: events inside and outside do not mix") {
         CHECK(s.driver.record_device(s.event).ok());
     }
 }
+
+TEST_CASE("host machine: a violation names the tag whose memory work was about") {
+    const HostDriver driver{64_MiB, {.survive_faults = true}};
+    MemorySaver saver{driver};
+    void* const block = saver.arena("kv_cache").allocate(1_MiB);
+    (void)saver.pause("kv_cache");
+    REQUIRE(driver.enqueue({}, reinterpret_cast<Address>(block), 1_MiB, [] {}).ok());
+    REQUIRE(driver.drain().ok());
+    REQUIRE(driver.violations().size() == 1);
+    const std::string text = driver.violations().front();
+    CHECK(text.starts_with("work on memory that is not mapped, or without access: paused, freed, or elastic and not "
+                           "committed (1.00 MiB at 0x"));
+    CHECK(text.ends_with(", tag \"kv_cache\")"));
+}
 } // namespace host_host_machine_test

@@ -21,8 +21,7 @@ class HostMachine;
 
 /// A simulated device in host memory: stable addresses, pages that are really mapped and released, limited capacity,
 /// streams with threads of their own, captures. Device addresses are pointers that the CPU may also use. Touching
-/// paused memory is a segmentation fault, preceded by a line on stderr that names the tag
-/// (HostDriverOptions::tell_faults).
+/// paused memory is a segmentation fault.
 ///
 /// The machine is strict. Work on memory without pages or access, and unmapping under unfinished work, lose the
 /// machine, as an illegal address loses a CUDA context. Bookkeeping errors that a CUDA driver ignores return an error.

@@ -8,7 +8,6 @@
 #include "memsaver/core/text.hpp"
 #include "memsaver/core/vector.hpp"
 #include "memsaver/driver/system_limits.hpp"
-#include "memsaver/host/fault_names.hpp"
 #include "memsaver/host/host_options.hpp"
 #include "memsaver/host/page_source.hpp"
 
@@ -46,8 +45,7 @@ struct HostMapping {
 class HostMemory {
 public:
     HostMemory(std::size_t capacity, const HostDriverOptions& options)
-        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison}, tell_faults_{
-                                                                                               options.tell_faults} {
+        : capacity_{capacity}, granularity_{options.granularity}, poison_{options.poison} {
         if (const auto pages = options.machine.pages(); pages != nullptr)
             source_ = pages(options.machine.text(), capacity, granularity_);
         else
@@ -56,10 +54,8 @@ public:
     ~HostMemory() {
         for (const auto& [address, mapping] : mappings_)
             if (mapping.plain()) free(address, mapping);
-        for (auto& [address, reserved] : reservations_) {
-            reserved.name = {};
+        for (const auto& [address, reserved] : reservations_)
             ::munmap(reinterpret_cast<void*>(address), reserved.bytes);
-        }
         for (const auto& [handle, pages] : pages_) source_->give_back(pages);
     }
     HostMemory& operator=(HostMemory&&) = delete;
@@ -120,23 +116,20 @@ public:
         if (found == reservations_.end() || found->second.bytes != range.bytes)
             return misuse("unreserve of a range that is not a reservation", range);
         if (any_mapped(range)) return misuse("unreserve of mapped addresses", range);
-        found->second.name = {}; // before the addresses can be reused
         ::munmap(reinterpret_cast<void*>(range.address), range.bytes);
         reservations_.erase(found);
         return HostStatus::ok;
     }
 
     /// Sets the name that faults in a reservation are reported with. A no-op if `range` is not a whole reservation.
-    void name(Range range, const char* name) noexcept {
+    void name(Range range, const char* name) {
         const auto found = reservations_.find(range.address);
-        if (!tell_faults_ || found == reservations_.end() || found->second.bytes != range.bytes) return;
-        found->second.name = {}; // first, because with two names the handler might find the old one
-        found->second.name = FaultName{range.address, range.bytes, name};
+        if (found != reservations_.end() && found->second.bytes == range.bytes) found->second.name = name;
     }
     /// Returns the name of the reservation that contains the address, or null.
     [[nodiscard]] const char* name_at(Address address) const noexcept {
         const auto found = reservation_at(address);
-        return found != reservations_.end() ? found->second.name.text() : nullptr;
+        return found != reservations_.end() ? found->second.name.c_str() : nullptr;
     }
 
     /// `shared`: for `export_pages`.
@@ -267,7 +260,7 @@ private:
     };
     struct Reserved {
         std::size_t bytes = 0;
-        FaultName name{};
+        std::string name{};
     };
     using Reservations = std::map<Address, Reserved>;
     using PagesTable = std::map<std::uint64_t, Pages>;
@@ -351,7 +344,6 @@ private:
     std::size_t capacity_;
     std::size_t granularity_;
     bool poison_;
-    bool tell_faults_;
     std::vector<std::string> violations_;
     UniquePtr<HostPageSource> source_;
     Reservations reservations_;

@@ -64,12 +64,6 @@ struct HostDriverOptions {
     /// loses the machine, as an illegal address loses a CUDA context.
     bool survive_faults = false;
 
-    /// Name the tag of an address in `violations()`, and on stderr, with the address, before a segmentation fault in
-    /// memory of a tag. For this, a SIGSEGV handler is installed while any tag has addresses on such a machine; it
-    /// chains to the previously installed handler, and the fault then proceeds as without it. A program that faults
-    /// deliberately and continues may not want the line.
-    bool tell_faults = true;
-
     /// Maximum bytes of host pages pinned at once; 0: none, as in a sandbox that forbids pinning.
     std::size_t pin_limit = std::numeric_limits<std::size_t>::max();
 };
