@@ -15,9 +15,9 @@ std::vector<std::uint32_t> words_of(const std::vector<unsigned char>& bytes, std
     return words;
 }
 
-TEST_CASE("copy_by_kernel: loaded in an open capture, both ways bit-identical, while a kernel of another stream runs") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(
+    OnGpu,
+    "copy_by_kernel: loaded in an open capture, both ways bit-identical, while a kernel of another stream runs") {
     const Watched& driver = books.driver;
     constexpr std::size_t bytes = 65_MiB + 35;
     Address device = 0;
@@ -77,9 +77,8 @@ TEST_CASE("hashes by a kernel are those of the host") {
     REQUIRE(driver.free_plain(device).ok());
 }
 
-TEST_CASE("gates on a GPU: bytes come out of a file although every queue of the device stands at their gate") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu,
+                  "gates on a GPU: bytes come out of a file although every queue of the device stands at their gate") {
     constexpr std::size_t bytes = 96_MiB;
     constexpr std::uint32_t count = bytes / sizeof(std::uint32_t);
     const auto content = test::pattern(bytes, 5);

@@ -35,10 +35,9 @@ std::size_t released_by_pools(const Report& report) {
     return sum;
 }
 
-TEST_CASE("the memory that graphs keep between launches is released, and the next launch takes it again") {
-    Program program;
+TEST_CASE_FIXTURE(OnGpu,
+                  "the memory that graphs keep between launches is released, and the next launch takes it again") {
     const Ordered calls{program};
-    const Ledgered books;
     MemorySaver saver{books.driver};
     Buffer<std::uint32_t> result{saver.arena("result"), 1024};
     Buffer<std::uint32_t> cache{saver.arena("cache"), 4 << 20};
@@ -79,10 +78,8 @@ TEST_CASE("the memory that graphs keep between launches is released, and the nex
     saver.resume("cache");
 }
 
-TEST_CASE("memory that a stream-ordered pool keeps is released, and memory in use stays") {
-    Program program;
+TEST_CASE_FIXTURE(OnGpu, "memory that a stream-ordered pool keeps is released, and memory in use stays") {
     const Ordered calls{program};
-    const Ledgered books;
     MemorySaver saver{books.driver};
     Buffer<std::uint32_t> cache{saver.arena("cache"), 4 << 20};
     const Hook trim = saver.after_pause(trim_cuda_pools);

@@ -115,10 +115,8 @@ TEST_CASE("Direct transfer: a stream follows a range") {
     save_and_follow(program, books.driver, memory, bytes, pieces[1].units.front().device, true, make);
 }
 
-TEST_CASE("Staged transfer: a stream follows a range") {
+TEST_CASE_FIXTURE(OnGpu, "Staged transfer: a stream follows a range") {
     constexpr std::size_t bytes = 8_MiB; // four buffers
-    Program program;
-    const Ledgered books;
     const PlainBytes memory{books.driver, bytes};
     const auto ring = std::make_shared<Ring>(books.driver, Ring::Shape{4_MiB, 1, 32_MiB});
     const Shelf shelf{bytes};

@@ -29,9 +29,7 @@ constexpr long long sum_below(long long n) { return n * (n - 1) / 2; }
 
 std::string state_of(const Arena& arena) { return arena.usage().state; }
 
-TEST_CASE("a thrust vector in paused memory: the same address and values after the resume") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "a thrust vector in paused memory: the same address and values after the resume") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("thrust", HostBackup{});
     {
@@ -51,9 +49,7 @@ TEST_CASE("a thrust vector in paused memory: the same address and values after t
     saver.close();
 }
 
-TEST_CASE("what thrust vectors do with their allocators: copy, move, swap, grow, and die while paused") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "what thrust vectors do with their allocators: copy, move, swap, grow, and die while paused") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("one", HostBackup{});
     const Arena other = saver.arena("other");
@@ -80,9 +76,7 @@ TEST_CASE("what thrust vectors do with their allocators: copy, move, swap, grow,
     saver.close();
 }
 
-TEST_CASE("algorithms take their temporary memory from an arena, and leave it on their stream") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "algorithms take their temporary memory from an arena, and leave it on their stream") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("data");
     const Arena scratch = saver.arena("scratch");
@@ -104,9 +98,7 @@ TEST_CASE("algorithms take their temporary memory from an arena, and leave it on
     saver.close();
 }
 
-TEST_CASE("no room: memsaver's exception comes through thrust") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "no room: memsaver's exception comes through thrust") {
     MemorySaver saver{books.driver};
     const ThrustAllocator<double> allocator{saver.arena("tag")};
     books.driver.fail({.call = Call::create, .lasting = Lasting::onwards, .kind = StatusKind::out_of_memory});
@@ -118,9 +110,7 @@ TEST_CASE("no room: memsaver's exception comes through thrust") {
 }
 
 #if CCCL_VERSION >= 3002000
-TEST_CASE("a ::cuda::buffer in paused memory: the same address and values after the resume") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "a ::cuda::buffer in paused memory: the same address and values after the resume") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("buffer", HostBackup{});
     const ::cuda::stream_ref stream{program.stream};

@@ -18,10 +18,8 @@ using namespace gpu_test; // not global: nvcc emits `cuda::` at the end of a uni
 static_assert(std::is_constructible_v<rmm::device_async_resource_ref, ArenaResource&>);
 static_assert(std::is_constructible_v<rmm::device_resource_ref, ArenaResource&>);
 
-TEST_CASE("RMM's vector and buffer in paused memory: the same address and values after the resume") {
+TEST_CASE_FIXTURE(OnGpu, "RMM's vector and buffer in paused memory: the same address and values after the resume") {
     constexpr int count = 1 << 20;
-    Program program;
-    const Ledgered books;
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("rmm", HostBackup{});
     const ::cuda::stream_ref stream{program.stream};
@@ -48,9 +46,7 @@ TEST_CASE("RMM's vector and buffer in paused memory: the same address and values
     saver.close();
 }
 
-TEST_CASE("an arena as RMM's resource of the device, and under one of its adaptors") {
-    Program program;
-    const Ledgered books;
+TEST_CASE_FIXTURE(OnGpu, "an arena as RMM's resource of the device, and under one of its adaptors") {
     MemorySaver saver{books.driver};
     const Arena arena = saver.arena("rmm");
     const ::cuda::stream_ref stream{program.stream};
