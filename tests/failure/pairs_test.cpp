@@ -1,7 +1,7 @@
 // A second failure during the recovery from the first: while the same call rolls back, or while it is retried. There
 // are too many pairs to try all; they are sampled over all operations and policies, from seeds.
 #include "failure/operations.hpp"
-#include "support/model.hpp"
+#include "support/random.hpp"
 
 namespace failure_pairs_test {
 using namespace test;

@@ -2,7 +2,7 @@
 // varies from run to run, so points are sampled, from seeds.
 #include "failure/operations.hpp"
 #include "memsaver/backup/verified.hpp"
-#include "support/model.hpp"
+#include "support/random.hpp"
 
 namespace failure_pieces_sweep_test {
 using namespace test;

@@ -1,5 +1,5 @@
 // Random operations over all policies while driver calls fail, compared with a simple model.
-#include "support/model.hpp"
+#include "support/random.hpp"
 #include "support/player.hpp"
 #include "support/sampling.hpp"
 

@@ -1,7 +1,9 @@
 // How much memory must be obtainable: everything except what live blocks keep mapped. Runs random operations, then
 // requests exactly that. OutOfMemory is correct only if the memory was not available.
+#include "support/handles.hpp"
 #include "support/machines.hpp"
-#include "support/model.hpp"
+#include "support/played.hpp"
+#include "support/random.hpp"
 #include "support/sampling.hpp"
 
 namespace model_obtainable_test {
@@ -12,36 +14,6 @@ constexpr std::size_t capacity = 128_MiB;
 constexpr std::size_t granule = 2_MiB;
 constexpr std::size_t step_bytes = 2 * granule; // of elastic ranges
 constexpr std::size_t steps = 8;
-
-/// A driver's mappings, recorded from its calls. Each row is a physical handle, created and released as a whole.
-struct Mappings {
-    explicit Mappings(const Driver& driver) : driver_{driver} {
-        driver.on_call([rows = rows_](const CallRecord& call) {
-            if (!call.status.ok()) return;
-            if (call.call == Call::map) rows->emplace(call.address, call.bytes);
-            if (call.call == Call::unmap) {
-                rows->erase(rows->lower_bound(call.address), rows->lower_bound(call.address + call.bytes));
-            }
-        });
-    }
-    ~Mappings() { driver_.on_call({}); }
-
-    /// Returns the bytes of the handles that contain any of these blocks.
-    [[nodiscard]] std::size_t held_by(const Model::Blocks& blocks) const {
-        std::size_t bytes = 0;
-        for (const auto& [address, size] : *rows_) {
-            const auto after = blocks.lower_bound(address + size);
-            if (after == blocks.begin()) continue;
-            const auto& [begin, block] = *std::prev(after);
-            if (begin + block.bytes > address) bytes += size;
-        }
-        return bytes;
-    }
-
-private:
-    const Driver driver_;
-    std::shared_ptr<std::map<Address, std::size_t>> rows_ = std::make_shared<std::map<Address, std::size_t>>();
-};
 
 /// A saver on a machine that is nearly full most of the time.
 struct Player {
@@ -59,7 +31,7 @@ struct Player {
     void step() {
         const std::size_t what = random_.below(100);
         if (what < 52) {
-            (void)allocate(random_.below(arenas_.size()), random_bytes());
+            allocate(random_.below(arenas_.size()), random_bytes());
         } else if (what < 80) {
             deallocate();
         } else if (what < 85) {
@@ -67,9 +39,10 @@ struct Player {
         } else if (what < 91) {
             const Arena& arena = any_arena();
             (void)saver_.pause(arena.tag());
-            model_.pause(arena.tag());
+            for (auto& [address, block] : blocks_)
+                if (arenas_[block.tag] == arena) block.pause(Holds::lost);
         } else {
-            resume(any_arena().tag());
+            resume(any_arena());
         }
     }
 
@@ -77,25 +50,22 @@ struct Player {
     void ask_for_all() {
         const std::size_t bytes = obtainable();
         if (bytes == 0) return;
-        MemorySaver<Driver>& saver = saver_;
-        const Arena arena = saver.arena("all");
+        const Arena arena = saver_.arena("all");
         CAPTURE(format_bytes(bytes));
         Buffer<char> block;
         REQUIRE_NOTHROW(block = Buffer<char>{arena, bytes});
         if (random_.below(2) == 0) {
-            (void)saver.pause("all");
-            for (int i = 0; i < 20; ++i) (void)allocate(random_.below(arenas_.size()), random_bytes());
+            (void)saver_.pause("all");
+            for (int i = 0; i < 20; ++i) allocate(random_.below(arenas_.size()), random_bytes());
             while (obtainable() < bytes) deallocate();
-            REQUIRE_NOTHROW((void)saver.resume("all"));
+            REQUIRE_NOTHROW((void)saver_.resume("all"));
         }
         random_.below(2) == 0 ? block.reset() : block.reset(stream_);
     }
     [[nodiscard]] std::size_t refusals() const { return refusals_; }
 
 private:
-    [[nodiscard]] std::size_t obtainable() const {
-        return capacity - mappings_.held_by(const_cast<Model&>(model_).blocks());
-    }
+    [[nodiscard]] std::size_t obtainable() const { return capacity - handles_.held_by(blocks_); }
     std::size_t random_bytes() {
         switch (random_.below(6)) {
         case 0: return 1 + random_.below(64_KiB);
@@ -108,32 +78,26 @@ private:
     }
     const Arena& any_arena() { return arenas_[random_.below(arenas_.size())]; }
 
-    bool allocate(std::size_t which, std::size_t bytes) {
+    void allocate(std::size_t which, std::size_t bytes) {
         const std::size_t there = obtainable();
         try {
             const Arena& arena = arenas_[which];
             void* const block = random_.below(3) == 0 ? arena.allocate(bytes, stream_) : arena.allocate(bytes);
             REQUIRE(driver_.fill(address_of(block), 1, bytes, stream_).ok()); // the device is seldom idle
-            REQUIRE(model_.add(address_of(block), {arena.tag(), bytes}));
-            return true;
+            REQUIRE(blocks_.add(address_of(block), {.tag = which, .bytes = bytes}));
         } catch (const OutOfMemory&) {
             CAPTURE(format_bytes(bytes));
             REQUIRE(there < align_up(bytes, granule)); // live memory was in the way
             refusals_ += 1;
-            return false;
         }
     }
     void deallocate() {
-        const auto block = model_.any(random_);
-        if (block == model_.blocks().end()) return;
-        if (block->second.elastic) return release(block);
+        const auto block = blocks_.any(random_);
+        if (block == blocks_.end()) return;
+        if (block->second.workspace) return release(block); // a step of a range
         void* const pointer = reinterpret_cast<void*>(block->first);
-        MemorySaver<Driver>& saver = saver_;
-        switch (random_.below(3)) {
-        case 0: saver.deallocate(pointer); break;
-        default: saver.deallocate(pointer, stream_); break;
-        }
-        model_.remove(block);
+        random_.below(3) == 0 ? saver_.deallocate(pointer) : saver_.deallocate(pointer, stream_);
+        blocks_.erase(block);
     }
     /// Commits some steps of a range; on a paused tag, that is misuse.
     void commit(Elastic& range) {
@@ -142,10 +106,10 @@ private:
         const auto at = [&](std::size_t n) { return address_of(range.data()) + n * step_bytes; };
         std::vector<Address> fresh;
         for (std::size_t n = 0; n < steps; ++n) {
-            const auto known = model_.blocks().find(at(n));
-            if (known == model_.blocks().end()) {
+            const auto known = blocks_.find(at(n));
+            if (known == blocks_.end()) {
                 if (n >= first && n < end) fresh.push_back(at(n));
-            } else if (known->second.paused) {
+            } else if (known->second.away) {
                 REQUIRE_THROWS_AS(range.commit(first * step_bytes, (end - first) * step_bytes), Misuse);
                 return;
             }
@@ -162,25 +126,26 @@ private:
         }
         for (const Address address : fresh) {
             REQUIRE(driver_.fill(address, 1, step_bytes, stream_).ok());
-            REQUIRE(model_.add(address, {range.arena().tag(), step_bytes, false, true}));
+            const auto which = static_cast<std::size_t>(&range - ranges_.data()); // the arena's, too
+            REQUIRE(blocks_.add(address, {.tag = which, .bytes = step_bytes, .workspace = true}));
         }
     }
-    void release(Model::Blocks::iterator block) {
+    void release(PlayedBlocks::iterator block) {
         for (Elastic& range : ranges_) {
             const Address begin = address_of(range.data());
             if (block->first < begin || block->first >= begin + range.capacity()) continue;
             const Order order = random_.below(3) == 0 ? Order{} : after(stream_);
             range.release(block->first - begin, step_bytes, order);
         }
-        model_.remove(block);
+        blocks_.erase(block);
     }
-    void resume(const std::string& tag) {
-        MemorySaver<Driver>& saver = saver_;
+    void resume(const Arena& arena) {
         const std::size_t there = obtainable();
-        const std::size_t need = saver.bytes_to_resume(tag);
+        const std::size_t need = saver_.bytes_to_resume(arena.tag());
         try {
-            (void)saver.resume(tag);
-            model_.resume(tag);
+            (void)saver_.resume(arena.tag());
+            for (auto& [address, block] : blocks_)
+                if (arenas_[block.tag] == arena) block.resume();
         } catch (const OutOfMemory&) {
             REQUIRE(there < need);
             refusals_ += 1;
@@ -189,12 +154,12 @@ private:
 
     Random random_;
     Driver driver_;
-    Mappings mappings_{driver_};
+    Handles<Driver> handles_{driver_};
     MemorySaver<Driver> saver_{driver_};
     std::vector<Arena> arenas_;
     std::vector<Elastic> ranges_;
     StreamRef stream_;
-    Model model_;
+    PlayedBlocks blocks_;
     std::size_t refusals_ = 0;
 };
 

@@ -2,7 +2,7 @@
 #include "backup/backup_support.hpp"
 #include "model/process_memory.hpp"
 #include "support/machines.hpp"
-#include "support/model.hpp"
+#include "support/random.hpp"
 #include "support/player.hpp"
 #include "support/sampling.hpp"
 

@@ -36,6 +36,20 @@ struct Handles {
         return it != live_.begin() && begin + bytes <= std::prev(it)->second;
     }
 
+    /// Returns the bytes of the handles that contain any of these blocks: by address, each with its `bytes`.
+    template <class Blocks>
+    [[nodiscard]] std::size_t held_by(const Blocks& blocks) const {
+        const std::lock_guard lock{mutex_};
+        std::size_t bytes = 0;
+        for (const auto& [begin, end] : live_) {
+            const auto after = blocks.lower_bound(end);
+            if (after == blocks.begin()) continue;
+            const auto& [address, block] = *std::prev(after);
+            if (address + block.bytes > begin) bytes += end - begin;
+        }
+        return bytes;
+    }
+
 private:
     const Driver& driver_;
     mutable std::mutex mutex_;

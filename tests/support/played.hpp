@@ -114,6 +114,11 @@ struct PlayedBlocks : std::map<Address, PlayedBlock> {
         for (const auto& [address, block] : *this) sum += block.bytes;
         return sum;
     }
+    /// One of them, or the end if there is none. `Choices`: see Player.
+    template <class Choices>
+    iterator any(Choices& choices) {
+        return empty() ? end() : std::next(begin(), static_cast<std::ptrdiff_t>(choices.below(size())));
+    }
     [[nodiscard]] bool any_paused(std::size_t tag) const {
         return std::any_of(begin(), end(), [&](const auto& at) { return at.second.tag == tag && at.second.away; });
     }

@@ -925,10 +925,7 @@ private:
     static bool contains(const std::vector<std::size_t>& chosen, std::size_t tag) {
         return std::find(chosen.begin(), chosen.end(), tag) != chosen.end();
     }
-    typename Blocks::iterator any() {
-        if (blocks_.empty()) return blocks_.end();
-        return std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(choices_.below(blocks_.size())));
-    }
+    Blocks::iterator any() { return blocks_.any(choices_); }
 
     static constexpr std::size_t machine_bytes = 256_MiB;
     static constexpr std::size_t most_bytes = 48_MiB;
