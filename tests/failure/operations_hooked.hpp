@@ -52,35 +52,6 @@ auto hooked(Act act) {
     };
 }
 
-inline std::size_t pool_bytes(Populated& world) {
-    std::size_t bytes = 0;
-    REQUIRE(world.driver.inner().pool_memory({}, bytes).ok());
-    return bytes;
-}
-/// Sets up a stream-ordered pool that holds unused memory and is trimmed after pauses and resumes.
-inline void with_pools(Populated& world) {
-    REQUIRE(world.driver.inner().host().put_in_pool({}, 64_KiB).ok());
-    REQUIRE(world.driver.inner().host().free_pool({}).ok());
-    world.hooks.push_back(world.saver->after_pause(trim_cuda_pools));
-}
-/// Wraps a pause or resume, which fails because of its own calls but not because of a pool's.
-template <class Act>
-auto trimming(Act act) {
-    return [act](Populated& world) {
-        if (!world.setting.enabled) return act(world);
-        const auto of_pools = [&] {
-            return world.driver.injected(Call::pool_memory) + world.driver.injected(Call::trim_pool);
-        };
-        try {
-            act(world);
-        } catch (const Error&) {
-            CHECK(world.driver.injected() > of_pools());
-            throw;
-        }
-        if (of_pools() == 0) CHECK(pool_bytes(world) == 0);
-    };
-}
-
 /// Registers every block of "swept" with a network card.
 inline void with_registrations(Populated& world) {
     world.registrations = std::make_unique<Registrations>(*world.saver);
@@ -121,11 +92,9 @@ auto registered(Act act) {
 inline std::vector<Operation> with_hooks() {
     return {
         {"pause: with hooks", with_pause_hooks, hooked(pause_swept), is_paused},
-        {"pause: with trim_cuda_pools", with_pools, trimming(pause_swept), is_paused},
         {"pause: with registrations", with_registrations, registered(pause_swept), is_paused},
         {"resume: with registrations", all_of(with_registrations, pause_swept), registered(resume_swept), is_resumed},
         {"resume: with hooks", all_of(pause_swept, with_resume_hooks), hooked(resume_swept), is_resumed},
-        {"resume: with trim_cuda_pools", all_of(pause_swept, with_pools), trimming(resume_swept), is_resumed},
     };
 }
 } // namespace test
