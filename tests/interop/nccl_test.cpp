@@ -40,18 +40,16 @@ struct OnWeights : OnNccl {
     const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
 };
 
-TEST_CASE_FIXTURE(OnMachine, "nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
-    const Stub stub;
-    MemorySaver saver{machine.driver};
+TEST_CASE_FIXTURE(OnNccl, "nccl: a pause deregisters, suspends and pauses; a resume does the reverse" * on_hosts) {
     int barriers = 0;
-    Registrations registrations{saver, {.barrier = [&](const PauseEvent&) {
-                                    barriers += 1;
-                                    CHECK(stub->calls.empty());
-                                }}};
+    Registrations with_barrier{saver, {.barrier = [&](const PauseEvent&) {
+                                   barriers += 1;
+                                   CHECK(stub->calls.empty());
+                               }}};
     const Buffer<char> weights{saver.arena("weights", HostBackup{}, ArenaOptions{.single_handle = true}), 4_MiB};
     const Buffer<char> cache{saver.arena("cache"), 2_MiB};
     write_pattern(machine.driver, weights.data(), weights.size(), 3);
-    NcclComm comm{registrations, Stub::comm(), {.who = "rollout", .tags = "weights"}};
+    NcclComm comm{with_barrier, Stub::comm(), {.who = "rollout", .tags = "weights"}};
     CHECK(comm.suspends());
     CHECK(comm.version() == 22907);
     NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
@@ -112,7 +110,7 @@ TEST_CASE_FIXTURE(OnNccl, "nccl: tags with windows are paused and resumed one af
             saver.pause("weights");
             CHECK(stub.taken() == Calls{"deregister", "unwindow", "suspend 1"});
             CHECK_FALSE(two.registered());
-            CHECK(contains(text_of<Misuse>([&] { (void)comm.buffer(cache.data(), 4096); }), "is not registered"));
+            check_says<Misuse>("is not registered", [&] { (void)comm.buffer(cache.data(), 4096); });
             saver.pause("cache");
             CHECK(stub.taken().empty());
             CHECK(machine.driver.handle_bytes() == 0);
@@ -213,29 +211,19 @@ TEST_CASE_FIXTURE(OnWeights,
     NcclComm comm{registrations, Stub::comm(), {.who = "trainer"}};
     NcclBuffer buffer = comm.buffer(weights.data(), 2_MiB);
     NcclWindow window = comm.window(weights.data() + 2_MiB, 2_MiB);
-    for (const char* call : {"unwindow", "deregister", "suspend", "ask"}) {
+    const std::set<std::string> resuming{"resume", "register", "window"};
+    for (const char* call : {"unwindow", "deregister", "suspend", "ask", "resume", "register", "window"}) {
         CAPTURE(call);
+        const bool resumes = resuming.contains(call);
+        if (resumes) saver.pause();
         stub->fails = {{call, 3}};
-        const std::string text = text_of<DriverError>([&] { saver.pause(); });
+        const std::string text = text_of<DriverError>([&] { resumes ? saver.resume() : saver.pause(); });
         stub->fails.clear();
-        CHECK(contains(text, "\"trainer\""));
-        CHECK(contains(text, "stub error (3)"));
-        CHECK(contains(text, "what the stub said last"));
-        CHECK(machine.driver.handle_bytes() == 4_MiB);
+        for (const char* const part : {"\"trainer\"", "stub error (3)", "what the stub said last"})
+            CHECK_MESSAGE(contains(text, part), text);
+        CHECK(machine.driver.handle_bytes() == 4_MiB); // a resume remains in effect
+        if (resumes) CHECK_FALSE((window.registered() && buffer.registered()));
         registrations.renew(); // including registrations that NCCL refused
-        CHECK(buffer.registered());
-        CHECK(window.registered());
-        CHECK_FALSE(comm.suspended());
-    }
-    for (const char* call : {"resume", "register", "window"}) {
-        CAPTURE(call);
-        saver.pause();
-        stub->fails = {{call, 5}};
-        CHECK_THROWS_AS(saver.resume(), DriverError);
-        stub->fails.clear();
-        CHECK(machine.driver.handle_bytes() == 4_MiB); // the resume remains in effect
-        CHECK_FALSE((window.registered() && buffer.registered()));
-        registrations.renew();
         CHECK(buffer.registered());
         CHECK(window.registered());
         CHECK_FALSE(comm.suspended());
@@ -297,11 +285,24 @@ TEST_CASE_FIXTURE(OnWeights, "nccl: nonblocking communicators are waited for unt
     pause_and_resume(saver);
 }
 
-/// Makes the calls that begin with `context` outlast any timeout.
-void endless(const char* call, void* context) {
-    auto* const stub = static_cast<std::pair<StubNccl*, std::string>*>(context);
-    if (std::string{call}.rfind(stub->second, 0) == 0) stub->first->polls = 1'000'000;
-}
+/// Makes the calls that begin with a word outlast any timeout, until it ends: then they complete.
+struct Slow {
+    Slow(const Stub& stub, std::string word) : stub_{stub}, word_{std::move(word)} {
+        stub->context = this;
+        stub->on_call = [](const char* call, void* context) {
+            const Slow& slow = *static_cast<Slow*>(context);
+            if (std::string{call}.starts_with(slow.word_)) slow.stub_->polls = 1'000'000;
+        };
+    }
+    ~Slow() {
+        stub_->on_call = nullptr;
+        stub_->polls = 0;
+    }
+
+private:
+    const Stub& stub_;
+    std::string word_;
+};
 
 TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither made again nor forgotten") {
     for (const char* late : {"window", "unwindow", "suspend", "resume"}) {
@@ -313,14 +314,12 @@ TEST_CASE("nccl: a call that outlasts its timeout and completes later is neither
         void* const weights = saver.arena("weights", HostBackup{}).allocate(4_MiB);
         NcclComm comm{registrations, Stub::comm(), {.timeout = std::chrono::milliseconds{200}}};
         NcclWindow window = comm.window(weights, 4_MiB);
-        std::pair<StubNccl*, std::string> slow{&*stub.operator->(), late};
         const bool pausing = late == std::string{"unwindow"} || late == std::string{"suspend"};
         if (!pausing) saver.pause();
-        stub->context = &slow;
-        stub->on_call = endless;
-        CHECK_THROWS_AS((pausing ? saver.pause() : saver.resume()), NotIdle);
-        stub->on_call = nullptr;
-        stub->polls = 0; // now it completes
+        {
+            const Slow slow{stub, late};
+            CHECK_THROWS_AS((pausing ? saver.pause() : saver.resume()), NotIdle);
+        }
         CHECK(row_of(saver, "weights").state == "active");
         (void)stub.taken();
         if (late != std::string{"unwindow"}) {
@@ -350,12 +349,10 @@ TEST_CASE("nccl: what is registered late, and the saver does not know of, is und
         NcclComm comm{registrations,
                       Stub::comm(),
                       {.tags = "weights", .suspend = suspend, .timeout = std::chrono::milliseconds{5}}};
-        std::pair<StubNccl*, std::string> slow{&*stub.operator->(), "register"};
-        stub->context = &slow;
-        stub->on_call = endless;
-        CHECK_THROWS_AS((void)comm.buffer(weights, 4_MiB), NotIdle);
-        stub->on_call = nullptr;
-        stub->polls = 0; // now it completes
+        {
+            const Slow slow{stub, "register"};
+            CHECK_THROWS_AS((void)comm.buffer(weights, 4_MiB), NotIdle);
+        }
         (void)stub.taken();
         saver.pause();
         const Calls made = stub.taken();
@@ -366,31 +363,27 @@ TEST_CASE("nccl: what is registered late, and the saver does not know of, is und
     }
 }
 
-TEST_CASE_FIXTURE(OnHost, "nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {
+TEST_CASE_FIXTURE(OnTold, "nccl: a version too old to suspend keeps its memory, and its registrations are renewed") {
     const Stub stub;
-    std::vector<std::string> told;
-    MemorySaver saver{machine.driver, {.events = [&](const Event& event) {
-                          if (event.kind == EventKind::fell_back) told.push_back(event.text);
-                      }}};
     Registrations registrations{saver};
     const Buffer<char> weights{saver.arena("weights", HostBackup{}), 4_MiB};
     stub->version = 22807;
-    CHECK(contains(text_of<Unavailable>([&] {
-                       const NcclComm none{registrations, Stub::comm(), {.suspend = NcclSuspend::required}};
-                   }),
-                   "2.28.7"));
+    check_says<Unavailable>("2.28.7", [&] {
+        (void)NcclComm{registrations, Stub::comm(), {.suspend = NcclSuspend::required}};
+    });
     NcclComm comm{registrations, Stub::comm(), {.who = "old"}};
     CHECK_FALSE(comm.suspends());
-    REQUIRE(told.size() == 1);
-    CHECK(contains(told[0], "2.29.7"));
-    CHECK(contains(told[0], "\"old\""));
+    const std::vector<std::string> texts = told.texts(EventKind::fell_back);
+    REQUIRE(texts.size() == 1);
+    CHECK(contains(texts[0], "2.29.7"));
+    CHECK(contains(texts[0], "\"old\""));
     NcclWindow window = comm.window(weights.data(), 4_MiB);
     pause_and_resume(saver);
     CHECK(stub.taken() == Calls{"window 4194304 1", "unwindow", "window 4194304 1"});
     stub->version = 23203;
     NcclComm never{registrations, Stub::comm(), {.suspend = NcclSuspend::never}};
     CHECK_FALSE(never.suspends());
-    CHECK(told.size() == 1);
+    CHECK(told.of(EventKind::fell_back).size() == 1);
 }
 
 TEST_CASE_FIXTURE(OnNccl, "nccl: missing, or not NCCL, or no communicator") {
