@@ -501,6 +501,18 @@ TEST_CASE_FIXTURE(WithModel, "publish: the published pages are given to nobody e
         engine.saver.exchange("other", "weights");
         CHECK(all_are(engine.first, 1, 3 * page));
     }
+    SUBCASE("nor does it count on them") {
+        DeviceMemory memory;
+        REQUIRE(engine.share.driver().memory(memory).ok());
+        const std::size_t needed = align_down(memory.free_bytes / 2, page);
+        engine.block("other", needed, 5);
+        engine.saver.pause("other");
+        (void)engine.publish();
+        REQUIRE(engine.share.driver().memory(memory).ok());
+        engine.block("rest", memory.free_bytes - needed + page, 6);
+        CHECK_THROWS_AS(engine.saver.exchange("weights", "other"), OutOfMemory);
+        CHECK(weights.usage().state == "active"); // nothing has changed
+    }
     SUBCASE("the tag can be published again, under another name") {
         CHECK(engine.share.publish("other", engine.saver, "weights", engine.options()) != 0);
         CHECK(right(reader.share.attach("other", reader.saver)));

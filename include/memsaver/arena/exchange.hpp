@@ -48,10 +48,7 @@ public:
     [[nodiscard]] std::size_t left_over(const AnyDriver& driver) const noexcept {
         std::size_t bytes = 0;
         for (PauseStep& step : out_) {
-            if (!(step.driver() == driver)) continue;
-            for (const PauseStep::Leaving& each : step.extents())
-                bytes += each.target == nullptr ? each.extent->bytes : 0;
-            bytes += step.scratch_bytes();
+            if (step.driver() == driver) bytes += step.bytes_freed();
         }
         return bytes;
     }

@@ -170,9 +170,11 @@ public:
     };
     /// Returns the extents, sorted by address. Valid until `commit`.
     [[nodiscard]] Vector<Leaving>& extents() noexcept { return extents_; }
-    /// Returns the scratch memory that `commit` releases in addition to the extents.
-    [[nodiscard]] std::size_t scratch_bytes() const noexcept {
-        return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
+    /// Returns the bytes that the device gets back.
+    [[nodiscard]] std::size_t bytes_freed() const noexcept {
+        std::size_t bytes = scratch_bytes();
+        for (const Leaving& each : extents_) bytes += each.target == nullptr ? core_->bytes_freed(*each.extent) : 0;
+        return bytes;
     }
     /// After a failure: hands over nothing.
     void hand_over_nothing() noexcept {
@@ -192,6 +194,10 @@ public:
     }
 
 private:
+    /// Returns the scratch memory that `commit` releases in addition to the extents.
+    [[nodiscard]] std::size_t scratch_bytes() const noexcept {
+        return core_->own_scratch_ ? core_->own_scratch_->held_bytes() : 0;
+    }
     TagReport finish() noexcept {
         ArenaCore& core = *core_.release();
         ticket_ = {};
