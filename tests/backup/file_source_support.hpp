@@ -33,11 +33,4 @@ struct ModelFiles {
     const Folder folder{};
     const std::string name = folder.path.string();
 };
-
-/// Returns a part of some bytes.
-inline std::vector<unsigned char> part_of(const std::vector<unsigned char>& bytes, std::size_t offset,
-                                          std::size_t count) {
-    const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
-    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
-}
 } // namespace test

@@ -10,8 +10,7 @@ TEST_CASE_FIXTURE(
     const OwnStream stream{machine.driver};
     void* block = nullptr;
     const auto refused = [&] {
-        const std::string text = text_of<Misuse>([&] { saver.close(); });
-        CHECK(contains(text, "tag \"graph\" is being captured; end the capture first"));
+        check_says<Misuse>("tag \"graph\" is being captured; end the capture first", [&] { saver.close(); });
     };
     {
         const Graph graph = capture(saver, "graph", stream, {.mode = CaptureMode::relaxed}, [&] {
@@ -45,17 +44,15 @@ TEST_CASE_FIXTURE(OnStream, "a graph's tag keeps its policy; naming another one 
 
 TEST_CASE_FIXTURE(OnStream, "a capture that is broken by a wait says so, and leaves everything usable" * on_machines) {
     MemorySaver stranger{machine.driver}; // unaware of captures of `saver`: its pause breaks them
-    const Arena away = stranger.arena("away");
-    (void)away.allocate(1_MiB);
+    (void)stranger.arena("away").allocate(1_MiB);
     void* block = nullptr;
-    const std::string text = text_of<DriverError>([&] {
+    check_says<DriverError>("invalidates", [&] {
         (void)capture(saver, "graph", stream, [&] {
             block = saver.allocate(1_MiB);
             saver.deallocate(block);
             CHECK_THROWS_AS((void)stranger.pause(), DriverError);
         });
     });
-    CHECK_MESSAGE(contains(text, "invalidates"), text);
     CHECK(!stream.capturing());
     CHECK(row_of(saver, "graph").blocks == 0);
     CHECK_THROWS_AS(saver.deallocate(block), Misuse);
@@ -134,16 +131,13 @@ TEST_CASE_FIXTURE(OnStream, "a thread captures one graph at a time" * on_hosts) 
 TEST_CASE_FIXTURE(OnStream, "a first capture that fails leaves blocks that the program's captures keep" * on_machines) {
     const Arena arena = saver.arena("graph", HostBackup{});
     void* const kept = arena.allocate(20_MiB);
-    GraphRef own;
-    REQUIRE(machine.driver.begin_capture(stream, CaptureMode::relaxed).ok());
+    OwnCapture own{machine.driver, stream};
     fill_on(machine.driver, kept, 20_MiB, 1, stream);
     arena.deallocate(kept, stream); // the end of that graph is unknown
-    REQUIRE(machine.driver.end_capture(stream, own).ok());
+    REQUIRE(own.end());
     CHECK_THROWS_AS((void)capture(saver, "graph", stream, [] { throw std::runtime_error{"no"}; }), std::runtime_error);
-    (void)saver.pause("graph"); // fences; free memory is free at once
-    (void)saver.resume("graph");
+    pause_and_resume(saver, "graph"); // fences; free memory is free at once
     for (int i = 0; i < 3; ++i) CHECK(arena.allocate(20_MiB) != kept);
-    REQUIRE(machine.driver.close_graph(own).ok());
 }
 
 TEST_CASE_FIXTURE(OnSaver, "a block freed with a capturing stream is its graph's, whoever frees it" * on_hosts) {
@@ -151,16 +145,11 @@ TEST_CASE_FIXTURE(OnSaver, "a block freed with a capturing stream is its graph's
     const OwnStream second{machine.driver};
     const Arena arena = saver.arena("data", Zero{}, {.capacity = 32_MiB});
     void* const block = arena.allocate(2_MiB);
-    const auto handed_out = [&] { // by allocating everything that fits into the arena
+    const auto handed_out = [&] {
         CHECK(machine.driver.drain().ok());
-        std::vector<void*> all;
-        try {
-            for (;;) all.push_back(arena.allocate(2_MiB));
-        } catch (const Misuse&) {
-        }
-        const bool found = std::find(all.begin(), all.end(), block) != all.end();
-        for (void* const each : all) arena.deallocate(each, already_idle);
-        return found;
+        const std::vector<void*> all = all_of(arena, 2_MiB);
+        free_all(arena, all);
+        return has(all, block);
     };
     Turnstile recorded; // the first capture stays open during the second
     Graph graph;

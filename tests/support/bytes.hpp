@@ -69,6 +69,13 @@ std::vector<unsigned char> bytes_behind(const D& driver, StreamRef stream, const
 /// codec can compress them.
 std::vector<unsigned char> pattern(std::size_t count, std::uint64_t seed); // pattern.cpp
 
+/// Returns a part of some bytes.
+inline std::vector<unsigned char> part_of(const std::vector<unsigned char>& bytes, std::size_t offset,
+                                          std::size_t count) {
+    const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
+    return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+}
+
 template <class D>
 void write_pattern(const D& driver, const void* to, std::size_t count, std::uint64_t seed) {
     write_bytes(driver, to, pattern(count, seed));

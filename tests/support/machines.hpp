@@ -169,12 +169,22 @@ struct OnStream : OnSaver {
     const OwnStream<MachineDriver> stream{machine.driver};
 };
 
-/// Returns the bytes that may wait in an arena's only shard of large blocks before the arena waits for the device
-/// (decision 1).
+/// A block of a tag with known bytes: a pattern, or what another function makes of a seed.
 template <class D>
-std::size_t small_change(const FaultyDriver<D>& driver) {
-    return std::clamp<std::size_t>(memory_of(driver.inner()).total_bytes / 512, 32_MiB, 128_MiB);
-}
+struct Filled : Buffer<unsigned char> {
+    using Content = std::vector<unsigned char>(std::size_t count, std::uint64_t seed);
+
+    Filled(const D& on, const Arena& arena, std::size_t bytes, std::uint64_t first = 1, Content* made_by = pattern)
+        : Buffer{arena, bytes}, driver{on}, content{made_by} {
+        write(first);
+    }
+    void write(std::uint64_t next) { write_bytes(driver, data(), content(size(), seed = next)); }
+    [[nodiscard]] bool whole() const { return read_bytes(driver, data(), size()) == content(size(), seed); }
+
+    D driver;
+    Content* content;
+    std::uint64_t seed = 0;
+};
 
 /// Compares two readings of a device's free memory, allowing for the driver's own allocations.
 inline bool about(std::size_t a, std::size_t b) { return (a > b ? a - b : b - a) <= 16_MiB; }
